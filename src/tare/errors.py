@@ -62,6 +62,10 @@ class OutOfMemory(TrialFailed):
     """A kernel has ended a process of the instance for lack of memory, or could not boot with what it had."""
 
 
+class NoRoom(TrialFailed):
+    """A cluster has refused an instance because its nodes, or the user's quota, have no room for it."""
+
+
 class Unreachable(TrialFailed):
     """A machine over SSH does not answer, or refuses tare."""
 

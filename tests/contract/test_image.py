@@ -6,13 +6,11 @@ import hashlib
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from disks_made import free_bytes, zeroed
-from waiting import ENOUGH_SECONDS
+from waiting import wait_until
 
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import read_text
@@ -96,10 +94,10 @@ def test_a_build_that_is_killed_takes_its_processes_and_mounts_along_and_the_nex
     environment = os.environ | {"TARE_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "scratch")}
     command = (sys.executable, "-c", SMALL)
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
-        until(lambda: bool(mounted(tmp_path)) or process.poll() is not None)
+        wait_until(lambda: bool(mounted(tmp_path)) or process.poll() is not None)
         assert process.poll() is None, "it has ended before anything was mounted"
         process.kill()
-    until(lambda: not mounted(tmp_path) and not at_work(tmp_path))
+    wait_until(lambda: not mounted(tmp_path) and not at_work(tmp_path))
     assert len(list(tmp_path.glob("*/**/tare-building-*"))) == 2  # the image's, and that of mmdebstrap
     clean = subprocess.run((*TARE, "clean"), env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (clean.returncode, clean.stderr) == (0, "clean\n")
@@ -114,13 +112,6 @@ def mounted(folder: Path) -> list[str]:
 def at_work(folder: Path) -> list[str]:
     """Name the processes that are told of a folder by their environment."""
     return [str(path) for path in Path("/proc").glob("[0-9]*/environ") if f"={folder}/scratch" in read_text(str(path))]
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + ENOUGH_SECONDS
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_a_missing_mmdebstrap_is_reported_with_the_command_that_installs_it(tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ from tare.running.layers import KNOCK, Notes, StartedLayers
 from tare.running.testbed import Testbed
 from tare.running.trial import footprint_of
 from tare.technologies.docker import Docker
+from tare.telemetry.edges import Edges
+from tare.telemetry.quiet import Quiet
+from tare.telemetry.spent import Spent
 
 pytestmark = pytest.mark.machine
 
@@ -195,6 +198,22 @@ def test_the_processes_of_the_instance_are_there_and_cost_memory(
     assert found.memory_bytes > 50_000
     assert found.processes >= 1
     assert found.disk_bytes is not None
+
+
+def test_an_instance_that_was_paused_again_and_again_starts_programs_as_before(
+    instance: Instance, testbed: Testbed, processes: Callable[[], Sequence[int]]
+) -> None:
+    """A runtime may take a signal to one of its processes for its end, as gVisor does."""
+    quiet = Quiet(testbed.host, processes)
+    quiet._share = 1.0  # it did not rest
+    edges = Edges(testbed.host, Spent(testbed.limits.cpus), quiet)
+    for _ in range(6):
+        edges.begin()
+        edges.end(0.0)
+        time.sleep(0.05)
+    edges.resume()
+    for _ in range(3):
+        assert _inside(instance).run("sh", "-c", "sleep 0.01; echo on", timeout=ENOUGH_SECONDS).text == "on\n"
 
 
 def test_what_is_written_inside_counts_as_disk_unless_it_is_on_the_data_volume(

@@ -19,11 +19,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kube_built import PAUSE, NotBuilt, built
+from gvisor_built import NotBuilt, shim
+from kube_built import PAUSE, built
 
 from tare.hosts.ledger import private_state_folder
 
@@ -41,7 +42,8 @@ _KERNEL = (
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
 )
-_OWN = ("/run", "/var/log", "/var/lib/kubelet", "/var/lib/cni", "/usr/libexec")
+_OWN = ("/run", "/var/log", "/var/lib/cni", "/usr/libexec")
+_KUBELET = "/var/lib/kubelet"
 _CLASSES = {"runc": "runc", "gvisor": "runsc", "kata-stand-in": "kata", "absent": "absent"}
 _KATA_COSTS: dict[str, object] = {"overhead": {"podFixed": {"memory": "160Mi", "cpu": "250m"}}}  # as of Kata's own
 _KATA_SHIM = Path(__file__).parent / "shims/containerd-shim-kata-v2"
@@ -49,14 +51,6 @@ _GROUPS = ("kubepods", "k8s.io")
 _END_SECONDS = 20.0
 _INSIDE = "--inside"
 _ALONE = ("setpriv", "--pdeathsig", "KILL", "--", "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child")
-# containerd 1.6 takes the address itself, which today's shims print in JSON.
-_SHIM = """#!/bin/sh
-for word; do :; done
-[ "$word" = start ] || exec {shim} "$@"
-printed=$({shim} "$@") || exit
-address=${{printed#*'"address":"'}}
-printf %s "${{address%%'"'*}}"
-"""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -106,9 +100,11 @@ def _remove(folder: Path) -> None:
 def _first_process(folder: Path, programs: Path, argv: Sequence[str]) -> int:
     """Start the cluster and the command, as the first process of the namespaces."""
     (folder / "logs").mkdir()
-    _prepare_node()
+    _prepare_node(folder)
     environment = _environment(folder, programs)
-    _start_servers(folder, programs, environment)
+    cluster = _Cluster(folder, programs, environment)
+    _start_servers(cluster)
+    _make_ready(cluster, programs)
     command = subprocess.Popen(argv, env=environment)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: command.send_signal(number))
@@ -118,7 +114,7 @@ def _first_process(folder: Path, programs: Path, argv: Sequence[str]) -> int:
             return os.waitstatus_to_exitcode(status) % 256
 
 
-def _prepare_node() -> None:
+def _prepare_node(folder: Path) -> None:
     """Set up mounts, an address and kernel settings of the node's own."""
     _run("mount", "--make-rprivate", "/")
     _run("mount", "-t", "proc", "proc", "/proc")
@@ -129,6 +125,10 @@ def _prepare_node() -> None:
         _run("mount", "-t", "tmpfs", "tmpfs", place)
     for place in ("/run/lock", "/run/netns"):
         Path(place).mkdir()
+    on_disk = folder / "kubelet"  # pods' data volumes are there
+    for each in (on_disk, Path(_KUBELET)):
+        each.mkdir(exist_ok=True)
+    _run("mount", "--bind", str(on_disk), _KUBELET)
     _run("mount", "--make-rshared", "/")
     for name in _KERNEL:
         copy = Path("/run", name.replace("/", "-"))
@@ -143,12 +143,8 @@ def _environment(folder: Path, programs: Path) -> dict[str, str]:
     """Write the files of the cluster; return the environment of all its processes."""
     binaries = folder / "bin"
     binaries.mkdir()
-    for name in ("kubectl", "runsc", "etcd"):
-        (binaries / name).symlink_to(programs / name)
-    (binaries / _KATA_SHIM.name).symlink_to(_KATA_SHIM)
-    shim = binaries / "containerd-shim-runsc-v1"
-    shim.write_text(_SHIM.format(shim=programs / "shim-runsc"))
-    shim.chmod(0o755)
+    for program in (programs / "kubectl", programs / "etcd", shim(), shim().with_name("runsc"), _KATA_SHIM):
+        (binaries / program.name).symlink_to(program)
     _write_containerd(folder)
     _write(folder / "kubelet.json", _kubelet(folder))
     (folder / "tokens.csv").write_text('admin,admin,1,"system:masters"\nguest,guest,2\n')
@@ -166,38 +162,43 @@ def _environment(folder: Path, programs: Path) -> dict[str, str]:
     }
 
 
-def _start_servers(folder: Path, programs: Path, environment: dict[str, str]) -> None:
-    """Start the cluster, and wait until a pod of each class can be started."""
+class _Cluster:
+    """The servers of the cluster, and what is asked of them as the administrator."""
 
-    def start(name: str, *options: str) -> None:
-        program = programs / name
-        log = (folder / "logs" / name).open("wb")
+    def __init__(self, folder: Path, programs: Path, environment: dict[str, str]) -> None:
+        self.folder = folder
+        self._programs = programs
+        self._environment = environment
+
+    def start(self, name: str, *options: str) -> None:
+        """Start a server; it writes to the file of its name in `logs`."""
+        program = self._programs / name
+        log = (self.folder / "logs" / name).open("wb")
         argv = (str(program) if program.exists() else name, *options)
         subprocess.Popen(
-            argv, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+            argv, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
         )
 
-    def kubectl(*words: str, text: str = "") -> str:
-        done = subprocess.run(
-            (str(programs / "kubectl"), *words),
-            env=environment,
-            input=text,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done.stdout if done.returncode == 0 else ""
+    def ask(self, *words: str, text: str = "") -> str | None:
+        """Return what `kubectl` prints, or None if it fails."""
+        argv = (str(self._programs / "kubectl"), *words)
+        done = subprocess.run(argv, env=self._environment, input=text, capture_output=True, text=True, check=False)
+        return done.stdout if done.returncode == 0 else None
 
-    def await_(what: str, *words: str, answer: str) -> None:
+    def wait(self, what: str, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds; end with the servers' last words if it never does."""
         deadline = time.monotonic() + _READY_SECONDS
-        while answer not in kubectl(*words):
+        while not condition():
             if time.monotonic() > deadline:
-                logs = [path.read_text(errors="replace")[-800:] for path in sorted((folder / "logs").iterdir())]
+                logs = [path.read_text(errors="replace")[-800:] for path in sorted((self.folder / "logs").iterdir())]
                 sys.exit(f"error: the cluster: no {what} within {_READY_SECONDS:g} s\n" + "\n".join(logs))
             time.sleep(0.1)
 
+
+def _start_servers(cluster: _Cluster) -> None:
+    folder = cluster.folder
     etcd = {name: f"http://127.0.0.1:{port}" for name, port in (("client", 2379), ("peer", 2380))}
-    start(
+    cluster.start(
         "etcd",
         "--data-dir=/run/etcd",
         "--unsafe-no-fsync",
@@ -205,30 +206,34 @@ def _start_servers(folder: Path, programs: Path, environment: dict[str, str]) ->
         f"--advertise-client-urls={etcd['client']}",
         f"--listen-peer-urls={etcd['peer']}",
     )
-    start("containerd", f"--config={folder}/containerd.toml")
-    start("kube-apiserver", *_apiserver(folder, etcd["client"]))
-    await_("API server", "get", "--raw", "/readyz", answer="ok")
-    start("kube-scheduler", f"--kubeconfig={folder}/admin.json", "--leader-elect=false", "--secure-port=0")
-    start("namespace-controller")
-    node = (f"--hostname-override={_NODE}", f"--node-ip={_ADDRESS}", "--root-dir=/var/lib/kubelet")
-    start("kubelet", f"--config={folder}/kubelet.json", f"--kubeconfig={folder}/admin.json", *node)
-    subprocess.run(
-        ("ctr", "-n", "k8s.io", "images", "import", str(programs / "pause.tar")), capture_output=True, check=True
-    )
+    cluster.start("containerd", f"--config={folder}/containerd.toml")
+    cluster.start("kube-apiserver", *_apiserver(folder, etcd["client"]))
+    cluster.wait("API server", lambda: cluster.ask("get", "--raw", "/readyz") == "ok")
+    cluster.start("kube-scheduler", f"--kubeconfig={folder}/admin.json", "--leader-elect=false", "--secure-port=0")
+    cluster.start("namespace-controller")
+    node = (f"--hostname-override={_NODE}", f"--node-ip={_ADDRESS}", f"--root-dir={_KUBELET}")
+    cluster.start("kubelet", f"--config={folder}/kubelet.json", f"--kubeconfig={folder}/admin.json", *node)
+
+
+def _make_ready(cluster: _Cluster, programs: Path) -> None:
+    """Wait until a pod of each class can be started."""
+    pause = ("ctr", "-n", "k8s.io", "images", "import", str(programs / "pause.tar"))
+    subprocess.run(pause, capture_output=True, check=True)
     kind: dict[str, object] = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass"}
     classes = [
         {**kind, "metadata": {"name": name}, "handler": handler, **(_KATA_COSTS if handler == "kata" else {})}
         for name, handler in _CLASSES.items()
     ]
-    kubectl("create", "-f", "-", text=json.dumps({"apiVersion": "v1", "kind": "List", "items": classes}))
-    ready = '{.items[*].status.conditions[?(@.type=="Ready")].status}'
-    await_("ready node", "get", "nodes", "-o", f"jsonpath={ready}", answer="True")
-    taints = "{.items[*].spec.taints}"
-    deadline = time.monotonic() + _READY_SECONDS
-    while kubectl("get", "nodes", "-o", f"jsonpath={taints}").strip() and time.monotonic() < deadline:
-        # It is the node controller's to remove them, which is not here.
-        kubectl("taint", "nodes", "--all", "node.kubernetes.io/not-ready-")
-        time.sleep(0.1)
+    cluster.ask("create", "-f", "-", text=json.dumps({"apiVersion": "v1", "kind": "List", "items": classes}))
+    ready = 'jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}'
+    cluster.wait("ready node", lambda: cluster.ask("get", "nodes", "-o", ready) == "True")
+
+    def untainted() -> bool:
+        # It is the node controller's to remove the taint, which is not here.
+        cluster.ask("taint", "nodes", "--all", "node.kubernetes.io/not-ready-")
+        return cluster.ask("get", "nodes", "-o", "jsonpath={.items[*].spec.taints}") == ""
+
+    cluster.wait("node without a taint", untainted)
 
 
 def _apiserver(folder: Path, etcd: str) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""What a cluster of one node is made of, built once and kept: Kubernetes in one binary, gVisor's shim, etcd, images.
+"""What a cluster of one node is made of, built once and kept: Kubernetes in one binary, gVisor, etcd, images.
 
-The Go modules come from Go's module proxy and etcd from Debian; no container registry is asked.
+The Go modules come from Go's module proxy, etcd and an SSH server from Debian; no container registry is asked.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -18,33 +17,27 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from gvisor_built import run, shim
+
 from tare.hosts.ledger import state_folder
-from tare.technologies.gvisor import TODAY
 
 VERSION = "1.34.4"
 PAUSE = "localhost/tare-lab-pause:1"
 LINKS = ("kube-apiserver", "kube-scheduler", "kubelet", "kubectl", "namespace-controller")
 _SOURCES = Path(__file__).with_name("kube")
-_BUILD_SECONDS = 7200
-_GVISOR = TODAY.partition("/runsc@")[0], TODAY.rpartition("@")[2]
-# Without CAP_SYS_RESOURCE no score can be lowered, which the shim takes for an error.
-_SCORE = ("oomScoreMax = -999", "oomScoreMax = 0")
 _WAITS = "#include <unistd.h>\nint main(void) { for (;;) pause(); }\n"
-
-
-class NotBuilt(Exception):
-    """Something that the cluster needs cannot be built or found here."""
 
 
 def built() -> Path:
     """Return the folder with all programs of the cluster; build what is missing. Raises NotBuilt."""
     folder = state_folder() / "tests" / f"kube-{VERSION}-{_key()}"
     folder.mkdir(parents=True, exist_ok=True)
+    shim()
     makers: Mapping[str, Callable[[Path], None]] = {
         "kube": _build_kube,
-        "runsc": _build_runsc,
-        "shim-runsc": _build_shim,
-        "etcd": _unpack_etcd,
+        "etcd": _unpack("etcd-server", "usr/bin/etcd"),
+        "sshd": _unpack("openssh-server", "usr/sbin/sshd"),
+        "libwrap.so.0": _unpack("libwrap0", "usr/lib/*/libwrap.so.0"),
         "pause.tar": _make_pause,
     }
     for name, make in makers.items():
@@ -71,23 +64,6 @@ def _made(target: Path, make: Callable[[Path], None]) -> None:
     sys.stderr.write(f"{target.name}: built in {time.monotonic() - began:.0f} s\n")
 
 
-def _run(*argv: str, folder: Path, **environment: str) -> str:
-    if shutil.which(argv[0]) is None:
-        raise NotBuilt(f"{argv[0]} is not installed")
-    done = subprocess.run(
-        argv,
-        cwd=folder,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        timeout=_BUILD_SECONDS,
-        check=False,
-    )
-    if done.returncode:
-        raise NotBuilt(f"{' '.join(argv[:3])} failed: {done.stderr.strip()[-500:]}")
-    return done.stdout
-
-
 def _build_kube(target: Path) -> None:
     """Build the parts of a node: 12 minutes on two CPUs."""
     for name in ("go.mod", "main.go"):
@@ -101,49 +77,29 @@ def _build_kube(target: Path) -> None:
     }
     flags = " ".join(("-s", "-w", *(f"-X {name}={value}" for name, value in names.items())))
     options = ("-mod=mod", "-p=2", "-trimpath", "-gcflags=all=-dwarf=false", f"-ldflags={flags}")
-    _run("go", "build", *options, "-o", str(target), ".", folder=target.parent, CGO_ENABLED="0", GOFLAGS="")
+    run("go", "build", *options, "-o", str(target), ".", folder=target.parent, CGO_ENABLED="0", GOFLAGS="")
 
 
-def _build_runsc(target: Path) -> None:
-    """Take the tests' runsc of today, or build it."""
-    kept = state_folder() / "tests" / Path(TODAY).name / "runsc"
-    if kept.exists():
-        shutil.copy(kept, target)
-        return
-    _run("go", "install", TODAY, folder=target.parent, CGO_ENABLED="0", GOBIN=str(target.parent), GOFLAGS="-p=2")
+def _unpack(package: str, place: str) -> Callable[[Path], None]:
+    """Return what takes a file out of a Debian package: to install it could start its service."""
 
+    def unpack(target: Path) -> None:
+        if installed := next(Path("/").glob(place), None):
+            shutil.copy(installed, target)
+            return
+        run("apt-get", "download", package, folder=target.parent)
+        (archive,) = target.parent.glob(f"{package}_*.deb")
+        run("dpkg-deb", "--extract", archive.name, "unpacked", folder=target.parent)
+        (found,) = (target.parent / "unpacked").glob(place)
+        shutil.copy(found, target)
 
-def _build_shim(target: Path) -> None:
-    """Build containerd's shim for runsc."""
-    module, version = _GVISOR
-    scratch = target.parent
-    found = json.loads(_run("go", "mod", "download", "-json", f"{module}@{version}", folder=scratch, GOFLAGS=""))
-    sources = scratch / "sources"  # a file of Go's own store cannot be replaced
-    shutil.copytree(found["Dir"], sources)
-    _run("chmod", "-R", "u+w", str(sources), folder=scratch)
-    manager = sources / "pkg/shim/v1/manager.go"
-    text = manager.read_text(encoding="utf-8")
-    if _SCORE[0] not in text:
-        raise NotBuilt(f"{manager.name}: there is no {_SCORE[0]!r} any more")
-    manager.write_text(text.replace(*_SCORE), encoding="utf-8")
-    _run("go", "build", "-p=2", "-o", str(target), "./shim", folder=sources, CGO_ENABLED="0", GOFLAGS="")
-
-
-def _unpack_etcd(target: Path) -> None:
-    """Take Debian's etcd out of its package, whose service would be started by installing it."""
-    if installed := shutil.which("etcd"):
-        shutil.copy(installed, target)
-        return
-    _run("apt-get", "download", "etcd-server", folder=target.parent)
-    (package,) = target.parent.glob("etcd-server_*.deb")
-    _run("dpkg-deb", "--extract", str(package), "unpacked", folder=target.parent)
-    shutil.copy(target.parent / "unpacked/usr/bin/etcd", target)
+    return unpack
 
 
 def _make_pause(target: Path) -> None:
     """Make the image of a pod's sandbox: one program that sleeps."""
     (target.parent / "pause.c").write_text(_WAITS, encoding="utf-8")
-    _run("gcc", "-Os", "-static", "-s", "-o", "pause", "pause.c", folder=target.parent)
+    run("gcc", "-Os", "-static", "-s", "-o", "pause", "pause.c", folder=target.parent)
     layer = _tar({"pause": (target.parent / "pause").read_bytes()})
     settings = {
         "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,9 +16,10 @@ from pathlib import Path
 
 import pytest
 from lab_runs import TARE, done
+from registry import registry
 from waiting import ENOUGH_SECONDS
 
-from tare.journal import Run, load
+from tare.journal import Run, load, load_raw
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 
@@ -174,6 +177,74 @@ def test_what_is_wrong_with_a_pod_is_the_reason_of_its_trial(
     run = done(_suite(tmp_path, STARTS, **settings), tmp_path / "run")
     ended, reason = _reason(run)
     assert (ended, words in reason) == (status, True), reason
+
+
+def test_pods_are_counted_until_the_node_has_no_room_for_another_one(tmp_path: Path) -> None:
+    cpus = os.cpu_count() or 1
+    most = f'[[workloads]]\nuse = "redis-density"\nmost = {cpus + 1}\ngoal = "60s"\n'
+    run = done(_suite(tmp_path, most, runtime_class="gvisor"), tmp_path / "run")
+    (trial,) = [trial for trial in run.trials if trial.stack == "pod"]
+    assert (trial.status, trial.reason) == ("ok", "")
+    last = load_raw(run.folder, trial.trial)[-1]
+    assert (last.label, "Insufficient cpu" in last.text) == ("end: no room", True), last.text
+    found = {value.metric: value.value for value in trial.values if value.point is None}
+    assert found["instances"] == cpus
+    assert found["further"] > 0
+
+
+def _served_image(folder: Path) -> tuple[Path, Path]:
+    """Write the image that the node has as a layout, and another one that differs in its configuration alone."""
+    names = _ctr("images", "list", "--quiet").split()
+    archive, one, other = folder / "image.tar", folder / "one", folder / "other"
+    _ctr("images", "export", str(archive), next(name for name in names if name.startswith("localhost/tare-image:")))
+    with tarfile.open(archive) as packed:
+        packed.extractall(one, filter="data")
+    archive.unlink()
+    blobs = one / "blobs/sha256"
+
+    def keep(content: bytes) -> dict[str, object]:
+        digest = hashlib.sha256(content).hexdigest()
+        (blobs / digest).write_bytes(content)
+        return {"digest": f"sha256:{digest}", "size": len(content)}
+
+    index = json.loads((one / "index.json").read_bytes())
+    manifest = json.loads((blobs / index["manifests"][0]["digest"].removeprefix("sha256:")).read_bytes())
+    config = json.loads((blobs / manifest["config"]["digest"].removeprefix("sha256:")).read_bytes())
+    manifest["config"] |= keep(json.dumps(config | {"author": "another"}).encode())
+    index["manifests"][0] |= keep(json.dumps(manifest).encode())
+    other.mkdir()
+    (other / "blobs").symlink_to(one / "blobs")
+    (other / "index.json").write_text(json.dumps(index))
+    return one, other
+
+
+def _ctr(*words: str) -> str:
+    return subprocess.run(("ctr", "-n", "k8s.io", *words), capture_output=True, text=True, check=True).stdout
+
+
+def _lines(journal: Path) -> list[str]:
+    return journal.read_text().splitlines() if journal.exists() else []
+
+
+def test_a_tag_of_a_registry_that_moves_in_mid_run_fails_the_trials_after_it(tmp_path: Path) -> None:
+    done(_suite(tmp_path / "import", STARTS), tmp_path / "import" / "run")
+    one, other = _served_image(tmp_path)
+    (described,) = json.loads((one / "index.json").read_bytes())["manifests"]
+    layouts = {"tare": one}
+    pulled = {"container": {"imagePullPolicy": "Always"}}
+    with registry(layouts) as address:
+        pinned = _suite(tmp_path / "pinned", STARTS, image=f"{address}/tare@{described['digest']}")
+        assert _reason(done(pinned, tmp_path / "pinned" / "run")) == ("ok", "")
+        suite = _suite(tmp_path, STARTS, image=f"{address}/tare:latest", pod=pulled)
+        suite.write_text(suite.read_text().replace("blocks = 1\n", 'blocks = 3\nuntil = "blocks"\n'))
+        with _going(suite, tmp_path / "run") as run:
+            _await(lambda: _lines(tmp_path / "run" / "trials.jsonl"))
+            layouts["tare"] = other
+            run.wait(ENOUGH_SECONDS)
+    ended = [(trial.status, trial.reason) for trial in load(tmp_path / "run").trials if trial.stack == "pod"]
+    assert ended[0] == ("ok", "")
+    assert ended[-1][0] == "failed"
+    assert f"the first one of this run {described['digest']}: {address}/tare:latest has moved" in ended[-1][1]
 
 
 def test_who_may_nothing_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,11 +16,13 @@ from tare.units import Duration, Size
 @dataclass(frozen=True)
 class Native:
     name: ClassVar[str] = "native"
+    nests: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class Docker:
     name: ClassVar[str] = "docker"
+    nests: ClassVar[bool] = True
     network: Literal["nat", "bridge"] = "nat"
     storage: Size = 1024
 
@@ -47,6 +49,18 @@ class Lender:
 class Remote:
     address: str
     name: ClassVar[str] = "remote"
+    nests: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
+class Cluster:
+    name: ClassVar[str] = "cluster"
+    needs: ClassVar[str] = "a cluster"
+    short_name: ClassVar[str] = "pod"
+    variant_setting: ClassVar[str] = "kind"
+    joins_client: ClassVar[bool] = True
+    kind: str = ""
+    room: Size = 1024
 
 
 @dataclass(frozen=True)
@@ -84,7 +98,7 @@ class Shelf:
 
     def classes(self, kind: plugins.Kind) -> dict[str, type[Any] | None]:
         if kind == "technologies":
-            known = (Native, Docker, Qemu, Lender, Remote)
+            known = (Native, Docker, Qemu, Lender, Remote, Cluster)
             return {each.name: each for each in known} | {"broken": None, "plain": object}
         return {"redis": Redis, "fixed": Fixed, "broken": None}
 

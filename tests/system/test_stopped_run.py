@@ -51,13 +51,19 @@ def lines(run: Path) -> int:
 @pytest.fixture
 def half_done(begin: Begin, suite: Path, tmp_path: Path, ready_home: Path) -> Iterator[Started]:
     """A run in the middle of a trial, of which four or more are recorded; its folder and its process."""
-    run, deadline = tmp_path / "run", time.monotonic() + ENOUGH_SECONDS
+    run = tmp_path / "run"
     with begin("run", suite, "--out", run) as process:
-        while lines(run) < 4 or not begun(ready_home):
-            assert process.poll() is None, read_text(str(tmp_path / "said"))
-            assert time.monotonic() < deadline, read_text(str(tmp_path / "said"))
-            time.sleep(0.01)
+        wait_in_run(process, tmp_path, lambda: lines(run) >= 4 and begun(ready_home))
         yield run, process
+
+
+def wait_in_run(process: subprocess.Popen[str], folder: Path, condition: Callable[[], object]) -> None:
+    """Wait until a condition holds, while the run goes on that writes to the folder's `said`."""
+    deadline = time.monotonic() + ENOUGH_SECONDS
+    while not condition():
+        assert process.poll() is None, read_text(str(folder / "said"))
+        assert time.monotonic() < deadline, read_text(str(folder / "said"))
+        time.sleep(0.01)
 
 
 def begun(home: Path) -> list[Path]:
@@ -124,11 +130,7 @@ def test_the_load_of_a_killed_run_dies_with_it(begin: Begin, tare: Call, tmp_pat
     (tmp_path / "long.toml").write_text(SERVED.replace('"1s"', '"40s"'))
     with begin("run", "long.toml", "--out", tmp_path / "run") as process:
         mark = f"TARE_CLIENT=tare-{process.pid:x}-client"
-        deadline = time.monotonic() + ENOUGH_SECONDS
-        while not [name for name in carrying(mark) if name not in ("run", "knock")]:
-            assert process.poll() is None, read_text(str(tmp_path / "said"))
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_in_run(process, tmp_path, lambda: [name for name in carrying(mark) if name not in ("run", "knock")])
         process.kill()
         process.wait(ENOUGH_SECONDS)
     wait_until(lambda: not carrying(mark))
@@ -141,11 +143,7 @@ def test_the_dhcp_server_of_a_killed_run_dies_with_it(begin: Begin, tare: Call, 
     (tmp_path / "asking.toml").write_text(ASKING.format(image.kernel, initrd))
     with begin("run", "asking.toml", "--out", tmp_path / "run") as process:
         mark = f"/tare-{process.pid:x}-dhcp/"
-        deadline = time.monotonic() + ENOUGH_SECONDS
-        while "dnsmasq" not in naming(mark):
-            assert process.poll() is None, read_text(str(tmp_path / "said"))
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_in_run(process, tmp_path, lambda: "dnsmasq" in naming(mark))
         process.kill()
         process.wait(ENOUGH_SECONDS)
     wait_until(lambda: not naming(mark))
@@ -179,21 +177,16 @@ def test_nothing_is_left_of_a_podman_trial_of_a_killed_run(
     (tmp_path / "podman.toml").write_text(suite.replace("200ms", "30s"))
     with nothing_left():
         with begin("run", "podman.toml", "--out", tmp_path / "run") as process:
-            deadline = time.monotonic() + ENOUGH_SECONDS
+            mark = f"tare-{process.pid:x}-"
             # Not by `podman ps`: from outside the mounts of the run it cannot join the container's network namespace.
-            while not is_monitored(f"tare-{process.pid:x}-"):
-                assert process.poll() is None, read_text(str(tmp_path / "said"))
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+            wait_in_run(process, tmp_path, lambda: is_monitored(mark))
             process.kill()
             process.wait(ENOUGH_SECONDS)
-        while not at_once and is_monitored(f"tare-{process.pid:x}-"):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-        assert f"tare-{process.pid:x}-" in rules()
+        wait_until(lambda: at_once or not is_monitored(mark))
+        assert mark in rules()
         cleaned = tare("clean")
         assert (cleaned.returncode, cleaned.stderr.splitlines()[-1]) == (0, "clean")
-        assert f"tare-{process.pid:x}-" not in rules()
+        assert mark not in rules()
 
 
 def rules() -> str:
@@ -220,9 +213,7 @@ def test_a_second_run_and_clean_wait_for_the_first_which_ends_at_ctrl_c_even_whe
     suite, run = tmp_path / "hanging.toml", tmp_path / "run"
     suite.write_text(HANGING)
     with begin("run", suite, "--out", run) as process:
-        deadline = time.monotonic() + ENOUGH_SECONDS
-        while not run.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_in_run(process, tmp_path, run.exists)
         held = (
             3,
             "",

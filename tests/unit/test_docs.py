@@ -269,10 +269,11 @@ def test_the_rows_of_a_technology_are_right() -> None:
 def test_every_outer_layer_is_described_and_no_other() -> None:
     described = rows(section(DOCS / "technologies.md", "Which can be an outer layer"))
     assert described.keys() - {"outer layer"} <= {name for name, found in TECHNOLOGIES.items() if found.hosts}
-    with pytest.raises(SuiteError) as caught:
-        parse_suite('[suite]\nstacks = ["qemu/docker"]\n[[workloads]]\nuse = "startup"\n', "mine.toml")
-    (fault,) = caught.value.faults
-    assert f"error: {fault.what}\nhint: {fault.hint}\n" in blocks(DOCS / "technologies.md", "text")
+    for stacks in ('"qemu/docker"', '"native", "pod/qemu"'):
+        with pytest.raises(SuiteError) as caught:
+            parse_suite(f'[suite]\nstacks = [{stacks}]\n[[workloads]]\nuse = "startup"\n', "mine.toml")
+        (fault,) = caught.value.faults
+        assert f"error: {fault.what}\nhint: {fault.hint}\n" in blocks(DOCS / "technologies.md", "text")
 
 
 def test_how_long_a_guest_may_take_is_as_described() -> None:

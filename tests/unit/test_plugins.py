@@ -178,6 +178,7 @@ def test_a_package_of_others_adds_a_technology(
         "isolates": "a kernel of its own",
         "needs": "",
         "tested": "on the real thing",
+        "also": [],
         "hosts": False,
         "nests": False,
         "settings": "memory = 7",

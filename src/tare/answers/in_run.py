@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
+from tare import plugins
 from tare.answers.claims import FOOTPRINT, Claim, Origin
 from tare.answers.comparable import constants
 from tare.journal import Run, WorkloadRecord
@@ -21,6 +22,7 @@ from tare.statistics.ratios import block_ratio
 from tare.statistics.regions import Seen
 from tare.statistics.summarize import records, summarize
 from tare.statistics.summary import Summary
+from tare.suites.short_names import technologies_of
 from tare.suites.stacks import split
 
 _EMULATED = "-tcg"  # what the technologies that emulate a machine append to the name of those that do not
@@ -122,12 +124,13 @@ class InRun:
 
     @cached_property
     def _made_of(self) -> Mapping[str, str]:
-        """What the stacks with tables of their own are made of, by the suite's text."""
+        """What the stacks are made of, by the suite's text, if their names do not say it."""
         try:
             tables = tomllib.loads((self.run.folder / "suite.toml").read_text(encoding="utf-8")).get("stacks", {})
-            return {name: str(table.get("stack", name)) for name, table in tables.items()}
+            made_of = {name: str(table.get("stack", name)) for name, table in tables.items()}
         except (OSError, ValueError, AttributeError):  # the folder may be untrusted
-            return {}
+            made_of = {}
+        return {name: technologies_of(plugins, made_of.get(name, name)) for name in {*made_of, *self.stacks}}
 
     def _stack(self, wanted: str) -> str:
         """Find a stack by its name, or by what a stack with another name is made of."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 import typing
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tare import plugins
-from tare.doctor.catalogue import described, entries, technology_row, title_of
+from tare.doctor.catalogue import all_other_names, described, entries, technology_row, title_of
 from tare.model.trials import Family
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
@@ -31,6 +32,10 @@ _AFTER_WORKLOADS = "`tare workloads NAME` describes one in full, with its settin
 
 def technologies(name: Name = "", as_json: CheckedJson = False) -> None:
     """List the technologies, and the programs of each that are not installed here."""
+    if name and name not in plugins.names("technologies"):
+        from tare.suites.short_names import technologies_of  # noqa: PLC0415 - the list is there at once without it
+
+        name = technologies_of(plugins, name)
     if as_json:
         print(json.dumps({"format": 1, "technologies": _with_use(entries("technologies", name))}, indent=2))
     elif name:
@@ -40,7 +45,9 @@ def technologies(name: Name = "", as_json: CheckedJson = False) -> None:
         rows = sorted(
             map(technology_row, plugins.names("technologies")), key=lambda row: (order.get(row[1], len(order)), row)
         )
-        print("\n".join((*_columns(("name", "family", "title", "not on the PATH"), *rows), "", *_AFTER_TECHNOLOGIES)))
+        others = f"Other names in suites: {', '.join(all_other_names())}."
+        after = (*textwrap.wrap(others, 80, break_on_hyphens=False), *_AFTER_TECHNOLOGIES)
+        print("\n".join((*_columns(("name", "family", "title", "not on the PATH"), *rows), "", *after)))
 
 
 def workloads(name: Name = "", as_json: Json = False) -> None:

@@ -88,7 +88,9 @@ def _technologies(technologies: list[Usable]) -> Table:
     for each in technologies:
         sign = Text("✓", style="green") if each.usable else Text("✗", style="red")
         shown = (*each.problems, *each.advice)
-        problems = Text("\n").join(Text(f"{problem.what}\n  → {problem.fix}") for problem in shown)
+        lines = [f"{problem.what}\n  → {problem.fix}" for problem in shown]
+        lines += [f"also named {', '.join(each.also)}"] if each.also else []
+        problems = Text("\n").join(map(Text, lines))
         table.add_row(sign, each.name, each.family, each.version, problems)
     return table
 

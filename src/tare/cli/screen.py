@@ -38,6 +38,7 @@ def screen(technologies: Sequence[Usable], machine: Iterable[str], noise: Iterab
     lines = [
         *(Text(_cut(line, width)) for line in machine),
         *_titled(f"Usable, {len(usable)} of {len(technologies)}", _names(usable), width, "bold green"),
+        *(line for each in usable for line in _titled(each.name, _also(each), width)),
         *(line for each in technologies for advice in each.advice for line in _advised(each.name, advice, width)),
         *_titled("Needs root, as in `sudo tare doctor`", _names(only_root), width),
         *_titled("Installable", _names(installable), width),
@@ -60,6 +61,10 @@ def _lacks(technology: Usable, missing: str) -> bool:
 
 def _names(technologies: Iterable[Usable]) -> str:
     return " ".join(each.name for each in technologies)
+
+
+def _also(technology: Usable) -> str:
+    return f"also {' '.join(technology.also)}" if technology.also else ""
 
 
 def _titled(title: str, text: str, width: int, style: str = "bold") -> list[Text]:

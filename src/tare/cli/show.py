@@ -19,7 +19,7 @@ from tare.model.trials import Measured, Raw, Trial, Turn
 from tare.report.commands import Alike, alike
 from tare.report.limits import limits_of
 from tare.statistics.file_systems import with_file_systems_compared
-from tare.telemetry.series import samples_in
+from tare.telemetry.series import samples_in, telemetry_names
 from tare.units import format_duration, format_quantity, format_size
 
 _PIPED = 1000  # columns for what is no terminal, so that a trial is one line
@@ -93,7 +93,7 @@ def _taken(turns: Sequence[Turn]) -> str:
 
 def _print_pace(run: Run, trial: Trial, console: Console) -> None:
     """Print how often the instance was sampled, if its telemetry is there."""
-    for name in (trial.trial, f"{trial.workload}-{trial.block:03d}"):
+    for name in telemetry_names(trial):
         file = run.folder / "telemetry" / f"{name}.parquet"
         if not file.exists():
             continue

@@ -211,7 +211,8 @@ class Technology(ABC):
     tests on the real thing. With `gives_machine`, it only lends a machine: it is the outermost layer, and tare
     starts the inner ones there as on any machine over SSH. `volumes`: it gives its instances a data volume where
     `Launch.volume_bytes` asks for one. `starts_quickly`: an instance answers within a few seconds, so that `tare try`
-    takes it without being asked.
+    takes it without being asked. `short_name` is another name of it in suites. A word after either name is the value of
+    the setting that `variant_setting` names: with `pod` and `runtime_class`, `pod-gvisor` needs no table in a suite.
     """
 
     name: ClassVar[str]
@@ -227,6 +228,8 @@ class Technology(ABC):
     gives_machine: ClassVar[bool] = False
     volumes: ClassVar[bool] = False
     starts_quickly: ClassVar[bool] = True
+    short_name: ClassVar[str] = ""
+    variant_setting: ClassVar[str] = ""
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
     tested_in: ClassVar[str] = "tests/contract"
 
@@ -258,7 +261,7 @@ class Technology(ABC):
 
     @property
     def joins_client(self) -> bool:
-        """Whether the client must be a port of the technology's own bridge, and so on the same machine."""
+        """Whether the client must be on the same machine, as when it is a port of the technology's own bridge."""
         return False
 
     @abstractmethod
@@ -276,6 +279,10 @@ class Technology(ABC):
     def old(self, version: str) -> str:  # noqa: ARG002 - most are what they were
         """Return the year of a version that is unlike what its users run today, for tables; empty for others."""
         return ""
+
+    def variants(self, host: Host) -> Sequence[str]:  # noqa: ARG002 - most have none
+        """Return the words that can follow its name on a host where it has no problems, for `tare doctor`."""
+        return ()
 
     def refuses(self, workload: Workload) -> str | None:  # noqa: ARG002 - most refuse none
         """Return the reason why a workload cannot run on it, or None."""

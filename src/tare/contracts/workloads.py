@@ -106,8 +106,8 @@ class Further(Protocol):
         """Start an instance with the workload's server; take it away after the block.
 
         It has the limits of the trial's own instance, or another one of memory. An instance that does not answer soon
-        raises TimedOut. A TrialFailed of the start or of the block comes out as OutOfMemory where a kernel has ended a
-        process of the instance for lack of memory.
+        raises TimedOut, one that a cluster has no room for NoRoom. A TrialFailed of the start or of the block comes out
+        as OutOfMemory where a kernel has ended a process of the instance for lack of memory.
         """
 
     def cost(self) -> Footprint:

@@ -7,7 +7,8 @@ import inspect
 import os
 import shutil
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tare import plugins
@@ -50,6 +51,7 @@ def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
             "isolates": getattr(plugin, "isolates", ""),
             "needs": ", ".join((*plugin().debian_packages, *filter(None, (plugin.needs,)))),
             "tested": _TESTED.get(getattr(plugin, "tested", ""), ""),
+            "also": list(other_names(plugin)),
             "hosts": plugin.hosts,
             "nests": plugin.nests,
         }
@@ -79,6 +81,7 @@ def described(kind: plugins.Kind, name: str) -> Iterator[str]:
     yield from (f"    {setting}" for setting in settings_of(plugin) or ("none",))
     if kind == "technologies":
         rest = {"Family": entry["family"], "Isolates by": entry["isolates"], "Needs": entry["needs"]}
+        rest["Also named"] = ", ".join(entry["also"])
     else:
         metrics = "; ".join(
             f"{each['name']} in {each['unit']}, {each['better']} is better" for each in entry["metrics"]
@@ -103,6 +106,24 @@ def technology_row(name: str) -> tuple[str, str, str, str]:
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_PATH_OF_ROOT))
     missing = [program for program in technology.tools if not shutil.which(program, path=path)]
     return name, technology.family, technology.title, ", ".join((*missing[:1], *("…" for _ in missing[1:2])))
+
+
+def all_other_names() -> Iterator[str]:
+    """Yield the other names of all technologies in suites."""
+    for name in plugins.names("technologies"):
+        with suppress(UsageError):
+            yield from other_names(plugins.find("technologies", name))
+
+
+def other_names(plugin: type[Technology], words: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Return the other names of a technology in suites: the short one, and those with each of the words after it.
+
+    Where the words are not known, the name of the setting stands for them, in capitals.
+    """
+    first = plugin.short_name or plugin.name
+    if words is None:
+        words = [plugin.variant_setting.replace("_", "-").upper()] if plugin.variant_setting else ()
+    return (*((first,) if plugin.short_name else ()), *(f"{first}-{word}" for word in words))
 
 
 def title_of(kind: plugins.Kind, name: str) -> str:

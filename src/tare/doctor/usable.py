@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tare import plugins
 from tare.contracts.technologies import Technology
+from tare.doctor.catalogue import other_names
 from tare.errors import TareError
 from tare.hosts.host import Host
 from tare.model.trials import Problem
@@ -14,7 +15,7 @@ from tare.model.trials import Problem
 
 @dataclass(frozen=True)
 class Usable:
-    """A technology here: it can be used if it has no problems. `advice` is optional."""
+    """A technology here: usable if it has no problems. `advice` is optional; `also` are its other names here."""
 
     name: str
     title: str
@@ -22,6 +23,7 @@ class Usable:
     version: str
     problems: tuple[Problem, ...]
     advice: tuple[Problem, ...] = ()
+    also: tuple[str, ...] = ()
 
     @property
     def usable(self) -> bool:
@@ -55,9 +57,10 @@ def look_at(host: Host, names: Iterable[str] | None = None) -> Iterator[Usable]:
             problems = tuple(technology.problems(host))
             version = technology.version(host)
             advice = tuple(technology.advice(host))
+            also = () if problems else other_names(type(technology), technology.variants(host))
         except TareError as error:
             yield Usable(name, name, "", "", (Problem(str(error), error.hint),))
         except Exception as error:  # noqa: BLE001 - a plug-in breaks only itself
             yield Usable(name, name, "", "", (Problem(f"the plug-in is broken: {error!r}", "repair its package"),))
         else:
-            yield Usable(name, technology.title, technology.family, version, problems, advice)
+            yield Usable(name, technology.title, technology.family, version, problems, advice, also)

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from tare.errors import TimedOut, TrialFailed
+from tare.errors import NoRoom, TimedOut, TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.lines import last_lines
 from tare.model.trials import Output
@@ -89,6 +89,8 @@ def refusal(output: Output) -> TrialFailed:
     if "Client.Timeout exceeded" in what or "i/o timeout" in what or "deadline exceeded" in what:
         return TrialFailed(f"the cluster does not answer within {ANSWER_SECONDS:g} s", _NO_ANSWER)
     hint = next((hint for pattern, hint in _HINTS if re.search(pattern, what)), "")
+    if "exceeded quota" in what:
+        return NoRoom(f"the cluster refuses: {what}", hint)
     if found and found["reason"]:
         return Refused(f"the cluster refuses: {what}", hint or "`tare show` has the command", found["reason"])
     return TrialFailed(f"no answer of the cluster: {what}", hint or _NO_ANSWER)

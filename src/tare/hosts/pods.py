@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tare.errors import OutOfMemory, TrialFailed
+from tare.errors import NoRoom, OutOfMemory, TrialFailed
 
 # Why a container waits that will not run without somebody's help, each with a hint.
 _STUCK = {
@@ -21,6 +21,7 @@ _STUCK = {
     "CrashLoopBackOff": "see the stack's `pod`",
 }
 _NO_ROOM = "the node must have room for all pods of a block, and each taint a toleration: docs/kubernetes.md"
+_FULL = re.compile(r"\bInsufficient \S|\bToo many pods\b")  # how the scheduler refuses what other pods have taken
 _NO_HANDLER = re.compile(
     r"no runtime for \"(?P<one>[^\"]+)\"|failed to find runtime handler (?P<other>\S+)|"
     r"unknown runtime handler \"?(?P<third>[\w.-]+)"
@@ -68,9 +69,33 @@ def pod_fault(pod: Mapping[str, Any]) -> TrialFailed | None:
         return _failed(status)
     scheduled = _condition(status, "PodScheduled")
     if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
-        what = f"the pod cannot be scheduled: {scheduled.get('message', '')}"
-        return TrialFailed(what, _NO_ROOM)
+        message = scheduled.get("message", "")
+        kind = NoRoom if _FULL.search(message) else TrialFailed
+        return kind(f"the pod cannot be scheduled: {message}", _NO_ROOM)
     return None
+
+
+def image_fault(image: str, ran: str, first: str) -> TrialFailed | None:
+    """Return what is wrong with the bytes that a pod has run; None if they are the right ones.
+
+    `image` is the name that the pod was asked for with, `ran` what the cluster reports to run (`imageID`), and `first`
+    what it has reported of the first pod of the run with this name.
+    """
+    wanted, found = image.partition("@")[2], _digest(ran)
+    if not found:
+        return TrialFailed("the cluster does not report the digest of the pod's image", "see the pod's imageID")
+    if wanted and found != wanted:
+        hint = "let the node pull the image from its registry, or leave the digest out of `image`"
+        return TrialFailed(f"the pod ran the image {found}, and not {wanted}, which `image` names", hint)
+    if _digest(first) not in ("", found):
+        what = f"the pod ran the image {found}, but the first one of this run {_digest(first)}: {image} has moved"
+        return TrialFailed(what, f'name the image by its digest: image = "…@{found}"')
+    return None
+
+
+def _digest(image_id: str) -> str:
+    """Return the digest in an `imageID`: that of the registry's manifest, or of an imported image's configuration."""
+    return image_id.rpartition("@")[2]
 
 
 def deleted() -> TrialFailed:
@@ -99,7 +124,8 @@ def _ended(ended: Mapping[str, Any], status: Mapping[str, Any]) -> TrialFailed:
 
 def _failed(status: Mapping[str, Any]) -> TrialFailed:
     what = f"{status.get('reason', 'Failed')}: {status.get('message', '')}".rstrip(": ")
-    return TrialFailed(f"the pod has failed: {what}", _NO_ROOM)
+    kind = NoRoom if str(status.get("reason")).startswith("OutOf") else TrialFailed  # such as OutOfcpu, by kubelet
+    return kind(f"the pod has failed: {what}", _NO_ROOM)
 
 
 def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

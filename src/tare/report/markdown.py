@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tare.journal import Run
 from tare.report.comparison import row
@@ -10,6 +10,7 @@ from tare.report.escapes import in_markdown
 from tare.report.findings import Findings, findings
 from tare.report.not_working import ALL_WORKS, TITLE, not_working
 from tare.report.numbers import cut, percent, reason
+from tare.report.pods import PodRow, pod_rows
 from tare.statistics.cells import Cell
 from tare.statistics.summary import Summary
 
@@ -18,19 +19,22 @@ _MOST = 60_000  # letters: GitHub takes 65,536 in a comment
 _REASON = 120
 _CAUSE = 400  # letters of each part of a cause
 _LEAST_ROWS = 8_000  # letters that sentences leave for rows
+_POD_HEAD = ("RuntimeClass", "memory", "CPU", "podFixed to paste", "what is declared")
+_MOST_PODS = 10
 
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `report.md`; what is too long for a comment is cut, and says so."""
+    pods = "".join(_pods(pod_rows(summary, run), summary.baseline))
     found = [*_sentences(findings(summary, run.record.measured_on)), *_failing(summary)]
-    sentences = _cut(found, _MOST - _LEAST_ROWS)
+    sentences = _cut(found, _MOST - _LEAST_ROWS - len(pods))
     head = f"### {in_markdown(summary.suite)[:500]}: percent of {in_markdown(summary.baseline)[:500]}\n\n"
     lines = [_row(cell) for cell in summary.headlines if cell.stack != summary.baseline]
     table = _line(_HEAD) + _line(["---"] * len(_HEAD))
-    room = _MOST - len(head) - len(table) - sum(map(len, sentences))
+    room = _MOST - len(head) - len(table) - len(pods) - sum(map(len, sentences))
     rows = _cut(lines, room) if lines else [_line(["no value", *[""] * 5])]
     within = in_markdown(f"95 % intervals, n blocks; equivalent: within {percent(summary.margin)}; ! has cautions")
-    text = f"{head}{''.join(sentences)}\n{table}{''.join(rows)}\n_{within}_\n"
+    text = f"{head}{''.join(sentences)}\n{table}{''.join(rows)}\n{pods}_{within}_\n"
     return {"report.md": text.encode()}
 
 
@@ -65,6 +69,21 @@ def _row(cell: Cell) -> str:
     name, stack, verdict, estimate, interval = row(cell)
     why = estimate or cut(reason(cell) or "; ".join(cell.notes), _REASON)
     return _line([in_markdown(text) for text in (name, stack, verdict, why, interval, str(cell.n or ""))])
+
+
+def _pods(rows: Sequence[PodRow], baseline: str) -> Iterator[str]:
+    """Yield the lines of the table of pods; none without idle pods."""
+    if rows:
+        yield f"**What an idle pod costs its node beyond {in_markdown(baseline)[:500]}**\n\n"
+        yield _line(_POD_HEAD) + _line(["---"] * len(_POD_HEAD))
+    for pod in rows[:_MOST_PODS]:
+        costs = (" ".join(filter(None, (cost.value, cost.interval, cost.n))) for cost in (pod.memory, pod.cpu))
+        texts = (pod.runtime_class, *costs, pod.amounts, pod.judgement)
+        yield _line([in_markdown(cut(text, _REASON)) for text in texts])
+    if len(rows) > _MOST_PODS:
+        yield f"\n{len(rows) - _MOST_PODS} more: pod-overhead.yaml has all\n"
+    if rows:
+        yield "\n"
 
 
 def _line(cells: tuple[str, ...] | list[str]) -> str:

@@ -22,10 +22,11 @@ from tare.statistics.grid import Arranging
 from tare.statistics.headlines import Headline, headlines
 from tare.statistics.planning import blocks_until_narrow, further_blocks
 from tare.statistics.ratios import Comparison, Reference, compare_together
-from tare.suites.plan import Block
+from tare.suites.plan import Block, Step
 from tare.suites.tables import PRECISION
 
 _OF_WIDE = 0.1  # what it is worth to know a decided cell well, in decisions
+_SHORTEST_SECONDS = 1e-9  # of a block
 _TRIES = 3  # a stack that has failed this often and never succeeded gets no more trials
 
 Cell = tuple[str, str]  # a workload and a stack
@@ -79,31 +80,39 @@ class Decisions:
         self._arranging[trial.workload].add(trial)
         self._tried[trial.workload, trial.stack, trial.status] += 1
 
-    def needed(self, blocks: Sequence[Block], room: Callable[[Block], float]) -> tuple[Block, ...]:
+    def needed(self, blocks: Sequence[Block], seconds_of: Callable[[Step], float]) -> tuple[Block, ...]:
         """Leave out trials of finished cells and of hopeless stacks, and blocks of workloads without an open cell.
 
-        A cell is finished when it is decided and its interval narrow. One that is only decided waits while another one
-        of its workload is open that can still be decided: `room` is how many blocks like one the time left is enough
-        for. The A/A control stays as long as the baseline, because stacks are compared with both.
+        A cell is finished when it is decided and its interval narrow. One that is only decided waits where its time
+        tells more of open cells, of any workload; `seconds_of` estimates a trial. The A/A control stays as long as the
+        baseline, because stacks are compared with both.
         """
         decided, given_up = self._leaving(), self._given_up()
-        finished = decided - self._wide(decided)
-        going_on, left_out = set[str](), given_up | finished
-        for workload in self._arranging:
-            own = [block for block in blocks if block.workload == workload]
-            if own and self._open(workload, given_up | finished):
-                going_on.add(workload)
-                left = min(len(own), room(own[0]))
-                if any(self._further(cell) <= left for cell in self._open(workload, given_up | decided)):
-                    left_out |= {cell for cell in decided if cell[0] == workload}
+        following = {block.workload: block for block in reversed(blocks)}
+        best = max((self._open_worth(block, given_up | decided, seconds_of) for block in following.values()), default=0)
+        steps = {(step.workload, step.stack): step for block in following.values() for step in block.steps}
+        wide = {
+            cell
+            for cell in self._wide(decided) & steps.keys()
+            if self._wide_worth(cell) >= best * max(seconds_of(steps[cell]), _SHORTEST_SECONDS)
+        }
+        left_out = given_up | (decided - wide)
+        going_on = {workload for workload in following if self._open(workload, left_out)}
         needed = []
         for block in blocks:
             own_out = {stack for workload, stack in left_out if workload == block.workload}
             own_out -= {self.control} - {stack for workload, stack in given_up if workload == block.workload}
-            steps = tuple(step for step in block.steps if step.stack not in own_out)
-            if steps and block.workload in going_on:
-                needed.append(replace(block, steps=steps))
+            kept = tuple(step for step in block.steps if step.stack not in own_out)
+            if kept and block.workload in going_on:
+                needed.append(replace(block, steps=kept))
         return tuple(needed)
+
+    def _open_worth(self, block: Block, settled: set[Cell], seconds_of: Callable[[Step], float]) -> float:
+        """Return the expected decisions a second of a block that has open cells and what they are compared with."""
+        cells = self._open(block.workload, settled)
+        kept = {stack for _, stack in cells} | {self.baseline, self.control}
+        seconds = sum(seconds_of(step) for step in block.steps if step.stack in kept)
+        return sum(1 / self._further(cell) for cell in cells) / max(seconds, _SHORTEST_SECONDS)
 
     def _further(self, cell: Cell) -> float:
         """Return about how many more blocks an open cell needs; 1 where too little is known to say."""
@@ -111,6 +120,14 @@ class Decisions:
         row = self.stacks.index(stack)
         of_workload = [head for head in known.compared if head[0] == workload and known.compared[head].count[row] > 1]
         return max((float(known.further[head][row]) for head in of_workload), default=1.0)
+
+    def _wide_worth(self, cell: Cell) -> float:
+        """Return the worth, in decisions, of one more block for a decided cell whose interval is to become narrow."""
+        (workload, stack), known = cell, self._now()
+        row = self.stacks.index(stack)
+        of_workload = [head for head in known.compared if head[0] == workload]
+        further = [blocks_until_narrow(known.compared[head].count, known.widths[head])[row] for head in of_workload]
+        return _OF_WIDE / max(1.0, *map(float, further))
 
     def are_soon_decided(self, workload: str, blocks: int) -> bool:
         """Return whether about so many more blocks decide all open cells of a workload.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from tare.contracts.technologies import ANSWER_PORT, PATIENCE, Launch, Technology, Timeline
 from tare.contracts.workloads import Instance
-from tare.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unavailable
+from tare.errors import NoRoom, OutOfMemory, TareError, TimedOut, TrialFailed, Unavailable
 from tare.hosts.exec import at_hand
 from tare.hosts.host import Host, Process
 from tare.model.trials import Caution, LimitsWanted, Mark
@@ -240,6 +240,6 @@ def named(technology: Technology, nested: bool) -> Iterator[None]:
             raise
         what = f"{_IN_LAYER}{technology.name}: {str(error).removeprefix(f'{technology.name}: ')}"
         if isinstance(error, TrialFailed):
-            kind = next(kind for kind in (TimedOut, OutOfMemory, TrialFailed) if isinstance(error, kind))
+            kind = next(kind for kind in (TimedOut, OutOfMemory, NoRoom, TrialFailed) if isinstance(error, kind))
             raise kind(what, error.hint, error.output) from error
         raise (Unavailable if isinstance(error, Unavailable) else TareError)(what, error.hint) from error

@@ -29,6 +29,11 @@ class Costs:
     once: float
     rounds: int
 
+    @property
+    def seconds(self) -> float:
+        """What a block of one pass takes."""
+        return self.starting + self.once
+
 
 def costs_of(block: Block, pace: Pace) -> Costs:
     """Estimate what a block takes."""

@@ -17,13 +17,12 @@ from tare.running.failing import Failing
 from tare.running.pace import Pace
 from tare.running.progress import BlockBegins, BlockEnded, ProgressReporter, TrialEnded, Warned
 from tare.running.repetition import best_passes, costs_of
-from tare.running.schedule import Schedule, shortfall
+from tare.running.schedule import Schedule, least_blocks, shortfall
 from tare.running.starts import Ended
 from tare.running.testbed import Testbed
+from tare.statistics.anytime import LEAST
 from tare.suites.plan import Block, Step, plan, remaining
 from tare.suites.suite import Suite
-
-_BLOCKS = 5  # of each workload, which more rounds leave time for
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,8 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
     left = work.blocks()
     failing = Failing(frozenset(block.workload for block in left))
     failing.resume(work.done)
-    schedule = Schedule(left, work.budget_seconds, time.monotonic(), pace)
-    schedule = replace(schedule, blocks=decisions.needed(left, schedule.room))
+    schedule = Schedule(left, work.budget_seconds, time.monotonic(), pace, least=least_blocks(left))
+    schedule = replace(schedule, blocks=decisions.needed(left, pace.seconds_of))
     _warn_of_shortfall(schedule, work, report)
     _set_passes(pace, schedule, decisions, work)
     schedule, reason = schedule.in_order(decisions.nearness()), StopReason.PLAN
@@ -108,7 +107,7 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
             return Stop(StopReason.FAILING)
         if block.index == 0 and all(each.index for each in left):
             _warn_of_shortfall(replace(schedule, blocks=left), work, report)
-        needed = decisions.needed(left, schedule.room)
+        needed = decisions.needed(left, pace.seconds_of)
         schedule = replace(schedule, blocks=needed, past=schedule.past + 1)
         _set_passes(pace, schedule, decisions, work)
         schedule = schedule.in_order(decisions.nearness())
@@ -127,9 +126,13 @@ def _warn_of_shortfall(schedule: Schedule, work: Work, report: ProgressReporter)
 def _set_passes(pace: Pace, schedule: Schedule, decisions: Decisions, work: Work) -> None:
     """Set how often the next block of each workload is measured: as often as the suite says, or as tells most.
 
-    The latter matters only where the first blocks do not decide all cells anyway.
+    The latter matters only where the first blocks do not decide all cells anyway. It takes no more than its share of
+    the time that the first blocks of all workloads leave.
     """
     following = {block.workload: block for block in reversed(schedule.blocks)}
+    costs = {name: costs_of(block, pace) for name, block in following.items()}
+    once = sum(costs[name].seconds * max(0, LEAST - block.index) for name, block in following.items())
+    spare = max(0.0, schedule.left_seconds() - once) / max(1, len(following))
     for planned in work.suite.workloads:
         block, workload = following.get(planned.name), planned.workload
         if block is None or workload.alone or workload.searches or planned.limits.seconds:
@@ -137,10 +140,9 @@ def _set_passes(pace: Pace, schedule: Schedule, decisions: Decisions, work: Work
         if work.suite.rounds is not None:
             pace.passes[planned.name] = math.ceil(work.suite.rounds / workload.rounds)
         elif block.index and (found := decisions.components(planned.name)):
-            further = max(1, _BLOCKS - block.index)
-            share = schedule.left_seconds() / len(following) / further
-            is_enough = decisions.are_soon_decided(planned.name, further)
-            pace.passes[planned.name] = 1 if is_enough else best_passes(found, costs_of(block, pace), share)
+            further = max(1, LEAST - block.index)
+            is_enough, own = decisions.are_soon_decided(planned.name, further), costs[planned.name]
+            pace.passes[planned.name] = 1 if is_enough else best_passes(found, own, own.seconds + spare / further)
 
 
 def _ended(block: Block, rounds: Rounds, work: Work, pace: Pace, report: ProgressReporter) -> Iterator[Sequence[Ended]]:

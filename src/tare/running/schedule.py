@@ -11,7 +11,7 @@ from math import inf
 from operator import itemgetter
 
 from tare.running.pace import Pace
-from tare.statistics.anytime import least_count
+from tare.statistics.anytime import LEAST, least_count
 from tare.suites.plan import Block, Step, estimate
 from tare.units import format_duration
 
@@ -98,13 +98,17 @@ def _quickest_first(blocks: Sequence[Block], seconds: Mapping[Block, float], lea
 
 @dataclass(frozen=True)
 class Schedule:
-    """The remaining blocks, the time that they may take and are estimated to take, and the number of past blocks."""
+    """The remaining blocks, the time that they may take and are estimated to take, and the number of past blocks.
+
+    `least` is the least number of blocks for an interval.
+    """
 
     blocks: tuple[Block, ...]
     budget_seconds: float | None
     began: float
     pace: Pace
     past: int = 0
+    least: int = LEAST
 
     def fits(self) -> bool:
         """Return whether the next block would end within the budget. The first always counts as if it would."""
@@ -117,18 +121,15 @@ class Schedule:
         """Return what is left of the budget: nothing where the last block took longer, infinite without a budget."""
         return inf if self.budget_seconds is None else max(0.0, self.budget_seconds - (time.monotonic() - self.began))
 
-    def room(self, block: Block) -> float:
-        """Return how many blocks like this one the time left is enough for."""
-        return self.left_seconds() / max(estimate((block,), self.pace.seconds_of), 1e-9)
-
     def in_order(self, nearness: Mapping[str, float]) -> Schedule:
         """Order the blocks by what they add to the answer at the end of the budget.
 
         If all blocks fit the budget, the order is that of the plan. Otherwise, every workload gets its first block.
-        Then as many workloads as possible get enough blocks for an interval, the quickest first where time is short.
-        The others follow by expected decisions per second; `nearness` has the expected decisions of a block
-        (`Decisions.nearness`). If a workload has too little time for an interval, its value is multiplied by the share
-        of that time which is left: later trials may be quicker than the first, cold ones.
+        Then as many workloads as possible get enough blocks for an interval: the least number, then that of a stack
+        which can borrow from no other; the quickest first where time is short. The others follow by expected decisions
+        per second; `nearness` has the expected decisions of a block (`Decisions.nearness`). If a workload has too
+        little time for an interval, its value is multiplied by the share of that time which is left: later trials may
+        be quicker than the first, cold ones.
         """
         if self.budget_seconds is None:
             return self
@@ -136,17 +137,19 @@ class Schedule:
         seconds = {block: estimate((block,), self.pace.seconds_of) for block in self.blocks}
         if sum(seconds.values()) <= left:
             return replace(self, blocks=tuple(sorted(self.blocks, key=self._in_plan)))
-        ready_in = _quickest_first(self.blocks, seconds, least_count())
-        rounds = max(ready_in.values()) <= left
+        goals = {number: _quickest_first(self.blocks, seconds, number) for number in sorted({self.least, LEAST})}
+        early = goals[self.least]
 
         def turn(block: Block) -> tuple[float, ...]:
-            ready, position = ready_in[block.workload], self._in_plan(block)
+            position = self._in_plan(block)
             if block.index == 0:
                 return (0, *position)
-            if block.index < least_count() and ready <= left:
-                return (1, 0.0 if rounds else ready, *position)
-            chance = 1.0 if ready <= left else left / ready
-            return (2, -nearness.get(block.workload, 0.0) / seconds[block] * chance, *position)
+            for number, ready_in in goals.items():
+                ready = ready_in[block.workload]
+                if block.index < number and ready <= left:
+                    return (number, 0.0 if max(ready_in.values()) <= left else ready, *position)
+            chance = 1.0 if early[block.workload] <= left else left / early[block.workload]
+            return (inf, -nearness.get(block.workload, 0.0) / seconds[block] * chance, *position)
 
         return replace(self, blocks=tuple(sorted(self.blocks, key=turn)))
 

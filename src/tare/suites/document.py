@@ -9,7 +9,7 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
@@ -145,13 +145,18 @@ class Document:
             return plugin
         return None
 
-    def build(self, key: Key, cls: type[Any], reserved: tuple[str, ...] = ()) -> Any:
-        """Make a dataclass of the table under a key, if there is one. Its keys are the fields and the reserved keys."""
+    def build(
+        self, key: Key, cls: type[Any], reserved: tuple[str, ...] = (), given: Mapping[str, str] | None = None
+    ) -> Any:
+        """Make a dataclass of the table under a key, if there is one. Its keys are the fields and the reserved keys.
+
+        What is `given` counts where the table has no such key.
+        """
         if not isinstance(self.at(key), dict):
             return None
         known = [each.name for each in fields(cls) if each.init]
         guesses = self.refuse_unknown(key, (*reserved, *known))
-        settings = {name: value for name, value in self.table(key).items() if name in known}
+        settings = {**(given or {}), **{name: value for name, value in self.table(key).items() if name in known}}
         try:
             return self._adapter(cls).validate_json(json.dumps(settings, default=str), strict=True)
         except ValidationError as error:

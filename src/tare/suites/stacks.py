@@ -1,7 +1,8 @@
 """Stacks: technologies nested, inner first, as `docker/qemu` is Docker in a QEMU guest.
 
-A suite lists stacks in `[suite]`; a table `[stacks.NAME]` makes a variant, a technology with other settings. A nested
-stack has its settings by layer, in tables below that, as `[stacks.NAME.docker]`.
+A suite lists stacks in `[suite]`; a table `[stacks.NAME]` makes a variant, a technology with other settings. Some
+variants need no table (`tare.suites.short_names`). A nested stack has its settings by layer, in tables below that, as
+`[stacks.NAME.docker]`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from tare import plugins
 from tare.errors import Fault, SuiteError, nearest
 from tare.suites.document import Document, Key
 from tare.suites.own_program import OWN, OwnProgram, read_own_program
+from tare.suites.short_names import named_layer, nearest_layer, technologies_of
 
 
 @dataclass(frozen=True)
@@ -72,17 +74,20 @@ def _variant(document: Document, name: str) -> tuple[Any, ...]:
     if stack is None:
         return ()
     likely = _likely(document, stack, ())
+    layer = named_layer(document.catalogue, stack)
     if "/" in stack and likely:
         _check_layers(document, key, likely)
-    elif stack in document.catalogue.names("technologies") and _nestable(document, (*key, "stack"), stack):
-        technology = document.plugin((*key, "stack"), "technologies", stack)
-        return (document.build(key, technology, ("stack", *_own_keys(document, stack))),) if technology else ()
+    elif layer and _nestable(document, (*key, "stack"), stack):
+        technology = document.plugin((*key, "stack"), "technologies", layer.technology)
+        keys = ("stack", *_own_keys(document, stack))
+        return (document.build(key, technology, keys, layer.settings),) if technology else ()
     return _nested(document, (*key, "stack"), stack, likely)
 
 
 def _own_keys(document: Document, stack: str) -> tuple[str, ...]:
     """Return the keys of a variant that say what it runs of its own: none that is a setting of its technology."""
-    technology = document.catalogue.find("technologies", stack) if "/" not in stack else None
+    layer = named_layer(document.catalogue, stack)
+    technology = document.catalogue.find("technologies", layer.technology) if layer else None
     settings = {each.name for each in fields(technology)} if technology else set()
     return tuple(name for name in OWN if name not in settings)
 
@@ -92,7 +97,7 @@ def _own(document: Document, key: Key) -> OwnProgram:
     stack = document.table(key).get("stack")
     if not isinstance(stack, str):
         return OwnProgram()
-    if any(name not in document.catalogue.names("technologies") for name in split(stack)):
+    if any(named_layer(document.catalogue, name) is None for name in split(stack)):
         return OwnProgram()
     return read_own_program(document, key, _own_keys(document, stack))
 
@@ -110,10 +115,10 @@ def _check_layers(document: Document, key: Key, stack: str) -> None:
 
 def _likely(document: Document, stack: str, variants: Collection[str]) -> str:
     """Return the stack that an unknown name probably means; the name itself if it is known."""
-    names = document.catalogue.names("technologies")
-    if all(layer in names for layer in split(stack)):
+    known = {layer for layer in split(stack) if named_layer(document.catalogue, layer)}
+    if known == {*split(stack)}:
         return stack
-    corrected = [layer if layer in names else nearest(layer, names) for layer in split(stack)]
+    corrected = [layer if layer in known else nearest_layer(document.catalogue, layer) for layer in split(stack)]
     return nearest(stack, {*variants, "/".join(corrected)} if all(corrected) else variants)
 
 
@@ -139,49 +144,65 @@ def _can_be(document: Document, key: Key, stack: str, likely: str) -> bool:
 
 
 def _layer(document: Document, key: Key, stack: str, name: str) -> Any:
-    technology = document.plugin(key, "technologies", name)
+    layer = named_layer(document.catalogue, name)
+    technology = document.plugin(key, "technologies", layer.technology) if layer else None
     own = (*key[:-1], name)
-    if technology is None or (key[0] == "stacks" and isinstance(document.at(own), dict)):
-        return document.build(own, technology) if technology else None
+    if layer is None or technology is None:
+        return None
+    if key[0] == "stacks" and isinstance(document.at(own), dict):
+        return document.build(own, technology, given=layer.settings)
     if needed := needed_setting(technology):
         own_table = f"below it [stacks.NAME.{name}] with " if "/" in stack else ""
         hint = f'write a table [stacks.NAME] with stack = "{stack}" and {own_table}{needed} = …'
         document.fault(key, f"{name} needs the setting {needed}", hint)
         return None
-    return technology()
+    return technology(**layer.settings)
 
 
 _NO_DEVICES = "its instances have neither the devices nor the control groups that another technology needs"
+_ELSEWHERE = 'name a machine that can run it: [hosts.server] ssh = "root@HOST"'
+_BOTH = "write [hosts.server] and [hosts.client], both with the ssh of that machine"
 
 
 def _nestable(document: Document, key: Key, stack: str) -> bool:
     """Return whether technologies can be nested in this order; if not, record a fault that names the layer."""
     names = split(stack)
-    for name in {each for each in names if names.count(each) > 1}:
-        document.fault(key, f"{stack} names {name} twice", "a technology can be in a stack once")
-    for name in names[1:]:
-        technology = document.plugin(key, "technologies", name)
+    kinds = split(technologies_of(document.catalogue, stack))
+    layers = [document.plugin(key, "technologies", kind) for kind in kinds]
+    for kind in {each for each in kinds if kinds.count(each) > 1}:
+        document.fault(key, f"{stack} names {kind} twice", "a technology can be in a stack once")
+    for name, technology in zip(names[1:], layers[1:], strict=True):
         if technology and not getattr(technology, "hosts", False):
             why = "its instances have no inside" if getattr(technology, "family", "") == "unikernel" else _NO_DEVICES
             document.fault(key, f"{name} cannot be an outer layer: {why}", _turned(names))
-    for name in names[:-1]:
-        if getattr(document.plugin(key, "technologies", name), "gives_machine", False):
+    for depth, (name, technology) in enumerate(zip(names[:-1], layers[:-1], strict=True), start=1):
+        if getattr(technology, "gives_machine", False):
             document.fault(key, f"{name} can only be the outermost layer", _turned(names))
-    if len(names) == 1 and getattr(document.plugin(key, "technologies", stack), "gives_machine", False):
+        booted = not all(getattr(outer, "gives_machine", False) for outer in layers[depth:])
+        if booted and technology and not getattr(technology, "nests", False):
+            needs = f": it needs {technology.needs}" if getattr(technology, "needs", "") else ""
+            document.fault(key, f"{name} cannot be in a machine that tare boots{needs}", _ELSEWHERE)
+    if len(names) == 1 and getattr(layers[0], "gives_machine", False):
         document.fault(key, f"{stack} only lends a machine", f'name what runs in it, as in "native/{stack}"')
     return key not in document.faults
 
 
-def refuse_far_bridges(document: Document, stacks: Sequence[Stack], near: bool) -> None:
-    """Refuse networks that the client must join, if it is on another machine than the instance."""
+def refuse_far_clients(document: Document, stacks: Sequence[Stack], near: bool) -> None:
+    """Refuse instances that the client can reach only on their own machine, if it is on another one."""
     for stack in stacks:
         nested = len(stack.layers) > 1
+        location = f"outside of {stack.layers[-1].name}" if nested else "on another machine"
         for layer in stack.layers:
-            if getattr(layer, "joins_client", False) and (nested or not near):
-                key = ("stacks", stack.name, *((layer.name,) if nested else ()), "network")
-                location = f"outside of {stack.layers[-1].name}" if nested else "on another machine"
-                what = f'the client would have to join "{layer.network}", but it is {location}'
+            if not getattr(layer, "joins_client", False) or (near and not nested):
+                continue
+            network = getattr(layer, "network", "")
+            if network:
+                key: Key = ("stacks", stack.name, *((layer.name,) if nested else ()), "network")
+                what = f'the client would have to join "{network}", but it is {location}'
                 document.fault(key, what, 'write "nat", or leave it out')
+            else:
+                what = f"{stack.name}: only a client on the same machine reaches its instances, but it is {location}"
+                document.fault(("suite", "stacks"), what, _BOTH)
 
 
 def _turned(names: tuple[str, ...]) -> str:

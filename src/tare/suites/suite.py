@@ -22,7 +22,7 @@ from tare.model.trials import Image, ImageWanted, LimitsWanted, Lowered
 from tare.suites.bounds import bounded
 from tare.suites.document import Catalogue, Document, Key, parse_tables
 from tare.suites.image import read_image
-from tare.suites.stacks import Stack, read_stacks, refuse_far_bridges
+from tare.suites.stacks import Stack, read_stacks, refuse_far_clients
 from tare.suites.tables import PRECISION, BoundsTable, LimitsTable, SuiteTable, TelemetryTable, Until
 
 # --- what a suite is -----------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
     wanted = LimitsWanted(limits.cpus, limits.memory, limits.open_files, limits.time) if limits else _UNKNOWN
     workloads = _read_workloads(document, wanted)
     hosts = _read_hosts(document)
-    refuse_far_bridges(document, stacks, near=hosts.server == hosts.client)
+    refuse_far_clients(document, stacks, near=hosts.server == hosts.client)
     stem = re.sub(r"[^a-z0-9.-]+", "-", Path(source).stem.lower()).lstrip("-.")[:64]
     name = document.name(("suite", "name"), stem or "suite")
     baseline = _read_baseline(document)

@@ -7,9 +7,12 @@ options for CPUs.
 `ctr` cannot set the limit of open files: containerd writes 1024. A program of tare's stands in front of the runtime's
 shim: it writes the suite's limit into the bundle's config.json, and becomes the shim.
 
-Settings: `runtime` is the name of a runtime, such as `io.containerd.runsc.v1` for gVisor, or the path of its shim;
-`config` is the path of the runtime's own configuration, on the machine under test, for `ctr run --runtime-config-path`;
-`address` is containerd's socket. By default it is what `CONTAINERD_ADDRESS` names, or /run/containerd/containerd.sock.
+In suites, `containerd-gvisor` is this technology with runtime = "gvisor".
+
+Settings: `runtime` is a runtime's name, such as `io.containerd.runsc.v1`, or the path of its shim. A word will do:
+`kata` is `io.containerd.kata.v2`, and `gvisor` is `io.containerd.runsc.v1`. `config` is the path of the runtime's own
+configuration, on the machine under test, for `ctr run --runtime-config-path`; `address` is containerd's socket. By
+default it is what `CONTAINERD_ADDRESS` names, or /run/containerd/containerd.sock.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import ClassVar
 
 from tare.contracts.technologies import ENVIRONMENT, Launch, Technology, first_line, missing_tools
 from tare.contracts.workloads import VOLUME, Instance
+from tare.errors import nearest
 from tare.hosts import kata_machine
 from tare.hosts.containerd_space import CONNECT, ContainerdSpace
 from tare.hosts.control_groups import limited
@@ -58,6 +62,7 @@ _FIXES = {
     "containerd-shim-kata-v2": "put Kata's bin folder on containerd's PATH: https://github.com/kata-containers/kata-containers",
     "containerd-shim-urunc-v2": "install urunc on containerd's PATH: https://urunc.io/installation/",
 }
+_OF_GVISOR = "runsc"
 _UPPER = re.compile(r"\bupperdir=([^,\s]+)")
 
 
@@ -76,6 +81,7 @@ class Containerd(Technology):
     processes: ClassVar[tuple[str, ...]] = ("containerd-shim",)
     lists = (("ctr", "namespaces", "list", "--quiet"),)
     path = "bridge"
+    variant_setting = "runtime"
 
     runtime: str = "io.containerd.runc.v2"
     config: str = ""
@@ -112,10 +118,16 @@ class Containerd(Technology):
         if shim in installed:
             return ()
         names = ", ".join(sorted({runtime_of(name) for name in installed} - {""})) or "none"
-        what = f"containerd has no runtime {self.runtime}, but {names}"
+        what = f"containerd has no runtime {full_name(self.runtime)}, but {names}"
         program = shim or "its shim"
         fix = _FIXES.get(shim, f"install {program} on the PATH of containerd")
+        near = nearest(self.runtime, {word_of(each) for each in (*installed, *_FIXES)} - {""})
+        fix = f'did you mean "{near}"?' if near and shim not in _FIXES else fix
         return (Problem(f"{what}: {program} is not installed", fix, missing="program"),)
+
+    def variants(self, host: Host) -> Sequence[str]:
+        """Return the words of the runtimes that are installed."""
+        return sorted({word_of(program) for program in _installed(host)} - {""})
 
     @contextmanager
     def engine(self, host: Host) -> Iterator[None]:
@@ -168,7 +180,7 @@ class Containerd(Technology):
                 processes=lambda: (*group.processes(), *_alive(reader, outside)),
                 proof={
                     "version": version,
-                    "runtime": f"{self.runtime} {runtime}".strip(),
+                    "runtime": f"{full_name(self.runtime)} {runtime}".strip(),
                     "control group": group.paths[0],
                     "kernel": kernel_version(inside),
                 },
@@ -209,7 +221,7 @@ class Containerd(Technology):
         yield f"--memory-limit={launch.limits.memory_bytes}"
         if self.config:
             yield f"--runtime-config-path={self.config}"
-        if self._is("runsc"):
+        if self._is(_OF_GVISOR):
             yield "--annotation=io.kubernetes.cri.container-type=sandbox"
         elif not self._is("runc"):
             yield f"--cpus={len(launch.limits.cpus)}"
@@ -218,7 +230,7 @@ class Containerd(Technology):
         """Return the version of what runs: of gVisor's program, of runc, which has ended, or of another shim."""
         listed = host.run("readlink", *(f"/proc/{pid}/exe" for pid in around), timeout=_SECONDS, check=False).text
         running = {PurePosixPath(path).name: path for path in listed.splitlines()}
-        if self._is("runsc"):
+        if self._is(_OF_GVISOR):
             return Gvisor(program=running.get("runsc", "runsc")).version(host)
         program = "runc" if self._is("runc") else PurePosixPath(shim_of(self.runtime)).name
         words = first_line(host, running.get(program) or _installed(host).get(program, program), "--version")
@@ -228,9 +240,17 @@ class Containerd(Technology):
         return f"-{name}-" in shim_of(self.runtime)
 
 
+def full_name(runtime: str) -> str:
+    """Return the name of the runtime that a word stands for, of version 2 but for gVisor's; others as they are."""
+    if not re.fullmatch(r"[a-z0-9-]+", runtime):
+        return runtime
+    name = _OF_GVISOR if runtime == "gvisor" else runtime
+    return f"io.containerd.{name}.{'v1' if name == _OF_GVISOR else 'v2'}"
+
+
 def shim_of(runtime: str) -> str:
     """Return the program of a runtime, as containerd finds it: its path, or its name; empty if that is no runtime's."""
-    *before, name, version = ("", *runtime.split("."))
+    *before, name, version = ("", *full_name(runtime).split("."))
     return runtime if runtime.startswith("/") else f"containerd-shim-{name}-{version}" if before and name else ""
 
 
@@ -238,6 +258,13 @@ def runtime_of(program: str) -> str:
     """Return the name of the runtime that has this shim; empty for another program."""
     found = re.fullmatch(r"containerd-shim-(.+)-(v\d+)", program)
     return f"io.containerd.{found[1]}.{found[2]}" if found else ""
+
+
+def word_of(program: str) -> str:
+    """Return the word that stands for the runtime of this shim; empty if none does."""
+    name = program.removeprefix("containerd-shim-").rpartition("-")[0]
+    word = "gvisor" if name == _OF_GVISOR else name
+    return word if shim_of(word) == program else ""
 
 
 def daemon_problem(words: str) -> Problem:

@@ -4,11 +4,14 @@ tare runs on the node that the pods run on: there it imports the image into cont
 sees what the pod costs its node, with the runtime's helpers outside of the pod's control group. The pod is of the
 quality-of-service class Guaranteed: its requests are its limits. The client reaches it at the pod's address.
 
+In suites, `pod` is this technology too, and `pod-gvisor` is it with runtime_class = "gvisor".
+
 Settings: `runtime_class` is the pod's `runtimeClassName`, by default the cluster's default runtime; `context` is one of
 the kubeconfig's, by default the current one. `namespace` is an existing one for the pods; by default tare makes one for
 the run and deletes it. `node` is the name of this machine's node, which tare finds by itself. `pod` is a table that is
 merged into the pod's `spec`, with its `annotations` and `labels`, and a table `container` for that of the container.
-`image` is the name of the image in a registry, for nodes to which none can be imported.
+`image` is the name of the image in a registry, for nodes to which none can be imported. All pods of a run must have the
+same bytes under this name, and those of its digest where it has one (`name@sha256:…`).
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tare.contracts.technologies import ENVIRONMENT, INIT, Launch, Technology, missing_tools
-from tare.contracts.workloads import Instance
-from tare.errors import TrialFailed
+from tare.contracts.workloads import VOLUME, Instance
+from tare.errors import TrialFailed, did_you_mean
 from tare.hosts import kata_machine
 from tare.hosts.containerd_of_node import SPACE, Container, container
 from tare.hosts.facts import kernel_version
@@ -30,11 +33,13 @@ from tare.hosts.kubectl import Kubectl
 from tare.hosts.pod_host import PodHost
 from tare.hosts.pod_on_node import PodOnNode
 from tare.hosts.pod_start import PodStart
+from tare.hosts.pods import image_fault
 from tare.model.trials import Caution, Family, Image, Problem
 
 _SECONDS = 60.0
 _CLIENT = "kubernetes-client"
 _CONTAINER = "tare"
+_VOLUME = "tare-volume"
 _ENTER = "/usr/lib/tare/enter"  # in the image: it sets the limit of open files, which Kubernetes cannot
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _FORWARDING = "/proc/sys/net/ipv4/ip_forward"
@@ -51,10 +56,14 @@ class Kubernetes(Technology):
     family: ClassVar[Family] = "container"
     isolates = "what the RuntimeClass's runtime isolates; by default namespaces and a control group"
     needs = "kubectl, a node of a cluster with containerd"
+    volumes = True
     tools: ClassVar[Mapping[str, str]] = {"kubectl": _CLIENT, "ctr": "containerd", "iptables": "iptables"}
     lists = (("kubectl", "get", "--raw", "/api/v1/namespaces", "--request-timeout=5s"),)
     tested_in = "tests/lab/test_kubernetes.py"
     path = "pod"
+    short_name = "pod"
+    variant_setting = "runtime_class"
+    joins_client = True  # elsewhere, no route leads to a pod
 
     runtime_class: str = ""
     context: str = ""
@@ -90,11 +99,16 @@ class Kubernetes(Technology):
         except TrialFailed as error:
             return (Problem(str(error), error.hint, missing="yours"),)
 
+    def variants(self, host: Host) -> Sequence[str]:
+        """Return the cluster's RuntimeClasses."""
+        return _classes(self.kubectl(host))
+
     def _cluster_problems(self, kubectl: Kubectl) -> tuple[Problem, ...]:
-        names = [each["metadata"]["name"] for each in kubectl.get(_CLASSES)["items"]]
+        names = _classes(kubectl)
         if self.runtime_class and self.runtime_class not in names:
             what = f'the cluster has no RuntimeClass "{self.runtime_class}", but {", ".join(names) or "none"}'
-            return (Problem(what, "kubectl get runtimeclass", missing="yours"),)
+            fix = did_you_mean(self.runtime_class, names, "kubectl get runtimeclass")
+            return (Problem(what, fix, missing="yours"),)
         self._node(kubectl)
         if not self.namespace:
             review = {"spec": {"resourceAttributes": {"verb": "create", "resource": "namespaces"}}}
@@ -154,6 +168,7 @@ class Kubernetes(Technology):
                 launch.timeline.mark("started")
                 uids.append(kubectl.create(start.pods, pod)["metadata"]["uid"])
                 start.await_ready(launch.start_seconds)
+            self._check_image(launch, start.state.image)
             for name, seconds in start.moments.items():
                 launch.timeline.mark(name, seconds)
             yield self._instance(host, launch, start, node)
@@ -187,6 +202,13 @@ class Kubernetes(Technology):
             cautions=tuple(cautions),
         )
 
+    def _check_image(self, launch: Launch, ran: str) -> None:
+        """Raise TrialFailed if a registry's image is not the one that earlier pods ran, or that its name pins."""
+        if self.image:
+            first = launch.cache.once(f"what {self.image} of {self.context} is", lambda: ran)
+            if fault := image_fault(self.image, ran, first):
+                raise fault
+
     def _proof(self, start: PodStart, node: Mapping[str, Any], found: Container) -> dict[str, str]:
         """Return what ran the pod, as the cluster and the node's containerd report it."""
         info = node["status"]["nodeInfo"]
@@ -217,6 +239,7 @@ class Kubernetes(Technology):
             "imagePullPolicy": "IfNotPresent" if self.image else "Never",
             "command": [_ENTER, "-f", str(launch.limits.open_files), "--", *init],
             "resources": {"requests": amounts, "limits": amounts},
+            **({"volumeMounts": [{"name": _VOLUME, "mountPath": VOLUME}]} if launch.volume_bytes else {}),
         }
         here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
@@ -227,6 +250,7 @@ class Kubernetes(Technology):
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,
             **({"runtimeClassName": self.runtime_class} if self.runtime_class else {}),
+            **({"volumes": [{"name": _VOLUME, "emptyDir": {}}]} if launch.volume_bytes else {}),
             "containers": [_merged(container, self.pod.get("container", {}))],
         }
         labels = {"app.kubernetes.io/managed-by": "tare", **self.pod.get("labels", {})}
@@ -254,8 +278,13 @@ class Kubernetes(Technology):
         return (*(("env", f"KUBECONFIG={config}") if config else ()), *self.kubectl(host).argv(*words))
 
 
+def _classes(kubectl: Kubectl) -> list[str]:
+    return [each["metadata"]["name"] for each in kubectl.get(_CLASSES)["items"]]
+
+
 def _elsewhere(nodes: Sequence[str]) -> str:
-    return f'run tare on {" or ".join(nodes) or "a node"}, or name it: [hosts.server] ssh = "root@NODE"'
+    where = " or ".join(nodes) or "a node"
+    return f'run tare on {where}, or name it in [hosts.server] and [hosts.client]: ssh = "root@NODE"'
 
 
 def _name_of(image: Image) -> str:
@@ -263,13 +292,18 @@ def _name_of(image: Image) -> str:
 
 
 def _merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table with another one merged into it: tables by key, all else is replaced."""
-    both = {key: _merged(base[key], more[key]) for key in more if _are_tables(base.get(key), more[key])}
-    return {**base, **more, **both}
+    """Return a table with another one merged into it: tables by key, lists of tables joined, all else replaced."""
+    return {**base, **{key: _joined(base.get(key), value) for key, value in more.items()}}
 
 
-def _are_tables(*values: object) -> bool:
-    return all(isinstance(value, Mapping) for value in values)
+def _joined(mine: object, theirs: object) -> object:
+    match mine, theirs:
+        case Mapping(), Mapping():
+            return _merged(mine, theirs)
+        case [Mapping(), *_], [Mapping(), *_]:
+            return [*mine, *theirs]
+        case _:
+            return theirs
 
 
 @contextmanager

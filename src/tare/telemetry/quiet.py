@@ -1,4 +1,9 @@
-"""Whether an instance rests while other instances have their turns; one that does not is paused between its own."""
+"""Whether an instance rests while other instances have their turns; one that does not is paused between its own.
+
+gVisor's kernel, a process, starts further ones that change the memory of its programs for it. They wait for its answer
+in the host's kernel (seccomp's notifications). A signal ends that wait, and gVisor's kernel may then take such a
+process for dead and kill it with its program. So they are not paused: they do nothing by themselves.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +16,14 @@ from contextlib import suppress
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trials import Caution
-from tare.telemetry.parsers import parse_process_times, parsed
+from tare.telemetry.files import texts_of
+from tare.telemetry.parsers import ProcessTimes, parse_process_times, parsed
 
 LIMIT = 0.02  # share of a CPU above which it is paused
 _LEAST_SECONDS = 0.02  # two ticks of the kernel's counters: one may be chance
 _ANSWER_SECONDS = 30.0
 _Times = tuple[float, float]  # of CPU, in seconds: of a process, and of the children that it has waited for
+_GVISOR = "runsc-sandbox\0"  # how the command line of its kernel begins
 _SIGNAL = 'kill -s "$@" 2>/dev/null; true'  # some may have ended
 
 
@@ -35,11 +42,15 @@ class Quiet:
         self._used_seconds = self._seconds = 0.0
         self._share: float | None = None  # what it used when it was first paused
         self._paused: tuple[int, ...] = ()
+        self._parents: dict[int, int] = {}
+        self._kernels: frozenset[int] | None = None  # those of gVisor; unknown until the first pause
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The files whose texts it wants; none once it is known not to rest."""
-        return () if self._share is not None else tuple(f"/proc/{pid}/stat" for pid in self._pids)
+        """The files whose texts it wants; none once it is known not to rest, unless it is gVisor."""
+        if self._share is not None and self._kernels == frozenset():
+            return ()
+        return tuple(f"/proc/{pid}/stat" for pid in self._pids)
 
     def caution(self) -> Caution | None:
         """Doubt the turns of the others before this one was paused."""
@@ -50,6 +61,7 @@ class Quiet:
 
     def begin(self, texts: Mapping[str, str]) -> None:
         """Count what it has used since its last turn."""
+        self._parents |= _parents(texts)
         if self._last is None or self._share is not None:
             return
         self._seconds += time.monotonic() - self._last[0]
@@ -60,9 +72,10 @@ class Quiet:
     def end(self, texts: Mapping[str, str]) -> None:
         """Watch it from now on, or pause it."""
         now = time.monotonic()
+        self._parents |= _parents(texts)
         self._pids = tuple(self._processes())
         if self._share is not None:
-            self._paused = self._pids
+            self._paused = self._pausable()
             self._signal(signal.SIGSTOP)
             return
         self._last = (now, _cpu_times(texts))
@@ -78,6 +91,22 @@ class Quiet:
         self._signal(signal.SIGCONT)
         self._paused = ()
 
+    def _pausable(self) -> tuple[int, ...]:
+        """Return its processes, of gVisor without those that its kernel has started.
+
+        There, one that is new in a turn is paused from the next one on: over SSH, reading its parent takes a command.
+        """
+        if self._kernels is None:
+            self._kernels = self._find_kernels()
+        if not self._kernels:
+            return self._pids
+        return tuple(pid for pid in self._pids if pid in self._parents and self._parents[pid] not in self._kernels)
+
+    def _find_kernels(self) -> frozenset[int]:
+        parents = {f"/proc/{self._parents[pid]}/cmdline" for pid in self._pids if pid in self._parents}
+        texts = texts_of(self._host, sorted(parents))
+        return frozenset(_number(path) for path, text in texts.items() if text.startswith(_GVISOR))
+
     def _signal(self, number: signal.Signals) -> None:
         if not self._paused:
             return
@@ -90,13 +119,27 @@ class Quiet:
                 os.kill(pid, number)
 
 
+def _read(texts: Mapping[str, str]) -> dict[str, ProcessTimes]:
+    """Read the files of processes."""
+    times = {path: parsed(parse_process_times, text) for path, text in texts.items() if path != "/proc/stat"}
+    return {path: each for path, each in times.items() if each}
+
+
+def _parents(texts: Mapping[str, str]) -> dict[int, int]:
+    """Return the parents of processes, all by their numbers."""
+    return {_number(path): each.parent for path, each in _read(texts).items()}
+
+
+def _number(path: str) -> int:
+    """Return the number of the process of a path below /proc."""
+    return int(path.split("/")[2])
+
+
 def _cpu_times(texts: Mapping[str, str]) -> dict[str, _Times]:
     """Return the CPU time of each process, and that of the children that it has waited for, by its file."""
-    times = {path: parsed(parse_process_times, text) for path, text in texts.items() if path != "/proc/stat"}
     return {
         path: (each.user_seconds + each.system_seconds, each.reaped_user_seconds + each.reaped_system_seconds)
-        for path, each in times.items()
-        if each
+        for path, each in _read(texts).items()
     }
 
 

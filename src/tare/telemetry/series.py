@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tare.model.trials import Trial
 from tare.telemetry.parsers import TICKS_PER_SECOND
 from tare.telemetry.readings import Reading
 
@@ -72,6 +73,11 @@ def write(target: Path, rows: Sequence[Row], began: float) -> str:
         partial.unlink(missing_ok=True)
         return str(error).splitlines()[0]
     return ""
+
+
+def telemetry_names(trial: Trial) -> tuple[str, str]:
+    """Return the names that the file of a trial's telemetry may have: the trial's own, or that of its block."""
+    return (trial.trial, f"{trial.workload}-{trial.block:03d}")
 
 
 class Sample(NamedTuple):

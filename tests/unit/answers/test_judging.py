@@ -197,6 +197,11 @@ def test_what_would_test_a_claim_names_a_suite_or_what_it_must_have() -> None:
     assert judged(RUN, **own).test == 'a suite with use = "startup" on docker'
 
 
+def test_a_stack_whose_name_has_a_word_is_one_of_its_technology() -> None:
+    found = judged(made(Path("run"), {"native": 1.0, "pod-gvisor": 0.5}), stack="kubernetes")
+    assert (found.stack, found.judgement) == ("pod-gvisor", "reproduced")
+
+
 def test_a_run_without_any_claim_is_an_error_that_names_what_to_run() -> None:
     error = nothing_judged(judge(RUN, claims({"stack": "podman"}, {"workload": "fio"})))
     assert str(error) == "run: no claim can be judged by this run: none of 2 is about what it has measured"

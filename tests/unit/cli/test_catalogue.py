@@ -81,7 +81,16 @@ def test_each_technology_has_a_line_and_bare_metal_comes_first(capsys: pytest.Ca
     assert head.split() == ["name", "family", "title", "not", "on", "the", "PATH"]
     assert first.split()[:3] == ["native", "bare", "metal"]
     assert own("technologies").keys() - {"native"} <= {line.split()[0] for line in lines[: lines.index("")]}
+    assert "Other names in suites: containerd-RUNTIME, pod, pod-RUNTIME-CLASS." in lines
     assert "`tare doctor` checks everything that they need here, and shows the fixes." in lines
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "pod", "pod-gvisor"])
+def test_a_technology_is_described_by_any_of_its_names(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    technologies(name)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "kubernetes: Kubernetes"
+    assert "Also named: pod, pod-RUNTIME-CLASS" in lines
 
 
 def test_a_program_that_is_not_on_the_path_is_named_and_of_several_the_first(

@@ -57,6 +57,12 @@ def test_advice_is_also_shown_where_a_technology_is_not_installed() -> None:
     assert lines[lines.index("gvisor: old") + 1] == "  get it"
 
 
+def test_the_other_names_of_what_is_usable_are_shown_below_it() -> None:
+    pods = Usable("kubernetes", "Kubernetes", "container", "1.34.4", (), (), ("pod", "pod-gvisor"))
+    lines = said(technology("crun"), pods)
+    assert lines[lines.index("Usable, 2 of 2: crun kubernetes") + 1] == "kubernetes: also pod pod-gvisor"
+
+
 def test_one_command_installs_all_that_can_be_installed_and_can_be_copied() -> None:
     missing = [technology(name, Problem.fixed_by("not installed", f"{name}-tools", "iproute2")) for name in NAMES]
     lines = said(*missing)

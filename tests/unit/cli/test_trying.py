@@ -9,6 +9,8 @@ import pytest
 from tare.__main__ import run
 from tare.cli import app
 from tare.suites.suite import read_suite
+from tare.technologies.containerd import Containerd
+from tare.technologies.kubernetes import Kubernetes
 from tare.workloads.command import Command
 
 
@@ -34,6 +36,19 @@ def test_the_suite_that_it_would_run_is_saved_and_nothing_is_started(
     assert capsys.readouterr().err == f"error: {path}: already exists\nhint: choose another name\n"
 
 
+def test_a_pod_and_a_container_are_named_with_their_runtimes(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    words = ("--on", "native,docker,pod,pod-gvisor,containerd-gvisor", "--save", str(path))
+    assert run(app, ["try", *words, "--", "true"]) == 0
+    suite = read_suite(path)
+    assert [stack.name for stack in suite.stacks] == words[1].split(",")
+    assert [stack.layers[0] for stack in suite.stacks[2:]] == [
+        Kubernetes(),
+        Kubernetes(runtime_class="gvisor"),
+        Containerd(runtime="gvisor"),
+    ]
+
+
 def test_options_behind_the_command_are_its_own_also_without_the_dashes(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     assert run(app, ["try", "--on", "native", "--save", str(path), "ls", "-l", "--on", "--", "x"]) == 0
@@ -52,6 +67,8 @@ def test_options_behind_the_command_are_its_own_also_without_the_dashes(tmp_path
         ),
         (("--on", "native", "--from", "a:b", "--", "true"), 'error: tare try: image.from: "a:b": "a:" is no kind'),
         (("--on", "nativ", "--", "true"), 'error: tare try: suite.stacks[0]: no stack named "nativ"\n'),
+        (("--on", "pdo-gvisor", "--", "true"), 'error: tare try: suite.stacks[0]: no stack named "pdo-gvisor"\n'),
+        (("--on", "pod/qemu", "--", "true"), "error: tare try: suite.stacks[0]: pod cannot be in a machine that tare"),
         (("--on", "", "--", "true"), "error: tare try: suite.stacks: missing\n"),
         (("--on", "native", "--budget", "5", "--", "true"), 'error: tare try: suite.budget: "5" cannot be used\n'),
         (

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tare.errors import OutOfMemory, TrialFailed
+from tare.errors import NoRoom, OutOfMemory, TrialFailed
 from tare.hosts.containerd_of_node import Container, Event, parse_container, parse_event
 from tare.hosts.kubectl import Refused, refusal
-from tare.hosts.pods import PodState, pod_fault, pod_state, warning_fault
+from tare.hosts.pods import PodState, image_fault, pod_fault, pod_state, warning_fault
 from tare.model.trials import Output
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "pods"
@@ -60,6 +60,58 @@ def test_a_pod_that_will_not_run_says_why(name: str, words: str, hint: str) -> N
 
 def test_a_pod_that_the_kernel_has_ended_was_out_of_memory() -> None:
     assert isinstance(pod_fault(_pod("out-of-memory")), OutOfMemory)
+
+
+@pytest.mark.parametrize(("name", "full"), [("no-room", True), ("rejected", True), ("ended", False)])
+def test_a_node_without_room_differs_from_other_reasons(name: str, full: bool) -> None:
+    assert isinstance(pod_fault(_pod(name)), NoRoom) is full
+
+
+@pytest.mark.parametrize(
+    ("message", "full"),
+    [
+        ("0/1 nodes are available: 1 Insufficient memory. no new claims to deallocate", True),
+        ("0/1 nodes are available: 1 Too many pods.", True),
+        ("0/1 nodes are available: 1 node(s) had untolerated taint {a: b}", False),
+        ("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector", False),
+    ],
+)
+def test_what_the_scheduler_refuses_for_lack_of_room(message: str, full: bool) -> None:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    fault = pod_fault({"status": {"phase": "Pending", "conditions": [condition]}})
+    assert str(fault) == f"the pod cannot be scheduled: {message}"
+    assert isinstance(fault, NoRoom) is full
+
+
+ONE, OTHER = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
+NAME = "registry.example/tare:1"
+
+
+def test_a_pod_may_run_what_its_name_pins_and_earlier_pods_ran() -> None:
+    ran = f"registry.example/tare@{ONE}"
+    assert image_fault(NAME, ran, ran) is None
+    assert image_fault(f"{NAME}@{ONE}", ran, ran) is None
+    assert image_fault(NAME, f"docker-pullable://{ran}", ran) is None
+    assert image_fault(NAME, ONE, ONE) is None  # imported by hand: the digest of its configuration
+
+
+def test_a_tag_that_has_moved_in_mid_run_is_found() -> None:
+    fault = image_fault(NAME, f"registry.example/tare@{OTHER}", f"registry.example/tare@{ONE}")
+    assert fault is not None
+    assert str(fault) == f"the pod ran the image {OTHER}, but the first one of this run {ONE}: {NAME} has moved"
+    assert fault.hint == f'name the image by its digest: image = "…@{OTHER}"'
+
+
+@pytest.mark.parametrize("ran", [f"registry.example/tare@{OTHER}", ONE[:-1], OTHER])
+def test_another_image_than_the_name_pins_is_found_in_the_first_pod(ran: str) -> None:
+    fault = image_fault(f"{NAME}@{ONE}", ran, ran)
+    assert fault is not None
+    assert str(fault).endswith(f", and not {ONE}, which `image` names")
+
+
+def test_an_image_that_the_cluster_does_not_report_cannot_be_compared() -> None:
+    assert str(image_fault(NAME, "", "")) == "the cluster does not report the digest of the pod's image"
+    assert image_fault(NAME, ONE, "") is None
 
 
 def test_an_evicted_pod_says_what_its_node_lacked() -> None:
@@ -137,6 +189,11 @@ def test_what_the_client_prints_becomes_an_error_with_a_hint(printed: str, words
     assert isinstance(error, TrialFailed)
     assert words in str(error)
     assert hint in error.hint
+
+
+def test_a_quota_that_is_exceeded_is_a_lack_of_room() -> None:
+    text = b'Error from server (Forbidden): pods "p8" is forbidden: exceeded quota: q, requested: limits.memory=64Mi'
+    assert isinstance(refusal(Output(("kubectl",), 1, b"", text, 0.1)), NoRoom)
 
 
 def test_a_refusal_of_the_server_has_its_reason() -> None:

@@ -17,7 +17,7 @@ from tare.journal import WorkloadRecord
 from tare.model.trials import Metric, Raw, Value
 from tare.running.deciding import Decisions
 from tare.statistics.summarize import summarize
-from tare.suites.plan import plan
+from tare.suites.plan import Block, plan
 from tare.workloads.dhrystone import Dhrystone
 
 
@@ -33,10 +33,14 @@ def test_a_decided_stack_leaves_and_the_others_go_on(bench: Bench) -> None:
     assert found["a"] == found["wild"] == 20
 
 
-def _steps(decisions: Decisions, room: float = np.inf, blocks: int = 9) -> list[set[str]]:
-    """Return the stacks of the next blocks, when there is time for so many."""
+def _steps(decisions: Decisions, quick: str = "", blocks: int = 9) -> list[set[str]]:
+    """Return the stacks of the next blocks, where trials take a second; those of `quick`, a millisecond."""
     left = plan(suite("a:", "b:", "c:", blocks=blocks, workloads=("dhrystone",)))[6:]
-    return [{step.stack for step in block.steps} for block in decisions.needed(left, lambda _: room)]
+    return [{step.stack for step in block.steps} for block in _needed(decisions, left, quick)]
+
+
+def _needed(decisions: Decisions, blocks: Sequence[Block], quick: str = "") -> tuple[Block, ...]:
+    return decisions.needed(blocks, lambda step: 1e-3 if step.stack == quick else 1.0)
 
 
 def _decisions(spreads: Mapping[str, float], precision: float = 0.1, blocks: int = 6) -> Decisions:
@@ -82,16 +86,33 @@ def test_a_start_is_known_well_when_its_own_time_is_whatever_the_baselines_does(
             decisions.learn(make_trial(stack, block, [measured("total", seconds * np.exp(sign * spread))], "startup"))
     assert ("startup", "b") in decisions.decided()
     left = plan(suite("a:", "b:", blocks=9, workloads=("startup",)))[6:]
-    assert decisions.needed(left, lambda _: np.inf) == ()
+    assert _needed(decisions, left) == ()
 
 
-def test_a_decided_cell_waits_for_open_ones_unless_these_are_out_of_reach() -> None:
+def test_a_decided_cell_waits_for_open_ones_unless_these_are_out_of_reach_or_it_takes_no_time() -> None:
     known = {"b": 0.2, "c": 2.0}  # c is open, and no number of blocks that is left decides it
     assert _steps(_decisions(known)) == [{"a", "a-again", "b", "c"}] * 3
     near = {"b": 0.2, "c": 0.5}
     assert ("dhrystone", "c") not in _decisions(near).decided()
     assert _steps(_decisions(near), blocks=30)[0] == {"a", "a-again", "c"}
-    assert _steps(_decisions(near), room=0.9, blocks=30)[0] == {"a", "a-again", "b", "c"}
+    assert _steps(_decisions(near), quick="b", blocks=30)[0] == {"a", "a-again", "b", "c"}
+
+
+def test_a_decided_cell_waits_for_open_ones_of_other_workloads_too() -> None:
+    metric, stacks = Metric("m0", "M0", "1/s", "higher"), ("a", "b", "a-again")
+    names = ("dhrystone", "whetstone")
+    records = tuple(WorkloadRecord(name, name, name, (metric,), None) for name in names)
+    decisions = Decisions(records, stacks, "a", "a-again", 0.03)
+    for name, spread in zip(names, (0.2, 0.5), strict=True):
+        for block in range(6):
+            for stack in stacks:
+                away = (1 - block % 2 * 2) * spread - np.log(3) if stack == "b" else 0.0
+                decisions.learn(make_trial(stack, block, [measured("m0", 100 * np.exp(away))], name))
+    assert decisions.decided() >= {("dhrystone", "b")}
+    assert ("whetstone", "b") not in decisions.decided()
+    left = [block for block in plan(suite("a:", "b:", blocks=30, workloads=names)) if block.index > 5]
+    assert {block.workload for block in _needed(decisions, left)} == {"whetstone"}
+    assert {block.workload for block in _needed(decisions, left, quick="b")} == set(names)
 
 
 def test_a_run_ends_when_all_is_decided(bench: Bench) -> None:

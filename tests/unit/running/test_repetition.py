@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
@@ -16,8 +17,11 @@ from tare_fake.technology import Fake
 
 from tare.errors import SuiteError
 from tare.model.trials import Caution, Mark, Measured, Raw, Trial, Turn
+from tare.running.deciding import Decisions
 from tare.running.pace import Pace
 from tare.running.repetition import Costs, best_passes, costs_of
+from tare.running.runner import Work, _set_passes
+from tare.running.schedule import Schedule
 from tare.running.starts import Ended, as_one, may_start_again, warmed_up
 from tare.statistics.components import Components, components
 from tare.suites.plan import plan
@@ -96,7 +100,8 @@ def test_a_stack_that_is_far_slower_is_measured_once() -> None:
     assert {step.stack: pace.passes_of(step) for step in block.steps} == {"a": 4, "a-again": 4, "b": 4, "slow": 1}
 
 
-def test_a_suite_says_how_many_rounds_a_block_has_at_least(bench: Bench) -> None:
+def test_a_suite_says_how_many_rounds_a_block_has_at_least(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tare.running.pace.SLOW", math.inf)  # on a busy machine, a stack may seem to be
     what = suite('a: jitter = "10%"', 'b: jitter = "10%"', workloads=("dhrystone",))
     bench.work(replace(what, rounds=25))
     trials = bench.read().trials
@@ -113,6 +118,22 @@ def test_rounds_are_no_more_where_the_first_blocks_decide_anyway(
     bench.work(suite(*stacks, blocks=3, workloads=("dhrystone",)))
     of_block = [[len(trial.turns) for trial in bench.all_trials if trial.block == block] for block in range(3)]
     assert [max(each) for each in of_block] == turns
+
+
+@pytest.mark.parametrize(("budget", "passes"), [(500.0, 1), (521.0, 2), (1000.0, 10)])
+def test_further_passes_take_only_what_the_first_five_blocks_of_all_workloads_leave(budget: float, passes: int) -> None:
+    """One workload lacks one block of 20 s, and the other one four of 120 s; a pass of the first takes 10 s."""
+    what = suite("a:", blocks=8, workloads=("dhrystone", "whetstone"))
+    pace = Pace({each.name: each.workload for each in what.workloads})
+    for stack in ("a", "a-again"):
+        _learned(pace, stack, 10.0, 10, 0.5)
+        pace.learn(Trial("t", 0, 0, "whetstone", stack, "ok", "", 0.0, 60.0))
+    blocks = [block for block in plan(what) if block.index >= (4 if block.workload == "dhrystone" else 1)]
+    schedule = Schedule(tuple(blocks), budget, time.monotonic(), pace)
+    undecided = create_autospec(Decisions, instance=True)
+    undecided.components.return_value, undecided.are_soon_decided.return_value = Components(1.0, 1e-9), False
+    _set_passes(pace, schedule, undecided, Work(what, (), {}, budget))
+    assert pace.passes["dhrystone"] == passes
 
 
 @pytest.mark.parametrize("written", ["0", "-1", '"many"', "1.5"])

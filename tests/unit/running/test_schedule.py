@@ -69,6 +69,13 @@ def test_where_the_budget_is_too_short_for_all_the_quickest_workloads_get_their_
     assert _order(_schedule(101.0, done=3)) == without_whetstone
 
 
+def test_where_stacks_borrow_every_workload_gets_three_blocks_before_any_gets_five() -> None:
+    short = replace(_schedule(700.0), least=3)
+    assert _order(short).startswith("w0 s0 d0 w1 s1 d1 w2 s2 d2 s3 s4 d3 d4 ")
+    shorter = replace(_schedule(660.0), least=3)
+    assert _order(shorter).startswith("w0 s0 d0 s1 s2 d1 d2 s3 s4 d3 d4 ")
+
+
 def test_after_that_blocks_go_where_most_decisions_are_near_for_their_time() -> None:
     late = _schedule(300.0, done=15)
     assert _order(late, {"startup": 0.001, "dhrystone": 0.1, "whetstone": 1.1}) == "w5 w6 w7 d5 d6 d7 s5 s6 s7"

@@ -14,6 +14,7 @@ from tare.suites.suite import Suite, parse_suite
 class Anything:
     name: ClassVar[str] = "anything"
     hosts: ClassVar[bool] = True
+    nests: ClassVar[bool] = True
 
 
 class Shelf:

@@ -6,6 +6,7 @@ import pytest
 from shelf import (
     NATIVE,
     REDIS,
+    Cluster,
     Docker,
     Lender,
     Native,
@@ -134,6 +135,34 @@ def test_layers_without_a_table_keep_their_defaults() -> None:
 def test_a_variant_gives_a_technology_the_setting_that_it_needs() -> None:
     suite = read('[suite]\nstacks = ["far"]\n[stacks.far]\nstack = "remote"\naddress = "10.0.0.1"\n' + REDIS)
     assert suite.stacks == (Stack("far", (Remote("10.0.0.1"),)),)
+
+
+def test_a_short_name_and_a_word_after_it_need_no_table() -> None:
+    suite = read('[suite]\nstacks = ["native", "pod", "pod-a-b", "cluster-c"]\n' + REDIS)
+    assert suite.stacks[1:] == (
+        Stack("pod", (Cluster(),)),
+        Stack("pod-a-b", (Cluster(kind="a-b"),)),
+        Stack("cluster-c", (Cluster(kind="c"),)),
+    )
+
+
+def test_a_table_adds_settings_to_those_of_a_name_and_its_own_count() -> None:
+    suite = read(
+        '[suite]\nstacks = ["large", "other", "pod", "far"]\n[stacks.large]\nstack = "pod-a"\nroom = "2KiB"\n'
+        '[stacks.other]\nstack = "pod-a"\nkind = "b"\n[stacks.pod]\nstack = "docker"\n'
+        '[stacks.far]\nstack = "docker/lender"\n' + REDIS
+    )
+    assert suite.stacks == (
+        Stack("large", (Cluster("a", 2048),)),
+        Stack("other", (Cluster("b"),)),
+        Stack("pod", (Docker(),)),
+        Stack("far", (Docker(), Lender())),
+    )
+
+
+def test_a_client_on_the_machine_of_the_instances_reaches_all_of_them() -> None:
+    there = "".join(f'[hosts.{name}]\nssh = "root@a"\n' for name in ("server", "client"))
+    assert read('[suite]\nstacks = ["pod-a"]\n' + REDIS + there).stacks == (Stack("pod-a", (Cluster("a"),)),)
 
 
 def test_a_suite_without_a_name_is_named_after_its_file() -> None:

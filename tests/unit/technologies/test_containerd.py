@@ -17,7 +17,7 @@ from tare.hosts.containerd_space import ContainerdSpace
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.model.trials import Image, Output, Problem
-from tare.technologies.containerd import Containerd, daemon_problem, runtime_of, shim_of
+from tare.technologies.containerd import Containerd, daemon_problem, runtime_of, shim_of, word_of
 
 # What ctr 1.6 prints.
 NO_SOCKET = (
@@ -66,7 +66,10 @@ class Answering(LocalHost):
         ("io.containerd.runc.v2", "containerd-shim-runc-v2"),
         ("io.containerd.kata-qemu.v2", "containerd-shim-kata-qemu-v2"),
         ("/opt/bin/containerd-shim-runsc-v1", "/opt/bin/containerd-shim-runsc-v1"),
-        ("runsc", ""),
+        ("gvisor", "containerd-shim-runsc-v1"),
+        ("runsc", "containerd-shim-runsc-v1"),
+        ("kata", "containerd-shim-kata-v2"),
+        ("Runsc", ""),
         ("", ""),
     ],
 )
@@ -78,6 +81,20 @@ def test_a_runtime_is_the_shim_that_containerd_would_start(runtime: str, shim: s
 
 def test_another_program_is_no_runtime() -> None:
     assert runtime_of("runc") == runtime_of("containerd-shim") == ""
+    assert word_of("runc") == word_of("containerd-shim") == word_of("containerd-shim-runc-v1") == ""
+
+
+def test_the_words_of_the_runtimes_that_are_there_are_known() -> None:
+    shims = ("containerd-shim-runc-v1", "containerd-shim-runc-v2", "containerd-shim-runsc-v1", "runsc")
+    assert Containerd().variants(Answering(tuple(f"/usr/bin/{name}" for name in shims))) == ["gvisor", "runc"]
+    host = Answering(("/usr/bin/containerd-shim-runsc-v1", "/usr/bin/runsc"))
+    assert Containerd(runtime="gvisor").problems(host) == ()
+
+
+def test_a_word_that_is_near_a_runtimes_is_asked_about() -> None:
+    [problem] = Containerd(runtime="gvizor").problems(Answering(("/usr/bin/containerd-shim-runc-v2",)))
+    assert problem.what.startswith("containerd has no runtime io.containerd.gvizor.v2, but io.containerd.runc.v2: ")
+    assert problem.fix == 'did you mean "gvisor"?'
 
 
 def test_a_runtime_that_is_not_there_is_named_with_those_that_are() -> None:
@@ -91,8 +108,8 @@ def test_a_runtime_that_is_not_there_is_named_with_those_that_are() -> None:
     assert "gvisor.dev" in problem.fix
     [other] = Containerd(runtime="io.containerd.other.v3").problems(host)
     assert other.fix == "install containerd-shim-other-v3 on the PATH of containerd"
-    [nameless] = Containerd(runtime="runsc").problems(host)
-    assert nameless.what.startswith("containerd has no runtime runsc, but io.containerd.runc.v1")
+    [nameless] = Containerd(runtime="Runsc").problems(host)
+    assert nameless.what.startswith("containerd has no runtime Runsc, but io.containerd.runc.v1")
 
 
 def test_a_path_that_is_no_shim_is_named() -> None:

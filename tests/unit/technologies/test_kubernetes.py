@@ -5,13 +5,14 @@ from __future__ import annotations
 import ipaddress
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tare.contracts.technologies import Launch
+from tare.contracts.workloads import VOLUME
 from tare.errors import TrialFailed
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
@@ -74,7 +75,12 @@ def test_a_node_of_a_cluster_has_no_problems() -> None:
 def test_an_unknown_runtime_class_is_refused_with_those_that_there_are() -> None:
     what, fix = _problem(Kubernetes(runtime_class="gvizor"), Answering())
     assert what == 'the cluster has no RuntimeClass "gvizor", but gvisor, kata'
-    assert fix == "kubectl get runtimeclass"
+    assert fix == 'did you mean "gvisor"?'
+    assert _problem(Kubernetes(runtime_class="runc"), Answering())[1] == "kubectl get runtimeclass"
+
+
+def test_the_clusters_classes_are_words_that_may_follow_its_name() -> None:
+    assert Kubernetes().variants(Answering()) == ["gvisor", "kata"]
 
 
 def test_a_machine_that_is_no_node_is_refused_with_the_nodes() -> None:
@@ -140,6 +146,15 @@ def test_the_users_table_is_merged_into_the_pod_its_container_and_what_describes
     assert resources["limits"]["cpu"] == "2"
 
 
+def test_a_data_volume_is_the_clusters_empty_folder_beside_the_users_volumes(launch: Launch) -> None:
+    table = {"volumes": [{"name": "mine", "emptyDir": {}}], "container": {"volumeMounts": [{"name": "mine"}]}}
+    spec = Kubernetes(pod=table)._manifest(replace(launch, volume_bytes=1), "tare-1", "node-1")["spec"]
+    assert [volume["name"] for volume in spec["volumes"]] == ["tare-volume", "mine"]
+    mounts = spec["containers"][0]["volumeMounts"]
+    assert mounts == [{"name": "tare-volume", "mountPath": VOLUME}, {"name": "mine"}]
+    assert "volumes" not in Kubernetes()._manifest(launch, "tare-1", "node-1")["spec"]
+
+
 @pytest.mark.parametrize("key", ["containers", "nodeName", "runtimeClassName", "restartPolicy"])
 def test_what_tare_sets_in_a_pod_cannot_be_set_by_the_user(launch: Launch, key: str) -> None:
     with pytest.raises(TrialFailed, match=f"pod: {key} is tare's to set"):
@@ -151,6 +166,21 @@ def test_an_image_of_a_registry_is_pulled(launch: Launch) -> None:
         "containers"
     ]
     assert (container["image"], container["imagePullPolicy"]) == ("registry.example/tare:1", "IfNotPresent")
+
+
+def test_pods_of_one_name_must_run_one_image_in_all_stacks_of_a_run(launch: Launch) -> None:
+    pods = (Kubernetes(image="registry.example/tare:1", runtime_class=each) for each in ("", "gvisor", "kata"))
+    runc, gvisor, kata = pods
+    runc._check_image(launch, "registry.example/tare@sha256:1")
+    gvisor._check_image(launch, "registry.example/tare@sha256:1")
+    with pytest.raises(TrialFailed, match=r"ran the image sha256:2, but the first one of this run sha256:1"):
+        kata._check_image(launch, "registry.example/tare@sha256:2")
+    Kubernetes(image="registry.example/tare:2")._check_image(launch, "registry.example/tare@sha256:2")
+
+
+def test_an_image_that_tare_imports_has_its_bytes_by_its_name(launch: Launch) -> None:
+    Kubernetes()._check_image(launch, "sha256:1")
+    Kubernetes()._check_image(launch, "sha256:2")
 
 
 def test_the_undo_works_without_the_environment_of_the_run(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:

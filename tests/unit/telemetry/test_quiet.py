@@ -100,6 +100,37 @@ def test_a_process_that_has_ended_while_it_was_paused_does_no_harm(reach: Callab
         edges.resume()
 
 
+# A kernel in user space that has started a process which waits for it, and that one has started one which works.
+SANDBOX = f"bash -c '{BUSY} & exec sleep 60' & {BUSY}"
+
+
+@HOSTS
+def test_what_gvisors_kernel_has_started_itself_gets_no_signal(reach: Callable[[], Host]) -> None:
+    here = LocalHost()
+    with here.spawn("bash", "-c", 'exec -a runsc-sandbox bash -c "$0"', SANDBOX) as process:
+
+        def family() -> tuple[int, ...]:
+            found = [process.pid]
+            for pid in found:  # it grows meanwhile
+                found += map(int, here.run("pgrep", "--parent", str(pid), timeout=60, check=False).text.split())
+            return tuple(found)
+
+        wait_until(lambda: len(family()) == 3)
+        edges = Edges(reach(), Spent((0,)), Quiet(reach(), family))
+        while not caution_kind(edges):
+            edges.begin()
+            edges.end(0.0)
+            time.sleep(0.05)
+        for _ in range(2):
+            edges.begin()
+            edges.end(0.0)
+        kernel, waiting, working = family()
+        wait_until(lambda: _is_stopped(kernel) and _is_stopped(working))
+        assert not _is_stopped(waiting)
+        edges.resume()
+        wait_until(lambda: not _is_stopped(kernel) and not _is_stopped(working))
+
+
 def test_a_program_that_was_started_in_a_turn_has_not_worked_between_turns() -> None:
     """What it used in that turn is no part of what it used while others had theirs."""
     running: list[int] = []

@@ -24,8 +24,10 @@ from tare.report.html.drawings import (
     starts,
     workload_drawings,
 )
+from tare.report.html.ends import ends
 from tare.report.html.entries import Entry, Sources, entry, look, reach, tried_entry
 from tare.report.html.front import Front, front, stack_anchor, workload_anchor
+from tare.report.html.single_starts import StartsRow, start_rows
 from tare.report.html.stacks import StackFacts, stack_facts
 from tare.report.html.trials import Anchors, Trials, anchors, trials_of
 from tare.report.limits import said_lowered
@@ -39,6 +41,7 @@ from tare.report.numbers import (
     relative_sd,
     usual_value,
 )
+from tare.report.pods import PodRow, pod_rows
 from tare.report.steadiness import steadiness
 from tare.statistics.cells import Cell, HeadlineRule
 from tare.statistics.summarize import records
@@ -91,6 +94,8 @@ class Section:
     lowered: str
     steadiness: tuple[str, ...]
     drawings: tuple[Drawing, ...]
+    ends: tuple[str, ...]
+    starts: tuple[StartsRow, ...]
     values: tuple[ValueRow, ...]
     turns: TurnsShown
     trials: tuple[Trials, ...]
@@ -115,6 +120,7 @@ class Page:
     claims: ClaimsSection
     starts: tuple[Drawing, ...]
     costs: tuple[Drawing, ...]
+    pods: tuple[PodRow, ...]
     layers: tuple[LayerRow, ...]
     machines: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     tuning: tuple[tuple[str, str], ...]
@@ -146,6 +152,7 @@ def page(summary: Summary, run: Run) -> Page:
         claims=claims_section(run, places),
         starts=starts(run, summary) if drawn else (),
         costs=costs(run, summary) if drawn else (),
+        pods=pod_rows(summary, run),
         layers=layers(run, summary),
         machines=_machines(run),
         tuning=tuple((each.name, _tuned(each)) for each in run.record.tuning),
@@ -231,6 +238,8 @@ def _section(summary: Summary, run: Run, record: WorkloadRecord, sources: Source
         lowered=said_lowered(record.lowered),
         steadiness=steadiness(summary, workload),
         drawings=workload_drawings(summary, run, record, prefix) if drawn else (),
+        ends=ends(run, record),
+        starts=start_rows(summary, run, record),
         values=tuple(_value(cell, titles, unit, sources) for cell in _by_point(summary.of(workload))),
         turns=sources.turns.get(workload, TurnsShown()),
         trials=sources.trials[workload],

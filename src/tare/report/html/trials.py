@@ -23,6 +23,7 @@ from tare.report.html.traces import trace
 from tare.report.numbers import point, scale
 from tare.statistics.summarize import records
 from tare.statistics.summary import Summary
+from tare.telemetry.series import telemetry_names
 from tare.units import format_duration, format_quantity
 
 _ROWS, _LETTERS = 500, 80_000  # of the whole page
@@ -152,11 +153,6 @@ def _row(run: Run, trial: Trial, shown: Sequence[Measured], turns: TurnsShown | 
         raw=_file(run, f"raw/{trial.trial}.json"),
         telemetry=next(filter(None, (_file(run, f"telemetry/{name}.parquet") for name in telemetry_names(trial))), ""),
     )
-
-
-def telemetry_names(trial: Trial) -> tuple[str, str]:
-    """Return the names that the telemetry of a trial may have: its own, or that of its block."""
-    return (trial.trial, f"{trial.workload}-{trial.block:03d}")
 
 
 def _quantity(value: Measured | None) -> str:

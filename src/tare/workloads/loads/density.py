@@ -3,8 +3,9 @@
 Instances of the stack, each with the server and the limits of the suite, are started one beside the other. After each
 start, all of them are asked, one after the other; those that are not asked rest, as most do where many share a machine.
 It ends with the first that misses the goal three consecutive times: chance slows one, too. It also ends with one that a
-kernel ends for lack of memory, or that does not start or answer in time; where another one might leave the machine less
-memory than `spare`; and with `most`. Then it is unknown how many fit, and `instances` is missing.
+kernel ends for lack of memory, that does not start or answer in time, or that a cluster has no room for; where another
+one might leave the machine less memory than `spare`; and with `most`. Then it is unknown how many fit, and `instances`
+is missing.
 
 The memory is that of all instances together: the proportional set size of their processes and the kernel's, as in the
 footprint. What they share counts once. An instance that fails otherwise fails the trial: it does not count.
@@ -23,14 +24,16 @@ from typing import Annotated
 from pydantic import Field
 
 from tare.contracts.workloads import Further, Setup
-from tare.errors import OutOfMemory, TimedOut, TrialFailed, printed
+from tare.errors import NoRoom, OutOfMemory, TimedOut, TrialFailed, printed
 from tare.hosts.network import SLOTS
 from tare.model.trials import Metric, Raw, Sweep, Value
 from tare.units import Duration, Percent
 from tare.workloads.loads.further import WithFurther
 
-_SLOW, _MOST, _SPARE, _OUT_OF_MEMORY, _LATE = "slow", "most", "no memory to spare", "out of memory", "late"
+_SLOW, _MOST, _SPARE, _NO_ROOM = "slow", "most", "no memory to spare", "no room"
+_OUT_OF_MEMORY, _LATE = "out of memory", "late"
 _AMID = (_OUT_OF_MEMORY, _LATE)  # it may come while instances are asked
+_ENDS: Mapping[type[TrialFailed], str] = {OutOfMemory: _OUT_OF_MEMORY, TimedOut: _LATE, NoRoom: _NO_ROOM}
 _LOOKS = 3
 _START_SECONDS, _ASKING_SECONDS = 1.0, 0.1
 
@@ -72,15 +75,15 @@ class Density(WithFurther):
         """Start one instance after the other, and ask them all; the last output has the reason of the end."""
         try:
             end, reason = (yield from self._filled(setup, self.further(setup))), ""
-        except (OutOfMemory, TimedOut) as error:
-            end, reason = _OUT_OF_MEMORY if isinstance(error, OutOfMemory) else _LATE, str(error)
+        except tuple(_ENDS) as error:
+            end, reason = next(end for kind, end in _ENDS.items() if isinstance(error, kind)), str(error)
         yield Raw(f"end: {end}", (), f"{reason}\n", 0.0)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read memory and latency over the instances, and how many there were; raises TrialFailed unless whole."""
         steps, end = self._steps(raw), raw[-1].label.removeprefix("end: ") if raw else ""
         missed = [step.slowest_seconds > self.goal for step in steps]
-        whole = (end == _MOST and len(steps) == self.most) or end in (_SLOW, _SPARE, *_AMID)
+        whole = (end == _MOST and len(steps) == self.most) or end in (_SLOW, _SPARE, _NO_ROOM, *_AMID)
         if not steps or any(missed[:-1]) or missed[-1] != (end == _SLOW) or not whole:
             what = f"{self.name} has {len(steps)} numbers of instances, and ended with {raw[-1:]}"
             raise TrialFailed(what, "the outputs are not those of one whole measurement with these settings")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from tare.contracts.workloads import Another, Further, Instance, Setup, Workload
-from tare.errors import OutOfMemory, TimedOut, TrialFailed, Unreachable
+from tare.errors import NoRoom, OutOfMemory, TimedOut, TrialFailed, Unreachable
 from tare.hosts.local import LocalHost
 from tare.model.trials import Footprint, Raw, Value
 from tare.workloads.loads.density import Density
@@ -141,9 +141,14 @@ def test_the_latency_is_that_of_the_slowest_at_its_best() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "end"), [(OutOfMemory("killed"), "end: out of memory"), (TimedOut("no answer in 11 s"), "end: late")]
+    ("error", "end"),
+    [
+        (OutOfMemory("killed"), "end: out of memory"),
+        (TimedOut("no answer in 11 s"), "end: late"),
+        (NoRoom("1 Insufficient cpu"), "end: no room"),
+    ],
 )
-def test_one_that_does_not_start_for_lack_of_memory_or_in_time_ends_it(error: TrialFailed, end: str) -> None:
+def test_one_that_does_not_start_for_lack_of_memory_or_room_or_in_time_ends_it(error: TrialFailed, end: str) -> None:
     workload = Counted(room=Room(start=failing(4, error)))
     assert ended(workload) == (3, end)
     assert measured(workload)[-1].text == f"{error}\n"
@@ -210,6 +215,7 @@ def texts(label: str, text: str) -> tuple[Raw, ...]:
         tuple(reversed(GOOD)),
         (*GOOD[:-1], replace(GOOD[-1], label="end: slow")),
         (*GOOD[:-1], replace(GOOD[-1], label="end: happy")),
+        (*GOOD[:-2], replace(GOOD[-1], label="end: no room")),  # it comes before the next one is asked
         (*SLOW[:-1], replace(SLOW[-1], label="end: no memory to spare")),
         (*SLOW[:-1], GOOD[-1]),
         GOOD[-1:],
