@@ -38,7 +38,7 @@ POD_TESTS := $(patsubst %,tests/contract/test_%.py,technologies lifecycle hosts 
 
 TARE := .venv/bin/tare
 WITH_ENGINES := tests/lab/with-engines
-SCRIPTS := $(filter-out %.py %/__pycache__ %/kube,$(wildcard tests/lab/*))
+SCRIPTS := $(filter-out %.py %/__pycache__ %/kube %/shims,$(wildcard tests/lab/* tests/lab/shims/*))
 
 # Each is a target of its own: one that fails hides no other.
 CHECKS := ruff ruff-format mypy lint-imports clang-format rustfmt shellcheck

@@ -4,7 +4,8 @@
 
 Node and command are in mount, process and network namespaces of their own, whose first process this script is: when it
 ends, the kernel ends all others. What is left are control groups and a folder, which its parent removes, and after a
-kill, the next one that starts. The RuntimeClasses are `runc` and `gvisor`, and `absent`, whose handler the node lacks.
+kill, the next one that starts. The RuntimeClasses are `runc` and `gvisor`, `kata-stand-in`, which runs runc under
+Kata's name (tests/lab/shims), and `absent`, whose handler the node lacks.
 In the environment, KUBECONFIG names the administrator's file, and TARE_LAB_GUEST one of a user who may do nothing.
 """
 
@@ -43,7 +44,9 @@ _KERNEL = (
 )
 _OWN = ("/run", "/var/log", "/var/lib/cni", "/usr/libexec")
 _KUBELET = "/var/lib/kubelet"
-_CLASSES = {"runc": "runc", "gvisor": "runsc", "absent": "absent"}
+_CLASSES = {"runc": "runc", "gvisor": "runsc", "kata-stand-in": "kata", "absent": "absent"}
+_KATA_COSTS: dict[str, object] = {"overhead": {"podFixed": {"memory": "160Mi", "cpu": "250m"}}}  # as of Kata's own
+_KATA_SHIM = Path(__file__).parent / "shims/containerd-shim-kata-v2"
 _GROUPS = ("kubepods", "k8s.io")
 _END_SECONDS = 20.0
 _INSIDE = "--inside"
@@ -140,7 +143,7 @@ def _environment(folder: Path, programs: Path) -> dict[str, str]:
     """Write the files of the cluster; return the environment of all its processes."""
     binaries = folder / "bin"
     binaries.mkdir()
-    for program in (programs / "kubectl", programs / "etcd", shim(), shim().with_name("runsc")):
+    for program in (programs / "kubectl", programs / "etcd", shim(), shim().with_name("runsc"), _KATA_SHIM):
         (binaries / program.name).symlink_to(program)
     _write_containerd(folder)
     _write(folder / "kubelet.json", _kubelet(folder))
@@ -216,8 +219,9 @@ def _make_ready(cluster: _Cluster, programs: Path) -> None:
     """Wait until a pod of each class can be started."""
     pause = ("ctr", "-n", "k8s.io", "images", "import", str(programs / "pause.tar"))
     subprocess.run(pause, capture_output=True, check=True)
+    kind: dict[str, object] = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass"}
     classes = [
-        {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": handler}
+        {**kind, "metadata": {"name": name}, "handler": handler, **(_KATA_COSTS if handler == "kata" else {})}
         for name, handler in _CLASSES.items()
     ]
     cluster.ask("create", "-f", "-", text=json.dumps({"apiVersion": "v1", "kind": "List", "items": classes}))
@@ -282,11 +286,12 @@ def _write_containerd(folder: Path) -> None:
             "io.containerd.runsc.v1",
             f'TypeUrl = "io.containerd.runsc.v1.options"\nConfigPath = "{folder}/runsc.toml"',
         ),
+        "kata": ("io.containerd.kata.v2", ""),
     }
     cri = 'plugins."io.containerd.grpc.v1.cri"'
     runtimes = "".join(
         f'[{cri}.containerd.runtimes.{name}]\nruntime_type = "{kind}"\n'
-        f"[{cri}.containerd.runtimes.{name}.options]\n{words}\n"
+        f"{f'[{cri}.containerd.runtimes.{name}.options]' if words else ''}\n{words}\n"
         for name, (kind, words) in options.items()
     )
     (folder / "containerd.toml").write_text(

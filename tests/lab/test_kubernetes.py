@@ -113,8 +113,9 @@ def test_the_example_runs_with_pods_of_both_classes_and_skips_a_class_that_is_no
     assert {(trial.stack, trial.status) for trial in run.trials} == {
         (stack, "ok") for stack in ("native", "native-again", "pod", "pod-gvisor")
     } | {("pod-kata", "skipped")}
+    none = 'the cluster has no RuntimeClass "kata", but absent, gvisor, kata-stand-in, runc'
     assert {trial.reason for trial in run.trials if trial.stack == "pod-kata"} == {
-        'the cluster has no RuntimeClass "kata", but absent, gvisor, runc (fix: kubectl get runtimeclass)'
+        f"{none} (fix: kubectl get runtimeclass)"
     }
     proof = {trial.stack: dict(trial.proof)["runtime"] for trial in run.trials if trial.stack in ("pod", "pod-gvisor")}
     assert proof == {"pod": "io.containerd.runc.v2", "pod-gvisor": "io.containerd.runsc.v1"}
@@ -148,7 +149,7 @@ def test_pods_and_containers_are_tried_by_their_names(tmp_path: Path) -> None:
 def test_doctor_names_the_pods_that_the_cluster_can_start() -> None:
     said = subprocess.run((str(TARE), "doctor", "--json"), capture_output=True, text=True, timeout=300, check=True)
     found = {each["name"]: each for each in json.loads(said.stdout)["technologies"]}
-    assert found["kubernetes"]["also"] == ["pod", "pod-absent", "pod-gvisor", "pod-runc"]
+    assert found["kubernetes"]["also"] == ["pod", "pod-absent", "pod-gvisor", "pod-kata-stand-in", "pod-runc"]
     assert "containerd-gvisor" in found["containerd"]["also"]
 
 
@@ -160,6 +161,19 @@ def test_a_node_over_ssh_runs_pods_as_it_does_by_itself(tmp_path: Path) -> None:
         suite.write_text(suite.read_text() + "".join(hosts))
         run = done(suite, tmp_path / "run")
     assert _outcomes(run) == _all_ok("native", "native-again", "pod")
+
+
+def test_a_pod_of_katas_runtime_counts_and_pins_its_machine_and_doubts_the_nodes_own_kernel(tmp_path: Path) -> None:
+    run = done(_suite(tmp_path, STARTS, runtime_class="kata-stand-in"), tmp_path / "run")
+    (trial,) = [trial for trial in run.trials if trial.stack == "pod"]
+    proof = dict(trial.proof)
+    assert trial.status == "ok", trial.reason
+    assert (proof["runtime"], proof["handler"]) == ("io.containerd.kata.v2", "kata")
+    assert proof["podFixed"] == "cpu 250m, memory 160Mi"
+    assert proof["kernel"].startswith("Linux version")
+    assert {"never-run", "shared-kernel"} <= {caution.kind for caution in trial.cautions}
+    assert trial.footprint is not None
+    assert trial.footprint.processes >= 4  # the pod's own two, the shim, and the stand-in for the machine's monitor
 
 
 def test_tare_clean_deletes_what_a_killed_run_has_left_in_the_cluster(tmp_path: Path) -> None:
@@ -188,7 +202,7 @@ def test_a_pod_that_somebody_deletes_costs_a_trial_and_its_reason_says_so(tmp_pa
     ("settings", "status", "words"),
     [
         ({"runtime_class": "absent"}, "failed", 'the node has no runtime handler "absent"'),
-        ({"runtime_class": "gvizor"}, "skipped", 'the cluster has no RuntimeClass "gvizor", but absent, gvisor, runc'),
+        ({"runtime_class": "gvizor"}, "skipped", 'the cluster has no RuntimeClass "gvizor", but absent, gvisor, kata'),
         ({"context": "elsewhere"}, "skipped", 'context "elsewhere" does not exist'),
         ({"node": "elsewhere"}, "skipped", "the cluster has no node elsewhere; this machine is tare-lab"),
         ({"namespace": "absent"}, "failed", 'namespaces "absent" not found'),

@@ -39,7 +39,7 @@ def screen(technologies: Sequence[Usable], machine: Iterable[str], noise: Iterab
         *(Text(_cut(line, width)) for line in machine),
         *_titled(f"Usable, {len(usable)} of {len(technologies)}", _names(usable), width, "bold green"),
         *(line for each in usable for line in _titled(each.name, _also(each), width)),
-        *(line for each in usable for advice in each.advice for line in _titled(each.name, advice.what, width)),
+        *(line for each in technologies for advice in each.advice for line in _advised(each.name, advice, width)),
         *_titled("Needs root, as in `sudo tare doctor`", _names(only_root), width),
         *_titled("Installable", _names(installable), width),
         *_continued(command, width),
@@ -75,6 +75,11 @@ def _titled(title: str, text: str, width: int, style: str = "bold") -> list[Text
     first = Text(first.plain.lstrip())
     first.stylize(style, 0, len(title) + 1)
     return [first, *more]
+
+
+def _advised(name: str, advice: Problem, width: int) -> list[Text]:
+    """Return what could be better, and the command for it."""
+    return [*_titled(name, advice.what, width), *_continued(advice.fix, width)]
 
 
 def _wrapped(text: str, width: int, indent: str) -> list[Text]:

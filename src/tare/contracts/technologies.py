@@ -273,7 +273,7 @@ class Technology(ABC):
         return missing_tools(host, self.tools)
 
     def advice(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - most have none
-        """Recommend improvements that are not required; `tare doctor` shows them where there are no problems."""
+        """Recommend improvements that are not required; `tare doctor` shows them, also where there are problems."""
         return ()
 
     def old(self, version: str) -> str:  # noqa: ARG002 - most are what they were

@@ -56,7 +56,7 @@ def look_at(host: Host, names: Iterable[str] | None = None) -> Iterator[Usable]:
             technology = plugins.find("technologies", name)()
             problems = tuple(technology.problems(host))
             version = technology.version(host)
-            advice = () if problems else tuple(technology.advice(host))
+            advice = tuple(technology.advice(host))
             also = () if problems else other_names(type(technology), technology.variants(host))
         except TareError as error:
             yield Usable(name, name, "", "", (Problem(str(error), error.hint),))

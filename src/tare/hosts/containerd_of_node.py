@@ -15,7 +15,7 @@ from tare.hosts.host import Host
 SPACE = ContainerdSpace("k8s.io")
 _SECONDS = 60.0
 _EVENT = re.compile(r" (/\w+/[\w-]+) (\{.*\})$")
-_SANDBOX = "io.cri-containerd.sandbox.metadata"
+_SANDBOX, _CONTAINER = "io.cri-containerd.sandbox.metadata", "io.cri-containerd.container.metadata"
 _POD, _UID = "io.kubernetes.pod.name", "io.kubernetes.pod.uid"
 
 
@@ -30,7 +30,10 @@ class Event:
 
 @dataclass(frozen=True)
 class Container:
-    """A container of a pod as containerd describes it. The sandbox, which is a container too, has the `address`."""
+    """A container of a pod as containerd describes it. The sandbox, which is a container too, has the `address`.
+
+    `within` is the number of the sandbox that another container is in.
+    """
 
     number: str
     runtime: str = ""
@@ -38,6 +41,7 @@ class Container:
     uid: str = ""
     sandbox: bool = False
     address: str = ""
+    within: str = ""
 
 
 def parse_event(line: str) -> Event | None:
@@ -53,14 +57,15 @@ def parse_container(text: str) -> Container:
     """Read what `ctr containers info` prints."""
     fields: dict[str, Any] = json.loads(text)
     labels = fields.get("Labels") or {}
-    metadata = _decoded((fields.get("Extensions") or {}).get(_SANDBOX) or {})
+    extensions = fields.get("Extensions") or {}
     return Container(
         number=fields.get("ID", ""),
         runtime=(fields.get("Runtime") or {}).get("Name", ""),
         pod=labels.get(_POD, ""),
         uid=labels.get(_UID, ""),
         sandbox=labels.get("io.cri-containerd.kind") == "sandbox",
-        address=metadata.get("IP", ""),
+        address=_decoded(extensions.get(_SANDBOX) or {}).get("IP", ""),
+        within=_decoded(extensions.get(_CONTAINER) or {}).get("SandboxID", ""),
     )
 
 

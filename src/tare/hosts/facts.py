@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from tare.errors import TrialFailed
 from tare.hosts.host import Host
 from tare.model.machines import Facts
 
@@ -233,6 +235,13 @@ def name_hypervisor(firmware_text: str, clock_sources_text: str) -> str:
     by_firmware = next((name for word, name in _FIRMWARE_NAMES if word in lower), "")
     by_clock = next((_CLOCK_NAMES[clock] for clock in clock_sources_text.split() if clock in _CLOCK_NAMES), "")
     return by_clock or by_firmware if by_firmware == "qemu" else by_firmware or by_clock
+
+
+def kernel_version(inside: Host) -> str:
+    """Return what the kernel of an inside says of itself; `unknown` if it does not answer, which the client notices."""
+    with suppress(TrialFailed):
+        return " ".join(inside.read("/proc/version").split()[:3]) or "unknown"
+    return "unknown"
 
 
 def has_own_kernel(host: Host, inside: Host) -> bool:

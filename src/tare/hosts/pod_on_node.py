@@ -1,7 +1,7 @@
 """A pod as its node sees it: its control groups, the runtime's helpers outside of them, and its root file system.
 
 It is found by its numbers alone, whatever its runtime is: the name of its control group contains the pod's uid, and the
-command lines of the runtime's processes contain the numbers of the pod's containers.
+command lines of the runtime's processes contain the numbers of the pod's containers, or of the sandbox around them.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class PodOnNode:
         return cls(host, host.run(*find, timeout=_SECONDS, check=False).text.strip())
 
     @classmethod
-    def found(cls, host: Host, uid: str, container: str) -> Self:
+    def found(cls, host: Host, uid: str, container: str, sandbox: str = "") -> Self:
         """Return a running pod; raises TrialFailed if it has no control group."""
         group = cls.begun(host, uid).group
         if not group:
             raise TrialFailed("the node has no control group of the pod", "which cgroup driver does its kubelet use?")
         below = host.run("find", group, "-mindepth", "1", "-type", "d", timeout=_SECONDS).text.split()
         own = next((path for path in below if container in path), group)
-        numbers = {found[0] for path in below if (found := _NUMBER.search(path))} | {container}
+        numbers = {found[0] for path in below if (found := _NUMBER.search(path))} | {container, sandbox} - {""}
         listed = host.run("pgrep", "--full", "|".join(sorted(numbers)), timeout=_SECONDS, check=False).text.split()
         return cls(host, group, own, container, tuple(map(int, listed)))
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from tare.model.machines import Facts
 from tare.model.trials import SERVICE_READY
-from tare.report.numbers import bounds, cut, from_twice, listing, percent, resolved, roughly
+from tare.report.not_working import ALL_WORKS, TITLE, not_working, said
+from tare.report.numbers import NAMED, bounds, cut, from_twice, listing, percent, resolved, roughly, some_of
 from tare.report.plain_words import IN_PLAIN_WORDS
 from tare.statistics.anytime import least_count
 from tare.statistics.cells import LASTING, CautionCount, Cell, Standing
 from tare.statistics.summary import Summary
 from tare.units import format_duration, format_size
 
-_NAMED = 3  # in a sentence
-_REASON = 110
+_NOTE = 110  # letters of a sentence
 _APART_SECONDS = 1.0  # between the readiness of servers
 _OVERALL = "overall speed"
 
@@ -61,18 +61,24 @@ class Part:
 
 @dataclass(frozen=True)
 class Findings:
-    """What was measured and which stack is the cheapest, in some sentences, and the four parts."""
+    """What was measured and which stack is the cheapest, in some sentences, and the parts."""
 
     opening: str
     free: Part
     costs: Part
     undecided: Part
     doubts: Part
+    failing: Part
+
+    @property
+    def measured(self) -> tuple[Part, ...]:
+        """The parts about what was measured, in the order in which they are read."""
+        return (self.free, self.costs, self.undecided, self.doubts)
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts, in the order in which they are read."""
-        return (self.free, self.costs, self.undecided, self.doubts)
+        """All parts: that of what does not work is the last, if there is anything."""
+        return (*self.measured, *((self.failing,) if self.failing.lines else ()))
 
 
 def findings(summary: Summary, machine: Facts) -> Findings:
@@ -96,11 +102,12 @@ def findings(summary: Summary, machine: Facts) -> Findings:
         ),
         undecided=Part(
             "Undecided",
-            (*open_ones, *_without(summary, asked)),
+            (*open_ones, *_without_reason(summary, asked)),
             f"Nothing is undecided: every stack could be compared with {baseline}.",
             (*(["Run more blocks to decide more."] if open_ones else []), *noise(summary)),
         ),
         doubts=Part("Read with care", doubts, "Nothing speaks against the numbers.", tuple(firmness(asked))),
+        failing=Part(TITLE, tuple(_line(*each) for each in said(not_working(summary), summary)), ALL_WORKS),
     )
 
 
@@ -187,7 +194,7 @@ def _free(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
         alike = [_OVERALL] if overall and overall.verdict == "equivalent" else []
         alike += [cell.name for cell in cells if cell.verdict == "equivalent"]
         if alike:
-            texts.append(f"less than {percent(summary.margin)} away from {baseline} in {_some(alike)}")
+            texts.append(f"less than {percent(summary.margin)} away from {baseline} in {some_of(alike)}")
         if overall and overall.verdict == "better":
             texts.append(f"better: {_overall(baseline, overall)}, look for the cause before you believe it")
         gains = [cell for cell in cells if cell.verdict == "better" and not cell.has_caution("faster-than-bare-metal")]
@@ -218,7 +225,7 @@ def _cost(summary: Summary, overall: Standing | None, worse: Sequence[Cell]) -> 
             first, last = (f"{roughly(cell.ratio or 1.0)} in {cell.name}" for cell in (counting[0], counting[-1]))
             texts[0] += f", from {first} to {last}"
         counting = []
-    shown = [*counting[:_NAMED], *beside[:_NAMED]]
+    shown = [*counting[:NAMED], *beside[:NAMED]]
     texts += [relative_to(summary.baseline, cell) for cell in shown]
     left = len(counting) + len(beside) - len(shown)
     return "; ".join(texts) + (f"; and in {left} more" if left else "")
@@ -245,7 +252,7 @@ def undecided(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
         unsure = [cell for cell in cells if cell.verdict == "undecided"]
         texts += [f"{cell.name} ({bounds(cell.low, cell.high, cell.ratio or 1.0)})" for cell in unsure]
         if texts:
-            yield Line((stack,), f"may cost something or nothing in {_some(texts)}")
+            yield Line((stack,), f"may cost something or nothing in {some_of(texts)}")
 
 
 def too_few(summary: Summary) -> Iterator[Line]:
@@ -258,32 +265,23 @@ def too_few(summary: Summary) -> Iterator[Line]:
             continue
         most = max(cell.n for cell in few)
         all_of_it = not any(cell.low is not None for cell in cells)
-        whom = "" if all_of_it else f" on {_some([cell.stack for cell in few])}"
+        whom = "" if all_of_it else f" on {some_of([cell.stack for cell in few])}"
         how_often = f"was measured {_count(most, 'time')}{whom}, {need}"
         yield Line((rule.name,), how_often if most else f"was never measured{whom} together with {summary.baseline}")
 
 
-def _without(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
-    """Describe what has no value, and why; the same reason once."""
-    reasons: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+def _without_reason(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
+    """Describe what has no value though nothing failed and nothing was skipped; the same note once."""
+    notes: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for stack, cells in _by_stack(summary, asked):
-        by_reason: dict[str, list[str]] = {}
+        own: dict[str, list[str]] = {}
         for cell in cells:
-            if cell.verdict == "no value":
-                by_reason.setdefault(_why(cell), []).append(cell.name)
-        for why, names in by_reason.items():
-            where = () if len(names) == len(cells) else tuple(names)
-            reasons.setdefault((why, where), []).append(stack)
-    for (why, where), stacks in reasons.items():
-        yield _line(stacks, f"{f'in {_some(where)}: ' if where else ''}{why}")
-
-
-def _why(cell: Cell) -> str:
-    if cell.skipped:
-        return f"did not run: {cut(cell.skipped.removeprefix(f'{cell.stack}: '), _REASON)}"
-    if cell.failures and not cell.trials:
-        return f"failed: {cut(cell.failures[0].reason, _REASON)}"
-    return cut("; ".join(cell.notes), _REASON) or "no value"
+            if cell.verdict == "no value" and not cell.skipped and (cell.trials or not cell.failures):
+                own.setdefault(cut("; ".join(cell.notes), _NOTE) or "no value", []).append(cell.name)
+        for note, names in own.items():
+            notes.setdefault((note, () if len(names) == len(cells) else tuple(names)), []).append(stack)
+    for (note, where), stacks in notes.items():
+        yield _line(stacks, f"{f'in {some_of(where)}: ' if where else ''}{note}")
 
 
 def noise(summary: Summary) -> list[str]:
@@ -332,7 +330,7 @@ def firmness(cells: Sequence[Cell]) -> list[str]:
     close = [f"{cell.stack} in {cell.name}" for cell in decided if not cell.is_firm]
     firm = f"{len(decided) - len(close)} of {_count(len(decided), 'decision')} would hold even if noise lasted"
     text = f"{firm} from block to block (a correlation of {LASTING:g})"
-    return [f"{text}{f'; not {_some(close)}' if close else ''}."] if decided else []
+    return [f"{text}{f'; not {some_of(close)}' if close else ''}."] if decided else []
 
 
 def readiness(summary: Summary) -> list[str]:
@@ -344,7 +342,7 @@ def readiness(summary: Summary) -> list[str]:
         if not ready:
             continue
         known = [f"{format_duration(seconds)} ({stack})" for seconds, stack in ready]
-        text = listing(tuple(known)) if len(known) <= _NAMED else f"{known[0]} to {known[-1]}"
+        text = listing(tuple(known)) if len(known) <= NAMED else f"{known[0]} to {known[-1]}"
         sentences.append(f"The server of {workload} was ready {text} after its start.")
         if ready[-1][0] - ready[0][0] >= _APART_SECONDS:
             hint = f"look for what the server of {workload} waits for at its start, such as the look-up of a name"
@@ -361,15 +359,15 @@ def _cautions(summary: Summary) -> Iterator[Line]:
                 by_kind.setdefault(caution.kind, {})[cell.name, cell.stack] = caution
     for kind, cells in sorted(by_kind.items(), key=lambda each: -len(each[1])):
         names = list(dict.fromkeys(name for name, _ in cells))
-        where = "" if len(names) == len(summary.rules) else f"in {_some(names)}: "
+        where = "" if len(names) == len(summary.rules) else f"in {some_of(names)}: "
         usual = max(cells.values(), key=lambda caution: caution.trials).texts[0]
         if text := IN_PLAIN_WORDS.get(kind, usual):
             yield _line(list(dict.fromkeys(stack for _, stack in cells)), f"{where}{text}", kind)
 
 
 def _line(names: Sequence[str], text: str, kind: str = "") -> Line:
-    more = max(len(names) - _NAMED, 0)
-    return Line(tuple(names[: _NAMED + (more == 1)]), text, kind, more if more > 1 else 0)
+    more = max(len(names) - NAMED, 0)
+    return Line(tuple(names[: NAMED + (more == 1)]), text, kind, more if more > 1 else 0)
 
 
 def _by_stack(summary: Summary, asked: Sequence[Cell]) -> Iterator[tuple[str, list[Cell]]]:
@@ -389,8 +387,3 @@ def _speed(overall: Standing | None, worse: Sequence[Cell]) -> float:
 def _goodness(cell: Cell) -> float:
     ratio = cell.ratio or 1.0
     return ratio if cell.better == "higher" else 1 / ratio
-
-
-def _some(names: Sequence[str]) -> str:
-    more = (f"{len(names) - _NAMED} more",) if len(names) > _NAMED + 1 else ()
-    return listing((*names[:_NAMED], *more) if more else tuple(names))

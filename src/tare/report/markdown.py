@@ -8,6 +8,7 @@ from tare.journal import Run
 from tare.report.comparison import row
 from tare.report.escapes import in_markdown
 from tare.report.findings import Findings, findings
+from tare.report.not_working import ALL_WORKS, TITLE, not_working
 from tare.report.numbers import cut, percent, reason
 from tare.report.pods import PodRow, pod_rows
 from tare.statistics.cells import Cell
@@ -16,6 +17,7 @@ from tare.statistics.summary import Summary
 _HEAD = ("workload", "stack", "verdict", "estimate", "interval", "n")
 _MOST = 60_000  # letters: GitHub takes 65,536 in a comment
 _REASON = 120
+_CAUSE = 400  # letters of each part of a cause
 _LEAST_ROWS = 8_000  # letters that sentences leave for rows
 _POD_HEAD = ("RuntimeClass", "memory", "CPU", "podFixed to paste", "what is declared")
 _MOST_PODS = 10
@@ -24,7 +26,8 @@ _MOST_PODS = 10
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `report.md`; what is too long for a comment is cut, and says so."""
     pods = "".join(_pods(pod_rows(summary, run), summary.baseline))
-    sentences = _cut(list(_sentences(findings(summary, run.record.measured_on))), _MOST - _LEAST_ROWS - len(pods))
+    found = [*_sentences(findings(summary, run.record.measured_on)), *_failing(summary)]
+    sentences = _cut(found, _MOST - _LEAST_ROWS - len(pods))
     head = f"### {in_markdown(summary.suite)[:500]}: percent of {in_markdown(summary.baseline)[:500]}\n\n"
     lines = [_row(cell) for cell in summary.headlines if cell.stack != summary.baseline]
     table = _line(_HEAD) + _line(["---"] * len(_HEAD))
@@ -37,9 +40,28 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
 
 def _sentences(found: Findings) -> Iterator[str]:
     yield f"{in_markdown(found.opening)}\n"
-    for part in found.parts:
+    for part in found.measured:
         yield f"\n**{part.title}**\n\n"
         yield from (f"- {in_markdown(text)}\n" for text in (*part.sentences, *part.remarks))
+
+
+def _failing(summary: Summary) -> Iterator[str]:
+    """Write what does not work: a table whose numbers lead to the causes below it; or one sentence."""
+    found = not_working(summary)
+    yield f"\n**{TITLE}**\n\n"
+    if not found.causes:
+        yield f"{ALL_WORKS}\n"
+    if found.rows:
+        yield _line(["stack", *map(in_markdown, found.workloads)])
+        yield _line(["---"] * (len(found.workloads) + 1))
+    for tried in found.rows:
+        words = (" ".join((each.words, *(f"({number})" for number in each.causes))) for each in tried)
+        yield _line([in_markdown(summary.title(tried[0].stack)), *words])
+    yield "\n" if found.rows else ""
+    for cause in found.causes:
+        hint = f". Hint: {cause.hint}" if cause.hint else ""
+        text = f"{cut(cause.text, _CAUSE)} ({cut('; '.join(cause.where), _CAUSE)}){cut(hint, _CAUSE)}"
+        yield f"{cause.number}. {in_markdown(text)}\n"
 
 
 def _row(cell: Cell) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.statistics.cells import Cell, Standing
@@ -22,6 +23,7 @@ GLYPHS = {
     "skipped": "⊘",
     "failed": "✕",
 }
+NAMED = 3  # in a sentence
 _TWICE = 2.0  # from here on a factor is easier to read than a percentage
 _MIXED_FROM = 10.0  # an interval that begins below twice has its end as a factor from here on
 _THREE_DIGITS = 1.1  # the upper end of an interval over the lower, up to which a factor has three digits
@@ -219,6 +221,12 @@ def cut(text: str, length: int) -> str:
 def listing(items: tuple[str, ...]) -> str:
     """Write a list as a sentence does: `a, b and c`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Write the first of several names as a sentence does, and how many more there are."""
+    more = (f"{len(names) - NAMED} more",) if len(names) > NAMED + 1 else ()
+    return listing((*names[:NAMED], *more) if more else tuple(names))
 
 
 def _choose(value: float, scales: tuple[tuple[float, str], ...]) -> Scale:

@@ -14,6 +14,7 @@ IN_PLAIN_WORDS: Mapping[str, str] = {
     "never-run": "tare's own tests never had the real thing, only a program that stands in for it",
     "pod-not-pinned": "it could run on the CPUs of what sends the requests too, so chance may be larger than it looks",
     "not-pinned": "the CPUs of Xen's first domain may have moved about, so chance may be larger than it looks",
+    "shared-kernel": "something other than Kata's machine ran under Kata's name, so this is not what Kata costs",
     "resumed-block": "the run was stopped and resumed, so values of different times are compared",
     "stalls": "it, or what it is compared with, stood still now and then; the percentages are of the usual speed",
     "telemetry": "what the machine did meanwhile is not known throughout, so a doubt may be missing here",

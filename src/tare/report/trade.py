@@ -7,6 +7,7 @@ workloads together, with its interval. `tare.report.drawn_trade` draws them.
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ _BY_FAMILY: Mapping[Family, str] = {
     "unikernel": "own kernel",
     "emulator": "emulated",
 }
+_RUNTIME = re.compile(r"[.-](runsc|kata)[.-]")  # in the name of containerd's runtime, or of its shim
+_BY_RUNTIME = {"runsc": "sandbox", "kata": "own kernel"}
 _MOST_POINTS = 40
 _LEAST_TRIALS = 4  # that have a middle half
 
@@ -139,11 +142,19 @@ def _costs_of(standing: Standing) -> Logs:
 
 
 def _isolation(run: Run, stacks: Iterable[str]) -> Mapping[str, str]:
-    """Return what isolates each stack, by its strongest layer; older runs do not say it."""
+    """Return what isolates each stack, by its strongest layer; older runs do not say it.
+
+    containerd and Kubernetes isolate as the runtime does that their trials had.
+    """
+    runtimes: dict[str, set[str]] = {}
+    for trial in run.trials:
+        named = (text for name, text in trial.proof if name.rpartition(": ")[2] == "runtime")
+        runtimes.setdefault(trial.stack, set()).update(name for text in named for name in _RUNTIME.findall(text))
     found = {}
     for stack in stacks:
         kinds = [_BY_FAMILY[family] for family in run.record.families.get(stack, ())]
         if kinds:
+            kinds += [_BY_RUNTIME[name] for name in runtimes.get(stack, ())]
             found[stack] = max(kinds, key=ISOLATION.index)
     return found
 

@@ -6,14 +6,11 @@ so do stacks that fail for different reasons. Skipped trials count for nothing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tare.model.trials import Trial
-
-# Numbers of a reason, such as times, addresses and process numbers, but not how a program ended.
-_NUMBER = re.compile(r"0x[0-9a-f]+|(?<!code )(?<!signal )(?<!\d)\d+")
+from tare.statistics.outcomes import alike
 
 
 @dataclass
@@ -33,7 +30,7 @@ class Failing:
         if trial.status == "ok":
             self._works = True
         elif trial.status == "failed":
-            self._reasons.setdefault(trial.workload, set()).add(_NUMBER.sub("0", trial.reason))
+            self._reasons.setdefault(trial.workload, set()).add(alike(trial.reason))
 
     def is_certain(self) -> bool:
         """Return whether every workload has failed, each for one reason."""

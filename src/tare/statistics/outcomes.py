@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from tare.model.trials import Trial
 from tare.statistics.cells import CautionCount, Failure
+
+Fate = Literal["works", "fails", "fails at times", "skipped", "not tried"]
+# Numbers of a reason, such as times, addresses and process numbers, but not how a program ended.
+_NUMBER = re.compile(r"0x[0-9a-f]+|(?<!code )(?<!signal )(?<!\d)\d+")
 
 
 @dataclass(frozen=True)
@@ -17,6 +23,20 @@ class Outcome:
     cautions: tuple[CautionCount, ...]
     failures: tuple[Failure, ...]
     skipped: str
+
+    @property
+    def fate(self) -> Fate:
+        """Whether the workload works in the stack."""
+        if self.ok:
+            return "fails at times" if self.failures else "works"
+        if self.skipped:
+            return "skipped"
+        return "fails" if self.failures else "not tried"
+
+
+def alike(reason: str) -> str:
+    """Return what the reason of a failure has in common with others of its kind: the text without its numbers."""
+    return _NUMBER.sub("0", reason)
 
 
 def latest(trials: Sequence[Trial]) -> list[Trial]:

@@ -85,6 +85,7 @@ def summarize(run: Run) -> Summary:
             for what, text in own.items()
         ),
         years=tuple(run.record.years.items()),
+        outcomes=tuple(workload.outcomes for workload in workloads),
     )
 
 

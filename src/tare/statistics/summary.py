@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from tare.statistics.cells import Cell, HeadlineRule, Overall
 from tare.statistics.effects import Effects
 from tare.statistics.headlines import Headline
+from tare.statistics.outcomes import Outcome
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class Summary:
     say better, worse or equivalent, a share of at most 1 - `confidence` is expected to be false (e-BH). Those of
     `cells` hold each by itself. `measured` is what the headlines were made of, in the order of the `rules`. `own` is
     what stacks have of their own by the suite's wish: a stack, `command` or `image`, and which. `years`
-    has a stack and the year of its technology, where that is an old one.
+    has a stack and the year of its technology, where that is an old one. `outcomes` has what became of the trials: for
+    each workload, that of each stack.
     """
 
     suite: str
@@ -36,6 +38,7 @@ class Summary:
     measured: tuple[Headline, ...] = field(default=(), compare=False, repr=False)
     own: tuple[tuple[str, str, str], ...] = ()
     years: tuple[tuple[str, str], ...] = ()
+    outcomes: tuple[tuple[Outcome, ...], ...] = field(default=(), compare=False, repr=False)
 
     def title(self, stack: str) -> str:
         """Return a stack's name for tables: with its year, where its technology is an old one."""

@@ -20,20 +20,22 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import ClassVar
 
 from tare.contracts.technologies import ENVIRONMENT, Launch, Technology, first_line, missing_tools
 from tare.contracts.workloads import VOLUME, Instance
-from tare.errors import TrialFailed, nearest
+from tare.errors import nearest
+from tare.hosts import kata_machine
 from tare.hosts.containerd_space import CONNECT, ContainerdSpace
 from tare.hosts.control_groups import limited
 from tare.hosts.exec import ExecHost
+from tare.hosts.facts import kernel_version
 from tare.hosts.host import Host, Process
 from tare.hosts.ledger import Undo
-from tare.model.trials import Family, Problem
+from tare.model.trials import Family, Limits, Problem
 from tare.technologies.docker import CONTAINERD, daemon
 from tare.technologies.gvisor import Gvisor
 
@@ -148,7 +150,7 @@ class Containerd(Technology):
         launch.knock(address)
         launch.timeline.mark("requested")
         with ExitStack() as stack:
-            group = stack.enter_context(limited(launch.ledger, launch.name, launch.limits))
+            group = stack.enter_context(limited(launch.ledger, launch.name, self._around(launch.limits)))
             network = stack.enter_context(launch.network.namespace())
             volume = stack.enter_context(_volume(launch))
             joined = (f"--cgroup=/{launch.name}/tare-container", f"--with-ns=network:/run/netns/{network}")
@@ -157,9 +159,12 @@ class Containerd(Technology):
             client = stack.enter_context(_running(host, launch, space, run))
             inside = ExecHost(host, *space.exec(launch.name))
             stack.enter_context(inside.over(client))
-            around = _around(reader, launch.name)
+            around = around_container(reader, launch.name)
             within = set(group.processes())
             outside = tuple(pid for pid in around if pid not in within)  # those inside come and go
+            is_kata = kata_machine.is_kata(self.runtime)
+            if is_kata:
+                kata_machine.pin(reader, outside, launch.cpu_list)
             runtime = launch.cache.once(f"version of {self.runtime}", lambda: self._runtime_version(reader, around))
 
             def written() -> int:
@@ -177,10 +182,11 @@ class Containerd(Technology):
                     "version": version,
                     "runtime": f"{full_name(self.runtime)} {runtime}".strip(),
                     "control group": group.paths[0],
-                    **_kernel(inside),
+                    "kernel": kernel_version(inside),
                 },
                 disk=written,
                 image=lambda: _usage(reader, space, f"sha256:{launch.image.digest}"),
+                cautions=kata_machine.cautions(reader, inside, self.runtime) if is_kata else (),
             )
 
     @contextmanager
@@ -201,6 +207,11 @@ class Containerd(Technology):
         host.write(path, text)
         host.run("chmod", "700", path, timeout=_SECONDS)
         return path
+
+    def _around(self, limits: Limits) -> Limits:
+        """Return the limits of the container together with the machine that it runs in, which has limits of its own."""
+        own = 0 if self._is("runc") or self._is("runsc") else kata_machine.MACHINE_BYTES
+        return replace(limits, memory_bytes=limits.memory_bytes + own)
 
     def _options(self, launch: Launch) -> Iterator[str]:
         """Yield what the runtime must be told: a machine has the size of the limits.
@@ -304,13 +315,14 @@ def _running(host: Host, launch: Launch, space: ContainerdSpace, run: Sequence[s
             yield client
 
 
-def _around(host: Host, name: str) -> tuple[int, ...]:
-    """Find the shim of a container with all that it has started, such as a sandbox or a machine."""
+def around_container(host: Host, name: str) -> tuple[int, ...]:
+    """Find the shim of a container with all that it has started, such as a sandbox, or a machine apart from it."""
     listed = host.run("ps", "-eo", "pid=,ppid=,args=", timeout=20).text.splitlines()
     rows = [(int(pid), int(parent), words) for pid, parent, words in (line.split(None, 2) for line in listed)]
-    found = [pid for pid, _, words in rows if re.search(rf"^\S*shim\S* .*-id {re.escape(name)}(\s|$)", words)]
+    shim = re.compile(rf"^\S*shim\S* .*-id {re.escape(name)}(\s|$)")
+    found = [pid for pid, _, words in rows if shim.search(words) or kata_machine.is_part(words, name)]
     for pid in found:  # it grows meanwhile
-        found += [child for child, parent, _ in rows if parent == pid]
+        found += [child for child, parent, _ in rows if parent == pid and child not in found]
     return tuple(found)
 
 
@@ -323,10 +335,3 @@ def _usage(host: Host, space: ContainerdSpace, snapshot: str) -> int:
     """Return the bytes that containerd counts in a snapshot."""
     listed = host.run(*space.ctr("snapshots", "usage", "-b", snapshot), timeout=_SECONDS).text.splitlines()
     return int(listed[-1].split()[1])
-
-
-def _kernel(inside: Host) -> dict[str, str]:
-    """Read the kernel that the inside reports; nothing if it does not answer, which the client notices."""
-    with suppress(TrialFailed):
-        return {"kernel": " ".join(inside.read("/proc/version").split()[:3])}
-    return {}

@@ -25,6 +25,14 @@ from tare.technologies.crun import Crun
 TODAY = "gvisor.dev/gvisor/runsc@v0.0.0-20260905035102-160fafc42237"
 # A build by `go install` bears no version of its own; Go notes the module's in it.
 _NOTED = r"gvisor\.dev/gvisor[[:space:]]v0\.0\.0-[0-9]+-[0-9a-f]+"
+_DATE = re.compile(r"[~-](20\d{6})")  # in a version
+_YEAR = 1_00_00  # from a date to the same one a year later, both written as one number
+# gVisor's documentation, g3doc/user_guide/install.md; apt takes the key as it is.
+_INSTALL = (
+    "curl -fsSLo /etc/apt/keyrings/gvisor.asc https://gvisor.dev/archive.key && "
+    'echo "deb [signed-by=/etc/apt/keyrings/gvisor.asc] https://storage.googleapis.com/gvisor/releases release main" '
+    ">/etc/apt/sources.list.d/gvisor.list && apt update && apt install runsc"
+)
 
 
 @dataclass(frozen=True)
@@ -49,12 +57,18 @@ class Gvisor(Crun):
         return first_line(host, "sh", "-c", script, "sh", _NOTED, self.program).rpartition("v")[2]
 
     def advice(self, host: Host) -> Sequence[Problem]:
-        """Recommend a newer runsc in place of an old one, such as Debian 12's."""
-        if self._modern(host):
+        """Recommend gVisor's own repository where runsc is missing, or over a year old, as Debian's is."""
+        version = self.version(host)
+        if not version:
+            return (Problem("Debian's runsc is old; gVisor's own repository has a current one", _INSTALL),)
+        date = _DATE.search(version)
+        if not self._modern(host):
+            year = date[1][:4] if date else "before 2023"
+            return (Problem(f"this runsc is of {year}: slower, and on the machine's network stack", _INSTALL),)
+        today = first_line(host, "date", "+%Y%m%d")
+        if date is None or not today.isdigit() or int(today) - int(date[1]) <= _YEAR:
             return ()
-        year = self.old(self.version(host)) or "before 2023"
-        what = f"this runsc is of {year}: slower, and on the machine's network stack"
-        return (Problem(what, f"CGO_ENABLED=0 GOBIN=/usr/local/bin go install {TODAY}"),)
+        return (Problem(f"this runsc is of {date[1][:4]}, over a year old", _INSTALL),)
 
     def old(self, version: str) -> str:
         """Return the year of a runsc from before systrap, such as Debian 12's."""

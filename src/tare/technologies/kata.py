@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from tare.contracts.technologies import Launch, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import kvm, monitors
+from tare.hosts import kata_machine
 from tare.hosts.host import Host
 from tare.model.trials import Problem
 from tare.technologies.docker import Docker
@@ -86,6 +87,11 @@ class Kata(Docker):
             # All of them have the container's number on their command lines.
             listed = host.run("pgrep", "--full", inspected.text.strip(), timeout=20, check=False).text.split()
             pids = {int(number) for number in listed}
+            kata_machine.pin(host, pids, launch.cpu_list)
+            cautions = instance.cautions
+            if instance.inside:
+                cautions += kata_machine.kernel_cautions(host, instance.inside, self.runtime)
             proof = {**instance.proof, "runtime": self.runtime}
             # What Docker calls the container's process may have the machine's first one as its parent.
-            yield replace(instance, proof=proof, processes=lambda: tuple({*instance.processes(), *pids} - {1}))
+            processes = lambda: tuple({*instance.processes(), *pids} - {1})  # noqa: E731
+            yield replace(instance, proof=proof, cautions=cautions, processes=processes)

@@ -25,7 +25,9 @@ from typing import Any, ClassVar
 from tare.contracts.technologies import ENVIRONMENT, INIT, Launch, Technology, missing_tools
 from tare.contracts.workloads import VOLUME, Instance
 from tare.errors import TrialFailed, did_you_mean
-from tare.hosts.containerd_of_node import SPACE, container
+from tare.hosts import kata_machine
+from tare.hosts.containerd_of_node import SPACE, Container, container
+from tare.hosts.facts import kernel_version
 from tare.hosts.host import Host
 from tare.hosts.kubectl import Kubectl
 from tare.hosts.pod_host import PodHost
@@ -172,23 +174,32 @@ class Kubernetes(Technology):
             yield self._instance(host, launch, start, node)
 
     def _instance(self, host: Host, launch: Launch, start: PodStart, node: Mapping[str, Any]) -> Instance:
-        state, maker = start.state, launch.ledger.maker
-        pod = PodOnNode.found(launch.ledger.host, state.uid, state.container)
+        state, maker, reader = start.state, launch.ledger.maker, launch.ledger.host
+        found = container(start.kubectl.host, state.container)
+        pod = PodOnNode.found(reader, state.uid, state.container, found.within)
         root = pod.root()
         pinned = pod.pin(launch.cpu_list)
-        cautions = () if pinned else (Caution("pod-not-pinned", "the pod may run on every CPU of its node"),)
+        cautions = [] if pinned else [Caution("pod-not-pinned", "the pod may run on every CPU of its node")]
         variables = (word for variable in ENVIRONMENT for word in ("-e", variable))
         enter = (_ENTER, "-f", str(launch.limits.open_files), *variables, "--")
+        inside = PodHost(host, start.kubectl, start.path, enter)
+        if kata_machine.is_kata(found.runtime):
+            kata_machine.pin(reader, pod.helpers, launch.cpu_list)
+            cautions += kata_machine.cautions(reader, inside, found.runtime)
         return Instance(
             name=launch.name,
-            inside=PodHost(host, start.kubectl, start.path, enter),
+            inside=inside,
             address=state.address,
             path=self.path,
             processes=pod.processes,
-            proof=self._proof(start, node) | {"control group": pod.group},
+            proof={
+                **self._proof(start, node, found),
+                "control group": pod.group,
+                "kernel": launch.cache.once(f"kernel of {self!r}", lambda: kernel_version(inside)),
+            },
             disk=lambda: maker.bytes_below(root.upper) if root.upper else None,
             image=lambda: sum(map(maker.bytes_below, root.lower)) if root.lower else None,
-            cautions=cautions,
+            cautions=tuple(cautions),
         )
 
     def _check_image(self, launch: Launch, ran: str) -> None:
@@ -198,10 +209,9 @@ class Kubernetes(Technology):
             if fault := image_fault(self.image, ran, first):
                 raise fault
 
-    def _proof(self, start: PodStart, node: Mapping[str, Any]) -> dict[str, str]:
+    def _proof(self, start: PodStart, node: Mapping[str, Any], found: Container) -> dict[str, str]:
         """Return what ran the pod, as the cluster and the node's containerd report it."""
         info = node["status"]["nodeInfo"]
-        found = container(start.kubectl.host, start.state.container)
         proof = {
             "kubelet": info["kubeletVersion"],
             "container runtime": info["containerRuntimeVersion"],

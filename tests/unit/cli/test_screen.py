@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -37,10 +38,23 @@ def test_what_is_usable_is_a_list() -> None:
     )
 
 
-def test_what_could_be_better_is_shown_below_what_is_usable() -> None:
-    old = Usable("gvisor", "gVisor", "sandbox", "2022", (), (Problem("this runsc is of 2022", "build today's"),))
+def test_what_could_be_better_is_shown_below_what_is_usable_with_its_command() -> None:
+    command = f'curl -o /etc/key https://example.org/{"k" * 40} && echo "deb [a=b] https://example.org x" > /etc/list'
+    old = Usable("gvisor", "gVisor", "sandbox", "2022", (), (Problem("this runsc is of 2022", command),))
     lines = said(technology("crun"), old)
-    assert lines[lines.index("Usable, 2 of 2: crun gvisor") + 1] == "gvisor: this runsc is of 2022"
+    first = lines.index("Usable, 2 of 2: crun gvisor") + 1
+    assert lines[first] == "gvisor: this runsc is of 2022"
+    last = next(index for index, line in enumerate(lines[first + 1 :], first + 1) if not line.endswith("\\"))
+    assert last > first + 1
+    copied = "\n".join(lines[first + 1 : last + 1]).replace("\\\n", "")
+    assert [" ".join(word.split()) for word in shlex.split(copied)] == shlex.split(command)
+
+
+def test_advice_is_also_shown_where_a_technology_is_not_installed() -> None:
+    missing = replace(technology("gvisor", Problem.fixed_by("no runsc", "runsc")), advice=(Problem("old", "get it"),))
+    lines = said(missing)
+    assert "  apt-get install runsc" in lines
+    assert lines[lines.index("gvisor: old") + 1] == "  get it"
 
 
 def test_the_other_names_of_what_is_usable_are_shown_below_it() -> None:

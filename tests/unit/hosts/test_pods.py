@@ -145,9 +145,11 @@ def test_a_sandbox_has_the_address_and_a_container_has_not() -> None:
     sandbox, container = (parse_container((SAMPLES / f"{name}.json").read_text()) for name in ("sandbox", "container"))
     assert sandbox.sandbox
     assert sandbox.address.startswith("10.88.0.")
+    around = "ecf891e6c0eae780d0eec090a12b32ff81edb8a0de70782cd128faea15767f6e"
     assert container == Container(
-        container.number, "io.containerd.runsc.v1", "tare-good", sandbox.uid, sandbox=False, address=""
+        container.number, "io.containerd.runsc.v1", "tare-good", sandbox.uid, sandbox=False, address="", within=around
     )
+    assert sandbox.within == ""
 
 
 REFUSALS = [

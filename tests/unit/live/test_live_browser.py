@@ -83,7 +83,7 @@ def test_the_page_is_renewed_in_place_and_its_reader_loses_nothing(
     showing.show(pages[0])
     expect_page(page, 2)
     assert page.title() == "artificial · tare"
-    matrix = page.locator("table.matrix")
+    matrix = page.locator("#matrix table")
     matrix.get_by_role("button", name="sort by stack").click()
     box = page.locator("#matrix .tall")
     box.evaluate("(each) => { each.scrollLeft = 60; }")
@@ -142,7 +142,7 @@ def test_when_tare_does_not_answer_any_more_the_page_stays_and_says_so(
     server.server_close()
     expect(page.locator("#live")).to_contain_text("tare does not answer any more")
     expect(page.locator("#live")).to_contain_text(f"The run's folder is {showing.run}.")
-    expect(page.locator("table.matrix")).to_be_visible()
+    expect(page.locator("#matrix table")).to_be_visible()
 
 
 def test_without_scripts_the_page_is_loaded_again_until_the_run_has_ended(
@@ -151,7 +151,7 @@ def test_without_scripts_the_page_is_loaded_again_until_the_run_has_ended(
     page = new_page(browser, java_script_enabled=False)
     showing.show(pages[0])
     page.goto(f"http://{ADDRESS}:{server.server_port}/")
-    expect(page.locator("table.matrix")).to_be_visible()
+    expect(page.locator("#matrix table")).to_be_visible()
     expect(page.locator("meta[http-equiv=refresh][content='10']")).to_have_count(1)
     showing.show(pages[1], Ended("all is decided"))
     page.reload()

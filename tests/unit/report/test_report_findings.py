@@ -165,9 +165,10 @@ def test_an_overall_speed_that_is_undecided_or_better_is_said(verdict: Verdict, 
 
 
 def test_what_has_too_few_blocks_or_no_value_says_so_once() -> None:
-    untold = said(found_in(summarize(believable_run())).undecided)
-    assert untold["qemu"].startswith("did not run: KVM does not boot a probe guest here")
-    assert untold["gvisor"] == "in nginx: failed: nginx did not answer on port 8080 within 20 s"
+    failing = said(found_in(summarize(believable_run())).failing)
+    assert failing["qemu"].startswith("did not run: KVM does not boot a probe guest here")
+    assert failing["gvisor"] == "in nginx: failed: nginx did not answer on port 8080 within 20 s"
+    assert failing["crun"] == "in redis: 1 of 8 trials failed: redis-benchmark printed nothing"
     few = said(found_in(summarize(believable_run(blocks=2))).undecided)
     assert few["redis"] == "was measured 2 times, 5 are needed"
 
@@ -252,6 +253,8 @@ def test_close_decisions_are_counted_and_named(withstood: list[float], text: str
 def test_a_run_that_tells_nothing_says_so_in_each_part() -> None:
     found = found_in(summarize(make_run([make_trial("native", 0, [measured("speed", 1.0)])])))
     assert [part.sentences for part in found.parts] == [[part.otherwise] for part in found.parts]
+    assert found.failing.sentences == ["Everything works: no trial failed, and none was skipped."]
+    assert found.failing not in found.parts
     assert found.opening.startswith("0 stacks with 1 workload on this machine")
     assert found.free.otherwise == "No stack was shown to cost less than 3 %."
 

@@ -43,8 +43,9 @@ def test_a_run_with_failures_alone_says_why_first() -> None:
         for block in range(5)
     ]
     text = Page(html_of(make_run(trials))).text
-    first = text[text.index("Read with care") : text.index("Who is the best at what")]
-    assert "failed docker: dhrystone (5 trials) docker crashed." in first
+    first = text[text.index("What does not work") : text.index("Who is the best at what")]
+    assert "stack dhrystone native ✕ fails native crashed docker ✕ fails docker crashed" in first
+    assert "docker crashed (docker: dhrystone (5 trials))" in first
     assert not re.search(r"\bnan\b|None", text)
 
 

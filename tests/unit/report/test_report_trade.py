@@ -81,6 +81,25 @@ def test_a_stack_is_isolated_by_its_strongest_layer_and_stronger_isolation_is_be
     assert [label for _, label in isolation.ticks] == [*ISOLATION[:-1]]
 
 
+@pytest.mark.parametrize(
+    ("name", "runtime", "isolation"),
+    [
+        ("runtime", "io.containerd.runsc.v1 20260905", "sandbox"),
+        ("runtime", "/opt/bin/containerd-shim-kata-qemu-v2", "own kernel"),
+        ("containerd: runtime", "io.containerd.kata.v2 3.20.0", "own kernel"),
+        ("runtime", "io.containerd.runc.v2 1.1.5", "shared kernel"),
+        ("image", "io.containerd.runsc.v1", "shared kernel"),
+    ],
+)
+def test_what_a_pod_or_a_container_of_containerds_is_isolated_by_is_its_runtime(
+    name: str, runtime: str, isolation: str
+) -> None:
+    run = of_families()
+    trials = (replace(each, proof=((name, runtime),)) if each.stack == "docker" else each for each in run.trials)
+    [shown] = found(replace(run, trials=tuple(trials))).panels
+    assert point(shown, "docker").isolation == isolation
+
+
 def test_costs_are_those_over_all_workloads_with_their_intervals(full: Run) -> None:
     made, summary = found(full), summarize(full)
     memory = panel(made, "Memory")

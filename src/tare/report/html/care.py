@@ -1,4 +1,7 @@
-"""What to read with care, as one table: what it is, where, and why it matters or what to do."""
+"""What to read with care, as one table: what it is, where, and why it matters or what to do.
+
+What failed or was skipped is in a table of its own (`tare.report.not_working`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tare.report.findings import Line, firmness, noise, own_programs, too_fast, too_few, undecided, unlike_itself
-from tare.report.html.cautions import Doubt, Reason, failures, skips, unexplained
+from tare.report.html.cautions import Doubt, unexplained
 from tare.report.plain_words import IN_PLAIN_WORDS
 from tare.statistics.cells import Cell
 from tare.statistics.summary import Summary
@@ -30,9 +33,7 @@ def care(summary: Summary, numbered: Sequence[Doubt]) -> tuple[CareRow, ...]:
     """Make the table: what has no value, cautions in the order of their numbers, what is undecided, and noise."""
     asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
     return (
-        *_reasons("failed", failures(summary)),
-        *_reasons("skipped", skips(summary)),
-        *_reasons("no value", unexplained(summary)),
+        *(CareRow("no value", "; ".join(reason.where), (f"{reason.text}.",)) for reason in unexplained(summary)),
         *(_caution(summary, asked, doubt) for doubt in numbered),
         *_lines("differs from itself", unlike_itself(summary)),
         *_lines("own program", own_programs(summary)),
@@ -41,13 +42,6 @@ def care(summary: Summary, numbered: Sequence[Doubt]) -> tuple[CareRow, ...]:
         *(CareRow("noise", "all stacks", (text,)) for text in noise(summary)),
         *(CareRow("close decisions", "all stacks", (text,)) for text in firmness(asked)),
     )
-
-
-def _reasons(what: str, reasons: Sequence[Reason]) -> Iterator[CareRow]:
-    """Yield the rows of what has no value; the first has an anchor."""
-    for at, reason in enumerate(reasons):
-        anchor = "" if at else what.replace(" ", "-")
-        yield CareRow(what, "; ".join(reason.where), (f"{reason.text}.",), reason.hint, anchor=anchor)
 
 
 def _caution(summary: Summary, asked: Sequence[Cell], doubt: Doubt) -> CareRow:

@@ -1,8 +1,8 @@
-"""Cautions, failures and skips, numbered and listed, so that a mark beside a value leads to its sentence."""
+"""Cautions, numbered and listed, so that a mark beside a value leads to its sentence; and what has no value."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.report.numbers import listing
@@ -29,11 +29,10 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why some stacks have no value, where, and what may fix that."""
+    """Why some stacks have no value though they worked, and where."""
 
     text: str
     where: tuple[str, ...]
-    hint: str = ""
 
 
 def doubts(summary: Summary) -> tuple[Doubt, ...]:
@@ -84,37 +83,21 @@ def marks(cell: Cell, numbered: Sequence[Doubt]) -> Marks:
     return tuple((number, "; ".join(texts)) for number, texts in sorted(by_number.items()))
 
 
-def skips(summary: Summary) -> tuple[Reason, ...]:
-    """List the reasons of skipped stacks, each once."""
-    return _grouped(summary, ((cell.skipped, "", cell) for cell in _first_headlines(summary) if cell.skipped))
-
-
-def failures(summary: Summary) -> tuple[Reason, ...]:
-    """List the reasons of failed trials, each once, with how many there were."""
-    cells = _first_headlines(summary)
-    return _grouped(summary, ((each.reason, each.hint, cell) for cell in cells for each in cell.failures))
-
-
 def unexplained(summary: Summary) -> tuple[Reason, ...]:
     """List the reasons of headlines that have no value though nothing was skipped and not all trials failed."""
-    cells = (cell for cell in summary.headlines if cell.verdict == "no value" and cell.stack != summary.control)
-    plain = (cell for cell in cells if not cell.skipped and (cell.trials or not cell.failures))
-    return _grouped(summary, (("; ".join(cell.notes) or "no value", "", cell) for cell in plain))
-
-
-def _grouped(summary: Summary, found: Iterable[tuple[str, str, Cell]]) -> tuple[Reason, ...]:
-    """Group cells by their reason and its hint, and name their stacks and workloads."""
-    reasons: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for text, hint, cell in found:
-        reasons.setdefault((text, hint), {}).setdefault(cell.stack, []).append(cell.workload)
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for cell in summary.headlines:
+        worked = cell.verdict == "no value" and cell.stack != summary.control and not cell.skipped
+        if worked and (cell.trials or not cell.failures):
+            text = "; ".join(cell.notes) or "no value"
+            reasons.setdefault(text, {}).setdefault(cell.stack, []).append(cell.workload)
     return tuple(
-        Reason(text, tuple(f"{stack}: {_where(own, summary)}" for stack, own in stacks.items()), hint)
-        for (text, hint), stacks in reasons.items()
+        Reason(text, tuple(f"{stack}: {_where(own, summary)}" for stack, own in stacks.items()))
+        for text, stacks in reasons.items()
     )
 
 
-def _where(workloads: list[str], summary: Summary) -> str:
-    counts = {workload: workloads.count(workload) for workload in workloads}
-    if set(counts) == set(summary.workloads) and max(counts.values()) == 1:
-        return "all workloads"
-    return listing(tuple(f"{name} ({count} trials)" if count > 1 else name for name, count in counts.items()))
+def _where(workloads: Sequence[str], summary: Summary) -> str:
+    """Name workloads, each once: one with several headlines has several such cells."""
+    names = tuple(dict.fromkeys(workloads))
+    return "all workloads" if set(names) == set(summary.workloads) else listing(names)

@@ -13,7 +13,8 @@ from tare.report.comparison import counts, gate_sentence, legend, own_sentence, 
 from tare.report.drawn_overview import Figure, figure_of
 from tare.report.html.drawing import Drawing, drawing
 from tare.report.html.drawings import MOST_DRAWN, headlines_map
-from tare.report.html.page import described, look
+from tare.report.html.entries import look
+from tare.report.html.page import described
 from tare.report.numbers import GLYPHS, estimate, interval, state
 from tare.report.overview_compared import overview_of
 from tare.statistics.cells import Cell

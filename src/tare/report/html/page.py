@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -11,7 +11,7 @@ from tare.model.machines import Facts, Tuning
 from tare.model.trials import Trial
 from tare.report.html.blocks import TurnsShown, turns_shown
 from tare.report.html.care import CareRow, care
-from tare.report.html.cautions import Doubt, Marks, doubts, marks
+from tare.report.html.cautions import doubts
 from tare.report.html.claims import ClaimsSection, claims_section
 from tare.report.html.drawing import Drawing
 from tare.report.html.drawings import (
@@ -25,64 +25,28 @@ from tare.report.html.drawings import (
     workload_drawings,
 )
 from tare.report.html.ends import ends
+from tare.report.html.entries import Entry, Sources, entry, look, reach, tried_entry
 from tare.report.html.front import Front, front, stack_anchor, workload_anchor
 from tare.report.html.single_starts import StartsRow, start_rows
 from tare.report.html.stacks import StackFacts, stack_facts
 from tare.report.html.trials import Anchors, Trials, anchors, trials_of
 from tare.report.limits import said_lowered
+from tare.report.not_working import Cause, not_working
 from tare.report.numbers import (
     GLYPHS,
-    cut,
     estimate,
     interval,
     percent,
     point,
-    reason,
     relative_sd,
-    resolved,
-    roughly,
-    state,
-    tolerated,
     usual_value,
 )
 from tare.report.pods import PodRow, pod_rows
 from tare.report.steadiness import steadiness
-from tare.statistics.cells import Cell, HeadlineRule, Standing
+from tare.statistics.cells import Cell, HeadlineRule
 from tare.statistics.summarize import records
 from tare.statistics.summary import Summary
 from tare.units import format_duration, format_size
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One cell of the matrix or of a table.
-
-    `look` names its colour, `why` is the short reason where it has no value. `anchor` is the place of its trials,
-    `verdict` and `sort` are what tables are filtered and sorted by.
-    """
-
-    look: str
-    glyph: str
-    estimate: str = ""
-    interval: str = ""
-    n: str = ""
-    why: str = ""
-    detail: str = ""
-    marks: Marks = ()
-    failed: str = ""
-    anchor: str = ""
-    verdict: str = ""
-    sort: str = ""
-
-
-@dataclass(frozen=True)
-class Sources:
-    """What numbers lead to: doubts by their numbers, the places of trials, and by workload turns and trials."""
-
-    doubts: Sequence[Doubt]
-    places: Anchors
-    turns: Mapping[str, TurnsShown]
-    trials: Mapping[str, tuple[Trials, ...]]
 
 
 @dataclass(frozen=True)
@@ -92,6 +56,18 @@ class Row:
     stack: str
     overall: Entry
     entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Failing:
+    """What does not work: a column for each workload, with the anchor of its section, and the causes below the table.
+
+    A row has the title of a stack.
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[str, tuple[Entry, ...]], ...]
+    causes: tuple[Cause, ...]
 
 
 @dataclass(frozen=True)
@@ -139,6 +115,7 @@ class Page:
     map: tuple[Drawing, ...]
     left_out: str
     care: tuple[CareRow, ...]
+    failing: Failing
     sections: tuple[Section, ...]
     claims: ClaimsSection
     starts: tuple[Drawing, ...]
@@ -170,6 +147,7 @@ def page(summary: Summary, run: Run) -> Page:
         map=headlines_map(summary.headlines, summary.stacks, summary.baseline) if drawn else (),
         left_out=_left_out(summary, run, places),
         care=care(summary, numbered),
+        failing=_failing(summary, places),
         sections=tuple(_section(summary, run, record, sources) for record in records(run) if summary.stacks),
         claims=claims_section(run, places),
         starts=starts(run, summary) if drawn else (),
@@ -216,7 +194,7 @@ def _left_out(summary: Summary, run: Run, places: Anchors) -> str:
 def _row(summary: Summary, stack: str, sources: Sources) -> Row:
     cells = [summary.headline(rule.name, stack) for rule in summary.rules]
     overall = replace(_overall(summary, stack), anchor=stack_anchor(summary, stack))
-    return Row(summary.title(stack), overall, tuple(_entry(cell, sources) for cell in cells))
+    return Row(summary.title(stack), overall, tuple(entry(cell, sources) for cell in cells))
 
 
 def _overall(summary: Summary, stack: str) -> Entry:
@@ -239,40 +217,13 @@ def _overall(summary: Summary, stack: str) -> Entry:
     )
 
 
-def _entry(cell: Cell, sources: Sources) -> Entry:
-    now = state(cell)
-    failed = f"{len(cell.failures)} failed" if cell.failures and cell.trials else ""
-    detail = "; ".join([f"{cell.stack}, {cell.name}: {now}", *_reach(cell), *cell.notes, *_caution_texts(cell)])
-    blank = Entry(
-        look(now, cell),
-        GLYPHS[state(cell)],
-        detail=detail,
-        failed=failed,
-        marks=marks(cell, sources.doubts),
-        anchor=sources.places.get((cell.workload, cell.stack), ""),
-        verdict=now,
-        sort="" if cell.ratio is None else f"{cell.ratio:.6g}",
+def _failing(summary: Summary, places: Anchors) -> Failing:
+    found = not_working(summary)
+    columns = tuple((workload_anchor(summary, name), name) for name in found.workloads)
+    rows = (
+        (summary.title(row[0].stack), tuple(tried_entry(each, found, places) for each in row)) for row in found.rows
     )
-    if now == "baseline":
-        return replace(blank, estimate="100 %", n=f"n={cell.n or cell.trials}", sort="1")
-    if cell.ratio is None:
-        why = reason(cell) or "; ".join(cell.notes)
-        label = now if now in ("skipped", "failed") else ""
-        return replace(blank, look="none", glyph=GLYPHS[now], estimate=label, why=cut(why, 64))
-    return replace(blank, estimate=estimate(cell), interval=interval(cell), n=f"n={cell.n}")
-
-
-def _caution_texts(cell: Cell) -> list[str]:
-    return [f"{caution.kind} ({caution.stack}, {caution.trials} of {caution.of})" for caution in cell.cautions]
-
-
-def look(verdict: str, value: Cell | Standing) -> str:
-    """Name the style of a verdict, in three strengths by how far from the baseline the value is."""
-    if verdict not in ("better", "worse"):
-        return verdict.replace(" ", "-")
-    ratio = (value.speed if isinstance(value, Standing) else value.ratio) or 1.0
-    far = max(ratio, 1 / ratio)
-    return f"{verdict} strength-{1 if far < 1.05 else 2 if far < 1.5 else 3}"
+    return Failing(columns, tuple(rows), found.causes)
 
 
 def _section(summary: Summary, run: Run, record: WorkloadRecord, sources: Sources) -> Section:
@@ -309,21 +260,9 @@ def _value(cell: Cell, titles: dict[str, str], unit: str, sources: Sources) -> V
         usual=usual_value(cell),
         usual_sort="" if cell.usual is None else f"{cell.usual:.6g}",
         relative_sd=relative_sd(cell),
-        entry=_entry(cell, sources),
-        notes="; ".join((*_reach(cell), *cell.notes)),
+        entry=entry(cell, sources),
+        notes="; ".join((*reach(cell), *cell.notes)),
     )
-
-
-def _reach(cell: Cell) -> tuple[str, ...]:
-    """Describe what an open cell would have shown, what a decided one rests on, and the mean over all turns."""
-    said = []
-    if cell.verdict == "undecided":
-        said.append(f"could have shown a difference of {resolved(cell)}")
-    elif cell.decided:
-        said.append(f"would hold up to a correlation of {tolerated(cell)} between blocks")
-    if cell.mean_ratio is not None:
-        said.append(f"by the mean over all turns {roughly(cell.mean_ratio)}")
-    return tuple(said)
 
 
 def _machines(run: Run) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
