@@ -33,6 +33,7 @@ QEMU_TOOLS: Mapping[str, str] = {QEMU: "qemu-system-x86", "qemu-img": "qemu-util
 _KNOCK = "usr/lib/tare/knock"
 _OF_THE_START = 5 / 6  # the client knocks for as long as an instance may take to start: ours is the better error
 _PAUSE_SECONDS = 0.2  # seldom enough not to disturb what boots; the client itself knocks without a pause
+_LAST_WORDS_SECONDS = 5.0  # until the last lines of a monitor that has ended are read
 _TERMINAL = re.compile(r"\x1b(?:\[[0-9;?=]*[A-Za-z]|[()].|[A-Za-z])|[^\x20-\x7e]")
 _PANIC = re.compile(r"Kernel panic - not syncing")
 
@@ -269,7 +270,7 @@ class OwnGuest(Technology):
         failed = f"{self.name}: {self.image} did not boot: "
         while launch.ledger.host.run(*knock, "0.02", "connect", timeout=30, check=False).exit_code:
             ended = not monitor.running()
-            for line in _lines(monitor):
+            for line in _lines(monitor, _LAST_WORDS_SECONDS if ended else 0.0):
                 last.append(line)
                 if _PANIC.search(line):
                     raise TrialFailed(f"{failed}its kernel panicked", _said(last))
@@ -317,11 +318,11 @@ def _usual_port(service: str) -> int:
     return workload.usual_port or workload.port or 0
 
 
-def _lines(monitor: Process) -> Iterator[str]:
-    """Yield the unread lines of the console."""
+def _lines(monitor: Process, seconds: float) -> Iterator[str]:
+    """Yield the unread lines of the console, and those of the next seconds, up to its end."""
     try:
         while True:
-            yield monitor.read_line(0).text.strip()
+            yield monitor.read_line(seconds).text.strip()
     except TrialFailed:
         return
 

@@ -31,8 +31,8 @@ def test_every_column_of_a_table_is_described(table: str, runs: list[Path]) -> N
     assert sorted({*described, *more}) == sorted(str(row[0]) for row in columns)
 
 
-def test_there_are_five_queries() -> None:
-    assert len(blocks(PAGE, "sql")) == 5
+def test_there_are_six_queries() -> None:
+    assert len(blocks(PAGE, "sql")) == 6
 
 
 @pytest.mark.parametrize("sql", blocks(PAGE, "sql"))
