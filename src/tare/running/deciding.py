@@ -52,6 +52,17 @@ class _Known:
         needed = evidence_needed(cells, len(self.decided) + 1)
         return {head: further_blocks(comparison, needed) for head, comparison in self.compared.items()}
 
+    @cached_property
+    def until_narrow(self) -> Mapping[Head, NDArray[np.float64]]:
+        """About how many more blocks each stack needs until its interval is narrow enough."""
+        return {
+            head: blocks_until_narrow(comparison.count, self.widths[head]) for head, comparison in self.compared.items()
+        }
+
+    def heads_of(self, workload: str) -> list[Head]:
+        """Return the headlines of a workload that were compared."""
+        return [head for head in self.compared if head[0] == workload]
+
 
 @dataclass
 class Decisions:
@@ -118,16 +129,14 @@ class Decisions:
         """Return about how many more blocks an open cell needs; 1 where too little is known to say."""
         (workload, stack), known = cell, self._now()
         row = self.stacks.index(stack)
-        of_workload = [head for head in known.compared if head[0] == workload and known.compared[head].count[row] > 1]
-        return max((float(known.further[head][row]) for head in of_workload), default=1.0)
+        several = [head for head in known.heads_of(workload) if known.compared[head].count[row] > 1]
+        return max((float(known.further[head][row]) for head in several), default=1.0)
 
     def _wide_worth(self, cell: Cell) -> float:
         """Return the worth, in decisions, of one more block for a decided cell whose interval is to become narrow."""
         (workload, stack), known = cell, self._now()
         row = self.stacks.index(stack)
-        of_workload = [head for head in known.compared if head[0] == workload]
-        further = [blocks_until_narrow(known.compared[head].count, known.widths[head])[row] for head in of_workload]
-        return _OF_WIDE / max(1.0, *map(float, further))
+        return _OF_WIDE / max(1.0, *(float(known.until_narrow[head][row]) for head in known.heads_of(workload)))
 
     def are_soon_decided(self, workload: str, blocks: int) -> bool:
         """Return whether about so many more blocks decide all open cells of a workload.
@@ -136,10 +145,9 @@ class Decisions:
         """
         known, settled = self._now(), self.decided() | self._given_up()
         rows = [self.stacks.index(stack) for _, stack in self._open(workload, settled)]
-        of_workload = [head for head in known.compared if head[0] == workload]
         return all(
             bool((known.compared[head].count[rows] > 1).all()) and bool((known.further[head][rows] <= blocks).all())
-            for head in of_workload
+            for head in known.heads_of(workload)
         )
 
     def are_complete(self) -> bool:
@@ -159,10 +167,10 @@ class Decisions:
         known, decided = self._now(), self.decided()
         settled = decided | self._given_up()
         near, wide = dict.fromkeys(self._arranging, 0.0), self._wide(decided)
-        for head, comparison in known.compared.items():
+        for head in known.compared:
             workload, shares = head[0], 1 / known.further[head]
             near[workload] += sum(float(shares[self.stacks.index(stack)]) for _, stack in self._open(workload, settled))
-            further = blocks_until_narrow(comparison.count, known.widths[head])
+            further = known.until_narrow[head]
             for stack in (stack for name, stack in wide if name == workload):
                 near[workload] += _OF_WIDE / max(float(further[self.stacks.index(stack)]), 1.0)
         return near

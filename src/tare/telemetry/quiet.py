@@ -61,24 +61,23 @@ class Quiet:
 
     def begin(self, texts: Mapping[str, str]) -> None:
         """Count what it has used since its last turn."""
-        self._parents |= _parents(texts)
+        times = self._take(texts)
         if self._last is None or self._share is not None:
             return
         self._seconds += time.monotonic() - self._last[0]
-        self._used_seconds += _used_seconds(self._last[1], _cpu_times(texts))
+        self._used_seconds += _used_seconds(self._last[1], _cpu_times(times))
         if self._used_seconds > max(LIMIT * self._seconds, _LEAST_SECONDS):
             self._share = self._used_seconds / self._seconds
 
     def end(self, texts: Mapping[str, str]) -> None:
         """Watch it from now on, or pause it."""
-        now = time.monotonic()
-        self._parents |= _parents(texts)
+        now, times = time.monotonic(), self._take(texts)
         self._pids = tuple(self._processes())
         if self._share is not None:
             self._paused = self._pausable()
             self._signal(signal.SIGSTOP)
             return
-        self._last = (now, _cpu_times(texts))
+        self._last = (now, _cpu_times(times))
 
     def leave(self) -> None:
         """Take note that it has no more turns: pause it again if it does not rest."""
@@ -90,6 +89,13 @@ class Quiet:
         """Let it go on, if it is paused."""
         self._signal(signal.SIGCONT)
         self._paused = ()
+
+    def _take(self, texts: Mapping[str, str]) -> dict[str, ProcessTimes]:
+        """Read the files of processes, and remember their parents."""
+        found = {path: parsed(parse_process_times, text) for path, text in texts.items() if path != "/proc/stat"}
+        times = {path: each for path, each in found.items() if each}
+        self._parents |= {_number(path): each.parent for path, each in times.items()}
+        return times
 
     def _pausable(self) -> tuple[int, ...]:
         """Return its processes, of gVisor without those that its kernel has started.
@@ -119,27 +125,16 @@ class Quiet:
                 os.kill(pid, number)
 
 
-def _read(texts: Mapping[str, str]) -> dict[str, ProcessTimes]:
-    """Read the files of processes."""
-    times = {path: parsed(parse_process_times, text) for path, text in texts.items() if path != "/proc/stat"}
-    return {path: each for path, each in times.items() if each}
-
-
-def _parents(texts: Mapping[str, str]) -> dict[int, int]:
-    """Return the parents of processes, all by their numbers."""
-    return {_number(path): each.parent for path, each in _read(texts).items()}
-
-
 def _number(path: str) -> int:
     """Return the number of the process of a path below /proc."""
     return int(path.split("/")[2])
 
 
-def _cpu_times(texts: Mapping[str, str]) -> dict[str, _Times]:
+def _cpu_times(times: Mapping[str, ProcessTimes]) -> dict[str, _Times]:
     """Return the CPU time of each process, and that of the children that it has waited for, by its file."""
     return {
         path: (each.user_seconds + each.system_seconds, each.reaped_user_seconds + each.reaped_system_seconds)
-        for path, each in _read(texts).items()
+        for path, each in times.items()
     }
 
 
