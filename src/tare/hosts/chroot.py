@@ -21,7 +21,7 @@ def fresh_root(ledger: Ledger, image: Image, folder: Path) -> Iterator[Path]:
     steps = [("folder", str(each)) for each in (folder, root, folder / "upper", folder / "work")]
     with ledger.made(
         [*steps, ("mount", "overlay", "overlay", root, options)],
-        Undo(("remove", str(folder)), ("rm", "-rf", "--one-file-system", str(folder))),
+        Undo.of_folder(str(folder)),
         Undo(("unmount", root), ("umount", "--lazy", root)),
     ):
         yield folder / "root"

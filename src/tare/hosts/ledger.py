@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Self
 
 from tare.errors import TareError, Unreachable, why_of
 from tare.hosts.host import Host
@@ -55,6 +56,11 @@ class Undo:
 
     step: Step
     argv: tuple[str, ...]
+
+    @classmethod
+    def of_folder(cls, folder: str) -> Self:
+        """Return how to undo a folder: it is removed with all that is in it, but for other file systems."""
+        return cls(("remove", folder), ("rm", "-rf", "--one-file-system", folder))
 
 
 class Ledger:

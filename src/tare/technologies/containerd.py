@@ -194,8 +194,8 @@ class Containerd(Technology):
         """Make the run's namespace, with the image; yield a folder of its name on the host."""
         space = ContainerdSpace(f"{launch.network.prefix}-containerd", self.address)
         folder = str(launch.folder.parent / space.name)
-        undo = Undo(("remove", folder), ("rm", "-rf", "--one-file-system", folder))
-        with launch.ledger.made([("folder", folder)], undo), launch.ledger.undone_by(*space.removal_of_all()):
+        made = launch.ledger.made([("folder", folder)], Undo.of_folder(folder))
+        with made, launch.ledger.undone_by(*space.removal_of_all()):
             space.import_image(host, launch.image, _image(launch), ENVIRONMENT)
             yield folder
 
@@ -210,7 +210,7 @@ class Containerd(Technology):
 
     def _around(self, limits: Limits) -> Limits:
         """Return the limits of the container together with the machine that it runs in, which has limits of its own."""
-        own = 0 if self._is("runc") or self._is("runsc") else kata_machine.MACHINE_BYTES
+        own = 0 if self._is("runc") or self._is(_OF_GVISOR) else kata_machine.MACHINE_BYTES
         return replace(limits, memory_bytes=limits.memory_bytes + own)
 
     def _options(self, launch: Launch) -> Iterator[str]:
@@ -296,8 +296,7 @@ def _volume(launch: Launch) -> Iterator[tuple[str, ...]]:
         yield ()
         return
     folder = str(launch.folder)
-    undo = Undo(("remove", folder), ("rm", "-rf", "--one-file-system", folder))
-    with launch.ledger.made([("folder", folder)], undo):
+    with launch.ledger.made([("folder", folder)], Undo.of_folder(folder)):
         yield (f"--mount=type=bind,src={folder},dst={VOLUME},options=rbind:rw",)
 
 

@@ -105,8 +105,8 @@ class Podman(Docker):
     def _running(self, host: Host, launch: Launch) -> Iterator[Process]:
         """Run the container from the instance's folder: there, conmon leaves a file `oom` when the memory ran out."""
         folder = str(launch.folder)
-        undo = Undo(("remove", folder), ("rm", "-rf", "--one-file-system", folder))
-        with launch.ledger.made([("folder", folder)], undo), super()._running(host, launch) as client:
+        made = launch.ledger.made([("folder", folder)], Undo.of_folder(folder))
+        with made, super()._running(host, launch) as client:
             yield client
 
     def _command(self, host: Host, launch: Launch) -> tuple[str, ...]:
