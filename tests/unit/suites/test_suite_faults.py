@@ -17,8 +17,6 @@ USER = 'write ssh = "user@address"'
 TABLE = 'write [hosts.client] and below it ssh = "user@address"'
 LENT = 'name what runs in it, as in "native/lender"'
 NO_DEVICES = "its instances have neither the devices nor the control groups that another technology needs"
-BESIDE = "only a client on the same machine reaches its instances, but it is"
-BOTH = "write [hosts.server] and [hosts.client], both with the ssh of that machine"
 
 # --- one fault at a time: the two lines that the user sees
 OFTEN = 'write a duration from 10ms to 1h, for example "100ms"'
@@ -312,37 +310,6 @@ OFTEN = 'write a duration from 10ms to 1h, for example "100ms"'
             '[suite]\nstacks = ["remote/qemu"]\n' + REDIS,
             "suite.stacks[0]: remote needs the setting address",
             'write a table [stacks.NAME] with stack = "remote/qemu" and below it [stacks.NAME.remote] with address = …',
-        ),
-        # what a machine that tare boots does not have, and what only a client beside it reaches
-        (
-            STACK % "pod-a/qemu",
-            "suite.stacks[0]: pod-a cannot be in a machine that tare boots: it needs a cluster",
-            'name a machine that can run it: [hosts.server] ssh = "root@HOST"',
-        ),
-        (
-            STACK % "lender/qemu",
-            "suite.stacks[0]: lender can only be the outermost layer",
-            'the outer layer comes last: did you mean "qemu/lender"?',
-        ),
-        (
-            STACK % "pod" + '[hosts.server]\nssh = "a"\n',
-            f"suite.stacks: pod: {BESIDE} on another machine",
-            BOTH,
-        ),
-        (
-            STACK % "pod/lender",
-            f"suite.stacks: pod/lender: {BESIDE} outside of lender",
-            BOTH,
-        ),
-        # names with a word
-        (STACK % "pdo-a", 'suite.stacks[0]: no stack named "pdo-a"', 'did you mean "pod-a"?'),
-        (STACK % "pod_a", 'suite.stacks[0]: no stack named "pod_a"', 'did you mean "pod-a"?'),
-        (STACK % "pod-", 'suite.stacks[0]: no stack named "pod-"', 'did you mean "pod"?'),
-        (STACK % "docker-a", 'suite.stacks[0]: no stack named "docker-a"', 'did you mean "docker"?'),
-        (
-            STACK % "pod/cluster",
-            "suite.stacks[0]: pod/cluster names cluster twice",
-            "a technology can be in a stack once",
         ),
         # what only lends a machine
         (STACK % "lender", "suite.stacks[0]: lender only lends a machine", LENT),
