@@ -13,10 +13,9 @@ from runs import STARTUP, make_run, make_trial, measured
 
 from tare.journal import Journal, Run, WorkloadRecord
 from tare.model.trials import Metric, Raw, Sweep, Trial
-from tare.report.html.ends import _IN_WORDS, ends
+from tare.report.html.ends import ends
 from tare.report.html.single_starts import start_rows
 from tare.statistics.summarize import summarize
-from tare.workloads.loads import density
 
 DENSITY = WorkloadRecord(
     "redis-density",
@@ -120,8 +119,3 @@ def test_no_output_outside_of_the_run_is_read(tmp_path: Path) -> None:
     (tmp_path / "run" / "raw" / f"{run.trials[0].trial}.json").rename(tmp_path / "else.json")
     assert ends(run, DENSITY) == ()
     assert ends(replace(run, trials=(replace(run.trials[0], trial="../../else"),)), DENSITY) == ()
-
-
-def test_how_density_ends_is_known_to_the_report() -> None:
-    words = {density._SLOW, density._MOST, density._SPARE, *density._ENDS.values()}
-    assert words == set(_IN_WORDS)

@@ -7,20 +7,12 @@ from collections.abc import Iterator
 
 from tare.errors import UsageError
 from tare.journal import Run, WorkloadRecord, load_raw
+from tare.model.ends import End
 from tare.model.trials import Trial
 from tare.report.numbers import cut
 
 _SWEEP, _END = "instances", "end: "
 _MOST_LETTERS = 300
-# How `tare.workloads.loads.density` ends.
-_IN_WORDS = {
-    "slow": "with one more, the slowest missed the goal",
-    "most": "no more were asked for",
-    "no memory to spare": "one more might have left the machine too little memory",
-    "out of memory": "one more was ended for lack of memory",
-    "late": "one more did not start or answer in time",
-    "no room": "there was no room for one more",
-}
 
 
 def ends(run: Run, record: WorkloadRecord) -> tuple[str, ...]:
@@ -47,11 +39,12 @@ def _of_trial(run: Run, trial: Trial) -> Iterator[str]:
     except UsageError:
         return
     word = raw[-1].label.removeprefix(_END) if raw else ""
-    if word not in _IN_WORDS:
+    if word not in frozenset(End):
         return
     counts = {value.metric: value.value for value in trial.values if value.point is None}
     points = [value.point for value in trial.values if value.metric == "memory" and value.point is not None]
     count = counts.get("instances", max(points, default=0.0))
     reason = " ".join(raw[-1].text.split())
-    why = f"{_IN_WORDS[word]}: {reason}" if reason else _IN_WORDS[word]
+    words = End(word).words
+    why = f"{words}: {reason}" if reason else words
     yield cut(f"{count:g} instance{'' if count == 1 else 's'}; {why}", _MOST_LETTERS)

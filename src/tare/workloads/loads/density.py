@@ -26,14 +26,13 @@ from pydantic import Field
 from tare.contracts.workloads import Further, Setup
 from tare.errors import NoRoom, OutOfMemory, TimedOut, TrialFailed, printed
 from tare.hosts.network import SLOTS
+from tare.model.ends import End
 from tare.model.trials import Metric, Raw, Sweep, Value
 from tare.units import Duration, Percent
 from tare.workloads.loads.further import WithFurther
 
-_SLOW, _MOST, _SPARE, _NO_ROOM = "slow", "most", "no memory to spare", "no room"
-_OUT_OF_MEMORY, _LATE = "out of memory", "late"
-_AMID = (_OUT_OF_MEMORY, _LATE)  # it may come while instances are asked
-_ENDS: Mapping[type[TrialFailed], str] = {OutOfMemory: _OUT_OF_MEMORY, TimedOut: _LATE, NoRoom: _NO_ROOM}
+_AMID = (End.OUT_OF_MEMORY, End.LATE)  # it may come while instances are asked
+_ENDS: Mapping[type[TrialFailed], End] = {OutOfMemory: End.OUT_OF_MEMORY, TimedOut: End.LATE, NoRoom: End.NO_ROOM}
 _LOOKS = 3
 _START_SECONDS, _ASKING_SECONDS = 1.0, 0.1
 
@@ -83,13 +82,13 @@ class Density(WithFurther):
         """Read memory and latency over the instances, and how many there were; raises TrialFailed unless whole."""
         steps, end = self._steps(raw), raw[-1].label.removeprefix("end: ") if raw else ""
         missed = [step.slowest_seconds > self.goal for step in steps]
-        whole = (end == _MOST and len(steps) == self.most) or end in (_SLOW, _SPARE, _NO_ROOM, *_AMID)
-        if not steps or any(missed[:-1]) or missed[-1] != (end == _SLOW) or not whole:
+        whole = (end == End.MOST and len(steps) == self.most) or end in (End.SLOW, End.SPARE, End.NO_ROOM, *_AMID)
+        if not steps or any(missed[:-1]) or missed[-1] != (end == End.SLOW) or not whole:
             what = f"{self.name} has {len(steps)} numbers of instances, and ended with {raw[-1:]}"
             raise TrialFailed(what, "the outputs are not those of one whole measurement with these settings")
         if all(missed):
             raise TrialFailed(f"{self.name}: a single instance misses the goal already", "set a longer goal")
-        values = [Value("instances", None, len(steps) - sum(missed))] if end != _MOST else []
+        values = [Value("instances", None, len(steps) - sum(missed))] if end != End.MOST else []
         if len(steps) > 1:
             more_bytes = steps[-1].memory_bytes - steps[0].memory_bytes
             values.append(Value("further", None, more_bytes / (len(steps) - 1)))
@@ -102,7 +101,7 @@ class Density(WithFurther):
         """Estimate the seconds of `measure`."""
         return self.most * (_START_SECONDS + _ASKING_SECONDS * (self.most + 1) / 2)
 
-    def _filled(self, setup: Setup, further: Further) -> Generator[Raw, None, str]:
+    def _filled(self, setup: Setup, further: Further) -> Generator[Raw, None, End]:
         """Start one more until something ends it, and return what; all but the trial's own are then gone."""
         alive = [setup]
         with ExitStack() as exits:
@@ -112,11 +111,11 @@ class Density(WithFurther):
                     slow = not (yield from self._keeps_goal(each, f"instance {number} of {len(alive)}")) or slow
                 yield _memory(further, len(alive))
                 if slow:
-                    return _SLOW
+                    return End.SLOW
                 if len(alive) == self.most:
-                    return _MOST
+                    return End.MOST
                 if further.spare_share() < self.spare:
-                    return _SPARE
+                    return End.SPARE
                 alive.append(exits.enter_context(further.started(self.load)).setup)
 
     def _keeps_goal(self, setup: Setup, label: str) -> Generator[Raw, None, bool]:
