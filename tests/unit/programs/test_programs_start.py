@@ -108,6 +108,22 @@ def test_knock_can_be_content_with_a_connection(programs: Path) -> None:
     assert before < int(heard) < time.monotonic_ns()
 
 
+def test_knock_is_not_content_with_a_connection_that_ends_at_once(tmp_path: Path) -> None:
+    """As with `nginx -t`, which listens for a moment."""
+    compiled(tmp_path, "knock", settings=("-DSHARE_OF_TIME=1",))
+    port = free_port()
+    with started(tmp_path / "knock", "127.0.0.1", str(port), PATIENCE, "connect") as knock:
+        wait_until(lambda: pauses(knock.pid) >= 5 * TRIES)
+        with socket.create_server(("127.0.0.1", port)) as checking:
+            accepted, _ = checking.accept()
+            accepted.close()
+        before = time.monotonic_ns()
+        with socket.create_server(("127.0.0.1", port)):
+            output, _ = knock.communicate(timeout=ENOUGH_SECONDS)
+    heard, word = output.decode().split()
+    assert (word, before < int(heard) < time.monotonic_ns()) == ("connected", True)
+
+
 @pytest.mark.parametrize("arguments", [(), ("here", "80", "1"), ("127.0.0.1", "0", "1"), ("127.0.0.1", "80", "soon")])
 def test_knock_says_how_it_is_used(programs: Path, arguments: tuple[str, ...]) -> None:
     output = call(programs / "knock", *arguments)
