@@ -19,7 +19,8 @@ from tare.statistics.cells import Cell, HeadlineRule
 from tare.statistics.summary import Summary
 
 MOST_ROWS = 40
-WORDS = {"skipped": "not here", "failed": "failed", "no value": "no value", "too few blocks": "too few"}
+_FEW = "too few blocks"
+WORDS = {"skipped": "not here", "failed": "failed", "no value": "no value", _FEW: "too few"}
 
 Logs = tuple[float | None, float | None, float | None]  # of an estimate, and of the ends of its interval
 Place = tuple[float, float | None, float | None]  # the same as shares of an axis
@@ -65,6 +66,12 @@ class Column:
     entries: tuple[Entry, ...]
     anchor: str = ""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether stacks have values, but none that can be compared: no block has one of the baseline as well."""
+        others = [entry for entry in self.entries if not entry.is_baseline]
+        return all(entry.place is None for entry in others) and any(entry.verdict == _FEW for entry in others)
+
 
 @dataclass(frozen=True)
 class Overview:
@@ -109,6 +116,7 @@ def overview(
         replace(_column(summary, rule, stacks, axis, anchors), anchor=sections.get(rule.workload, ""))
         for rule in summary.rules
     )
+    columns = tuple(column for column in columns if not column.is_empty)
     asked = [
         cell
         for cell in summary.headlines
@@ -228,7 +236,7 @@ def _entry(cell: Cell, logs: Logs, axis: Axis, margin: float) -> Entry:
     text = quantity if axis.threshold is None else cost(cell)
     return Entry(
         stack=cell.stack,
-        text=text if cell.low is not None else WORDS["too few blocks"],
+        text=text if cell.low is not None else WORDS[_FEW],
         detail=f"{detail}, {estimate(cell)} of the baseline {interval(cell)}, n={cell.n}",
         size=size_of(away, margin),
         place=at,

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 from full_run import full_run
 from pages import html_of
-from runs import believable_run, make_run, make_trial, measured, pairs
+from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, pairs
 
 from tare.journal import Run
 from tare.model.trials import Metric
@@ -72,6 +72,18 @@ def test_costs_of_one_percent_and_of_hundreds_of_times_are_both_legible() -> Non
     named = [(place, 0.029 * len(label)) for place, label in column.ticks if label]
     assert all(one + half <= other - room for (one, half), (other, room) in pairwise(named))  # none covers another
     assert all(0 <= place <= 1 for place, _ in column.ticks)
+
+
+def test_a_headline_that_no_block_has_of_both_has_no_column() -> None:
+    count = Metric("count", "Instances", "instances", "lower")
+    trials = [
+        make_trial(stack, block, [measured("speed", 100.0), *([measured("count", 3.0)] if block % 2 == odd else [])])
+        for odd, stack in enumerate(("native", "other"))
+        for block in range(6)
+    ]
+    run = make_run(trials, [replace(DHRYSTONE, metrics=(*DHRYSTONE.metrics, count))])
+    assert len(summarize(run).rules) == 2
+    assert [column.name for column in drawn(run).columns] == ["dhrystone"]
 
 
 def test_more_is_to_the_right_whether_more_or_less_is_better() -> None:
