@@ -54,7 +54,25 @@ RECEIVED = Work("received", "bytes received", "byte")
 SENT = Work("sent", "bytes sent", "byte")
 
 WORK = (
-    USER, CALL, FILE_READ, FILE_WRITE, SYNC, OPEN, STAT, MAP, FAULT, SWITCH, FUTEX, POLL, PIPE, THREAD, PROCESS, CONNECTION, MESSAGE, RECEIVED, SENT,
-)  # fmt: skip
+    USER,
+    CALL,
+    FILE_READ,
+    FILE_WRITE,
+    SYNC,
+    OPEN,
+    STAT,
+    MAP,
+    FAULT,
+    SWITCH,
+    FUTEX,
+    POLL,
+    PIPE,
+    THREAD,
+    PROCESS,
+    CONNECTION,
+    MESSAGE,
+    RECEIVED,
+    SENT,
+)
 
 OF_CALL = {call: work for work in WORK for call in work.calls}
