@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("doctor", "try", "plan", "run", "report", "compare", "claims", "show", "query", "export", "reparse", "shell"),
-    *("technologies", "workloads", "image", "tune", "clean", "popularity", "application"),
+    *("prices", "technologies", "workloads", "image", "tune", "clean", "popularity", "application"),
 )
 # Of the others, the file and the function in it have the command's name.
 _PLACES = {

@@ -75,4 +75,6 @@ WORK = (
     SENT,
 )
 
+NETWORK = (CONNECTION, MESSAGE, RECEIVED, SENT)  # what the path between client and instance decides
+
 OF_CALL = {call: work for work in WORK for call in work.calls}
