@@ -6,8 +6,8 @@ alone, so that prices can be added:
 - `user`: a fixed piece of user code, which also misses the second cache. Only its ratio to the baseline counts.
 - `call`, `poll`, `futex`: a system call that has nothing to do: getppid, an epoll_wait for an event that is there, and
   the begin and end of a wait that does not sleep.
-- `switch`: a process that sleeps, and the other one that is woken on the same CPU, without the message that wakes it.
-- `pipe`: a message of 64 bytes written to a pipe and read from it.
+- `pipe`: a message of 64 bytes written to a pipe and read from it by the same process. `switch`: one that wakes another
+  process on the same CPU while the first one falls asleep, so that the message is part of it.
 - `file-read`, `file-write`: 4 KiB of a file in the cache. `sync`: fdatasync after a write of 4 KiB.
 - `open`, `stat`: a file opened and closed, and looked up. `map`: a mapping of 64 KiB made and removed.
 - `fault`: a page of 4 KiB of new memory, and its way back to the kernel.
