@@ -167,10 +167,10 @@ static void print(long times, double seconds) {
     { NAME, "--times", FIRST, MOST_TIMES, MEASURE, print }
 
 static const struct kernel kinds[] = {
-    KIND("message", 100, measure_message),
-    KIND("connection", 20, measure_connection),
-    KIND("received", 1 << 20, measure_received),
-    KIND("sent", 1 << 20, measure_sent),
+    KIND("message", 16, measure_message),
+    KIND("connection", 4, measure_connection),
+    KIND("received", 1 << 16, measure_received),
+    KIND("sent", 1 << 16, measure_sent),
 };
 
 int main(int argc, char **argv) {
