@@ -140,7 +140,7 @@ def test_a_server_that_is_not_there_or_goes_away_gives_no_price(built: Path) -> 
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr == "ask: connection: connect: Connection refused\n"
     with answering(built) as server:
-        argv = [built / "ask", *PLACE, "message", "--seconds", "20"]
+        argv = (str(built / "ask"), *PLACE, "message", "--seconds", "20")
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
             time.sleep(0.3)
             server.kill()
