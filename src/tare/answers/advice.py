@@ -53,7 +53,7 @@ class Needs:
     """What a stack must have: isolation of at least this, one of `ISOLATION`; at most this memory and start-up."""
 
     isolation: str = ""
-    memory_bytes: int | None = None
+    memory_bytes: float | None = None
     start_seconds: float | None = None
 
 

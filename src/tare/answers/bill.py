@@ -109,7 +109,7 @@ class Line:
     @property
     def title(self) -> str:
         """The name of many of it."""
-        return _TITLES[self.kind]
+        return title_of(self.kind)
 
 
 @dataclass(frozen=True)
@@ -260,9 +260,9 @@ class _Model:
             if count <= 0 or (at is not None and not np.isnan(self.ratios[0, row, at])):
                 continue
             if at is None or np.isnan(self.levels[0, at]):
-                unpriced.append(_TITLES.get(kind, kind))
+                unpriced.append(title_of(kind))
             elif (share := self.native[0, at] / scale) > _MOST_MISSING:
-                doubts.append(f"no price of {_TITLES[kind]}, which are {share:.0%} of the time")
+                doubts.append(f"no price of {title_of(kind)}, which are {share:.0%} of the time")
         unexplained = float(self.rest[0]) / scale
         if unpriced and unexplained > _MOST_MISSING:
             doubts.append(f"no price of {', '.join(unpriced)}, which are up to {unexplained:.0%} of the time")
@@ -271,6 +271,11 @@ class _Model:
         if USER.name in unpriced:
             doubts.append("no price of user code")
         return tuple(doubts)
+
+
+def title_of(kind: str) -> str:
+    """Return the name of many of a kind of work."""
+    return _TITLES.get(kind, kind)
 
 
 def estimate(draws: Draws, blocks: int) -> Estimate:
