@@ -260,12 +260,14 @@ class _Model:
             if count <= 0 or (at is not None and not np.isnan(self.ratios[0, row, at])):
                 continue
             if at is None or np.isnan(self.levels[0, at]):
-                unpriced.append(title_of(kind))
+                unpriced.append(kind)
             elif (share := self.native[0, at] / scale) > _MOST_MISSING:
                 doubts.append(f"no price of {title_of(kind)}, which are {share:.0%} of the time")
         unexplained = float(self.rest[0]) / scale
         if unpriced and unexplained > _MOST_MISSING:
-            doubts.append(f"no price of {', '.join(unpriced)}, which are up to {unexplained:.0%} of the time")
+            doubts.append(
+                f"no price of {', '.join(map(title_of, unpriced))}, which are up to {unexplained:.0%} of the time"
+            )
         elif unexplained > _MOST_UNEXPLAINED:
             doubts.append(f"no price explains {unexplained:.0%} of the time, which is spent in the kernel")
         if USER.name in unpriced:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -26,12 +25,16 @@ _LEAST_SHARE = 0.005  # of the time on bare metal: what a line must cost to be n
 _NAMED = 3
 _WIDE = 110
 _TWICE = 2.0
+_THREE_DIGITS = 1.1  # the upper end of an interval over the lower, up to which a factor has three digits
 _FINE = 0.02  # half an interval, up to which a cost has a decimal
 
 
 def cost_of(time: Estimate) -> str:
     """Write how much longer something takes than on bare metal: `+6.1 %`, or as a factor from twice on."""
-    return _cost(time.value, _is_fine(time))
+    if time.value >= _TWICE:
+        return f"\N{MULTIPLICATION SIGN}{_factor(time.value, _digits(time))}"
+    text = f"{(time.value - 1) * 100:+.{1 if _is_fine(time) else 0}f} %"
+    return text.replace("-", "\N{MINUS SIGN}") if float(text[:-2]) else "0 %"
 
 
 def interval_of(time: Estimate) -> str:
@@ -39,7 +42,8 @@ def interval_of(time: Estimate) -> str:
     if time.low is None or time.high is None:
         return ""
     if time.value >= _TWICE:
-        return f"[{_factor(time.low)}, {_factor(time.high)}]"
+        digits = _digits(time)
+        return f"[{_factor(time.low, digits)}, {_factor(time.high, digits)}]"
     ends = (f"{(end - 1) * 100:+.{1 if _is_fine(time) else 0}f}" for end in (time.low, time.high))
     return f"[{', '.join(ends)}]".replace("-", "\N{MINUS SIGN}")
 
@@ -165,10 +169,13 @@ def sentence(advice: Advice) -> str:
             return f"None of {len(advice.candidates)} stacks meets the needs."
         return f"Cannot tell: {open_ones[0].stack}: {'; '.join(open_ones[0].doubts)}."
     first = ranked[0]
-    found = f"{first.stack} costs the least, {cost_of(first.time)} {interval_of(first.time)} beyond {advice.baseline}"
     tied = [each.stack for each in ranked[1:] if each.best == 1]
+    found = (
+        f"{first.stack} {'probably ' if tied else ''}costs the least: {cost_of(first.time)} {interval_of(first.time)}"
+    )
+    found = f"{found.rstrip()} relative to {advice.baseline}"
     if tied:
-        found += f"; no predicted difference to {some_of(tied)}"
+        found += f"; no certain difference to {some_of(tied)}"
     if open_ones:
         found += f"; cannot tell of {some_of([each.stack for each in open_ones])}"
     return f"{found}."
@@ -256,21 +263,19 @@ def _is_fine(time: Estimate) -> bool:
     return time.low is not None and time.high is not None and (time.high - time.low) / 2 < _FINE
 
 
-def _cost(times: float, fine: bool) -> str:
-    if times >= _TWICE:
-        return f"\N{MULTIPLICATION SIGN}{_factor(times)}"
-    text = f"{(times - 1) * 100:+.{1 if fine else 0}f} %"
-    return "0 %" if not float(text[:-2]) else text.replace("-", "\N{MINUS SIGN}")
-
-
 def share_of(share: float) -> str:
     """Write a share of the time on bare metal that is paid or saved."""
     decimals = 1 if abs(share) < 0.0995 else 0
     return f"{share * 100:+.{decimals}f} %".replace("-", "\N{MINUS SIGN}")
 
 
-def _factor(times: float) -> str:
-    return f"{times:,.{max(1 - math.floor(math.log10(times)), 0)}f}"
+def _digits(time: Estimate) -> int:
+    """Return the significant digits of a factor that its interval supports."""
+    return 3 if time.low and time.high and time.high / time.low < _THREE_DIGITS else 2
+
+
+def _factor(times: float, digits: int) -> str:
+    return f"{times:,.{max(digits - 1 - math.floor(math.log10(times)), 0)}f}"
 
 
 def shares_of(share: Estimate) -> str:

@@ -33,7 +33,7 @@ CAPTION = (
     "The bar is what the cost is for; the line is the interval of 90 % of its sum. What is cheaper lies left of 0. "
     "A bar that ends in an arrow is longer than the axis: its parts are to scale among each other alone."
 )
-_LEFT, _ACROSS, _RIGHT = 130, 400, 150  # widths of names, bars and values, pixels
+_LEFT, _ACROSS, _RIGHT = 130, 400, 180  # widths of names, bars and values, pixels
 _HEAD, _ROW, _FOOT = 8, 30, 26  # heights
 _LEAST_REACH = 0.05  # of the axis, a share of the time on bare metal
 _LONGEST = 1.0  # from here on a bar does not make the axis longer, unless all are so long
@@ -129,7 +129,7 @@ def _by_part(lines: Sequence[Line]) -> Iterator[tuple[str, float, str]]:
 
 
 def _bar(candidate: Candidate, axis: _Axis) -> Bar:
-    below, above = _sums(candidate.lines)
+    _, above = _sums(candidate.lines)
     is_cut = above > axis.last
     shrunk = axis.last / above if is_cut else 1.0
     left, right, segments = 0.0, 0.0, []
