@@ -45,11 +45,8 @@ def test_of_nineteen_references_one_may_lie_outside_and_of_nine_none() -> None:
 def test_bills_that_were_right_are_left_as_they_are() -> None:
     found = learn([scored(0.0)] * 9)
     assert found is not None
-    assert corrected(Estimate(1.5, 1.4, 1.6), found) == Estimate(
-        pytest.approx(1.5),
-        pytest.approx(1.4),
-        pytest.approx(1.6),  # type: ignore[arg-type]
-    )
+    time = corrected(Estimate(1.5, 1.4, 1.6), found)
+    assert (time.value, time.low, time.high) == pytest.approx((1.5, 1.4, 1.6))
 
 
 def test_bills_that_were_too_low_are_raised_by_most_of_the_error() -> None:
