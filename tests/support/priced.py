@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from runs import MACHINE, make_run, make_trial
 
-from tare.answers.advice import Application
+from tare.answers.application import Application
 from tare.answers.bill import Basket
 from tare.journal import Run, WorkloadRecord
 from tare.model.trials import Family, Footprint, Mark, Measured, Metric
@@ -109,7 +109,8 @@ def priced(
 def basket(counts: Mapping[str, float], kernel: float = 0.0, idle: float = 0.0) -> Basket:
     """A basket whose kernel time is what its prices say and `kernel` more; it waits for `idle` seconds."""
     cpu = sum(NATIVE[kind] * count for kind, count in counts.items() if kind != "sync") + kernel
-    return Basket(counts, cpu, cpu + idle + NATIVE["sync"] * counts.get("sync", 0.0))
+    whole = dict.fromkeys(NATIVE, 0.0) | dict(counts)  # a kind that is missing could not be counted
+    return Basket(whole, cpu, cpu + idle + NATIVE["sync"] * counts.get("sync", 0.0))
 
 
 # A web server: a request is a message, some calls and 10 microseconds of its own code.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from tare.answers.application import Application
 from tare.answers.bill import CORRECTION, Basket, Bill, Estimate, Line, predict
 from tare.answers.comparable import unlike_machines
 from tare.answers.correction import Correction, Reference, corrected, learn
@@ -20,7 +21,6 @@ from tare.answers.isolation import ISOLATION, isolation_of
 from tare.answers.price_list import PriceList, price_list
 from tare.errors import UsageError
 from tare.journal import Run
-from tare.model.machines import Facts
 from tare.model.trials import Trial
 from tare.statistics.summarize import summarize
 from tare.units import format_duration, format_size
@@ -29,23 +29,6 @@ Decision = Literal["ranked", "cannot tell", "excluded"]
 # What `--needs isolation=…` may ask for: the least that isolates.
 LEVELS: Mapping[str, str] = {"container": "shared kernel", "sandbox": "sandbox", "kernel": "own kernel"}
 _FOR_PROFILES = ("for the profile", "for the prices")
-
-
-@dataclass(frozen=True)
-class Application:
-    """An application as its profile has it.
-
-    `name` says what was watched, `command` is its command line where tare started it, `unit` names a unit of its work,
-    `memory_bytes` is what it takes on bare metal. `missing` says what could not be counted.
-    """
-
-    name: str
-    basket: Basket
-    machine: Facts
-    unit: str = "unit of work"
-    command: tuple[str, ...] = ()
-    memory_bytes: int | None = None
-    missing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ Annual Technical Conference 1996, 279-294), and the network path. Only differenc
 
     extra(kind) = count · price on bare metal · (ratio - 1)         ratio: price in the stack over that on bare metal
     extra(user) = seconds of user code · (ratio - 1)
-    extra(rest) = seconds in the kernel that no price explains · (ratio of user code - 1)
+    extra(rest) = seconds in the kernel that no price explains · (ratio of user code - 1)       but see _rest_ratio
     time in the stack = elapsed time on bare metal + sum of extras / CPUs in use
     CPU in the stack = CPU time on bare metal + sum of extras, without those of syncs, which wait
 
@@ -222,9 +222,7 @@ class _Model:
         basket, ratios = self.basket, np.exp(self.ratios[:, row])
         extras = np.nan_to_num(self.native * (ratios - 1))
         used = [at for at, kind in enumerate(self.kinds) if basket.counts.get(kind, 0.0) > 0]
-        has_user = USER.name in self.kinds
-        slower = np.nan_to_num(ratios[:, self.kinds.index(USER.name)] - 1) if has_user else np.zeros(len(ratios))
-        rest = self.rest * slower
+        rest = self.rest * (self._rest_ratio(row) - 1)
         total = extras.sum(axis=-1) + rest
         waits = extras[:, self.kinds.index(SYNC.name)] if SYNC.name in self.kinds else 0.0
         priced = [at for at in used if not np.isnan(self.ratios[0, row, at])]
@@ -241,7 +239,7 @@ class _Model:
             )
             for kind, share, at in shares
         ]
-        if self.rest[0] > 0 and has_user:
+        if self.rest[0] > 0:
             lines.append(Line(REST, estimate(rest / scale, blocks)))
         return Bill(
             stack,
@@ -251,6 +249,24 @@ class _Model:
             blocks,
             self._doubts(row, scale),
         )
+
+    def _rest_ratio(self, row: int) -> Draws:
+        """Return how many times as long kernel time takes that no price explains, by draw: as user code does.
+
+        If the profile lacks kinds of work, it may be any of these: the ratio is drawn between the least and the most.
+        """
+        ratios = self.ratios[:, row]
+        user = ratios[:, self.kinds.index(USER.name)] if USER.name in self.kinds else np.zeros(len(ratios))
+        lacking = [
+            at
+            for at, kind in enumerate(self.kinds)
+            if kind not in self.basket.counts and kind != SYNC.name and not np.isnan(ratios[0, at])
+        ]
+        known = np.vstack([np.nan_to_num(user), *(ratios[:, at] for at in lacking)])
+        low, high = known.min(axis=0), known.max(axis=0)
+        share = np.random.default_rng([len(lacking), row]).uniform(size=len(ratios))
+        share[0] = 0.5
+        return np.exp(low + share * (high - low))
 
     def _doubts(self, row: int, scale: float) -> tuple[str, ...]:
         """Return what of the work is not covered."""

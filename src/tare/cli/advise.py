@@ -11,7 +11,7 @@ import typer
 
 from tare.answers.advice import LEVELS, Advice, Asked, Measured, Needs, measured_times
 from tare.answers.advice import advise as find_advice
-from tare.answers.watched import application_of
+from tare.answers.application import application_of
 from tare.cli.console import output
 from tare.cli.files import writing
 from tare.errors import TareError, UsageError, did_you_mean

@@ -154,8 +154,7 @@ def remarks(advice: Advice) -> tuple[str, ...]:
         lines.append(f"not corrected, as fewer than {LEAST} references were measured there: {some_of(names)}")
     if advice.unpriced:
         lines.append(f"no prices of {listing(tuple(map(title_of, advice.unpriced)))}")
-    if advice.application.missing:
-        lines.append(f"the profile has no {listing(advice.application.missing)}")
+    lines += [f"of the profile: {each.rstrip('.')}" for each in advice.application.missing]
     if advice.asked.node_price is not None and advice.asked.load is None:
         lines.append("money: the price of the hours that the work of one machine-hour on bare metal takes")
     return tuple(lines)

@@ -86,7 +86,7 @@ class _Axis:
 
 def figure_of(advice: Advice) -> BillFigure:
     """Draw the bills of all stacks, in the order of the ranking."""
-    axis = _axis(advice.candidates)
+    axis = _axis(advice.of("ranked") or advice.candidates)
     bars = [_bar(each, axis) for each in advice.candidates]
     shown = {segment.part for bar in bars for segment in bar.segments}
     text = template("bill.svg.j2").render(

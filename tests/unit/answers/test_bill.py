@@ -161,3 +161,15 @@ def test_a_price_list_without_its_baseline_is_refused() -> None:
 
 def test_the_control_is_no_stack_of_a_price_list() -> None:
     assert price_list(priced()).stacks == ("docker", "podman", "gvisor", "qemu-tcg")
+
+
+def test_work_that_the_profile_could_not_count_may_be_any_of_what_it_lacks() -> None:
+    known = replace(SERVER, counts={"user": SERVER.counts["user"]})
+    bill = bills(known, priced())["gvisor"]
+    assert bill.widest is not None
+    assert bill.widest.kind == REST
+    assert bill.time.low is not None
+    assert bill.time.high is not None
+    assert bill.time.low < 1.2
+    assert bill.time.high > bills(SERVER, priced())["gvisor"].time.value
+    assert not bill.time.is_narrow

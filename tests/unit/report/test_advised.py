@@ -13,7 +13,8 @@ from compared import refuse
 from priced import COMPUTING, SCRIPT, SERVER, application, basket, priced
 from rich.console import Console
 
-from tare.answers.advice import Advice, Application, Asked, Candidate, Needs, advise
+from tare.answers.advice import Advice, Asked, Candidate, Needs, advise
+from tare.answers.application import Application
 from tare.answers.bill import CORRECTION, REST, Estimate
 from tare.model.work import WORK
 from tare.report.advised import cost_of, document, interval_of, legend, remarks, sentence, table, to_try
@@ -95,7 +96,9 @@ def test_it_says_what_is_predicted() -> None:
 
 def test_without_references_it_says_what_the_interval_lacks() -> None:
     assert remarks(found())[0].startswith("intervals hold the noise of prices and profile, not what the model misses")
-    assert "the profile has no disk reads" in remarks(found(application(missing=("disk reads",))))
+    assert "of the profile: disk reads are not known" in remarks(
+        found(application(missing=("disk reads are not known",)))
+    )
 
 
 def test_the_document_is_json_without_odd_numbers() -> None:

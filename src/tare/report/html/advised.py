@@ -8,6 +8,7 @@ from tare import __version__
 from tare.answers.advice import Advice, Candidate
 from tare.answers.bill import Line
 from tare.report.advised import (
+    cost_of,
     header_of,
     interval_of,
     legend,
@@ -87,8 +88,8 @@ def advised_page(advice: Advice) -> AdvisedPage:
 
 
 def _bill(candidate: Candidate) -> BillShown:
-    total = share_of(candidate.time.value - 1)
-    return BillShown(candidate.stack, tuple(map(_row, candidate.lines)), total, interval_of(candidate.time))
+    time = candidate.time
+    return BillShown(candidate.stack, tuple(map(_row, candidate.lines)), cost_of(time), interval_of(time))
 
 
 def _row(line: Line) -> BillRow:
