@@ -19,6 +19,7 @@ a CPU is always in use, and where one thing is done after the other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,12 +29,14 @@ import scipy
 from numpy.typing import NDArray
 
 from tare.answers.price_list import PriceList, Sheet
+from tare.errors import UsageError
 from tare.model.work import SYNC, USER, WORK
 
 CONFIDENCE = 0.9
 REST = "rest"  # the line of time in the kernel that no price explains
 CORRECTION = "correction"  # the line of what reference applications teach
 _DRAWS = 2000
+_HINT = "give a profile and a price list as tare has written them"
 _SATURATED = 0.85  # of a CPU in use all the time, from here on
 _MOST_MISSING = 0.02  # of the time: kinds without a price
 _MOST_UNEXPLAINED = 0.25  # of the time: kernel time that no price explains
@@ -127,13 +130,19 @@ class Bill:
     doubts: tuple[str, ...] = ()
 
     @property
+    def is_finite(self) -> bool:
+        """Whether all of it is a number."""
+        found = (self.time, self.cpu, *(line.share for line in self.lines))
+        return all(math.isfinite(end) for each in found for end in (each.value, each.low, each.high) if end is not None)
+
+    @property
     def widest(self) -> Line | None:
         """The line that makes the interval wide."""
         return max(self.lines, key=lambda line: (line.share.high or 0.0) - (line.share.low or 0.0), default=None)
 
 
 def predict(basket: Basket, prices: PriceList, seed: int = 1) -> tuple[Bill, ...]:
-    """Return the bill of each stack of the price list, in its order."""
+    """Return the bill of each stack of the price list, in its order; raises UsageError for absurd numbers."""
     drawn = [_drawn(sheet, np.random.default_rng([seed, at])) for at, sheet in enumerate(prices.sheets)]
     model = _Model(
         basket,
@@ -143,7 +152,11 @@ def predict(basket: Basket, prices: PriceList, seed: int = 1) -> tuple[Bill, ...
         np.concatenate([sheet.both.sum(axis=-1) for sheet in prices.sheets], axis=-1),
         np.random.default_rng([seed, len(drawn)]),
     )
-    return tuple(model.bill(stack, at) for at, stack in enumerate(prices.stacks))
+    with np.errstate(over="ignore", invalid="ignore"):
+        bills = tuple(model.bill(stack, at) for at, stack in enumerate(prices.stacks))
+    if not all(bill.is_finite for bill in bills):
+        raise UsageError("the profile or the prices have numbers that nothing can be computed with", _HINT)
+    return bills
 
 
 @dataclass(frozen=True)
@@ -266,7 +279,7 @@ class _Model:
         low, high = known.min(axis=0), known.max(axis=0)
         share = np.random.default_rng([len(lacking), row]).uniform(size=len(ratios))
         share[0] = 0.5
-        return np.exp(low + share * (high - low))
+        return np.asarray(np.exp(low + share * (high - low)))
 
     def _doubts(self, row: int, scale: float) -> tuple[str, ...]:
         """Return what of the work is not covered."""

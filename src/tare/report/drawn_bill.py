@@ -158,7 +158,8 @@ def _bar(candidate: Candidate, axis: _Axis) -> Bar:
 
 def _ticks(axis: _Axis) -> Iterator[tuple[float, str]]:
     """Yield round shares: the finest step that gives few of them."""
-    step = next((each for each in _TICKS if (axis.last - axis.first) / each <= _MOST_TICKS), axis.last)
+    whole = axis.last - axis.first
+    step = next((each for each in _TICKS if whole / each <= _MOST_TICKS), whole)
     for number in range(int(axis.first / step), int(axis.last / step) + 1):
         share = number * step
         yield axis.place(share), f"{share * 100:+.0f} %".replace("-", "\N{MINUS SIGN}") if number else "0"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from compared import changed
-from priced import SCRIPT, SERVER, STACKS, priced
+from priced import NATIVE, SCRIPT, SERVER, STACKS, priced
 from runs import DHRYSTONE, MACHINE, make_run, make_trial, measured, write
 
 from tare.__main__ import run as command_line
@@ -265,3 +265,16 @@ def test_a_price_list_of_a_changed_machine_is_not_trusted(
 
 def test_the_profile_of_these_tests_comes_to_the_basket_that_it_is_of() -> None:
     assert basket(profile()) == {kind: pytest.approx(count) for kind, count in SERVER.counts.items()}
+
+
+@pytest.mark.parametrize("prices", [(1e-140, 1e150), (1e140, 1e-150), (1.0, 1e-300)], ids=["dear", "cheap", "tiny"])
+@pytest.mark.parametrize("numbers", [{"seconds": 1e-300}, {"units": 1e-290}, {"units": 1e290}, {}], ids=str)
+def test_absurd_numbers_of_a_profile_or_a_price_list_give_no_traceback(
+    numbers: dict[str, float], prices: tuple[float, float], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    native, docker = (dict.fromkeys(NATIVE, each) for each in prices)
+    run = write(replace(priced({"native": native, "docker": docker}), folder=tmp_path / "wild"))
+    odd = saved(tmp_path, profile(**numbers))
+    assert advise(odd, "--prices", run) in {0, 2, 3}
+    assert advise(odd, "--prices", run, "--html", tmp_path / "page.html", "--json") in {0, 2, 3}
+    assert "NaN" not in capsys.readouterr().out
