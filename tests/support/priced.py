@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 from runs import MACHINE, make_run, make_trial
 
-from tare.answers.application import Application
-from tare.answers.bill import Basket
+from tare.answers.application import Application, Basket
 from tare.journal import Run, WorkloadRecord
 from tare.model.trials import Family, Footprint, Mark, Measured, Metric
 from tare.model.work import WORK

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from tare.answers.application import Application
-from tare.answers.bill import CORRECTION, Basket, Bill, Estimate, Line, predict
+from tare.answers.application import Application, Basket
+from tare.answers.bill import CORRECTION, Bill, Estimate, Line, predict
 from tare.answers.comparable import unlike_machines
 from tare.answers.correction import Correction, Reference, corrected, learn
 from tare.answers.isolation import ISOLATION, isolation_of

@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tare.answers.bill import Basket
 from tare.errors import UsageError
 from tare.model.machines import Facts
+from tare.model.work import USER
 from tare.profiles.profile import Profile, basket
+
+_SATURATED = 0.85  # of a CPU in use all the time, from here on
+
+
+@dataclass(frozen=True)
+class Basket:
+    """What a unit of an application's work needs on bare metal.
+
+    `counts` has units by kind of work, of user code CPU seconds. A kind that could not be counted is missing.
+    `repetitions` are the same, of each time that the application was watched; empty for one.
+    """
+
+    counts: Mapping[str, float]
+    cpu_seconds: float
+    elapsed_seconds: float
+    repetitions: tuple[Mapping[str, float], ...] = ()
+
+    @property
+    def cpus_in_use(self) -> float:
+        """CPUs that were in use at a time, at least one."""
+        return max(self.cpu_seconds / self.elapsed_seconds, 1.0)
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether it had no CPU time left, so that CPU time decides its throughput."""
+        return self.cpu_seconds / self.elapsed_seconds >= _SATURATED
+
+    @property
+    def kernel_seconds(self) -> float:
+        """CPU seconds in the kernel."""
+        return max(self.cpu_seconds - self.counts.get(USER.name, 0.0), 0.0)
 
 
 @dataclass(frozen=True)

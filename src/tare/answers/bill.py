@@ -9,71 +9,38 @@ Annual Technical Conference 1996, 279-294), and the network path. Only differenc
 
     extra(kind) = count · price on bare metal · (ratio - 1)         ratio: price in the stack over that on bare metal
     extra(user) = seconds of user code · (ratio - 1)
-    extra(rest) = seconds in the kernel that no price explains · (ratio of user code - 1)       but see _rest_ratio
+    extra(rest) = seconds in the kernel that no price explains · (ratio of user code - 1)      but see _ratio_of_rest
     time in the stack = elapsed time on bare metal + sum of extras / CPUs in use
     CPU in the stack = CPU time on bare metal + sum of extras, without those of syncs, which wait
 
 CPUs in use are CPU time over elapsed time on bare metal, and at least one: what costs CPU time costs elapsed time where
-a CPU is always in use, and where one thing is done after the other.
+a CPU is always in use, and where one thing is done after the other. Whole blocks of prices are drawn anew for the
+intervals, so that what disturbed a block disturbs all stacks and kinds of it together.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
-from tare.answers.price_list import PriceList, Sheet
+from tare.answers.application import Basket
+from tare.answers.price_list import PriceList
 from tare.errors import UsageError
 from tare.model.work import SYNC, USER, WORK
+from tare.statistics.redrawn import DRAWS, Draws, drawn_means, drawn_weights, ends_of
 
-CONFIDENCE = 0.9
 REST = "rest"  # the line of time in the kernel that no price explains
 CORRECTION = "correction"  # the line of what reference applications teach
-_DRAWS = 2000
 _HINT = "give a profile and a price list as tare has written them"
-_SATURATED = 0.85  # of a CPU in use all the time, from here on
 _MOST_MISSING = 0.02  # of the time: kinds without a price
 _MOST_UNEXPLAINED = 0.25  # of the time: kernel time that no price explains
 _WIDEST = 1.5  # the upper end of an interval of times over the lower one
 _LEAST = 1e-3  # of the time on bare metal: the least that a prediction may be
 _TITLES = {work.name: work.title for work in WORK} | {REST: "other time in the kernel", CORRECTION: "correction"}
-
-Draws = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Basket:
-    """What a unit of an application's work needs on bare metal.
-
-    `counts` has units by kind of work, of user code CPU seconds. `repetitions` are the same, of each time that it was
-    watched; empty for one.
-    """
-
-    counts: Mapping[str, float]
-    cpu_seconds: float
-    elapsed_seconds: float
-    repetitions: tuple[Mapping[str, float], ...] = ()
-
-    @property
-    def cpus_in_use(self) -> float:
-        """CPUs that were in use at a time, at least one."""
-        return max(self.cpu_seconds / self.elapsed_seconds, 1.0)
-
-    @property
-    def is_saturated(self) -> bool:
-        """Whether it had no CPU time left, so that CPU time decides its throughput."""
-        return self.cpu_seconds / self.elapsed_seconds >= _SATURATED
-
-    @property
-    def kernel_seconds(self) -> float:
-        """CPU seconds in the kernel."""
-        return max(self.cpu_seconds - self.counts.get(USER.name, 0.0), 0.0)
 
 
 @dataclass(frozen=True)
@@ -143,14 +110,18 @@ class Bill:
 
 def predict(basket: Basket, prices: PriceList, seed: int = 1) -> tuple[Bill, ...]:
     """Return the bill of each stack of the price list, in its order; raises UsageError for absurd numbers."""
-    drawn = [_drawn(sheet, np.random.default_rng([seed, at])) for at, sheet in enumerate(prices.sheets)]
+    levels, ratios = [], []
+    for at, sheet in enumerate(prices.sheets):
+        weights = drawn_weights(sheet.known.shape[-1], np.random.default_rng([seed, at]))
+        levels.append(drawn_means(sheet.levels, sheet.known, weights))
+        ratios.append(drawn_means(sheet.logs, sheet.both, weights))
     model = _Model(
         basket,
         tuple(kind for sheet in prices.sheets for kind in sheet.kinds),
-        np.concatenate([each.levels for each in drawn], axis=-1),
-        np.concatenate([each.ratios for each in drawn], axis=-1),
+        np.concatenate(levels, axis=-1),
+        np.concatenate(ratios, axis=-1),
         np.concatenate([sheet.both.sum(axis=-1) for sheet in prices.sheets], axis=-1),
-        np.random.default_rng([seed, len(drawn)]),
+        seed,
     )
     with np.errstate(over="ignore", invalid="ignore"):
         bills = tuple(model.bill(stack, at) for at, stack in enumerate(prices.stacks))
@@ -160,56 +131,25 @@ def predict(basket: Basket, prices: PriceList, seed: int = 1) -> tuple[Bill, ...
 
 
 @dataclass(frozen=True)
-class _Drawn:
-    """Means of logarithms over blocks: the first draw is the estimate. NaN where there is no block."""
-
-    levels: Draws  # axes: draw, kind
-    ratios: Draws  # axes: draw, stack, kind
-
-
-def _drawn(sheet: Sheet, chance: np.random.Generator) -> _Drawn:
-    """Draw whole blocks anew, so that what disturbed a block disturbs all stacks and kinds of it together.
-
-    The draws lie wider by a factor for few blocks (Hesterberg, "What teachers should know about the bootstrap", The
-    American Statistician 69 (2015), 371-386: the expanded percentile interval).
-    """
-    blocks = sheet.known.shape[-1]
-    weights = np.vstack([np.ones(blocks), chance.multinomial(blocks, np.full(blocks, 1 / blocks), size=_DRAWS)])
-    return _Drawn(_means(sheet.levels, sheet.known, weights), _means(sheet.logs, sheet.both, weights))
-
-
-def _means(logs: Draws, present: NDArray[np.bool_], weights: Draws) -> Draws:
-    total = np.einsum("db,...b->d...", weights, present.astype(float))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = np.einsum("db,...b->d...", weights, np.where(present, logs, 0.0)) / total
-    means = np.where(np.isnan(means), means[0], means)  # a draw without any of its blocks
-    return np.asarray(means[0] + _expansion(present.sum(axis=-1)) * (means - means[0]))
-
-
-def _expansion(count: NDArray[np.int64]) -> Draws:
-    """Return how much wider than the draws an interval of so many values is; 1 for a single one, which has none."""
-    freedom, tail = np.maximum(count - 1, 1), (1 + CONFIDENCE) / 2
-    wider = scipy.stats.t.ppf(tail, freedom) / scipy.stats.norm.ppf(tail) * np.sqrt((freedom + 1) / freedom)
-    return np.where(count > 1, wider, 1.0)
-
-
-@dataclass(frozen=True)
 class _Model:
-    """All draws of all prices, and of the basket."""
+    """All draws of all prices, and of the basket; the first draw is the estimate.
+
+    `levels` are logarithms of prices on bare metal (axes: draw, kind), `ratios` of those in the stacks over these
+    (axes: draw, stack, kind). They are NaN where there is no price. `blocks` has the axes stack and kind.
+    """
 
     basket: Basket
     kinds: tuple[str, ...]
     levels: Draws
     ratios: Draws
-    blocks: NDArray[np.int64]  # axes: stack, kind
-    chance: np.random.Generator
+    blocks: NDArray[np.int64]
+    seed: int
 
     @cached_property
     def native(self) -> Draws:
         """Seconds of a unit of work on bare metal by draw and kind, as the prices have it; 0 for an unknown price."""
         prices = np.exp(self.levels)
-        if USER.name in self.kinds:
-            prices[:, self.kinds.index(USER.name)] = 1.0  # a second of user code is a second
+        prices[:, self._at(USER.name)] = 1.0  # a second of user code is a second
         return np.asarray(np.nan_to_num(self._counts() * prices))
 
     @cached_property
@@ -218,40 +158,32 @@ class _Model:
         inside = [at for at, kind in enumerate(self.kinds) if kind not in {USER.name, SYNC.name}]
         return np.asarray(np.maximum(self.basket.kernel_seconds - self.native[:, inside].sum(axis=-1), 0.0))
 
+    def _at(self, *kinds: str) -> list[int]:
+        """Return where kinds are; nothing for those without a price."""
+        return [self.kinds.index(kind) for kind in kinds if kind in self.kinds]
+
     def _counts(self) -> Draws:
-        """Draw the counts anew from the repetitions, if there are several."""
+        """Return the counts, drawn anew from the repetitions where there are several."""
         counts = np.array([self.basket.counts.get(kind, 0.0) for kind in self.kinds])
-        many = len(self.basket.repetitions)
-        if many < 2:
-            return np.broadcast_to(counts, (_DRAWS + 1, len(counts)))
-        own = np.array([[each.get(kind, 0.0) for kind in self.kinds] for each in self.basket.repetitions])
-        weights = self.chance.multinomial(many, np.full(many, 1 / many), size=_DRAWS) / many
-        means = np.vstack([own.mean(axis=0), weights @ own])
-        wider = _expansion(np.array(many)) * (means - means[0])
-        return np.asarray(np.maximum(counts + wider, 0.0))
+        many = self.basket.repetitions
+        if len(many) < 2:
+            return np.broadcast_to(counts, (DRAWS + 1, len(counts)))
+        own = np.array([[each.get(kind, 0.0) for each in many] for kind in self.kinds])
+        weights = drawn_weights(len(many), np.random.default_rng([self.seed, len(self.kinds)]))
+        means = drawn_means(own, np.ones(own.shape, dtype=bool), weights)
+        return np.asarray(np.maximum(counts + means - means[0], 0.0))
 
     def bill(self, stack: str, row: int) -> Bill:
         """Return the bill of a stack."""
-        basket, ratios = self.basket, np.exp(self.ratios[:, row])
-        extras = np.nan_to_num(self.native * (ratios - 1))
-        used = [at for at, kind in enumerate(self.kinds) if basket.counts.get(kind, 0.0) > 0]
-        rest = self.rest * (self._rest_ratio(row) - 1)
+        basket, counts = self.basket, self.basket.counts
+        extras = np.nan_to_num(self.native * (np.exp(self.ratios[:, row]) - 1))
+        rest = self.rest * (self._ratio_of_rest(row) - 1)
         total = extras.sum(axis=-1) + rest
-        waits = extras[:, self.kinds.index(SYNC.name)] if SYNC.name in self.kinds else 0.0
-        priced = [at for at in used if not np.isnan(self.ratios[0, row, at])]
+        waits = extras[:, self._at(SYNC.name)].sum(axis=-1)
+        priced = [at for at in self._at(*counts) if counts[self.kinds[at]] > 0 and not self._lacks(row, at)]
         blocks = int(min((self.blocks[row, at] for at in priced), default=0))
         scale = basket.elapsed_seconds * basket.cpus_in_use
-        shares = [(self.kinds[at], extras[:, at] / scale, at) for at in priced]
-        lines = [
-            Line(
-                kind,
-                estimate(share, blocks),
-                basket.counts[kind],
-                float(np.exp(self.levels[0, at])) if kind != USER.name else 1.0,
-                float(ratios[0, at]),
-            )
-            for kind, share, at in shares
-        ]
+        lines = [self._line(row, at, estimate(extras[:, at] / scale, blocks)) for at in priced]
         if self.rest[0] > 0:
             lines.append(Line(REST, estimate(rest / scale, blocks)))
         return Bill(
@@ -263,21 +195,26 @@ class _Model:
             self._doubts(row, scale),
         )
 
-    def _rest_ratio(self, row: int) -> Draws:
+    def _lacks(self, row: int, at: int) -> bool:
+        """Return whether a stack has no price of a kind."""
+        return bool(np.isnan(self.ratios[0, row, at]))
+
+    def _line(self, row: int, at: int, share: Estimate) -> Line:
+        kind = self.kinds[at]
+        price = 1.0 if kind == USER.name else float(np.exp(self.levels[0, at]))
+        return Line(kind, share, self.basket.counts[kind], price, float(np.exp(self.ratios[0, row, at])))
+
+    def _ratio_of_rest(self, row: int) -> Draws:
         """Return how many times as long kernel time takes that no price explains, by draw: as user code does.
 
         If the profile lacks kinds of work, it may be any of these: the ratio is drawn between the least and the most.
         """
-        ratios = self.ratios[:, row]
-        user = ratios[:, self.kinds.index(USER.name)] if USER.name in self.kinds else np.zeros(len(ratios))
-        lacking = [
-            at
-            for at, kind in enumerate(self.kinds)
-            if kind not in self.basket.counts and kind != SYNC.name and not np.isnan(ratios[0, at])
-        ]
-        known = np.vstack([np.nan_to_num(user), *(ratios[:, at] for at in lacking)])
-        low, high = known.min(axis=0), known.max(axis=0)
-        share = np.random.default_rng([len(lacking), row]).uniform(size=len(ratios))
+        lacking = [kind for kind in self.kinds if kind not in {*self.basket.counts, SYNC.name}]
+        known = self.ratios[:, row, [at for at in self._at(USER.name, *lacking) if not self._lacks(row, at)]]
+        if not known.size:
+            return np.ones(len(known))
+        low, high = known.min(axis=-1), known.max(axis=-1)
+        share = np.random.default_rng([self.seed, len(self.kinds), row]).uniform(size=len(known))
         share[0] = 0.5
         return np.asarray(np.exp(low + share * (high - low)))
 
@@ -286,7 +223,7 @@ class _Model:
         doubts, unpriced = [], []
         for kind, count in self.basket.counts.items():
             at = self.kinds.index(kind) if kind in self.kinds else None
-            if count <= 0 or (at is not None and not np.isnan(self.ratios[0, row, at])):
+            if count <= 0 or (at is not None and not self._lacks(row, at)):
                 continue
             if at is None or np.isnan(self.levels[0, at]):
                 unpriced.append(kind)
@@ -294,9 +231,8 @@ class _Model:
                 doubts.append(f"no price of {title_of(kind)}, which are {share:.0%} of the time")
         unexplained = float(self.rest[0]) / scale
         if unpriced and unexplained > _MOST_MISSING:
-            doubts.append(
-                f"no price of {', '.join(map(title_of, unpriced))}, which are up to {unexplained:.0%} of the time"
-            )
+            names = ", ".join(map(title_of, unpriced))
+            doubts.append(f"no price of {names}, which are up to {unexplained:.0%} of the time")
         elif unexplained > _MOST_UNEXPLAINED:
             doubts.append(f"no price explains {unexplained:.0%} of the time, which is spent in the kernel")
         if USER.name in unpriced:
@@ -311,7 +247,4 @@ def title_of(kind: str) -> str:
 
 def estimate(draws: Draws, blocks: int) -> Estimate:
     """Return the first draw, and the interval of the others; no interval of less than two blocks."""
-    if blocks < 2:
-        return Estimate(float(draws[0]))
-    low, high = np.quantile(draws[1:], [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Estimate(float(draws[0]), float(low), float(high))
+    return Estimate(float(draws[0]), *(ends_of(draws) if blocks >= 2 else ()))

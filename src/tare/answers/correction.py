@@ -24,7 +24,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.answers.bill import CONFIDENCE, Estimate
+from tare.answers.bill import Estimate
+from tare.statistics.redrawn import CONFIDENCE
 
 LEAST = 9  # applications: ceil(0.9 (n + 1)) <= n
 _FLOOR = 0.03

@@ -14,9 +14,10 @@ from rich.text import Text
 
 from tare import __version__
 from tare.answers.advice import Advice, Candidate, Decision
-from tare.answers.bill import CONFIDENCE, Estimate, Line, title_of
+from tare.answers.bill import Estimate, Line, title_of
 from tare.answers.correction import LEAST
 from tare.report.numbers import GLYPHS, clean, listing, percent, some_of
+from tare.statistics.redrawn import CONFIDENCE
 from tare.units import format_duration, format_quantity, format_size
 
 FORMAT = 1

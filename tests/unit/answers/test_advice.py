@@ -11,7 +11,8 @@ from priced import COMPUTING, NATIVE, SCRIPT, SERVER, STACKS, application, baske
 from runs import MACHINE, pairs
 
 from tare.answers.advice import Advice, Asked, Candidate, Measured, Needs, advise, corrections, measured_times
-from tare.answers.bill import CORRECTION, Basket
+from tare.answers.application import Basket
+from tare.answers.bill import CORRECTION
 from tare.answers.price_list import price_list
 from tare.errors import UsageError
 

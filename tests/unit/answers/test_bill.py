@@ -10,7 +10,8 @@ import pytest
 from priced import COMPUTING, NATIVE, RECORDS, SCRIPT, SERVER, STACKS, basket, priced
 from runs import make_run, make_trial, measured
 
-from tare.answers.bill import REST, Basket, Bill, Estimate, predict
+from tare.answers.application import Basket
+from tare.answers.bill import REST, Bill, Estimate, predict
 from tare.answers.price_list import price_list
 from tare.errors import UsageError
 from tare.journal import Run

@@ -13,7 +13,7 @@ from priced import NATIVE, SCRIPT, SERVER, STACKS, priced
 from runs import DHRYSTONE, MACHINE, make_run, make_trial, measured, write
 
 from tare.__main__ import run as command_line
-from tare.answers.bill import Basket
+from tare.answers.application import Basket
 from tare.cli import app
 from tare.journal import Run
 from tare.profiles.profile import FORMAT, CallCount, Counts, Profile, Usage, basket, written
