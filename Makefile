@@ -7,6 +7,7 @@
 # make setup   only install: Debian packages, and a virtual environment in .venv
 # make bench   what tare itself costs, per technology and for its statistics, on this machine
 # make audit   whether its decisions can be trusted: thousands of simulated runs, and a real container; writes docs/audit.md
+# make validate how right tare advise is: 14 applications measured and predicted, in an hour; OUT=runs/validate, STAGES=
 # make wheel   build the wheel into dist/
 # make lab     start the lab: two emulated machines, on which KVM and Xen work (docs/lab.md); LAB=kvm starts one
 # make lab-stop, make test-lab: stop it; its tests, which take more than an hour, and 5 GB of memory
@@ -46,7 +47,7 @@ CHECKS := ruff ruff-format mypy lint-imports clang-format rustfmt shellcheck
 # What Python compiles is kept: without it, each start of tare compiles all of it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick alone engines engines-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit plugin docs wheel lab lab-stop test-lab test-dictionary test-kubernetes pictures format
+.PHONY: demo test quick alone engines engines-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit validate plugin docs wheel lab lab-stop test-lab test-dictionary test-kubernetes pictures format
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
@@ -130,6 +131,11 @@ bench: setup
 
 audit: setup
 	PYTHONPATH=tests/plug_ins:tests/support .venv/bin/python tests/bench/audit.py --container
+
+# The stages are prices, applications, profiles and page, all of them unless STAGES names some. What OUT has is kept.
+validate: setup
+	PYTHONPATH=tests/support:tests/lab $(WITH_ENGINES) .venv/bin/python tests/bench/validate.py \
+		$(foreach stage,$(STAGES),--stage $(stage)) "$(or $(OUT),runs/validate)"
 
 # One plug-in: its own tests, and those of all plug-ins that are about it.
 plugin: setup test-packages
