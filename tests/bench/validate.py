@@ -4,7 +4,7 @@ Each stage keeps its results in the folder. What is there is not done again, and
 
 1. prices: a run of examples/prices.toml, a quarter of an hour.
 2. applications: a run of tests/bench/validate.toml, three quarters of an hour.
-3. profiles: each application of that run alone on bare metal, some minutes. The load is that of the run, turn after turn;
+3. profiles: each application of that run alone on bare metal, some minutes. The load is that of the run, turn by turn;
    a program starts again and again. The load itself says how much was done in what was counted: only whole turns are.
 4. page: docs/advice.md gets the results, the folder cells.json with all of them. It measures nothing.
 
