@@ -13,6 +13,7 @@ from runs import pairs
 from validate import done_in
 from validated import ADVICE, BEGIN, BILL, END, MEAN, METHODS, NEAREST, Cell
 
+from tare.answers.advice import Asked, advise
 from tare.answers.application import Application
 from tare.answers.bill import Estimate
 from tare.contracts.workloads import Workload
@@ -146,8 +147,7 @@ def test_the_mean_is_geometric_and_of_the_others() -> None:
 
 
 def test_shares_of_time_are_counts_times_prices() -> None:
-    own = application(basket({"user": 1e-5, "message": 2.0}))
-    advice = validated.advise(own, PRICES, validated.Asked())
+    advice = advise(application(basket({"user": 1e-5, "message": 2.0})), PRICES, Asked())
     elapsed = 1e-5 + 2 * NATIVE["message"]
     assert validated.shares_of_time(advice) == {
         "user": pytest.approx(1e-5 / elapsed),
