@@ -17,22 +17,8 @@ if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
 
 COMMANDS = (
-    *(
-        "doctor",
-        "try",
-        "plan",
-        "run",
-        "report",
-        "compare",
-        "claims",
-        "advise",
-        "show",
-        "query",
-        "export",
-        "reparse",
-        "shell",
-    ),
-    *("technologies", "workloads", "image", "tune", "clean", "popularity", "application"),
+    *("doctor", "try", "plan", "run", "report", "compare", "claims", "show", "query", "export", "reparse", "shell"),
+    *("prices", "advise", "technologies", "workloads", "image", "tune", "clean", "popularity", "application"),
 )
 # Of the others, the file and the function in it have the command's name.
 _PLACES = {

@@ -14,13 +14,15 @@ class Work:
     """A kind of work.
 
     `name` is that of its metric in a price list, which is the seconds that one `unit` takes. `title` names many of it.
-    `calls` are the system calls that are counted as this kind.
+    `calls` are the system calls that are counted as this kind. `includes` names the kind of which one unit is part of
+    its metric, and is not part of its price.
     """
 
     name: str
     title: str
     unit: str
     calls: tuple[str, ...] = ()
+    includes: str = ""
 
 
 USER = Work("user", "user code", "s")  # its price is the seconds that a second of bare metal takes
@@ -37,7 +39,7 @@ STAT = Work(
 )
 MAP = Work("map", "mappings made and removed", "mapping", ("mmap", "brk", "mremap", "mprotect"))
 FAULT = Work("fault", "page faults", "fault")
-SWITCH = Work("switch", "context switches", "switch")
+SWITCH = Work("switch", "context switches", "switch", includes="pipe")  # woken by a message
 FUTEX = Work("futex", "waits for another thread", "wait", ("futex", "futex_wait", "futex_waitv"))
 POLL = Work(
     "poll",
@@ -74,5 +76,7 @@ WORK = (
     RECEIVED,
     SENT,
 )
+
+NETWORK = (CONNECTION, MESSAGE, RECEIVED, SENT)  # what the path between client and instance decides
 
 OF_CALL = {call: work for work in WORK for call in work.calls}
