@@ -226,8 +226,10 @@ class _Model:
         own = [at for at in self._at(USER.name, *lacking) if not self._lacks(row, at) and self.native[0, at] > 0]
         if not own:
             return np.ones(len(self.native))
-        ratios = self.prices[0, row, own] / self.native[0, own]
-        low, high = np.log(np.maximum(ratios, _LEAST)).min(), np.log(np.maximum(ratios, _LEAST)).max()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.nan_to_num(self.prices[:, row, own] / self.native[:, own], nan=1.0)
+        logs = np.log(np.clip(ratios, _LEAST, 1 / _LEAST))
+        low, high = logs.min(axis=-1), logs.max(axis=-1)
         share = np.random.default_rng([self.seed, len(self.kinds), row]).uniform(size=len(self.native))
         share[0] = 0.5
         return np.asarray(np.exp(low + share * (high - low)))
