@@ -29,8 +29,8 @@ PACKAGES := binutils cargo-web e2fsprogs gcc iproute2 libc6-dev libseccomp-dev l
 	python3-venv rust-web-src rustc-web util-linux $(OF_RELEASE)
 DECLARED := PYTHONPATH=tests/support .venv/bin/python tests/support/declared.py
 # What checks the sources, and takes pictures of pages; what the tests of a plug-in need, the plug-in declares.
-TEST_PACKAGES := busybox-static chromium clang-format musl-tools poppler-utils procps rustfmt-web shellcheck skopeo \
-	texlive-latex-recommended umoci
+TEST_PACKAGES := bpftrace busybox-static chromium clang-format linux-perf musl-tools poppler-utils procps rustfmt-web \
+	shellcheck skopeo texlive-latex-recommended umoci
 # What takes exports, which tests start themselves; Debian 13 has no InfluxDB.
 SERVERS := influxdb prometheus prometheus-node-exporter prometheus-pushgateway victoria-metrics
 
@@ -128,6 +128,7 @@ bench: setup
 	PYTHONPATH=tests/support .venv/bin/python tests/bench/statistics_cost.py
 	PYTHONPATH=tests/support .venv/bin/python tests/bench/report_cost.py
 	PYTHONPATH=tests/support .venv/bin/python tests/bench/query_cost.py
+	PYTHONPATH=tests/support:tests/bench .venv/bin/python tests/bench/profile_effect.py 3
 
 audit: setup
 	PYTHONPATH=tests/plug_ins:tests/support .venv/bin/python tests/bench/audit.py --container

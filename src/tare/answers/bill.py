@@ -7,8 +7,8 @@ so ("Analysis of benchmark characteristics and benchmark performance prediction"
 into the kernel that lmbench measures (McVoy and Staelin, "lmbench: portable tools for performance analysis", USENIX
 Annual Technical Conference 1996, 279-294), and the network path. Only differences to bare metal are predicted:
 
-    extra(kind) = count · price on bare metal · (ratio - 1)         ratio: price in the stack over that on bare metal
-    extra(user) = seconds of user code · (ratio - 1)
+    extra(kind) = count · (price in the stack - price on bare metal)
+    extra(user) = seconds of user code · (ratio - 1)         ratio: price in the stack over that on bare metal
     extra(rest) = seconds in the kernel that no price explains · (ratio of user code - 1)      but see _ratio_of_rest
     time in the stack = elapsed time on bare metal + sum of extras / CPUs in use
     CPU in the stack = CPU time on bare metal + sum of extras, without those of syncs, which wait
@@ -28,13 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.answers.application import Basket
-from tare.answers.price_list import PriceList
+from tare.answers.price_list import PriceList, Sheet
 from tare.errors import UsageError
 from tare.model.work import SYNC, USER, WORK
 from tare.statistics.redrawn import DRAWS, Draws, drawn_means, drawn_weights, ends_of
 
 REST = "rest"  # the line of time in the kernel that no price explains
 CORRECTION = "correction"  # the line of what reference applications teach
+_INCLUDED = {work.name: work.includes for work in WORK if work.includes}
 _HINT = "give a profile and a price list as tare has written them"
 _MOST_MISSING = 0.02  # of the time: kinds without a price
 _MOST_UNEXPLAINED = 0.25  # of the time: kernel time that no price explains
@@ -110,16 +111,12 @@ class Bill:
 
 def predict(basket: Basket, prices: PriceList, seed: int = 1) -> tuple[Bill, ...]:
     """Return the bill of each stack of the price list, in its order; raises UsageError for absurd numbers."""
-    levels, ratios = [], []
-    for at, sheet in enumerate(prices.sheets):
-        weights = drawn_weights(sheet.known.shape[-1], np.random.default_rng([seed, at]))
-        levels.append(drawn_means(sheet.levels, sheet.known, weights))
-        ratios.append(drawn_means(sheet.logs, sheet.both, weights))
+    drawn = [_drawn(sheet, np.random.default_rng([seed, at])) for at, sheet in enumerate(prices.sheets)]
     model = _Model(
         basket,
         tuple(kind for sheet in prices.sheets for kind in sheet.kinds),
-        np.concatenate(levels, axis=-1),
-        np.concatenate(ratios, axis=-1),
+        np.concatenate([native for native, _ in drawn], axis=-1),
+        np.concatenate([own for _, own in drawn], axis=-1),
         np.concatenate([sheet.both.sum(axis=-1) for sheet in prices.sheets], axis=-1),
         seed,
     )
@@ -130,40 +127,42 @@ def predict(basket: Basket, prices: PriceList, seed: int = 1) -> tuple[Bill, ...
     return bills
 
 
+def _drawn(sheet: Sheet, chance: np.random.Generator) -> tuple[Draws, Draws]:
+    """Return the prices on bare metal (axes: draw, kind) and in the stacks (draw, stack, kind); NaN for none.
+
+    A second of user code is a second on bare metal. A price is without that of the kind that its metric includes.
+    """
+    weights = drawn_weights(sheet.known.shape[-1], chance)
+    levels, ratios = drawn_means(sheet.levels, sheet.known, weights), drawn_means(sheet.logs, sheet.both, weights)
+    levels[:, [at for at, kind in enumerate(sheet.kinds) if kind == USER.name]] = 0.0
+    whole = np.exp(levels), np.exp(levels[:, np.newaxis] + ratios)
+    alone = whole[0].copy(), whole[1].copy()
+    for at, kind in enumerate(sheet.kinds):
+        if _INCLUDED.get(kind) in sheet.kinds:
+            included = sheet.kinds.index(_INCLUDED[kind])
+            for prices, own in zip(whole, alone, strict=True):
+                own[..., at] = np.maximum(prices[..., at] - prices[..., included], 0.0)
+    return alone
+
+
 @dataclass(frozen=True)
 class _Model:
-    """All draws of all prices, and of the basket; the first draw is the estimate.
+    """All draws of all prices, and the basket; the first draw is the estimate.
 
-    `levels` are logarithms of prices on bare metal (axes: draw, kind), `ratios` of those in the stacks over these
-    (axes: draw, stack, kind). They are NaN where there is no price. `blocks` has the axes stack and kind.
+    Prices are seconds a unit, on bare metal (axes: draw, kind) and in the stacks (draw, stack, kind); NaN for none.
+    `blocks` has the axes stack and kind.
     """
 
     basket: Basket
     kinds: tuple[str, ...]
-    levels: Draws
-    ratios: Draws
+    native: Draws
+    prices: Draws
     blocks: NDArray[np.int64]
     seed: int
 
     @cached_property
-    def native(self) -> Draws:
-        """Seconds of a unit of work on bare metal by draw and kind, as the prices have it; 0 for an unknown price."""
-        prices = np.exp(self.levels)
-        prices[:, self._at(USER.name)] = 1.0  # a second of user code is a second
-        return np.asarray(np.nan_to_num(self._counts() * prices))
-
-    @cached_property
-    def rest(self) -> Draws:
-        """Seconds in the kernel that no price explains, by draw."""
-        inside = [at for at, kind in enumerate(self.kinds) if kind not in {USER.name, SYNC.name}]
-        return np.asarray(np.maximum(self.basket.kernel_seconds - self.native[:, inside].sum(axis=-1), 0.0))
-
-    def _at(self, *kinds: str) -> list[int]:
-        """Return where kinds are; nothing for those without a price."""
-        return [self.kinds.index(kind) for kind in kinds if kind in self.kinds]
-
-    def _counts(self) -> Draws:
-        """Return the counts, drawn anew from the repetitions where there are several."""
+    def counts(self) -> Draws:
+        """The counts by draw and kind, drawn anew from the repetitions where there are several."""
         counts = np.array([self.basket.counts.get(kind, 0.0) for kind in self.kinds])
         many = self.basket.repetitions
         if len(many) < 2:
@@ -173,10 +172,25 @@ class _Model:
         means = drawn_means(own, np.ones(own.shape, dtype=bool), weights)
         return np.asarray(np.maximum(counts + means - means[0], 0.0))
 
+    @cached_property
+    def seconds(self) -> Draws:
+        """Seconds of a unit of work on bare metal by draw and kind, as the prices have it; 0 for an unknown price."""
+        return np.asarray(np.nan_to_num(self.counts * self.native))
+
+    @cached_property
+    def rest(self) -> Draws:
+        """Seconds in the kernel that no price explains, by draw."""
+        inside = [at for at, kind in enumerate(self.kinds) if kind not in {USER.name, SYNC.name}]
+        return np.asarray(np.maximum(self.basket.kernel_seconds - self.seconds[:, inside].sum(axis=-1), 0.0))
+
+    def _at(self, *kinds: str) -> list[int]:
+        """Return where kinds are; nothing for those without a price."""
+        return [self.kinds.index(kind) for kind in kinds if kind in self.kinds]
+
     def bill(self, stack: str, row: int) -> Bill:
         """Return the bill of a stack."""
         basket, counts = self.basket, self.basket.counts
-        extras = np.nan_to_num(self.native * (np.exp(self.ratios[:, row]) - 1))
+        extras = np.nan_to_num(self.counts * (self.prices[:, row] - self.native))
         rest = self.rest * (self._ratio_of_rest(row) - 1)
         total = extras.sum(axis=-1) + rest
         waits = extras[:, self._at(SYNC.name)].sum(axis=-1)
@@ -197,12 +211,11 @@ class _Model:
 
     def _lacks(self, row: int, at: int) -> bool:
         """Return whether a stack has no price of a kind."""
-        return bool(np.isnan(self.ratios[0, row, at]))
+        return bool(np.isnan(self.prices[0, row, at]))
 
     def _line(self, row: int, at: int, share: Estimate) -> Line:
-        kind = self.kinds[at]
-        price = 1.0 if kind == USER.name else float(np.exp(self.levels[0, at]))
-        return Line(kind, share, self.basket.counts[kind], price, float(np.exp(self.ratios[0, row, at])))
+        price, own, kind = float(self.native[0, at]), float(self.prices[0, row, at]), self.kinds[at]
+        return Line(kind, share, self.basket.counts[kind], price, own / price if price else None)
 
     def _ratio_of_rest(self, row: int) -> Draws:
         """Return how many times as long kernel time takes that no price explains, by draw: as user code does.
@@ -210,11 +223,14 @@ class _Model:
         If the profile lacks kinds of work, it may be any of these: the ratio is drawn between the least and the most.
         """
         lacking = [kind for kind in self.kinds if kind not in {*self.basket.counts, SYNC.name}]
-        known = self.ratios[:, row, [at for at in self._at(USER.name, *lacking) if not self._lacks(row, at)]]
-        if not known.size:
-            return np.ones(len(known))
-        low, high = known.min(axis=-1), known.max(axis=-1)
-        share = np.random.default_rng([self.seed, len(self.kinds), row]).uniform(size=len(known))
+        own = [at for at in self._at(USER.name, *lacking) if not self._lacks(row, at) and self.native[0, at] > 0]
+        if not own:
+            return np.ones(len(self.native))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.nan_to_num(self.prices[:, row, own] / self.native[:, own], nan=1.0)
+        logs = np.log(np.clip(ratios, _LEAST, 1 / _LEAST))
+        low, high = logs.min(axis=-1), logs.max(axis=-1)
+        share = np.random.default_rng([self.seed, len(self.kinds), row]).uniform(size=len(self.native))
         share[0] = 0.5
         return np.asarray(np.exp(low + share * (high - low)))
 
@@ -225,9 +241,9 @@ class _Model:
             at = self.kinds.index(kind) if kind in self.kinds else None
             if count <= 0 or (at is not None and not self._lacks(row, at)):
                 continue
-            if at is None or np.isnan(self.levels[0, at]):
+            if at is None or np.isnan(self.native[0, at]):
                 unpriced.append(kind)
-            elif (share := self.native[0, at] / scale) > _MOST_MISSING:
+            elif (share := self.seconds[0, at] / scale) > _MOST_MISSING:
                 doubts.append(f"no price of {title_of(kind)}, which are {share:.0%} of the time")
         unexplained = float(self.rest[0]) / scale
         if unpriced and unexplained > _MOST_MISSING:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("doctor", "try", "plan", "run", "report", "compare", "claims", "show", "query", "export", "reparse", "shell"),
-    *("prices", "profile", "advise", "technologies", "workloads", "image", "tune", "clean", "popularity"),
-    "application",
+    *("prices", "profile", "advise"),
+    *("technologies", "workloads", "image", "tune", "clean", "popularity", "application"),
 )
 # Of the others, the file and the function in it have the command's name.
 _PLACES = {

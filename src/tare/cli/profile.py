@@ -24,7 +24,8 @@ from tare.profiles import finding
 from tare.profiles.counting import show_tracepoints
 from tare.profiles.finding import Target
 from tare.profiles.profile import Profile, basket, written
-from tare.profiles.taking import Taking, profile_of_command, profile_of_running
+from tare.profiles.running import profile_of_command
+from tare.profiles.taking import Taking, profile_of_running
 from tare.units import format_duration, format_quantity, parse_duration
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)/(s|m|h)")
@@ -121,17 +122,17 @@ def _write(path: Path | None, text: str) -> None:
 
 def summary(found: Profile) -> list[str]:
     """Return what a profile says, in lines for people."""
-    usage, per = found.usage, f"a {found.unit}"
-    cpu = (usage.user_seconds + usage.system_seconds) / found.seconds
+    usage = found.usage
+    cpus, in_kernel = ((found.cpu_seconds * found.units) / found.seconds, usage.system_seconds / found.seconds)
     lines = [
-        f"{found.name}: watched for {format_duration(found.seconds)}, {format_quantity(found.units, found.unit + 's')}",
-        f"CPUs in use: {cpu:.2f}, of it in the kernel {usage.system_seconds / found.seconds:.2f}",
+        f"{found.name}: watched for {format_duration(found.seconds)}, {format_quantity(found.units, f'{found.unit}s')}",
+        f"CPUs in use: {cpus:.2f}, of them in the kernel {in_kernel:.2f}",
     ]
-    titles = {work.name: (work.title, work.unit) for work in WORK}
-    for name, number in sorted(basket(found).items(), key=lambda each: titles[each[0]]):
-        if number:
-            title, unit = titles[name]
-            lines.append(f"  {title}: {format_quantity(number, 's' if unit == 's' else '')} {per}")
+    numbers = basket(found)
+    for work in WORK:
+        if number := numbers.get(work.name):
+            amount = format_quantity(number, "s" if work.unit == "s" else "")
+            lines.append(f"  {work.title}: {amount} a {found.unit}")
     if found.cost is not None:
-        lines.append(f"cost of watching: {100 * found.cost:.1f} % of its speed")
-    return lines + [f"missing: {each}" for each in found.missing]
+        lines.append(f"counting took {100 * found.cost:.1f} % of a CPU over this time")
+    return [*lines, *(f"not known: {each}" for each in found.missing)]

@@ -12,16 +12,18 @@ import json
 import os
 import signal
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tare.errors import TareError, TrialFailed
 from tare.hosts.host import Host, Process
 from tare.profiles.calls import NUMBERS, name_of
-from tare.profiles.profile import CallCount, On
+from tare.profiles.profile import RECEIVING, SENDING, SEVERAL, STARTING, CallCount, On
+
+_Number = TypeVar("_Number", int, float)
 
 PROGRAM = "bpftrace"
 EVENTS = "/sys/kernel/tracing/events"
@@ -31,19 +33,16 @@ _ANSWER_SECONDS = 30.0
 _TICK_MILLISECONDS = 50
 CALL_SECONDS = 2e-6  # what counting one system call takes, at most (tests/bench/profile_effect.py)
 _SHARE = 0.01
-_EXEC, _SWITCH = "sched:sched_process_exec", "sched:sched_switch"
+_OF_MACHINE = "pid:[4026531836]"  # the same on every machine: include/linux/proc_ns.h of Linux
 _LAZY = ("nice", "-n", "19")  # while it compiles
 _KEYS = "BPFTRACE_MAP_KEYS_MAX=65536"  # processes and threads that it can follow
 
-# Calls whose first argument is an open file.
-_ON_FILES = (
-    *("read", "write", "pread64", "pwrite64", "readv", "writev", "preadv", "pwritev", "preadv2", "pwritev2"),
-    *("sendto", "recvfrom", "sendmsg", "recvmsg", "sendmmsg", "recvmmsg", "sendfile"),
-    *("accept", "accept4", "connect"),
-)
-STARTING = ("clone", "clone3", "fork", "vfork")
+_ON_FILES = RECEIVING | SENDING | {"accept", "accept4", "connect"}  # their first argument is an open file
 FAULTS = ("exceptions:page_fault_user", "exceptions:page_fault_kernel")
-_NEEDED = ("raw_syscalls:sys_enter", "raw_syscalls:sys_exit", "sched:sched_process_fork", "sched:sched_process_exit")
+_NEEDED = (
+    *("raw_syscalls:sys_enter", "raw_syscalls:sys_exit", "sched:sched_switch"),
+    *("sched:sched_process_fork", "sched:sched_process_exec", "sched:sched_process_exit"),
+)
 
 _SOCKET = 0xC000  # the kind of a file, as in st_mode of inode(7); of sockets, their family comes on top
 _KINDS: Mapping[int, On] = {
@@ -59,10 +58,9 @@ _KINDS: Mapping[int, On] = {
 
 @dataclass(frozen=True)
 class Traced:
-    """What was counted, of `total` system calls in `seconds`. `faults` is None where the kernel does not show them."""
+    """What was counted in `seconds`; see `Counts`."""
 
     seconds: float
-    total: int
     calls: tuple[CallCount, ...]
     faults: int | None
     waits: int
@@ -70,6 +68,11 @@ class Traced:
     programs: int
     processes: int
     threads: int
+
+    @property
+    def total(self) -> int:
+        """The number of system calls."""
+        return sum(call.count for call in self.calls)
 
 
 def show_tracepoints(host: Host) -> None:
@@ -83,10 +86,15 @@ def most_calls(seconds: float) -> int:
     return round(_SHARE * seconds / CALL_SECONDS)
 
 
-def tracing_problem(known: Collection[str]) -> str:
-    """Return why nothing can be traced with these tracepoints; empty if it can be."""
+def tracing_problem(known: Collection[str], namespace: str) -> str:
+    """Return why nothing can be traced with these tracepoints; empty if it can be.
+
+    `namespace` is that of this process's numbers. The kernel's programs see the machine's own.
+    """
+    if namespace != _OF_MACHINE:
+        return "tare runs in a container, where processes have other numbers than the kernel counts by"
     lacking = [event for event in _NEEDED if event not in known]
-    return f"the kernel has no tracepoint {lacking[0]}" if lacking else ""
+    return f"the kernel shows no tracepoint {lacking[0]}" if lacking else ""
 
 
 def missing(known: frozenset[str], typed: bool) -> tuple[str, ...]:
@@ -98,52 +106,48 @@ def missing(known: frozenset[str], typed: bool) -> tuple[str, ...]:
 
 def tracepoints() -> frozenset[str]:
     """Return the tracepoints that are needed, of those that this machine shows."""
-    every = (*_NEEDED, *FAULTS, _EXEC, _SWITCH)
-    return frozenset(event for event in every if Path(EVENTS, event.replace(":", "/")).is_dir())
+    return frozenset(event for event in (*_NEEDED, *FAULTS) if Path(EVENTS, event.replace(":", "/")).is_dir())
 
 
-def program(pids: Sequence[int], known: frozenset[str], typed: bool, most_calls: int) -> str:
+def program(pids: Sequence[int], known: frozenset[str], typed: bool, most: int) -> str:
     """Return the program for these processes and all that they start. It ends itself after so many system calls.
 
-    bpftrace attaches the probes in this order. Counting begins with the first system call or figure, when all are.
+    bpftrace attaches the probes in this order. Counting begins with the first system call or tick, when all are.
     """
     ours = "/@member[pid] && @on/"
-    probes = [
-        "BEGIN { " + " ".join(f"@member[(uint64){pid}] = 1;" for pid in pids) + " }",
-        "tracepoint:sched:sched_process_fork /@member[pid]/ { @member[(uint64)args->child_pid] = 1; }",
-        "tracepoint:sched:sched_process_exit /@member[tid]/ { delete(@member[tid]); }",
-        *(f"tracepoint:{event} {ours} {{ @faults = count(); }}" for event in FAULTS if event in known),
-    ]
-    if _EXEC in known:
-        probes.append(f"tracepoint:{_EXEC} {ours} {{ @programs = count(); }}")
-    if _SWITCH in known:
-        # Who is still runnable has the state 0, or 256 if another thread took the CPU.
-        probes.append(f"tracepoint:{_SWITCH} {ours} {{ @switches[(args->prev_state & 0xff) > 0] = count(); }}")
+    faults = (f"tracepoint:{event} {ours} {{ @faults = count(); }}" for event in FAULTS if event in known)
+    # Who is still runnable has the state 0, or 256 if another thread took the CPU.
+    waits = "(args->prev_state & 0xff) > 0"
     return "\n".join(
         (
-            *probes,
+            "BEGIN { " + " ".join(f"@member[(uint64){pid}] = 1;" for pid in pids) + " }",
+            "tracepoint:sched:sched_process_fork /@member[pid]/ { @member[(uint64)args->child_pid] = 1; }",
+            "tracepoint:sched:sched_process_exit /@member[tid]/ { delete(@member[tid]); }",
+            f"tracepoint:sched:sched_process_exec {ours} {{ @programs = count(); }}",
+            f"tracepoint:sched:sched_switch {ours} {{ @switches[{waits}] = count(); }}",
+            *faults,
             f"tracepoint:raw_syscalls:sys_exit /@member[pid]/ {{ {_exit(typed)} }}",
-            f"tracepoint:raw_syscalls:sys_enter /@member[pid]/ {{ {_enter(typed, most_calls)} }}",
-            f"interval:ms:{_TICK_MILLISECONDS} {{ if (@ended == 0) {{ @on = 1; }} print(@total); }}",
+            f"tracepoint:raw_syscalls:sys_enter /@member[pid]/ {{ {_enter(typed, most)} }}",
+            f'interval:ms:{_TICK_MILLISECONDS} {{ if (@ended == 0) {{ @on = 1; }} printf("tick\\n"); }}',
             f"END {{ clear(@member); clear(@at); {'clear(@kind); ' if typed else ''}}}",
         )
     )
 
 
-def _enter(typed: bool, most_calls: int) -> str:
-    # Several CPUs may lose some of this sum, which ends counting; the counts themselves lose none.
-    head = "@sum++; if (@sum == 1) { @began = nsecs; @on = 1; } @total = count(); @at[tid] = nsecs;"
-    end = "if (@ended == 0) { @ended = nsecs; @on = 0; exit(); } delete(@member[pid]); delete(@at[tid]);"
-    tail = f"if (@sum > {most_calls}) {{ {end} }}"
+def _enter(typed: bool, most: int) -> str:
+    begin = "if (@began == 0) { @began = nsecs; @on = 1; } @at[tid] = nsecs;"
+    # CPUs that add at the same time lose some of this sum. It only ends counting: the counts lose none.
+    stop = "if (@ended == 0) { @ended = nsecs; @on = 0; exit(); } delete(@member[pid]); delete(@at[tid]);"
+    end = f"@sum++; if (@sum > {most}) {{ {stop} }}"
     if not typed:
-        return f"{head} {tail}"
+        return f"{begin} {end}"
     family = "((struct socket *)$file->private_data)->sk->__sk_common.skc_family"
     return (
-        f"{head} if ({_is_one_of(_ON_FILES)}) {{"
+        f"{begin} if ({_is_one_of(_ON_FILES)}) {{"
         " $file = *(curtask->files->fdt->fd + args->args[0]);"
         " $kind = (uint64)($file->f_inode->i_mode & 0xf000);"
         f" if ($kind == {_SOCKET}) {{ $kind += {family}; }}"
-        f" @kind[tid] = $kind; }} {tail}"
+        f" @kind[tid] = $kind; }} {end}"
     )
 
 
@@ -179,18 +183,21 @@ def _is_one_of(calls: Collection[str]) -> str:
 class Counter:
     """Counts, from its making on, until it is asked for the result."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, first: str, with_faults: bool) -> None:
         self._process = process
+        self._with_faults = with_faults
         self._began = time.monotonic()
-        self._lines: list[str] = []
+        self._lines = [first]
 
     def has_enough(self) -> bool:
-        """Wait for the next figure, which comes 20 times a second; return whether the program has ended itself."""
+        """Wait for the next tick, a twentieth of a second; return whether the program has ended itself."""
+        if not is_tick(self._lines[-1]):
+            return True
         try:
             self._lines.append(self._process.read_line(_ANSWER_SECONDS).text)
         except TrialFailed:
             return True
-        return total_in(self._lines[-1]) is None
+        return not is_tick(self._lines[-1])
 
     def end(self) -> Traced:
         """Stop, and return what was counted; raises TrialFailed."""
@@ -200,7 +207,7 @@ class Counter:
         with suppress(TrialFailed):
             while True:
                 self._lines.append(self._process.read_line(_ANSWER_SECONDS).text)
-        return parse_traced("\n".join(self._lines), seconds)
+        return parse_traced("\n".join(self._lines), seconds, self._with_faults)
 
 
 @contextmanager
@@ -208,46 +215,51 @@ def counting(host: Host, text: str) -> Iterator[Counter]:
     """Run a program until the end of the block; raises TareError where bpftrace refuses it."""
     with host.spawn("env", _KEYS, *_LAZY, PROGRAM, "-f", "json", "-e", text) as process:
         try:
-            line = process.read_line(_START_SECONDS)
-            while total_in(line.text) is None and "@calls" not in line.text:  # the first figure: all is attached
-                line = process.read_line(_START_SECONDS)
+            line = process.read_line(_START_SECONDS).text
+            while not (is_tick(line) or maps_in(line)):  # the first of either: all is attached
+                line = process.read_line(_START_SECONDS).text
         except TrialFailed as error:
             lines = [line for line in process.errors().splitlines() if "RLIMIT_MEMLOCK" not in line]
             raise TareError(f"bpftrace: {lines[0] if lines else error}") from error
-        os.setpriority(os.PRIO_PROCESS, process.pid, 0)  # so that it stops when it is asked to
-        yield Counter(process)
+        with suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, 0)  # so that it stops when it is asked to
+        yield Counter(process, line, "@faults" in text)
 
 
-def total_in(line: str) -> int | None:
-    """Return the figure that the program prints again and again; None for any other line."""
-    figures = parse_line(line)
-    return figures.get("@total") if figures.keys() == {"@total"} else None
+def is_tick(line: str) -> bool:
+    """Return whether a line is one that the program prints again and again."""
+    return _parsed(line).get("type") == "printf"
 
 
-def parse_line(line: str) -> dict[str, Any]:
-    """Read a line of bpftrace's JSON: the maps in it by name."""
+def maps_in(line: str) -> dict[str, Any]:
+    """Return the maps in a line of bpftrace's JSON, by name; none in any other line."""
+    data = _parsed(line).get("data")
+    return {name: each for name, each in data.items() if name.startswith("@")} if isinstance(data, dict) else {}
+
+
+def _parsed(line: str) -> dict[str, Any]:
     try:
-        data = json.loads(line)["data"]
-    except (ValueError, KeyError, TypeError):
+        fields = json.loads(line)
+    except ValueError:
         return {}
-    return data if isinstance(data, dict) else {}
+    return fields if isinstance(fields, dict) else {}
 
 
-def parse_traced(text: str, seconds: float) -> Traced:
+def parse_traced(text: str, seconds: float, with_faults: bool = True) -> Traced:
     """Read what bpftrace printed in JSON; raises TrialFailed where it did not end as it should."""
     maps: dict[str, Any] = {}
     for line in text.splitlines():
-        maps |= parse_line(line)
-    if "@total" not in maps:
+        maps |= maps_in(line)
+    if "@on" not in maps:
         raise TrialFailed("bpftrace: ended without its counts", "run it again")
     if maps.get("@ended"):  # by itself: the kernel's clock has its beginning and its end
         seconds = (maps["@ended"] - maps["@began"]) / 1e9
+    calls = sorted(_calls(maps), key=lambda each: (-each.count, each.call, each.on, each.failed))
     switches, born = maps.get("@switches", {}), maps.get("@born", {})
     return Traced(
         seconds=seconds,
-        total=int(maps["@total"]),
-        calls=tuple(sorted(_calls(maps), key=lambda each: (-each.count, each.call, each.on, each.failed))),
-        faults=maps.get("@faults"),
+        calls=tuple(calls),
+        faults=int(maps.get("@faults", 0)) if with_faults else None,
         waits=int(switches.get("1", 0)),
         preemptions=int(switches.get("0", 0)),
         programs=int(maps.get("@programs", 0)),
@@ -257,25 +269,33 @@ def parse_traced(text: str, seconds: float) -> Traced:
 
 
 def _calls(maps: Mapping[str, Any]) -> Iterator[CallCount]:
-    """Add up the calls of a name: the kernel's numbers of them are more than one, and so are kinds of files."""
-    sums: dict[tuple[str, On, bool], list[int]] = {}
-    sized: set[tuple[str, On, bool]] = set()
+    """Add up calls of one name and kind of file: the kernel has several kinds of disks' files and network sockets."""
+    found: dict[tuple[str, On, bool], list[CallCount]] = {}
     for key, stats in maps.get("@calls", {}).items():
         number, kind, failed = key.split(",")
-        name, on = name_of(int(number)), _on(int(kind))
-        found = sums.setdefault((name, on, failed == "1"), [0, 0, 0, 0])
-        size = f"{number},{kind}"
-        found[0] += stats["count"]
-        found[1] += stats["total"]
-        if failed == "0" and int(kind):
-            sized.add((name, on, False))
-            found[2] += maps.get("@bytes", {}).get(size, 0)
-            found[3] += maps.get("@pieces", {}).get(size, 0)
-    for (name, on, failed_), (count, nanoseconds, bytes_, pieces) in sums.items():
-        known = (name, on, failed_) in sized
+        name, on, size = name_of(int(number)), _on(int(kind)), f"{number},{kind}"
+        sized = on and failed == "0" and (name in RECEIVING or name in SENDING)
+        passed, pieces = (maps.get(each, {}).get(size, 0) if sized else None for each in ("@bytes", "@pieces"))
+        if name in SEVERAL:
+            passed, pieces = None, passed
+        call = CallCount(name, stats["count"], on, failed == "1", stats["total"] / 1e9, passed, pieces)
+        found.setdefault((name, on, call.failed), []).append(call)
+    for (name, on, failed_), calls in found.items():
         yield CallCount(
-            name, count, on, failed_, nanoseconds / 1e9, bytes_ if known else None, pieces if known else None
+            name,
+            sum(each.count for each in calls),
+            on,
+            failed_,
+            _sum(each.seconds for each in calls),
+            _sum(each.bytes for each in calls),
+            _sum(each.pieces for each in calls),
         )
+
+
+def _sum(amounts: Iterable[_Number | None]) -> _Number | None:
+    """Add up; None if any is unknown."""
+    known = list(amounts)
+    return None if None in known else sum(amount for amount in known if amount is not None)
 
 
 def _on(kind: int) -> On:

@@ -34,7 +34,14 @@ def process_and_children(host: Host, pid: int) -> Target:
         raise UsageError(f"--pid {pid}: no such process", "pgrep NAME prints the numbers of processes")
     if not host.read(f"/proc/{pid}/cmdline"):
         raise UsageError(f"--pid {pid}: {name} is a thread of the kernel, or has ended", "give a running program")
-    return Target(f"{name} (process {pid})", lambda: descendants(host, pid))
+    return _without_tare(Target(f"{name} (process {pid})", partial(descendants, host, pid)))
+
+
+def _without_tare(target: Target) -> Target:
+    """Return the application; raises UsageError where this process is a part of it."""
+    if os.getpid() in target.processes():
+        raise UsageError(f"{target.name}: tare itself is in it", "name the application alone, or call tare from outside")
+    return target
 
 
 def descendants(host: Host, pid: int) -> tuple[int, ...]:
@@ -64,7 +71,7 @@ def group(host: Host, path: str) -> Target:
         raise UsageError(f"--cgroup {path}: no such control group", _example(layout.roots[0]))
     if not processes_below(host, folder):
         raise TareError(f"--cgroup {path}: no process is in it", "start the application first")
-    return Target(str(pure), lambda: processes_below(host, folder))
+    return _without_tare(Target(str(pure), partial(processes_below, host, folder)))
 
 
 def _example(root: str) -> str:
@@ -77,7 +84,7 @@ def container(host: Host, name: str) -> Target:
         raise UsageError(f"--container {name}: not the name of a container", _GONE)
     for kind, find in (("Docker", _docker), ("Podman", _podman), ("containerd", _containerd), ("systemd", _unit)):
         if pid := find(host, name):
-            return Target(f"{name} ({kind})", partial(processes_below, host, group_folder(host, pid)))
+            return _without_tare(Target(f"{name} ({kind})", partial(processes_below, host, group_folder(host, pid))))
     raise UsageError(f"--container {name}: no engine here has a running container or unit of this name", _GONE)
 
 

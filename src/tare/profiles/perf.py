@@ -1,7 +1,7 @@
 """System calls by name, page faults and context switches, counted in the kernel by `perf stat` without bpftrace.
 
-It knows no times and no sizes, and not what a file is. Each tracepoint takes perf some 50 ms to leave, so it counts the
-calls that have a kind of work (model/work.py) and those that may be on files, and of the others only the sum.
+It knows no times and no sizes, and not what a file is. Each tracepoint takes perf some 50 ms to leave, so it counts by
+name the calls that have a kind of work (model/work.py) and those that pass data, and of the others the sum.
 """
 
 from __future__ import annotations
@@ -14,33 +14,31 @@ from pathlib import Path
 from tare.errors import TareError, TrialFailed
 from tare.hosts.host import Host, Process
 from tare.model.work import OF_CALL
-from tare.profiles.counting import EVENTS, STARTING, Traced
-from tare.profiles.profile import RECEIVING, SENDING, CallCount
+from tare.profiles.counting import EVENTS, FAULTS, Traced
+from tare.profiles.profile import RECEIVING, SENDING, STARTING, CallCount
 
 PROGRAM = "perf"
 MISSING = (
     "which reads and writes are of files, pipes or the network, and their sizes: bpftrace is not installed",
     "the time that system calls take: bpftrace is not installed",
 )
-OTHERS = "others"  # the name of calls that were not counted by name
+OTHERS = "others"  # the name of calls that are not counted by name
 _ENTRY = "syscalls:sys_enter_"
 _ALL = "raw_syscalls:sys_enter"
-_FAULTS = ("exceptions:page_fault_user", "exceptions:page_fault_kernel")
-_SWITCH, _EXEC = "sched:sched_switch", "sched:sched_process_exec"
-_FORK = "sched:sched_process_fork"
-# What the kernel calls differently in its tracepoints.
-_NAMES = {"stat": "newstat", "lstat": "newlstat", "fstat": "newfstat", "sendfile": "sendfile64"}
-_SHARE = 0.03  # of the time: it slows a busy application by a third at most
+_SWITCH, _EXEC, _FORK = "sched:sched_switch", "sched:sched_process_exec", "sched:sched_process_fork"
+# Calls that the kernel's tracepoints name otherwise.
+_NAMES = {"stat": "newstat", "lstat": "newlstat", "sendfile": "sendfile64"}
+_SHARE = 0.02  # of the time: it slows a busy application by a third at most
 _START_SECONDS, _END_SECONDS = 60.0, 120.0
 _MOMENT_SECONDS = 0.05
-# perf starts to count when it starts this, and ends when it has read a line.
+# perf begins to count when it starts this, and ends when this has read a line.
 _HELD = "echo started; read -r line"
 
 
 def events() -> tuple[str, ...]:
     """Return the tracepoints to count, of those that this machine shows."""
     calls = sorted({*OF_CALL, *RECEIVING, *SENDING, *STARTING, "connect"})
-    wanted = (*(_ENTRY + _NAMES.get(call, call) for call in calls), _ALL, *_FAULTS, _SWITCH, _EXEC, _FORK)
+    wanted = (*(_ENTRY + _NAMES.get(call, call) for call in calls), _ALL, *FAULTS, _SWITCH, _EXEC, _FORK)
     return tuple(event for event in wanted if Path(EVENTS, event.replace(":", "/")).is_dir())
 
 
@@ -49,19 +47,18 @@ class PerfCounter:
 
     def __init__(self, process: Process, seconds: float) -> None:
         self._process = process
-        self._seconds = seconds
+        self._wanted_seconds = _SHARE * seconds
         self._began = time.monotonic()
 
     def has_enough(self) -> bool:
         """Wait for a moment; return whether it has counted for its share of the time."""
         time.sleep(_MOMENT_SECONDS)
-        return time.monotonic() - self._began >= _SHARE * self._seconds
+        return time.monotonic() - self._began >= self._wanted_seconds
 
     def end(self) -> Traced:
         """Stop, and return what was counted; raises TrialFailed."""
-        seconds = time.monotonic() - self._began
         self._process.send("end\n")
-        lines = []
+        seconds, lines = time.monotonic() - self._began, []
         try:
             while True:
                 lines.append(self._process.read_line(_END_SECONDS).text)
@@ -84,28 +81,22 @@ def counting(host: Host, pids: Sequence[int], seconds: float) -> Iterator[PerfCo
 
 def parse_stat(text: str, seconds: float) -> Traced:
     """Read what `perf stat` printed, with commas; raises TrialFailed where it did not end as it should."""
-    counts = {}
-    for line in text.splitlines():
-        number, _, event, *_ = (*line.split(","), "", "")
-        if number.isdigit():
-            counts[event] = int(number)
+    lines = [line.split(",") for line in text.splitlines()]
+    counts = {words[2]: int(words[0]) for words in lines if len(words) > 2 and words[0].isdigit()}
     if _ALL not in counts:
         raise TrialFailed("perf: ended without its counts", "run it again")
-    own = {ours: name for name, ours in _NAMES.items()}
-    calls = {
-        own.get(name := event.removeprefix(_ENTRY), name): number for event, number in counts.items() if _ENTRY in event
-    }
-    calls[OTHERS] = max(0, counts[_ALL] - sum(calls.values()))
-    threads = calls.get("clone3", 0)
+    usual = {theirs: name for name, theirs in _NAMES.items()}
+    calls = {event.removeprefix(_ENTRY): number for event, number in counts.items() if event.startswith(_ENTRY)}
+    named = [CallCount(usual.get(name, name), number) for name, number in calls.items() if number]
+    others = CallCount(OTHERS, max(0, counts[_ALL] - sum(calls.values())))
+    threads = calls.get("clone3", 0)  # by which glibc starts threads, and processes by the others
     return Traced(
         seconds=seconds,
-        total=counts[_ALL],
-        calls=tuple(CallCount(name, number) for name, number in calls.items() if number),
-        faults=sum(counts[event] for event in _FAULTS) if {*_FAULTS} <= counts.keys() else None,
+        calls=tuple(sorted((*named, others), key=lambda each: (-each.count, each.call))),
+        faults=sum(counts[event] for event in FAULTS) if counts.keys() >= {*FAULTS} else None,
         waits=counts.get(_SWITCH, 0),
         preemptions=None,
         programs=counts.get(_EXEC, 0),
-        # glibc starts threads by clone3, and processes by the others.
         processes=max(0, counts.get(_FORK, 0) - threads),
         threads=threads,
     )

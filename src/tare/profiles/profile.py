@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from tare.errors import UsageError, unreadable
 from tare.model.machines import Facts
@@ -36,6 +35,10 @@ FORMAT = 1
 _MOST_BYTES = 1 << 20
 _HINT = "write it anew: tare profile … > app.json"
 
+Amount = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
+Positive = Annotated[float, Field(ge=1e-9, le=1e18, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=1 << 63)]
+
 # What a call's file is. `local` is a Unix socket, `other` an event, a directory, or a socket of another family. An empty
 # text is a call that has none, or whose file is unknown.
 On = Literal["", "file", "pipe", "local", "network", "device", "other"]
@@ -43,68 +46,70 @@ Unit = Literal["run", "request", "second"]
 
 RECEIVING = frozenset({"read", "readv", "pread64", "preadv", "preadv2", "recvfrom", "recvmsg", "recvmmsg"})
 SENDING = frozenset({"write", "writev", "pwrite64", "pwritev", "pwritev2", "sendto", "sendmsg", "sendmmsg", "sendfile"})
-_CONNECTING = frozenset({"accept", "accept4", "connect"})
+SEVERAL = frozenset({"recvmmsg", "sendmmsg"})  # they return how many messages they passed, not bytes
+STARTING = frozenset({"clone", "clone3", "fork", "vfork"})
+_ACCEPTING = frozenset({"accept", "accept4"})
 
 
 @dataclass(frozen=True)
 class CallCount:
     """How often a system call was made, and succeeded or `failed`, on one kind of file.
 
-    `seconds` are those in the kernel, waits included. `bytes` were read or written, in so many `pieces` of at most
-    4 KiB. All three are None where the way of counting does not know them.
+    `seconds` are those in the kernel, waits included. `bytes` were read or written. `pieces` are the parts of at most
+    4 KiB that they make, call by call; of calls that pass several messages, these. None is unknown.
     """
 
     call: str
-    count: NonNegativeInt
+    count: Count
     on: On = ""
     failed: bool = False
-    seconds: NonNegativeFloat | None = None
-    bytes: NonNegativeInt | None = None
-    pieces: NonNegativeInt | None = None
+    seconds: Amount | None = None
+    bytes: Count | None = None
+    pieces: Count | None = None
 
 
 @dataclass(frozen=True)
 class Counts:
     """What was counted in `seconds`, in which the application did so many `units` of its own work.
 
-    `waits` are context switches in which a thread waited, `preemptions` those in which it was ready to go on.
-    None is what this machine cannot count.
+    `waits` are context switches in which a thread waited, `preemptions` those in which it was ready to go on. perf
+    cannot tell the two apart, and has all as `waits`. None is what this machine cannot count.
     """
 
     by: Literal["bpftrace", "perf"]
-    seconds: PositiveFloat
-    units: PositiveFloat
+    seconds: Positive
+    units: Positive
     calls: tuple[CallCount, ...]
-    faults: NonNegativeInt | None
-    waits: NonNegativeInt
-    preemptions: NonNegativeInt | None
-    programs: NonNegativeInt
-    processes: NonNegativeInt
-    threads: NonNegativeInt
+    faults: Count | None
+    waits: Count
+    preemptions: Count | None
+    programs: Count
+    processes: Count
+    threads: Count
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What the kernel's own figures say of the application while it was watched, and nothing slowed it down.
+    """What the kernel's own figures say of the application while it was watched.
 
-    Memory is the largest that was seen: resident, and proportional (shared pages divided by who shares them).
-    Traffic is that of its network namespace. `pressure` has the share of the time in which its threads waited for a
-    resource: `cpu`, `memory`, `io`. None is unknown.
+    `resident_bytes` are the most that were seen, `proportional_bytes` those at the end: a page that n processes share
+    counts one nth for each. Traffic is that of its network namespace, if it has one of its own. `pressure` has the
+    share of the time in which its threads waited for a resource: `cpu`, `memory`, `io`. None is unknown.
     """
 
-    user_seconds: NonNegativeFloat
-    system_seconds: NonNegativeFloat
-    processes: NonNegativeInt
-    threads: NonNegativeInt
-    resident_bytes: NonNegativeInt | None = None
-    proportional_bytes: NonNegativeInt | None = None
-    disk_read_bytes: NonNegativeInt | None = None
-    disk_write_bytes: NonNegativeInt | None = None
-    received_packets: NonNegativeInt | None = None
-    received_bytes: NonNegativeInt | None = None
-    sent_packets: NonNegativeInt | None = None
-    sent_bytes: NonNegativeInt | None = None
-    pressure: Mapping[str, NonNegativeFloat] = field(default_factory=dict)
+    user_seconds: Amount
+    system_seconds: Amount
+    processes: Count
+    threads: Count
+    resident_bytes: Count | None = None
+    proportional_bytes: Count | None = None
+    disk_read_bytes: Count | None = None
+    disk_write_bytes: Count | None = None
+    received_packets: Count | None = None
+    received_bytes: Count | None = None
+    sent_packets: Count | None = None
+    sent_bytes: Count | None = None
+    pressure: Mapping[str, Amount] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -113,8 +118,8 @@ class Profile:
 
     It was watched for `seconds`, in which it did so many `units` of its own work: runs of the command, requests, or
     seconds where nobody knows. `command` is empty for one that tare did not start. `counts` is None where system calls
-    could not be counted. `slowdown` is by how much the application was slower while they were, as a share of its speed;
-    None where that is unknown. `missing` says what is not known, a sentence each.
+    could not be counted. `cost` is the share of a CPU that counting took over all of the time; None for a command,
+    whose `usage` is that of other runs than its `counts`. `missing` says what is not known, a sentence each.
     """
 
     format: int
@@ -123,12 +128,12 @@ class Profile:
     name: str
     machine: Facts
     unit: Unit
-    units: PositiveFloat
-    seconds: PositiveFloat
+    units: Positive
+    seconds: Positive
     usage: Usage
     command: tuple[str, ...] = ()
     counts: Counts | None = None
-    slowdown: float | None = None
+    cost: Amount | None = None
     missing: tuple[str, ...] = ()
 
     @property
@@ -141,59 +146,58 @@ class Profile:
         """Time from one unit of its work to the next."""
         return self.seconds / self.units
 
-    @property
-    def cost(self) -> float | None:
-        """Share of the application's speed that watching took, over all of the time; None where it is unknown."""
-        if self.slowdown is None or self.counts is None:
-            return None
-        return self.slowdown * self.counts.seconds / (self.seconds + self.counts.seconds * (self.unit == "run"))
-
 
 def basket(profile: Profile) -> Mapping[str, float]:
     """Return how many of each kind of work (model/work.py) a unit of the application's own work takes.
 
-    A kind that could not be counted is missing. One message is a receive and a send: each counts half. Files of an
-    unknown kind, and calls that failed, count as `call`.
+    A kind that could not be counted is missing. A message is a receive and a send, and each of them counts half. Calls
+    on files of an unknown kind, and calls that failed, count as `call`.
     """
     found = {USER.name: profile.usage.user_seconds / profile.units}
     if profile.counts is None:
         return found
-    counts, per_unit = profile.counts, 1 / profile.counts.units
-    totals = dict.fromkeys((work.name for work in WORK), 0.0)
+    counts = profile.counts
+    totals = {work.name: 0.0 for work in WORK if work is not USER}
     for call in counts.calls:
         for work, number in _works(call):
             totals[work.name] += number
     totals[SWITCH.name] = counts.waits + (counts.preemptions or 0)
-    # A program that replaces a process is one program; a process that stays the same program is one, too.
+    # Most processes that start become another program; one that does not, and a program in an old process, count too.
     totals[PROCESS.name] = max(counts.programs, counts.processes)
     totals[THREAD.name] = counts.threads
-    totals[FAULT.name] = counts.faults or 0
-    del totals[USER.name]
     if counts.faults is None:
         del totals[FAULT.name]
-    return found | {name: number * per_unit for name, number in totals.items()}
+    else:
+        totals[FAULT.name] = counts.faults
+    return found | {name: number / counts.units for name, number in totals.items()}
 
 
 def _works(call: CallCount) -> Iterator[tuple[Work, float]]:
     """Yield the kinds of work of a system call, with how many of each."""
-    receives, sends = call.call in RECEIVING, call.call in SENDING
-    size = call.bytes or 0
-    if OF_CALL.get(call.call) is PROCESS or call.call in ("clone", "clone3", "fork", "vfork"):
-        return  # counted where they took effect
-    if call.failed:
+    name = call.call
+    passes = name in RECEIVING or name in SENDING
+    if call.failed and name != "connect":  # which does not wait for its answer
         yield CALL, call.count
-    elif call.call in _CONNECTING:
+    elif name in STARTING or OF_CALL.get(name) is PROCESS:
+        return  # they were counted where they took effect
+    elif name in _ACCEPTING or name == "connect":
         yield (CONNECTION if call.on in ("network", "") else CALL), call.count
-    elif (receives or sends) and call.on == "network":
-        yield MESSAGE, call.count / 2
-        yield (RECEIVED if receives else SENT), size
-    elif (receives or sends) and call.on in ("pipe", "local"):
+    elif passes and call.on == "network":
+        yield from _messages(call)
+    elif passes and call.on in ("pipe", "local"):
         yield PIPE, call.count / 2
-    elif (receives or sends) and call.on == "file":
-        # A read at the end of a file finds nothing, and has no piece.
-        yield (FILE_READ if receives else FILE_WRITE), call.pieces if call.pieces is not None else call.count
+    elif passes and call.on == "file":
+        pieces = call.count if call.pieces is None else call.pieces
+        yield (FILE_READ if name in RECEIVING else FILE_WRITE), pieces
+        yield CALL, max(0, call.count - pieces)  # the ends of files
     else:
-        yield OF_CALL.get(call.call, CALL) if not call.on else CALL, call.count
+        yield CALL if call.on else OF_CALL.get(name, CALL), call.count
+
+
+def _messages(call: CallCount) -> Iterator[tuple[Work, float]]:
+    several = call.call in SEVERAL and call.pieces is not None
+    yield MESSAGE, (call.pieces or 0 if several else call.count) / 2
+    yield (RECEIVED if call.call in RECEIVING else SENT), call.bytes or 0
 
 
 _PROFILE = TypeAdapter(Profile)
@@ -226,13 +230,10 @@ def parse_profile(content: bytes, where: str) -> Profile:
         raise UsageError(f"{where}: not a profile", _HINT) from None
     if version != FORMAT:
         hint = "use a newer tare" if isinstance(version, int) and version > FORMAT else _HINT
-        raise UsageError(f"{where}: a profile of format {version!r:.40}, and this tare reads {FORMAT}", hint)
+        raise UsageError(f"{where}: format {version!r:.40}, and this tare reads {FORMAT}", hint)
     try:
-        profile = _PROFILE.validate_python(fields)
+        return _PROFILE.validate_python(fields)
     except ValidationError as error:
         fault = error.errors()[0]
         place = ".".join(str(part) for part in fault["loc"])
         raise UsageError(f"{where}: {place}: {fault['msg']}", _HINT) from None
-    if not all(math.isfinite(number) for number in (profile.units, profile.seconds, *basket(profile).values())):
-        raise UsageError(f"{where}: a number that is not finite", _HINT)
-    return profile

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.errors import TareError
@@ -15,19 +15,24 @@ from tare.telemetry.instances import InstanceReader
 from tare.telemetry.parsers import parse_interfaces, read_as
 from tare.telemetry.readings import Reading
 
-_PROPORTIONAL = re.compile(r"^Pss: +(\d+) kB$", re.MULTILINE)
-_THREADS = re.compile(r"^Threads:\s+(\d+)$", re.MULTILINE)
 _HINT = "watch it for less with --seconds, or let tare run it: tare profile -- COMMAND"
 _RESOURCES = ("cpu", "memory", "io")
+_PROPORTIONAL = re.compile(r"^Pss: +(\d+) kB$", re.MULTILINE)
+_THREADS = re.compile(r"^Threads:\s+(\d+)$", re.MULTILINE)
+# Calls that read or write by other means than a socket's own: the kernel counts them for each process.
+_READS_AND_WRITES = re.compile(r"^sysc[rw]: (\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Memory:
-    """The processes and threads of an application, and their proportional set size; None where it cannot be read."""
+class Pulse:
+    """How much an application has done so far: packets in its network namespace, and reads and writes."""
 
-    processes: int
-    threads: int
-    proportional_bytes: int | None
+    packets: int
+    reads_and_writes: int
+
+    def since(self, earlier: Pulse) -> Pulse:
+        """Return the difference from an earlier pulse."""
+        return Pulse(self.packets - earlier.packets, self.reads_and_writes - earlier.reads_and_writes)
 
 
 class Watch:
@@ -48,7 +53,8 @@ class Watch:
     def look(self) -> None:
         """Take a reading; raises TareError where no process is left."""
         reading = self._read()
-        if reading.cpu_user is None or not self._target.processes():
+        # What has ended, and was not waited for, has no command line.
+        if reading.cpu_user is None or not any(map(self._command_line, self._target.processes())):
             raise TareError(f"{self._target.name}: ended while it was watched", _HINT)
         self._last = reading
         self._largest_bytes = max(self._largest_bytes or 0, reading.memory_bytes or 0)
@@ -56,54 +62,63 @@ class Watch:
     def usage(self, seconds: float) -> Usage:
         """Take a last look, and return what was used in so many seconds; raises TareError where no process is left."""
         self.look()
-        first, last = self._first, self._last
-        memory = memory_of(self._host, self._target.processes())
-        pressure = {name: _grown(first, last, f"pressure_{name}") for name in _RESOURCES}
+        pids = self._target.processes()
         return Usage(
-            user_seconds=_grown(first, last, "cpu_user") or 0.0,
-            system_seconds=_grown(first, last, "cpu_system") or 0.0,
-            processes=memory.processes,
-            threads=memory.threads,
-            resident_bytes=_whole(self._largest_bytes),
-            proportional_bytes=memory.proportional_bytes,
-            disk_read_bytes=_whole(_grown(first, last, "disk_read_bytes")),
-            disk_write_bytes=_whole(_grown(first, last, "disk_write_bytes")),
-            received_packets=_whole(_grown(first, last, "network_receive_packets")),
-            received_bytes=_whole(_grown(first, last, "network_receive_bytes")),
-            sent_packets=_whole(_grown(first, last, "network_send_packets")),
-            sent_bytes=_whole(_grown(first, last, "network_send_bytes")),
-            pressure={name: grown / seconds for name, grown in pressure.items() if grown is not None},
+            user_seconds=self._grown("cpu_user") or 0.0,
+            system_seconds=self._grown("cpu_system") or 0.0,
+            processes=len(pids),
+            threads=_threads(self._host, pids),
+            resident_bytes=None if self._largest_bytes is None else round(self._largest_bytes),
+            proportional_bytes=_proportional_bytes(self._host, pids),
+            disk_read_bytes=self._count("disk_read_bytes"),
+            disk_write_bytes=self._count("disk_write_bytes"),
+            received_packets=self._count("network_receive_packets"),
+            received_bytes=self._count("network_receive_bytes"),
+            sent_packets=self._count("network_send_packets"),
+            sent_bytes=self._count("network_send_bytes"),
+            pressure={
+                name: grown / seconds for name in _RESOURCES if (grown := self._grown(f"pressure_{name}")) is not None
+            },
         )
 
-    def packets(self) -> int:
-        """Return the packets that the network namespace of the application has seen, those to itself included."""
-        for pid in self._target.processes():
-            interfaces = read_as(parse_interfaces, self._host.read, f"/proc/{pid}/net/dev")
-            if interfaces:
-                return sum(each.in_count + each.out_count for each in interfaces)
-        return 0
+    def pulse(self) -> Pulse:
+        """Return how much the application has done so far."""
+        pids = self._target.processes()
+        texts = [self._host.read(f"/proc/{pid}/io") for pid in pids]
+        return Pulse(
+            packets=_packets(self._host, pids),
+            reads_and_writes=sum(int(number) for text in texts for number in _READS_AND_WRITES.findall(text)),
+        )
+
+    def _command_line(self, pid: int) -> str:
+        return self._host.read(f"/proc/{pid}/cmdline")
 
     def _read(self) -> Reading:
         return self._reader.read(self._target.processes(), whole=True)
 
+    def _grown(self, name: str) -> float | None:
+        """Return by how much a counter grew; None where it was not read."""
+        before, after = getattr(self._first, name), getattr(self._last, name)
+        return None if before is None or after is None else max(0.0, after - before)
 
-def _grown(first: Reading, last: Reading, name: str) -> float | None:
-    """Return by how much a counter grew; None where it was not read."""
-    before, after = getattr(first, name), getattr(last, name)
-    return None if before is None or after is None else max(0.0, after - before)
+    def _count(self, name: str) -> int | None:
+        grown = self._grown(name)
+        return None if grown is None else round(grown)
 
 
-def _whole(number: float | None) -> int | None:
-    return None if number is None else round(number)
+def _packets(host: Host, pids: Sequence[int]) -> int:
+    """Return the packets in the network namespace of the first process, those over its loopback included."""
+    for pid in pids:
+        if interfaces := read_as(parse_interfaces, host.read, f"/proc/{pid}/net/dev"):
+            return sum(each.in_count + each.out_count for each in interfaces)
+    return 0
 
 
-def memory_of(host: Host, pids: Sequence[int]) -> Memory:
-    """Count processes and threads, and add up their memory. To read it stops a large process for a moment."""
-    threads = [int(found[1]) for pid in pids if (found := _THREADS.search(host.read(f"/proc/{pid}/status")))]
+def _threads(host: Host, pids: Sequence[int]) -> int:
+    return sum(int(found[1]) for pid in pids if (found := _THREADS.search(host.read(f"/proc/{pid}/status"))))
+
+
+def _proportional_bytes(host: Host, pids: Sequence[int]) -> int | None:
+    """Add up the proportional set sizes, which stops a large process for a moment; None where one cannot be read."""
     sizes = [_PROPORTIONAL.search(host.read(f"/proc/{pid}/smaps_rollup")) for pid in pids]
-    return Memory(len(threads), sum(threads), _total(sizes))
-
-
-def _total(sizes: Iterable[re.Match[str] | None]) -> int | None:
-    found = [1024 * int(size[1]) for size in sizes if size]
-    return sum(found) if found else None
+    return 1024 * sum(int(size[1]) for size in sizes if size) if all(sizes) else None

@@ -70,6 +70,14 @@ def test_a_sync_costs_time_and_no_cpu_time() -> None:
     assert bill.cpu.value == pytest.approx(1.0)
 
 
+def test_a_price_is_without_that_of_the_kind_that_its_metric_includes() -> None:
+    # A switch takes 1.5 us with the message of 1 us that causes it. In the slow stack the message alone is dearer.
+    run = priced(noise=0.0, stacks={"native": {}, "slow": {"pipe": 1.2, "switch": 1.7 / 1.5}})
+    bill = bills(Basket({"user": 1e-6, "switch": 1.0, "pipe": 1.0}, 2.5e-6, 2.5e-6), run)["slow"]
+    assert line(bill, "switch") == pytest.approx(0.0, abs=1e-6)
+    assert line(bill, "pipe") == pytest.approx(0.2 / 2.5, rel=0.05)
+
+
 def test_whether_throughput_is_predicted_depends_on_whether_the_cpu_had_time_left() -> None:
     assert basket({"user": 1.0}).is_saturated
     assert not basket({"user": 1.0}, idle=1.0).is_saturated
