@@ -25,7 +25,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -44,7 +43,8 @@ from tare.model.trials import Raw, StopReason
 from tare.profiles.counting import show_tracepoints
 from tare.profiles.finding import Target
 from tare.profiles.profile import FORMAT, Profile, read_profile, written
-from tare.profiles.taking import _NO_LIMIT, Counter, Taking, _counts
+from tare.profiles.running import _NO_LIMIT
+from tare.profiles.taking import Counter, Taking, counts_of, now
 from tare.profiles.watching import Watch
 from tare.running.testbed import Testbed
 from tare.running.trial import TrialRun
@@ -121,7 +121,7 @@ def profile_of(testbed: Testbed, planned: Planned) -> Profile:
 
 def profile(target: Target, work: Iterator[Done], command: tuple[str, ...]) -> Profile:
     """Count while some of the work is done, and then watch while more is; the first of it warms up."""
-    host, started, counted = LocalHost(), datetime.now(UTC), Done(0.0, 0.0)
+    host, started, counted = LocalHost(), now(), Done(0.0, 0.0)
 
     def do(_: Counter) -> None:
         nonlocal counted
@@ -137,7 +137,7 @@ def profile(target: Target, work: Iterator[Done], command: tuple[str, ...]) -> P
     return Profile(
         format=FORMAT,
         tare=__version__,
-        started=started.isoformat(timespec="seconds"),
+        started=started,
         name=target.name,
         machine=host.facts(),
         unit="run" if command else "request",
@@ -145,8 +145,7 @@ def profile(target: Target, work: Iterator[Done], command: tuple[str, ...]) -> P
         seconds=done.seconds,
         usage=usage,
         command=command,
-        counts=_counts(window, window.traced, counted.units),
-        slowdown=max(0.0, 1 - counted.units / counted.seconds * done.seconds / done.units),
+        counts=counts_of(window, counted.units),
         missing=window.missing,
     )
 
