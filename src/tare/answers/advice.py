@@ -21,6 +21,7 @@ from tare.answers.isolation import ISOLATION, isolation_of
 from tare.answers.price_list import PriceList, price_list
 from tare.errors import UsageError
 from tare.journal import Run
+from tare.model.machines import Facts
 from tare.model.trials import Trial
 from tare.statistics.summarize import summarize
 from tare.units import format_duration, format_size
@@ -55,18 +56,20 @@ class Asked:
 
 @dataclass(frozen=True)
 class Measured:
-    """A reference application: its basket, and its time over that of bare metal as measured, by stack."""
+    """A reference application: its basket, and its time over that of bare metal as measured on a machine, by stack."""
 
     name: str
     basket: Basket
     times: Mapping[str, float]
+    machine: Facts
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A stack: `time` and `cpu` are times those of bare metal, corrected where there is a `correction`.
 
-    `memory_bytes` and `start_seconds` are None where they are unknown. `unmet` says which needs it does not meet,
+    `memory_bytes` and `start_seconds` are None where they are unknown. `cautions` are the kinds of those that its prices
+    or the baseline's have. `unmet` says which needs it does not meet,
     `doubts` why its cost cannot be told. Only one that is ranked has ranks, from `best` to `worst`.
     `hourly` is the price of the work of one machine on bare metal, `nodes` the number of machines for the load.
     """
@@ -79,6 +82,7 @@ class Candidate:
     correction: Correction | None = None
     memory_bytes: int | None = None
     start_seconds: float | None = None
+    cautions: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     best: int = 0
@@ -129,12 +133,16 @@ class Advice:
 
 
 def advise(application: Application, run: Run, asked: Asked, references: Sequence[Measured] = ()) -> Advice:
-    """Rank the stacks of a price list for an application; raises UsageError for a run that is none."""
+    """Rank the stacks of a price list for an application.
+
+    Raises UsageError for a run that is none, and for references of another machine.
+    """
     prices = price_list(run)
     if not prices.stacks:
         raise UsageError(f"{run.folder}: has no stack but {prices.baseline}", "measure others with `tare prices`")
     unlike = _unlike(application, run)
     doubts = () if asked.across_machines else tuple(f"prices of another machine: {each}" for each in unlike)
+    _require_one_machine(references, run, asked)
     learned = corrections(references, prices)
     isolation = isolation_of(run, prices.stacks)
     extras = _Extras(run, application, prices.baseline)
@@ -146,6 +154,7 @@ def advise(application: Application, run: Run, asked: Asked, references: Sequenc
             isolation=isolation.get(bill.stack, "unknown"),
             memory_bytes=extras.memory(bill.stack),
             start_seconds=extras.start(bill.stack),
+            cautions=extras.cautions(bill.stack),
         )
         candidate = _priced(candidate, application, asked, run.record.measured_on.cpus)
         found.append(replace(candidate, unmet=_unmet(candidate, asked.needs)))
@@ -161,6 +170,14 @@ def advise(application: Application, run: Run, asked: Asked, references: Sequenc
         tuple(kind for kind, count in application.basket.counts.items() if count > 0 and kind not in prices.kinds),
         _to_try(ranked),
     )
+
+
+def _require_one_machine(references: Sequence[Measured], run: Run, asked: Asked) -> None:
+    """Raise UsageError for a reference of another machine than the prices are of."""
+    for each in references if not asked.across_machines else ():
+        if apart := unlike_machines(each.machine, run.record.measured_on, ("for the reference", "for the prices")):
+            hint = "give references of the machine of the prices, or say --across-machines"
+            raise UsageError(f"{each.name}: a reference of another machine: {'; '.join(apart)}", hint)
 
 
 def corrections(references: Sequence[Measured], prices: PriceList) -> Mapping[str, Correction]:
@@ -226,6 +243,11 @@ class _Extras:
     def start(self, stack: str) -> float | None:
         """Return the seconds until an instance was ready."""
         return self._median(stack, lambda trial: max((mark.seconds for mark in trial.timeline), default=None))
+
+    def cautions(self, stack: str) -> tuple[str, ...]:
+        """Return the kinds of cautions that its trials and the baseline's have."""
+        own = (trial for trial in self.run.trials if trial.stack in {stack, self.baseline} and trial.status == "ok")
+        return tuple(dict.fromkeys(caution.kind for trial in own for caution in trial.cautions))
 
     def _median(self, stack: str, read: Callable[[Trial], float | None]) -> float | None:
         values = [read(trial) for trial in self.run.trials if trial.stack == stack and trial.status == "ok"]

@@ -59,7 +59,7 @@ def advise(  # noqa: PLR0913 - each is an option of the command line
     wanted = Needs(_isolation(needs or []), size, start)
     hourly, load_rate = _rate("--node-price", node_price, "0.12/h"), _rate("--load", load_, "5000/s")
     asked = Asked(wanted, hourly and hourly * _PER["h"], load_rate, across_machines)
-    application, references = application_of(read_profile(app)), [_measured(run) for run in reference or ()]
+    application, references = application_of(read_profile(app)), [_measured(folder) for folder in reference or ()]
     found = find_advice(application, load(prices), asked, references)
     if page is not None:
         _write(page, found)
@@ -97,13 +97,13 @@ def _write(page: Path, found: Advice) -> None:
         page.write_bytes(advised(found))
 
 
-def _measured(run: Path) -> Measured:
+def _measured(folder: Path) -> Measured:
     """Read a reference application: its run, and the profile that is in its folder."""
-    profile = application_of(read_profile(run / PROFILE))
-    times = measured_times(load(run))
+    profile, found = application_of(read_profile(folder / PROFILE)), load(folder)
+    times = measured_times(found)
     if not times:
-        raise UsageError(f"{run}: no stack has a value in all workloads", "give a run whose stacks were compared")
-    return Measured(str(run), profile.basket, times)
+        raise UsageError(f"{folder}: no stack has a value in all workloads", "give a run whose stacks were compared")
+    return Measured(str(folder), profile.basket, times, found.record.measured_on)
 
 
 def _isolation(needs: list[str]) -> str:

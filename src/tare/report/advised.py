@@ -155,10 +155,22 @@ def remarks(advice: Advice) -> tuple[str, ...]:
         lines.append(f"not corrected, as fewer than {LEAST} references were measured there: {some_of(names)}")
     if advice.unpriced:
         lines.append(f"no prices of {listing(tuple(map(title_of, advice.unpriced)))}")
+    lines += _cautions(advice)
     lines += [f"of the profile: {each.rstrip('.')}" for each in advice.application.missing]
     if advice.asked.node_price is not None and advice.asked.load is None:
         lines.append("money: the price of the hours that the work of one machine-hour on bare metal takes")
     return tuple(lines)
+
+
+def _cautions(advice: Advice) -> list[str]:
+    """Describe which cautions touch the prices, and those of which stacks."""
+    stacks: dict[str, list[str]] = {}
+    for candidate in advice.candidates:
+        for kind in candidate.cautions:
+            stacks.setdefault(kind, []).append(candidate.stack)
+    many = len(advice.candidates)
+    named = [f"{kind} ({'all' if len(own) == many else some_of(own)})" for kind, own in stacks.items()]
+    return [f"! cautions touch the prices: {listing(tuple(named))}"] if named else []
 
 
 def sentence(advice: Advice) -> str:
@@ -239,7 +251,8 @@ def _fields(candidate: Candidate) -> dict[str, Any]:
         "hourly": candidate.hourly,
         "machines": candidate.nodes,
         "unmet": candidate.unmet,
-        "cautions": candidate.doubts,
+        "doubts": candidate.doubts,
+        "cautions": candidate.cautions,
         "references": correction.applications if correction else 0,
         "lines": [_line(line) for line in candidate.lines],
     }

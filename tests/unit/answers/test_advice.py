@@ -15,6 +15,7 @@ from tare.answers.application import Basket
 from tare.answers.bill import CORRECTION
 from tare.answers.price_list import price_list
 from tare.errors import UsageError
+from tare.model.trials import Caution
 
 
 def by_stack(found: Advice) -> dict[str, Candidate]:
@@ -123,7 +124,7 @@ def measured(of: Basket, by: float, name: str) -> Measured:
     for stack, prices in STACKS.items():
         extra = sum(NATIVE[kind] * count * (prices.get(kind, 1.0) - 1) for kind, count in of.counts.items())
         times[stack] = 1 + by * extra / of.elapsed_seconds
-    return Measured(name, of, times)
+    return Measured(name, of, times, MACHINE)
 
 
 def references(by: float, many: int = 12) -> list[Measured]:
@@ -154,6 +155,22 @@ def test_a_stack_that_too_few_references_were_measured_in_is_not_corrected() -> 
     own = [replace(each, times={"docker": each.times["docker"]}) for each in references(1.2)]
     assert set(corrections(own, price_list(priced()))) == {"docker"}
     assert corrections(references(1.2, 8), price_list(priced())) == {}
+
+
+def test_references_of_another_machine_are_refused_unless_asked_for() -> None:
+    far = [replace(each, machine=replace(MACHINE, cpu_model="Another CPU")) for each in references(1.2)]
+    with pytest.raises(UsageError, match="reference 0: a reference of another machine: CPU: Another CPU"):
+        advise(application(), priced(), Asked(), far)
+    assert advise(application(), priced(), Asked(across_machines=True), far).references == 12
+
+
+def test_cautions_of_the_prices_and_of_the_baselines_are_those_of_the_candidate() -> None:
+    run = priced()
+    bound = (Caution("client-bound", "the client used 99 % of its CPU"),)
+    trials = tuple(replace(each, cautions=bound) if each.stack == "gvisor" else each for each in run.trials)
+    found = by_stack(advise(application(), replace(run, trials=trials), Asked()))
+    assert found["gvisor"].cautions == ("client-bound",)
+    assert found["docker"].cautions == ()
 
 
 def test_measured_times_are_the_inverse_of_speeds() -> None:
