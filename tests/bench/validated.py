@@ -25,6 +25,10 @@ BEGIN, END = "<!-- make validate: begin -->\n", "<!-- make validate: end -->\n"
 _SMALL = 2.0  # times bare metal: above, errors count relative to the cost
 _GOOD = 0.02
 _WORST = 12  # cells that the page explains
+_HEAD = """\
+In {stacks}, {inside} of the intervals of 90 % hold what was measured. The errors are medians over cells, in points of
+bare metal or relative to what was measured. The first stack is good if it costs at most 2 % more than the cheapest. The
+rank correlation is the median of Spearman's over applications."""
 _LEGEND = """\
 Each cell has the measured cost in times that of bare metal, then the predicted one with its interval of 90 %. An
 exclamation mark is outside of it. A question mark is where `tare advise` cannot tell."""
@@ -97,7 +101,7 @@ def cells_of(
 ) -> tuple[Cell, ...]:
     """Predict each application in each stack that it was measured in, from a price list and the other applications."""
     known = {
-        name: Measured(name, of.basket, {stack: time.value for stack, time in times[name].items()})
+        name: Measured(name, of.basket, {stack: time.value for stack, time in times[name].items()}, of.machine)
         for name, of in applications.items()
         if name in times
     }
@@ -197,9 +201,7 @@ def section(cells: Sequence[Cell], emulated: Collection[str], about: str) -> str
     head = ("way to predict", "error below 2 times", "relative error above", "first within 2 %", "rank correlation")
     parts = [
         about,
-        f"In {of_all}, {_said(coverage(judged))} of the intervals of 90 % hold what was measured. Medians of errors, in"
-        " points of bare metal or relative; applications whose first stack costs at most 2 % more than the cheapest;"
-        " and the median of Spearman's rank correlation over applications:",
+        _HEAD.format(stacks=of_all, inside=_said(coverage(judged))),
         _table(head, (_scored(method, score(judged, method)) for method in METHODS)),
         _LEGEND,
         _table(("application", *stacks), (_row(name, own, stacks) for name, own in by_application(cells).items())),
@@ -208,8 +210,8 @@ def section(cells: Sequence[Cell], emulated: Collection[str], about: str) -> str
     ]
     if wrong:
         parts.append(f"The cells that are farthest off, of {len(wrong)} outside of their intervals:")
-        head = ("application", "stack", "measured and predicted", "largest lines of the bill, in points")
-        parts.append(_table(head, map(_explained, wrong[:_WORST])))
+        columns = ("application", "stack", "measured and predicted", "largest lines of the bill, in points")
+        parts.append(_table(columns, map(_explained, wrong[:_WORST])))
     return "\n\n".join(parts) + "\n"
 
 
