@@ -60,7 +60,7 @@ _LOAD_SECONDS, _MOST_SECONDS = 20.0, 600.0  # what a load is asked for is more t
 # The requests of a turn, in its output or its command line.
 _UNITS = re.compile(
     r"^requests: (\d+)$|^redis-benchmark .*-n (\d+)|actually processed: (\d+)/|Queries completed: +(\d+)"
-    r"|--concurrency=(\d+) --execute-number=(\d+)",
+    r"|^Time to get +(\d+) keys",
     re.MULTILINE,
 )
 # Starts a command as often as a line says, and prints a line.
@@ -175,7 +175,7 @@ def done_in(raw: Raw, workload: Workload) -> Done:
     found = _UNITS.search(f"{raw.text}\n{shlex.join(raw.argv)}")
     if found is None:
         raise SystemExit(f"{workload.name}: nothing says how many requests a turn had")
-    units = math.prod(float(number) for number in found.groups() if number)
+    units = next(float(number) for number in found.groups() if number)
     metrics = {metric.name: metric for metric in workload.all_metrics if metric.headline}
     value = next(value for value in workload.parse((raw,)) if value.metric in metrics)
     return Done(units, units / value.value if metrics[value.metric].better == "higher" else value.value)
