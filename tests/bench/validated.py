@@ -71,13 +71,14 @@ class Score:
     """How right a method is; None where nothing tells.
 
     `error` is the median in times bare metal, of cells below 2; `relative` is the median relative error above. `good`
-    is the share of applications whose first stack costs at most 2 % more than the cheapest. `correlation` is the median
-    over applications of Spearman's.
+    is the share of the `chosen` applications, those with a first stack, where it costs at most 2 % more than the
+    cheapest. `correlation` is the median over applications of Spearman's.
     """
 
     error: float | None
     relative: float | None
     good: float | None
+    chosen: int
     correlation: float | None
 
 
@@ -158,6 +159,7 @@ def score(cells: Sequence[Cell], method: str) -> Score:
         statistics.median(errors) if errors else None,
         statistics.median(relative) if relative else None,
         statistics.fmean(good) if good else None,
+        len(good),
         statistics.median(related) if related else None,
     )
 
@@ -226,7 +228,7 @@ def within(page: str, text: str) -> str:
 
 def _scored(method: str, of: Score) -> Sequence[str]:
     correlation = "none" if of.correlation is None else f"{of.correlation:.2f}"
-    return method, _said(of.error, "points", 1), _said(of.relative), _said(of.good), correlation
+    return method, _said(of.error, "points", 1), _said(of.relative), f"{_said(of.good)} of {of.chosen}", correlation
 
 
 def _row(name: str, own: Sequence[Cell], stacks: Sequence[str]) -> Sequence[str]:
