@@ -68,9 +68,9 @@ class Measured:
 class Candidate:
     """A stack: `time` and `cpu` are times those of bare metal, corrected where there is a `correction`.
 
-    `memory_bytes` and `start_seconds` are None where they are unknown. `cautions` are the kinds of those that
-    its or the baseline's prices have. `unmet` says which needs it does not meet, `doubts` why its cost cannot be told. Only one
-    that is ranked has ranks, from `best` to `worst`.
+    `memory_bytes` and `start_seconds` are None where they are unknown. `cautions` are the kinds of those of its prices
+    and the baseline's. `unmet` says which needs it does not meet, `doubts` why its cost cannot be told.
+    Only one that is ranked has ranks, from `best` to `worst`.
     `hourly` is the price of the work of one machine on bare metal, `nodes` the number of machines for the load.
     """
 
