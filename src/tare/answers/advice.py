@@ -167,7 +167,7 @@ def advise(application: Application, run: Run, asked: Asked, references: Sequenc
         ranked,
         len(references),
         unlike,
-        tuple(kind for kind, count in application.basket.counts.items() if count > 0 and kind not in prices.kinds),
+        tuple(kind for kind, count in application.basket.counts.items() if count > 0 and kind not in prices.known),
         _to_try(ranked),
     )
 
