@@ -102,7 +102,9 @@ def main(blocks: str = "6", *names: str) -> None:
     isolate_mounts()
     measured, chance = found(names), random.Random(1)  # noqa: S311 - nothing secret
     with testbed_for(measured) as testbed, tempfile.TemporaryDirectory(prefix="tare-bench-") as folder:
-        print("| workload | profiled, of not | 95 % | within 2 % | cost that it states |\n| --- | --- | --- | --- | --- |")
+        print(
+            "| workload | profiled, of not | 95 % | within 2 % | cost that it states |\n| --- | --- | --- | --- | --- |"
+        )
         for workload in measured:
             each = [block(testbed, workload, chance, Path(folder) / "app.json") for _ in range(int(blocks))]
             ratio = block_ratio([effect for effect, _ in each], [1.0] * len(each), _MARGIN)

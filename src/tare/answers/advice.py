@@ -68,9 +68,9 @@ class Measured:
 class Candidate:
     """A stack: `time` and `cpu` are times those of bare metal, corrected where there is a `correction`.
 
-    `memory_bytes` and `start_seconds` are None where they are unknown. `cautions` are the kinds of those that its prices
-    or the baseline's have. `unmet` says which needs it does not meet,
-    `doubts` why its cost cannot be told. Only one that is ranked has ranks, from `best` to `worst`.
+    `memory_bytes` and `start_seconds` are None where they are unknown. `cautions` are the kinds of those of its prices
+    and the baseline's. `unmet` says which needs it does not meet, `doubts` why its cost cannot be told.
+    Only one that is ranked has ranks, from `best` to `worst`.
     `hourly` is the price of the work of one machine on bare metal, `nodes` the number of machines for the load.
     """
 
@@ -167,7 +167,7 @@ def advise(application: Application, run: Run, asked: Asked, references: Sequenc
         ranked,
         len(references),
         unlike,
-        tuple(kind for kind, count in application.basket.counts.items() if count > 0 and kind not in prices.kinds),
+        tuple(kind for kind, count in application.basket.counts.items() if count > 0 and kind not in prices.known),
         _to_try(ranked),
     )
 

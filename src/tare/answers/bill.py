@@ -25,20 +25,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tare.answers.application import Basket
-from tare.answers.price_list import PriceList, Sheet
+from tare.answers.price_list import DrawnPrices, PriceList, drawn_prices
 from tare.errors import UsageError
 from tare.model.work import SYNC, USER, WORK
 from tare.statistics.redrawn import DRAWS, Draws, drawn_means, drawn_weights, ends_of
 
 REST = "rest"  # the line of time in the kernel that no price explains
 CORRECTION = "correction"  # the line of what reference applications teach
-_INCLUDED = {work.name: work.includes for work in WORK if work.includes}
 _HINT = "give a profile and a price list as tare has written them"
 _MOST_MISSING = 0.02  # of the time: kinds without a price
-_MOST_UNEXPLAINED = 0.25  # of the time: kernel time that no price explains
+_MUCH = 0.25  # of the time: kernel time that no price explains, and that may be any work
 _WIDEST = 1.5  # the upper end of an interval of times over the lower one
 _LEAST = 1e-3  # of the time on bare metal: the least that a prediction may be
 _TITLES = {work.name: work.title for work in WORK} | {REST: "other time in the kernel", CORRECTION: "correction"}
@@ -111,15 +109,7 @@ class Bill:
 
 def predict(basket: Basket, prices: PriceList, seed: int = 1) -> tuple[Bill, ...]:
     """Return the bill of each stack of the price list, in its order; raises UsageError for absurd numbers."""
-    drawn = [_drawn(sheet, np.random.default_rng([seed, at])) for at, sheet in enumerate(prices.sheets)]
-    model = _Model(
-        basket,
-        tuple(kind for sheet in prices.sheets for kind in sheet.kinds),
-        np.concatenate([native for native, _ in drawn], axis=-1),
-        np.concatenate([own for _, own in drawn], axis=-1),
-        np.concatenate([sheet.both.sum(axis=-1) for sheet in prices.sheets], axis=-1),
-        seed,
-    )
+    model = _Model(basket, prices.kinds, drawn_prices(prices, seed), seed)
     with np.errstate(over="ignore", invalid="ignore"):
         bills = tuple(model.bill(stack, at) for at, stack in enumerate(prices.stacks))
     if not all(bill.is_finite for bill in bills):
@@ -127,37 +117,13 @@ def predict(basket: Basket, prices: PriceList, seed: int = 1) -> tuple[Bill, ...
     return bills
 
 
-def _drawn(sheet: Sheet, chance: np.random.Generator) -> tuple[Draws, Draws]:
-    """Return the prices on bare metal (axes: draw, kind) and in the stacks (draw, stack, kind); NaN for none.
-
-    A second of user code is a second on bare metal. A price is without that of the kind that its metric includes.
-    """
-    weights = drawn_weights(sheet.known.shape[-1], chance)
-    levels, ratios = drawn_means(sheet.levels, sheet.known, weights), drawn_means(sheet.logs, sheet.both, weights)
-    levels[:, [at for at, kind in enumerate(sheet.kinds) if kind == USER.name]] = 0.0
-    whole = np.exp(levels), np.exp(levels[:, np.newaxis] + ratios)
-    alone = whole[0].copy(), whole[1].copy()
-    for at, kind in enumerate(sheet.kinds):
-        if _INCLUDED.get(kind) in sheet.kinds:
-            included = sheet.kinds.index(_INCLUDED[kind])
-            for prices, own in zip(whole, alone, strict=True):
-                own[..., at] = np.maximum(prices[..., at] - prices[..., included], 0.0)
-    return alone
-
-
 @dataclass(frozen=True)
 class _Model:
-    """All draws of all prices, and the basket; the first draw is the estimate.
-
-    Prices are seconds a unit, on bare metal (axes: draw, kind) and in the stacks (draw, stack, kind); NaN for none.
-    `blocks` has the axes stack and kind.
-    """
+    """The basket, and all draws of the prices of these kinds; the first draw is the estimate."""
 
     basket: Basket
     kinds: tuple[str, ...]
-    native: Draws
-    prices: Draws
-    blocks: NDArray[np.int64]
+    drawn: DrawnPrices
     seed: int
 
     @cached_property
@@ -175,7 +141,7 @@ class _Model:
     @cached_property
     def seconds(self) -> Draws:
         """Seconds of a unit of work on bare metal by draw and kind, as the prices have it; 0 for an unknown price."""
-        return np.asarray(np.nan_to_num(self.counts * self.native))
+        return np.asarray(np.nan_to_num(self.counts * self.drawn.native))
 
     @cached_property
     def rest(self) -> Draws:
@@ -190,12 +156,12 @@ class _Model:
     def bill(self, stack: str, row: int) -> Bill:
         """Return the bill of a stack."""
         basket, counts = self.basket, self.basket.counts
-        extras = np.nan_to_num(self.counts * (self.prices[:, row] - self.native))
+        extras = np.nan_to_num(self.counts * (self.drawn.prices[:, row] - self.drawn.native))
         rest = self.rest * (self._ratio_of_rest(row) - 1)
         total = extras.sum(axis=-1) + rest
         waits = extras[:, self._at(SYNC.name)].sum(axis=-1)
         priced = [at for at in self._at(*counts) if counts[self.kinds[at]] > 0 and not self._lacks(row, at)]
-        blocks = int(min((self.blocks[row, at] for at in priced), default=0))
+        blocks = int(min((self.drawn.blocks[row, at] for at in priced), default=0))
         scale = basket.elapsed_seconds * basket.cpus_in_use
         lines = [self._line(row, at, estimate(extras[:, at] / scale, blocks)) for at in priced]
         if self.rest[0] > 0:
@@ -211,26 +177,32 @@ class _Model:
 
     def _lacks(self, row: int, at: int) -> bool:
         """Return whether a stack has no price of a kind."""
-        return bool(np.isnan(self.prices[0, row, at]))
+        return bool(np.isnan(self.drawn.prices[0, row, at]))
 
     def _line(self, row: int, at: int, share: Estimate) -> Line:
-        price, own, kind = float(self.native[0, at]), float(self.prices[0, row, at]), self.kinds[at]
+        price, own, kind = float(self.drawn.native[0, at]), float(self.drawn.prices[0, row, at]), self.kinds[at]
         return Line(kind, share, self.basket.counts[kind], price, own / price if price else None)
 
     def _ratio_of_rest(self, row: int) -> Draws:
         """Return how many times as long kernel time takes that no price explains, by draw: as user code does.
 
-        If the profile lacks kinds of work, it may be any of these: the ratio is drawn between the least and the most.
+        It may be other work, too: kinds that the profile lacks and, where much is unexplained, those that it has. The
+        ratio is then drawn between the least and the largest of theirs.
         """
-        lacking = [kind for kind in self.kinds if kind not in {*self.basket.counts, SYNC.name}]
-        own = [at for at in self._at(USER.name, *lacking) if not self._lacks(row, at) and self.native[0, at] > 0]
+        basket, counts = self.basket, self.basket.counts
+        is_much = self.rest[0] > _MUCH * basket.elapsed_seconds * basket.cpus_in_use
+        lacking = [each for each in self.kinds if each not in counts or (is_much and counts[each] > 0)]
+        priced = [
+            at for at in self._at(USER.name, *lacking) if not self._lacks(row, at) and self.drawn.native[0, at] > 0
+        ]
+        own = [at for at in priced if self.kinds[at] != SYNC.name]
         if not own:
-            return np.ones(len(self.native))
+            return np.ones(len(self.drawn.native))
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.nan_to_num(self.prices[:, row, own] / self.native[:, own], nan=1.0)
+            ratios = np.nan_to_num(self.drawn.prices[:, row, own] / self.drawn.native[:, own], nan=1.0)
         logs = np.log(np.clip(ratios, _LEAST, 1 / _LEAST))
         low, high = logs.min(axis=-1), logs.max(axis=-1)
-        share = np.random.default_rng([self.seed, len(self.kinds), row]).uniform(size=len(self.native))
+        share = np.random.default_rng([self.seed, len(self.kinds), row]).uniform(size=len(self.drawn.native))
         share[0] = 0.5
         return np.asarray(np.exp(low + share * (high - low)))
 
@@ -241,7 +213,7 @@ class _Model:
             at = self.kinds.index(kind) if kind in self.kinds else None
             if count <= 0 or (at is not None and not self._lacks(row, at)):
                 continue
-            if at is None or np.isnan(self.native[0, at]):
+            if at is None or np.isnan(self.drawn.native[0, at]):
                 unpriced.append(kind)
             elif (share := self.seconds[0, at] / scale) > _MOST_MISSING:
                 doubts.append(f"no price of {title_of(kind)}, which are {share:.0%} of the time")
@@ -249,8 +221,6 @@ class _Model:
         if unpriced and unexplained > _MOST_MISSING:
             names = ", ".join(map(title_of, unpriced))
             doubts.append(f"no price of {names}, which are up to {unexplained:.0%} of the time")
-        elif unexplained > _MOST_UNEXPLAINED:
-            doubts.append(f"no price explains {unexplained:.0%} of the time, which is spent in the kernel")
         if USER.name in unpriced:
             doubts.append("no price of user code")
         return tuple(doubts)

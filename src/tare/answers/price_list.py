@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 
 from tare.errors import UsageError
 from tare.journal import Run
-from tare.model.work import WORK
+from tare.model.work import USER, WORK
 from tare.statistics.center import center
 from tare.statistics.grid import arrange
 from tare.statistics.outcomes import latest
 from tare.statistics.ratios import Reference
+from tare.statistics.redrawn import Draws, drawn_means, drawn_weights
 from tare.statistics.rounds import differences, logs_of_turns
 
 WORKLOADS = ("prices", "network-prices")
+_INCLUDED = {work.name: work.includes for work in WORK if work.includes}
 _NAMES = {work.name for work in WORK}
 _MEASURE = "tare prices"
 
@@ -47,10 +49,26 @@ class PriceList:
 
     @property
     def kinds(self) -> tuple[str, ...]:
+        """The kinds of work that any price is of, in the order of the sheets."""
+        return tuple(kind for sheet in self.sheets for kind in sheet.kinds)
+
+    @property
+    def known(self) -> tuple[str, ...]:
         """The kinds of work that the baseline has a price of."""
-        return tuple(
-            kind for each in self.sheets for kind, row in zip(each.kinds, each.known, strict=True) if row.any()
-        )
+        pairs = (pair for sheet in self.sheets for pair in zip(sheet.kinds, sheet.known, strict=True))
+        return tuple(kind for kind, blocks in pairs if blocks.any())
+
+
+@dataclass(frozen=True)
+class DrawnPrices:
+    """Prices in seconds a unit, on bare metal (axes: draw, kind) and in the stacks (draw, stack, kind); NaN for none.
+
+    The first draw is the estimate. `blocks` has the number of blocks behind a price (axes: stack, kind).
+    """
+
+    native: Draws
+    prices: Draws
+    blocks: NDArray[np.int64]
 
 
 def price_list(run: Run) -> PriceList:
@@ -79,7 +97,7 @@ def price_list(run: Run) -> PriceList:
             kinds = tuple(grid.keys[at].metric for at in keys)
             sheets.append(Sheet(kinds, found.logs[own], found.both[own], levels, np.asarray(known)))
     prices = PriceList(baseline, tuple(stacks[index] for index in own), tuple(sheets))
-    if not prices.kinds:
+    if not prices.known:
         raise UsageError(f"{run.folder}: no price of the baseline {baseline}", f"`tare show {run.folder}` says why")
     return prices
 
@@ -87,3 +105,31 @@ def price_list(run: Run) -> PriceList:
 def _first_of_each(names: Sequence[str], keys: Sequence[int]) -> list[int]:
     """Return the first key of each name."""
     return [at for index, at in enumerate(keys) if names[index] not in names[:index]]
+
+
+def drawn_prices(prices: PriceList, seed: int) -> DrawnPrices:
+    """Draw whole blocks anew, so that what disturbed a block disturbs all stacks and kinds of it together."""
+    drawn = [_drawn(sheet, np.random.default_rng([seed, at])) for at, sheet in enumerate(prices.sheets)]
+    return DrawnPrices(
+        np.concatenate([native for native, _ in drawn], axis=-1),
+        np.concatenate([own for _, own in drawn], axis=-1),
+        np.concatenate([sheet.both.sum(axis=-1) for sheet in prices.sheets], axis=-1),
+    )
+
+
+def _drawn(sheet: Sheet, chance: np.random.Generator) -> tuple[Draws, Draws]:
+    """Return the prices on bare metal and in the stacks.
+
+    A second of user code is a second on bare metal. A price is without that of the kind that its metric includes.
+    """
+    weights = drawn_weights(sheet.known.shape[-1], chance)
+    levels, ratios = drawn_means(sheet.levels, sheet.known, weights), drawn_means(sheet.logs, sheet.both, weights)
+    levels[:, [at for at, kind in enumerate(sheet.kinds) if kind == USER.name]] = 0.0
+    whole = np.exp(levels), np.exp(levels[:, np.newaxis] + ratios)
+    alone = whole[0].copy(), whole[1].copy()
+    for at, kind in enumerate(sheet.kinds):
+        if _INCLUDED.get(kind) in sheet.kinds:
+            included = sheet.kinds.index(_INCLUDED[kind])
+            for prices, own in zip(whole, alone, strict=True):
+                own[..., at] = np.maximum(prices[..., at] - prices[..., included], 0.0)
+    return alone

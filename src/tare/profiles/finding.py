@@ -40,7 +40,9 @@ def process_and_children(host: Host, pid: int) -> Target:
 def _without_tare(target: Target) -> Target:
     """Return the application; raises UsageError where this process is a part of it."""
     if os.getpid() in target.processes():
-        raise UsageError(f"{target.name}: tare itself is in it", "name the application alone, or call tare from outside")
+        raise UsageError(
+            f"{target.name}: tare itself is in it", "name the application alone, or call tare from outside"
+        )
     return target
 
 

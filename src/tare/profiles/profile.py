@@ -39,8 +39,8 @@ Amount = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
 Positive = Annotated[float, Field(ge=1e-9, le=1e18, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=1 << 63)]
 
-# What a call's file is. `local` is a Unix socket, `other` an event, a directory, or a socket of another family. An empty
-# text is a call that has none, or whose file is unknown.
+# What a call's file is. `local` is a Unix socket, `other` an event, a directory, or a socket of another family. An
+# empty text is a call that has none, or whose file is unknown.
 On = Literal["", "file", "pipe", "local", "network", "device", "other"]
 Unit = Literal["run", "request", "second"]
 

@@ -1,8 +1,8 @@
 """Means of values that are drawn anew, such as over whole blocks, so that what is computed of them has an interval.
 
-The draws lie farther from the estimate than plain ones do, by a factor for few values: by what the plain bootstrap is too
-narrow, and by what Student's t is wider than the normal distribution (Hesterberg, "What teachers should know about the
-bootstrap", The American Statistician 69 (2015), 371-386: the expanded percentile interval).
+The draws lie farther from the estimate than plain ones do, by a factor for few values: by what the plain bootstrap is
+too narrow, and by what Student's t is wider than the normal distribution (Hesterberg, "What teachers should know about
+the bootstrap", The American Statistician 69 (2015), 371-386: the expanded percentile interval).
 """
 
 from __future__ import annotations

@@ -142,11 +142,20 @@ def test_a_price_list_without_a_kind_is_doubted_as_far_as_kernel_time_is_unexpla
     assert bills(COMPUTING, priced(without=("call",)))["docker"].doubts == ()
 
 
-def test_unknown_work_and_kernel_time_that_nothing_explains_are_doubted() -> None:
-    [doubt] = bills(basket({"user": 1.0}, kernel=0.9), priced())["docker"].doubts
-    assert "no price explains 47% of the time" in doubt
-    odd = Basket({"user": 1.0, "graphics": 5.0}, 1.25, 1.25)
+def test_unknown_work_is_doubted() -> None:
+    odd = Basket({**dict.fromkeys(NATIVE, 0.0), "user": 1.0, "graphics": 5.0}, 1.25, 1.25)
     assert bills(odd, priced())["docker"].doubts == ("no price of graphics, which are up to 20% of the time",)
+
+
+def test_much_kernel_time_that_no_price_explains_may_be_any_of_the_work_that_was_counted() -> None:
+    little, much = (
+        bills(basket({"user": 1e-5, "call": 10.0, "fault": 1.0}, kernel=kernel), priced()) for kernel in (2e-6, 9e-6)
+    )
+    assert little["gvisor"].time.is_narrow
+    assert not much["gvisor"].time.is_narrow
+    assert much["gvisor"].widest is not None
+    assert much["gvisor"].widest.kind == REST
+    assert much["docker"].time.is_narrow  # whichever work it is, it costs the same there
 
 
 def test_without_a_price_of_user_code_nothing_can_be_told() -> None:

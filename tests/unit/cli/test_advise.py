@@ -274,7 +274,7 @@ def test_absurd_numbers_of_a_profile_or_a_price_list_give_no_traceback(
 ) -> None:
     native, docker = (dict.fromkeys(NATIVE, each) for each in prices)
     run = write(replace(priced({"native": native, "docker": docker}), folder=tmp_path / "wild"))
-    odd = saved(tmp_path, profile(**numbers))
+    odd = saved(tmp_path, profile(SERVER, **numbers))
     assert advise(odd, "--prices", run) in {0, 2, 3}
     assert advise(odd, "--prices", run, "--html", tmp_path / "page.html", "--json") in {0, 2, 3}
     assert "NaN" not in capsys.readouterr().out

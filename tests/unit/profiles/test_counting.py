@@ -91,15 +91,16 @@ def test_network_sockets_of_both_versions_are_one_and_calls_without_a_number_ret
         '{"type": "map", "data": {"@on": 1}}\n'
         '{"type": "stats", "data": {"@calls": {"0,49154,0": {"count": 2, "average": 3, "total": 6},'
         ' "0,49162,0": {"count": 1, "average": 6, "total": 6}, "-1,0,0": {"count": 7, "average": 1, "total": 7},'
-        ' "0,49168,0": {"count": 5, "average": 1, "total": 5}, "47,49154,1": {"count": 1, "average": 1, "total": 1}}}}\n'
+        ' "0,49168,0": {"count": 5, "average": 1, "total": 5},'
+        ' "47,49154,1": {"count": 1, "average": 1, "total": 1}}}}\n'
         '{"type": "map", "data": {"@bytes": {"0,49154": 20, "0,49162": 5, "0,49168": 1}}}\n'
         '{"type": "map", "data": {"@pieces": {"0,49154": 2, "0,49162": 1, "0,49168": 5}}}\n'
     )
     assert parse_traced(text, 1.0).calls == (
-        CallCount("rt_sigreturn", 7, "", False, 7e-9),
-        CallCount("read", 5, "other", False, 5e-9, 1, 5),
-        CallCount("read", 3, "network", False, 1.2e-8, 25, 3),
-        CallCount("recvmsg", 1, "network", True, 1e-9),
+        CallCount("rt_sigreturn", 7, seconds=7e-9),
+        CallCount("read", 5, "other", seconds=5e-9, bytes=1, pieces=5),
+        CallCount("read", 3, "network", seconds=1.2e-8, bytes=25, pieces=3),
+        CallCount("recvmsg", 1, "network", failed=True, seconds=1e-9),
     )
 
 

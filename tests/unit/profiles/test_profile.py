@@ -20,11 +20,24 @@ MACHINE = Facts("6.1.0", "x86_64", "Debian GNU/Linux 12", "AMD EPYC", 2, 25 << 3
 def profile_of(*calls: CallCount, units: float = 10.0, user_seconds: float = 2.0) -> Profile:
     counts = Counts("bpftrace", 0.5, units, calls, 30, 40, 10, 2, 3, 5)
     usage = Usage(user_seconds, 1.0, 1, 4)
-    return Profile(1, "0.1.0", "2026-11-25T12:00:00+00:00", "server (process 7)", MACHINE, "request", 100.0, 10.0, usage, counts=counts)
+    return Profile(
+        1,
+        "0.1.0",
+        "2026-11-25T12:00:00+00:00",
+        "server (process 7)",
+        MACHINE,
+        "request",
+        100.0,
+        10.0,
+        usage,
+        counts=counts,
+    )
 
 
 def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
-    profile = replace(profile_of(CallCount("read", 7, "network", False, 0.25, 700, 7)), missing=("page faults",))
+    profile = replace(
+        profile_of(CallCount("read", 7, "network", seconds=0.25, bytes=700, pieces=7)), missing=("page faults",)
+    )
     (tmp_path / "app.json").write_text(written(profile), encoding="utf-8")
     assert read_profile(tmp_path / "app.json") == profile
 
@@ -98,7 +111,7 @@ def test_what_was_not_counted_is_missing_from_the_basket_and_not_zero() -> None:
 
 
 def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
-    fields = json.loads(written(profile_of(CallCount("read", 7, "network", False, 0.25, 700, 7))))
+    fields = json.loads(written(profile_of(CallCount("read", 7, "network", seconds=0.25, bytes=700, pieces=7))))
     change(fields)
     return json.dumps(fields).encode()
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import pytest
 from compared import refuse
+from documents import DOCS, blocks
 from priced import COMPUTING, SCRIPT, SERVER, application, basket, priced
 from rich.console import Console
 
@@ -170,3 +171,13 @@ def test_a_candidate_without_an_interval_is_drawn() -> None:
     one: Candidate = advise(application(), priced(blocks=1), Asked()).candidates[0]
     assert one.time.low is None
     assert b"</html>" in advised(advise(application(), priced(blocks=1), Asked()))
+
+
+def test_the_document_shows_what_is_printed_of_the_artificial_prices() -> None:
+    advice = found()
+    printed = [*shown(advice), legend(advice), *remarks(advice), sentence(advice), f"Settle it: {to_try(advice)}"]
+    assert printed[:1] + printed[2:] == [
+        line
+        for line in blocks(DOCS / "advice.md", "text")[0].splitlines()
+        if line[1:2] != "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
+    ]

@@ -53,6 +53,7 @@ class AdvisedPage:
     title: str
     version: str
     lead: str
+    purpose: str  # of the command
     command: str
     figure: BillFigure
     header: tuple[str, ...]
@@ -72,6 +73,7 @@ def advised_page(advice: Advice) -> AdvisedPage:
         title=f"Which stack for {advice.application.name}",
         version=__version__,
         lead=sentence(advice),
+        purpose="To check it" if advice.is_settled else "To settle it",
         command=to_try(advice),
         figure=figure_of(advice),
         header=header,
