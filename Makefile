@@ -7,6 +7,7 @@
 # make setup   only install: Debian packages, and a virtual environment in .venv
 # make bench   what tare itself costs, per technology and for its statistics, on this machine
 # make audit   whether its decisions can be trusted: thousands of simulated runs, and a real container; writes docs/audit.md
+# make validate how right tare advise is: 14 applications measured and predicted, in an hour; OUT=runs/validate, STAGES=
 # make wheel   build the wheel into dist/
 # make lab     start the lab: two emulated machines, on which KVM and Xen work (docs/lab.md); LAB=kvm starts one
 # make lab-stop, make test-lab: stop it; its tests, which take more than an hour, and 5 GB of memory
@@ -28,8 +29,8 @@ PACKAGES := binutils cargo-web e2fsprogs gcc iproute2 libc6-dev libseccomp-dev l
 	python3-venv rust-web-src rustc-web util-linux $(OF_RELEASE)
 DECLARED := PYTHONPATH=tests/support .venv/bin/python tests/support/declared.py
 # What checks the sources, and takes pictures of pages; what the tests of a plug-in need, the plug-in declares.
-TEST_PACKAGES := busybox-static chromium clang-format musl-tools poppler-utils procps rustfmt-web shellcheck skopeo \
-	texlive-latex-recommended umoci
+TEST_PACKAGES := bpftrace busybox-static chromium clang-format linux-perf musl-tools poppler-utils procps rustfmt-web \
+	shellcheck skopeo texlive-latex-recommended umoci
 # What takes exports, which tests start themselves; Debian 13 has no InfluxDB.
 SERVERS := influxdb prometheus prometheus-node-exporter prometheus-pushgateway victoria-metrics
 
@@ -46,7 +47,7 @@ CHECKS := ruff ruff-format mypy lint-imports clang-format rustfmt shellcheck
 # What Python compiles is kept: without it, each start of tare compiles all of it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick alone engines engines-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit plugin docs wheel lab lab-stop test-lab test-dictionary test-kubernetes pictures format
+.PHONY: demo test quick alone engines engines-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit validate plugin docs wheel lab lab-stop test-lab test-dictionary test-kubernetes pictures format
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
@@ -127,9 +128,15 @@ bench: setup
 	PYTHONPATH=tests/support .venv/bin/python tests/bench/statistics_cost.py
 	PYTHONPATH=tests/support .venv/bin/python tests/bench/report_cost.py
 	PYTHONPATH=tests/support .venv/bin/python tests/bench/query_cost.py
+	PYTHONPATH=tests/support:tests/bench .venv/bin/python tests/bench/profile_effect.py 3
 
 audit: setup
 	PYTHONPATH=tests/plug_ins:tests/support .venv/bin/python tests/bench/audit.py --container
+
+# The stages are prices, applications, profiles and page, all of them unless STAGES names some. What OUT has is kept.
+validate: setup
+	PYTHONPATH=tests/support:tests/lab $(WITH_ENGINES) .venv/bin/python tests/bench/validate.py \
+		$(foreach stage,$(STAGES),--stage $(stage)) "$(or $(OUT),runs/validate)"
 
 # One plug-in: its own tests, and those of all plug-ins that are about it.
 plugin: setup test-packages

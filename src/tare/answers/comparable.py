@@ -34,17 +34,20 @@ def require_one_machine(before: Run, after: Run) -> None:
 
 def unlike(before: Run, after: Run) -> tuple[str, ...]:
     """State what makes the machines of two runs unlike."""
-    machines: tuple[Facts, Facts] = (before.record.machine, after.record.machine)
-    old, new = machines
+    return unlike_machines(before.record.machine, after.record.machine, ("before", "after"))
+
+
+def unlike_machines(one: Facts, other: Facts, when: tuple[str, str]) -> tuple[str, ...]:
+    """State what makes two machines unlike; `when` are the words that say which of them is which."""
     apart = [
-        f"{name}: {_shown(getattr(old, fact))} before, {_shown(getattr(new, fact))} after"
+        f"{name}: {_shown(getattr(one, fact))} {when[0]}, {_shown(getattr(other, fact))} {when[1]}"
         for fact, name in _MACHINE.items()
-        if getattr(old, fact) != getattr(new, fact)
+        if getattr(one, fact) != getattr(other, fact)
     ]
-    most = max(old.memory_bytes, new.memory_bytes)
-    if abs(old.memory_bytes - new.memory_bytes) > _MEMORY_MAY_DIFFER * most:
-        sizes = [format_size(facts.memory_bytes) if facts.memory_bytes else "unknown" for facts in machines]
-        apart.append(f"memory: {sizes[0]} before, {sizes[1]} after")
+    most = max(one.memory_bytes, other.memory_bytes)
+    if abs(one.memory_bytes - other.memory_bytes) > _MEMORY_MAY_DIFFER * most:
+        sizes = [format_size(facts.memory_bytes) if facts.memory_bytes else "unknown" for facts in (one, other)]
+        apart.append(f"memory: {sizes[0]} {when[0]}, {sizes[1]} {when[1]}")
     return tuple(apart)
 
 

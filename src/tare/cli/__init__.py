@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 COMMANDS = (
     *("doctor", "try", "plan", "run", "report", "compare", "claims", "show", "query", "export", "reparse", "shell"),
+    *("prices", "profile", "advise"),
     *("technologies", "workloads", "image", "tune", "clean", "popularity", "application"),
 )
 # Of the others, the file and the function in it have the command's name.
@@ -29,7 +30,7 @@ _PLACES = {
 _NO_COMMAND = 2  # as for other wrong usage
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 # Of these, the first word that is no option begins a command line of the user's, whose options are its own.
-_STARTING = {"try"}
+_STARTING = {"try", "profile"}
 _PLAIN = None  # libraries for markup take a quarter of a second, and would take [default: …] for markup
 
 

@@ -10,7 +10,7 @@ import typer
 from tare.cli.console import Console, say
 from tare.cli.files import writing
 from tare.cli.run import run_and_show
-from tare.doctor.usable import quick
+from tare.doctor.usable import runnable
 from tare.errors import TareError, UsageError
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.running.job import new_job, only_root
@@ -122,7 +122,7 @@ def _stacks(on: str | None) -> tuple[str, ...]:
     only_root("tare try …")
     isolate_mounts()
     with Console(stderr=True).status("looking at this machine"):
-        found = quick(LocalHost())
+        found = runnable(LocalHost(), quickly=True)
     if len(found) < 2:
         raise TareError("nothing here starts quickly but bare metal", "`tare doctor` says what may be installed")
     return found

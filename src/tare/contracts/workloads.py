@@ -140,12 +140,12 @@ class Workload(ABC):
 
     `runs_inside`: a program or server of its own runs in the instance. Without it, it can measure every unikernel.
     `usual_port` is where its server listens in an image of the user's, who may give another; 0 if that is `port`.
-    `datagrams`: the server takes UDP on its port, too. `large_packages`: only a suite that names it has its packages in
-    the images, not `tare shell` without one. In a block, each point is measured in `rounds` turns, between those of the
-    other stacks. With one round, stacks are measured one after the other. `searches`: it chooses its points while it
-    measures, so that turns of several stacks are no rounds; `parse` reads all outputs of a trial. `own_server`: its
-    server is the user's, which an image that others have built starts with its own settings. `writes_anywhere`: its
-    program is the user's, so that nobody knows its `paths` before it has run; tare then looks for what it has written.
+    `large_packages`: only a suite that names it has its packages in the images, not `tare shell` without one. In a
+    block, each point is measured in `rounds` turns, between those of the other stacks. With one round, stacks are
+    measured one after the other. `searches`: it chooses its points while it measures, so that turns of several stacks
+    are no rounds; `parse` reads all outputs of a trial. `own_server`: its server is the user's, which an image that
+    others have built starts with its own settings. `writes_anywhere`: its program is the user's, so that nobody knows
+    its `paths` before it has run; tare then looks for what it has written.
 
     What does not depend on its settings may be a class attribute in place of a property, such as `metrics`.
     """
@@ -154,7 +154,6 @@ class Workload(ABC):
     title: ClassVar[str]
     runs_inside: ClassVar[bool] = True
     usual_port: ClassVar[int] = 0
-    datagrams: ClassVar[bool] = False
     large_packages: ClassVar[bool] = False
     searches: ClassVar[bool] = False
     own_server: ClassVar[bool] = False
@@ -243,6 +242,11 @@ class Workload(ABC):
     def port(self) -> int | None:
         """The TCP port of its server; None without one."""
         return None
+
+    @property
+    def datagrams(self) -> bool:
+        """Whether its server takes UDP on its port, too."""
+        return False
 
     @property
     def starts_cold(self) -> bool:

@@ -31,17 +31,21 @@ class Usable:
         return not self.problems
 
 
-def quick(host: Host) -> tuple[str, ...]:
-    """Return the names of the technologies that can be used here, start quickly, and run commands: bare metal first."""
-    found = [each for name in plugins.names("technologies") if (each := _quick(name, host))]
+def runnable(host: Host, *, quickly: bool = False) -> tuple[str, ...]:
+    """Return the names of the technologies that can be used here and run commands: bare metal first.
+
+    `quickly`: only those that start quickly.
+    """
+    found = [each for name in plugins.names("technologies") if (each := _runnable(name, host, quickly))]
     return tuple(each.name for each in sorted(found, key=lambda one: (one.family != "bare metal", one.name)))
 
 
-def _quick(name: str, host: Host) -> Technology | None:
+def _runnable(name: str, host: Host, quickly: bool) -> Technology | None:
     try:
         technology: Technology = plugins.find("technologies", name)()
-        is_quick = technology.starts_quickly and technology.family != "unikernel" and not technology.gives_machine
-        return technology if is_quick and not technology.problems(host) else None
+        runs_commands = technology.family != "unikernel" and not technology.gives_machine
+        fits = runs_commands and (technology.starts_quickly or not quickly)
+        return technology if fits and not technology.problems(host) else None
     except Exception:  # noqa: BLE001 - a plug-in breaks only itself
         return None
 

@@ -19,6 +19,7 @@ from tare.model.trials import Limits
 _SECONDS = 30.0
 _NEEDED = ("cpu", "cpuset", "memory", "pids")
 _CONTROLLERS = (*_NEEDED, "cpuacct")
+_COUNTING = ("cpuacct", "memory")
 # A group can be removed once its processes are gone and its children are removed.
 _REMOVE = """
 left() { for group do [ ! -d "$group" ] || return 0; done; return 1; }
@@ -31,6 +32,8 @@ done
 for group do [ ! -d "$group" ] || echo "$group: cannot be removed" >&2; done
 exit 1
 """
+# Joins groups, up to `--`, and becomes the command after it.
+_JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
 _NO_LIMIT = 1 << 62  # version 1 writes "no limit" as a huge number
 
 
@@ -119,6 +122,34 @@ def limited(ledger: Ledger, name: str, limits: Limits) -> Iterator[ControlGroup]
         except TrialFailed as error:
             text = f"control group {name}: the kernel refused {error}"
             raise TrialFailed(text, "the groups around tare itself may allow no more than they have") from error
+        yield group
+
+
+@dataclass(frozen=True)
+class CountingGroup:
+    """A group without limits, which only counts what its processes use."""
+
+    host: Host
+    paths: tuple[str, ...]
+
+    @property
+    def join(self) -> tuple[str, ...]:
+        """Command prefix that starts a command inside the group."""
+        return ("sh", "-c", _JOIN, "sh", *self.paths, "--")
+
+    def processes(self) -> tuple[int, ...]:
+        """Return the numbers of all processes in the group and below it."""
+        return processes_below(self.host, self.paths[0])
+
+
+@contextlib.contextmanager
+def counting_group(ledger: Ledger, name: str) -> Iterator[CountingGroup]:
+    """Make a group without limits; after the block, kill all processes in it and remove it. Needs no image."""
+    layout = parse_layout(ledger.host.read("/proc/self/mounts"))
+    roots = dict.fromkeys(layout.mounts[controller] for controller in _COUNTING if controller in layout.mounts)
+    group = CountingGroup(ledger.host, tuple(f"{root}/{name}" for root in roots))
+    with ledger.undone_by("sh", "-c", _REMOVE, "sh", *group.paths):
+        ledger.host.run("mkdir", *group.paths, timeout=_SECONDS)
         yield group
 
 

@@ -7,31 +7,19 @@ workloads together, with its interval. `tare.report.drawn_trade` draws them.
 from __future__ import annotations
 
 import math
-import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tare.answers.isolation import ISOLATION, isolation_of
 from tare.journal import Run
-from tare.model.trials import Family, Trial
+from tare.model.trials import Trial
 from tare.report.axes import Axis, Size, Ticks, cost_axis, cost_ticks, quantity_axis, quantity_ticks, size_of
 from tare.report.numbers import estimate, interval, plus_minus
 from tare.report.overview import quantity_logs
 from tare.statistics.cells import Standing
 from tare.statistics.summary import Summary
 
-ISOLATION = ("none", "shared kernel", "sandbox", "own kernel", "emulated", "unknown")
-_BY_FAMILY: Mapping[Family, str] = {
-    "bare metal": "none",
-    "container": "shared kernel",
-    "sandbox": "sandbox",
-    "type 1": "own kernel",
-    "type 2": "own kernel",
-    "unikernel": "own kernel",
-    "emulator": "emulated",
-}
-_RUNTIME = re.compile(r"[.-](runsc|kata)[.-]")  # in the name of containerd's runtime, or of its shim
-_BY_RUNTIME = {"runsc": "sandbox", "kata": "own kernel"}
 _MOST_POINTS = 40
 _LEAST_TRIALS = 4  # that have a middle half
 
@@ -116,7 +104,7 @@ def trade(summary: Summary, run: Run) -> Trade | None:
     every = summary.overall.standings
     standings = {each.stack: each for each in every[:_MOST_POINTS]}
     axis = cost_axis((each for standing in standings.values() for each in _costs_of(standing)), summary.margin)
-    costs = _Costs(summary, standings, _isolation(run, (summary.baseline, *standings)), axis)
+    costs = _Costs(summary, standings, isolation_of(run, (summary.baseline, *standings)), axis)
     found = (_isolated(costs), _memory(costs, run), _starts(costs, run))
     panels = tuple(panel for panel in found if panel)
     if not standings or not panels:
@@ -139,24 +127,6 @@ def _costs_of(standing: Standing) -> Logs:
     if standing.low is None or standing.high is None:
         return at, at, at
     return -math.log(standing.high), at, -math.log(standing.low)
-
-
-def _isolation(run: Run, stacks: Iterable[str]) -> Mapping[str, str]:
-    """Return what isolates each stack, by its strongest layer; older runs do not say it.
-
-    containerd and Kubernetes isolate as the runtime does that their trials had.
-    """
-    runtimes: dict[str, set[str]] = {}
-    for trial in run.trials:
-        named = (text for name, text in trial.proof if name.rpartition(": ")[2] == "runtime")
-        runtimes.setdefault(trial.stack, set()).update(name for text in named for name in _RUNTIME.findall(text))
-    found = {}
-    for stack in stacks:
-        kinds = [_BY_FAMILY[family] for family in run.record.families.get(stack, ())]
-        if kinds:
-            kinds += [_BY_RUNTIME[name] for name in runtimes.get(stack, ())]
-            found[stack] = max(kinds, key=ISOLATION.index)
-    return found
 
 
 def _isolated(costs: _Costs) -> Panel | None:

@@ -15,11 +15,11 @@ server's `{address}` and `{port}`; its `metrics` are numbers that it prints. Eac
 A server that ends or is not ready in time, a refused or broken connection, and a status other than 200 to 399 fail the
 trial.
 
-Settings: `command`, a list of words or a line, which no shell runs (tare's own server unless said); `port`; `packages`,
-Debian's, which the image has for it; `files`, texts by their paths in the instance; `ready`, a path, `ready_status` and
-`ready_within`; `requests`, a file or tables of `path`, `method`, `headers` and `body`; `clients`; `rates` and
-`connections`; `keep_alive`; `duration` of each point, or of all runs of the load; `load`, with `load_packages`,
-`metrics` and `timeout`.
+Settings: `command`, a list of words or a line, which no shell runs (tare's own server unless said); `port`;
+`datagrams`, whether it takes UDP there, too; `packages`, Debian's, which the image has for it; `files`, texts by their
+paths in the instance; `ready`, a path, `ready_status` and `ready_within`; `requests`, a file or tables of `path`,
+`method`, `headers` and `body`; `clients`; `rates` and `connections`; `keep_alive`; `duration` of each point, or of all
+runs of the load; `load`, with `load_packages`, `metrics` and `timeout`.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ class ServerOfYours(Workload):
 
     command: CommandLine | NoCommand = _OWN
     port: Annotated[int, Field(ge=1, le=65535)] = _UNSAID
+    datagrams: bool = False
     packages: Packages = ()
     files: Annotated[dict[str, str], AfterValidator(_absolute)] = field(default_factory=dict)
     ready: Annotated[str, AfterValidator(lambda path: as_path(path) if path else path)] = ""

@@ -9,7 +9,7 @@ import pytest
 from tare_fake.technology import FakeHost
 
 from tare import plugins
-from tare.doctor.usable import quick
+from tare.doctor.usable import runnable
 from tare.model.trials import Limits, Output
 
 CONFUSED = """from tare_fake.technology import Fake
@@ -31,7 +31,7 @@ class Equipped(FakeHost):
 
 
 def test_bare_metal_comes_first_and_then_what_is_usable_runs_commands_and_starts_quickly() -> None:
-    first, *others = quick(Equipped(1.0, "", Limits((0,), 1 << 29, 4096)))
+    first, *others = runnable(Equipped(1.0, "", Limits((0,), 1 << 29, 4096)), quickly=True)
     assert first == "native"
     assert others == sorted(others)
     assert {"crun", "fake"} <= {*others}
@@ -50,6 +50,6 @@ def test_a_broken_plug_in_and_one_that_does_not_know_whether_it_is_usable_are_le
     (tmp_path / "others_confused.py").write_text(CONFUSED)
     monkeypatch.syspath_prepend(tmp_path)
     assert {"bad", "confused"} <= {*plugins.names("technologies")}
-    found = quick(Equipped(1.0, "", Limits((0,), 1 << 29, 4096)))
+    found = runnable(Equipped(1.0, "", Limits((0,), 1 << 29, 4096)), quickly=True)
     assert found[0] == "native"
     assert not {"bad", "confused"} & {*found}

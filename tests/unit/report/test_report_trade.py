@@ -12,12 +12,13 @@ from full_run import full_run
 from pages import html_of
 from runs import believable_run, make_run, make_trial, measured, pairs
 
+from tare.answers.isolation import ISOLATION
 from tare.journal import Run
 from tare.model.trials import Family, Footprint, Mark, Trial
 from tare.report import find
 from tare.report.axes import quantity_axis, quantity_ticks
 from tare.report.drawn_trade import choice, figure, labels
-from tare.report.trade import ISOLATION, Panel, Point, Span, Trade, trade
+from tare.report.trade import Panel, Point, Span, Trade, trade
 from tare.statistics.summarize import summarize
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -51,6 +51,11 @@ def test_the_server_gets_its_address_in_its_command_and_in_its_files() -> None:
     assert service.port == workload.port == 8080
 
 
+def test_a_server_takes_datagrams_on_its_port_only_if_the_suite_says_so() -> None:
+    assert not in_suite("").datagrams
+    assert in_suite("datagrams = true\n").datagrams
+
+
 def test_a_line_is_split_into_words_that_no_shell_sees() -> None:
     service = ServerOfYours(command="app --title 'two words' $HOME --on {listen}").service("::1")
     assert service.argv == ("app", "--title", "two words", "$HOME", "--on", "::1")

@@ -14,8 +14,10 @@ from altair.utils.schemapi import debug_mode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from tare.answers.advice import Advice
 from tare.answers.comparing import Answer
 from tare.journal import Run
+from tare.report.html.advised import AdvisedPage, advised_page
 from tare.report.html.compared import ComparedPage, compared_page
 from tare.report.html.page import Page, page
 from tare.statistics.summary import Summary
@@ -29,6 +31,11 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
 def compared(answer: Answer) -> bytes:
     """Render what `tare compare` found, as a page."""
     return _rendered("compared.html.j2", compared_page(answer))
+
+
+def advised(advice: Advice) -> bytes:
+    """Render what `tare advise` found, as a page."""
+    return _rendered("advised.html.j2", advised_page(advice))
 
 
 def live(summary: Summary, run: Run) -> bytes:
@@ -47,7 +54,7 @@ def _report(summary: Summary, run: Run, live: bool = False) -> bytes:
         return _rendered("page.html.j2", page(summary, run), live)
 
 
-def _rendered(template: str, content: Page | ComparedPage | None, live: bool = False) -> bytes:
+def _rendered(template: str, content: Page | ComparedPage | AdvisedPage | None, live: bool = False) -> bytes:
     environment = Environment(
         loader=PackageLoader("tare.report", "html"),
         autoescape=True,

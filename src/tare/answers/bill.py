@@ -1,0 +1,236 @@
+"""The bill: what a unit of an application's work costs in a stack beyond bare metal, line by line.
+
+The time of a unit of work is a sum over kinds of work: how many of each the unit needs, times what one of them takes.
+Counts come from a profile on bare metal, prices from microbenchmarks. Saavedra and Smith predict the times of programs
+so ("Analysis of benchmark characteristics and benchmark performance prediction", ACM Transactions on Computer Systems
+14 (1996), 344-384), of operations of a language; the kinds of work here are what a stack can make dearer: the entries
+into the kernel that lmbench measures (McVoy and Staelin, "lmbench: portable tools for performance analysis", USENIX
+Annual Technical Conference 1996, 279-294), and the network path. Only differences to bare metal are predicted:
+
+    extra(kind) = count · (price in the stack - price on bare metal)
+    extra(user) = seconds of user code · (ratio - 1)         ratio: price in the stack over that on bare metal
+    extra(rest) = seconds in the kernel that no price explains · (ratio of user code - 1)      but see _ratio_of_rest
+    time in the stack = elapsed time on bare metal + sum of extras / CPUs in use
+    CPU in the stack = CPU time on bare metal + sum of extras, without those of syncs, which wait
+
+CPUs in use are CPU time over elapsed time on bare metal, and at least one: what costs CPU time costs elapsed time where
+a CPU is always in use, and where one thing is done after the other. Whole blocks of prices are drawn anew for the
+intervals, so that what disturbed a block disturbs all stacks and kinds of it together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tare.answers.application import Basket
+from tare.answers.price_list import DrawnPrices, PriceList, drawn_prices
+from tare.errors import UsageError
+from tare.model.work import SYNC, USER, WORK
+from tare.statistics.redrawn import DRAWS, Draws, drawn_means, drawn_weights, ends_of
+
+REST = "rest"  # the line of time in the kernel that no price explains
+CORRECTION = "correction"  # the line of what reference applications teach
+_HINT = "give a profile and a price list as tare has written them"
+_MOST_MISSING = 0.02  # of the time: kinds without a price
+_MUCH = 0.25  # of the time: kernel time that no price explains, and that may be any work
+_WIDEST = 1.5  # the upper end of an interval of times over the lower one
+_LEAST = 1e-3  # of the time on bare metal: the least that a prediction may be
+_TITLES = {work.name: work.title for work in WORK} | {REST: "other time in the kernel", CORRECTION: "correction"}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate and the ends of its interval of 90 %; the ends are None where there are too few blocks for one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def times(self, factor: float) -> Estimate:
+        """Multiply the estimate and its interval."""
+        low, high = (None if end is None else end * factor for end in (self.low, self.high))
+        return Estimate(self.value * factor, low, high)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the interval says enough to decide by."""
+        return self.low is not None and self.high is not None and self.high <= _WIDEST * self.low
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a kind of work costs beyond bare metal: `share` is of the time on bare metal, and below 0 for a gain.
+
+    A unit of work has `count` of it, and each takes `price` seconds on bare metal and `ratio` times as long in the
+    stack. These are None where it has no such.
+    """
+
+    kind: str
+    share: Estimate
+    count: float | None = None
+    price: float | None = None
+    ratio: float | None = None
+
+    @property
+    def title(self) -> str:
+        """The name of many of it."""
+        return title_of(self.kind)
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a unit of work costs in a stack: `time` and `cpu` are times those of bare metal. Dear lines come first.
+
+    `doubts` say what is not covered, so that nothing can be told. `blocks` is the least number behind a line.
+    """
+
+    stack: str
+    time: Estimate
+    cpu: Estimate
+    lines: tuple[Line, ...]
+    blocks: int
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all of it is a number."""
+        found = (self.time, self.cpu, *(line.share for line in self.lines))
+        return all(math.isfinite(end) for each in found for end in (each.value, each.low, each.high) if end is not None)
+
+    @property
+    def widest(self) -> Line | None:
+        """The line that makes the interval wide."""
+        return max(self.lines, key=lambda line: (line.share.high or 0.0) - (line.share.low or 0.0), default=None)
+
+
+def predict(basket: Basket, prices: PriceList, seed: int = 1) -> tuple[Bill, ...]:
+    """Return the bill of each stack of the price list, in its order; raises UsageError for absurd numbers."""
+    model = _Model(basket, prices.kinds, drawn_prices(prices, seed), seed)
+    with np.errstate(over="ignore", invalid="ignore"):
+        bills = tuple(model.bill(stack, at) for at, stack in enumerate(prices.stacks))
+    if not all(bill.is_finite for bill in bills):
+        raise UsageError("the profile or the prices have numbers that nothing can be computed with", _HINT)
+    return bills
+
+
+@dataclass(frozen=True)
+class _Model:
+    """The basket, and all draws of the prices of these kinds; the first draw is the estimate."""
+
+    basket: Basket
+    kinds: tuple[str, ...]
+    drawn: DrawnPrices
+    seed: int
+
+    @cached_property
+    def counts(self) -> Draws:
+        """The counts by draw and kind, drawn anew from the repetitions where there are several."""
+        counts = np.array([self.basket.counts.get(kind, 0.0) for kind in self.kinds])
+        many = self.basket.repetitions
+        if len(many) < 2:
+            return np.broadcast_to(counts, (DRAWS + 1, len(counts)))
+        own = np.array([[each.get(kind, 0.0) for each in many] for kind in self.kinds])
+        weights = drawn_weights(len(many), np.random.default_rng([self.seed, len(self.kinds)]))
+        means = drawn_means(own, np.ones(own.shape, dtype=bool), weights)
+        return np.asarray(np.maximum(counts + means - means[0], 0.0))
+
+    @cached_property
+    def seconds(self) -> Draws:
+        """Seconds of a unit of work on bare metal by draw and kind, as the prices have it; 0 for an unknown price."""
+        return np.asarray(np.nan_to_num(self.counts * self.drawn.native))
+
+    @cached_property
+    def rest(self) -> Draws:
+        """Seconds in the kernel that no price explains, by draw."""
+        inside = [at for at, kind in enumerate(self.kinds) if kind not in {USER.name, SYNC.name}]
+        return np.asarray(np.maximum(self.basket.kernel_seconds - self.seconds[:, inside].sum(axis=-1), 0.0))
+
+    def _at(self, *kinds: str) -> list[int]:
+        """Return where kinds are; nothing for those without a price."""
+        return [self.kinds.index(kind) for kind in kinds if kind in self.kinds]
+
+    def bill(self, stack: str, row: int) -> Bill:
+        """Return the bill of a stack."""
+        basket, counts = self.basket, self.basket.counts
+        extras = np.nan_to_num(self.counts * (self.drawn.prices[:, row] - self.drawn.native))
+        rest = self.rest * (self._ratio_of_rest(row) - 1)
+        total = extras.sum(axis=-1) + rest
+        waits = extras[:, self._at(SYNC.name)].sum(axis=-1)
+        priced = [at for at in self._at(*counts) if counts[self.kinds[at]] > 0 and not self._lacks(row, at)]
+        blocks = int(min((self.drawn.blocks[row, at] for at in priced), default=0))
+        scale = basket.elapsed_seconds * basket.cpus_in_use
+        lines = [self._line(row, at, estimate(extras[:, at] / scale, blocks)) for at in priced]
+        if self.rest[0] > 0:
+            lines.append(Line(REST, estimate(rest / scale, blocks)))
+        return Bill(
+            stack,
+            estimate(np.maximum(1 + total / scale, _LEAST), blocks),
+            estimate(np.maximum(1 + (total - waits) / basket.cpu_seconds, _LEAST), blocks),
+            tuple(sorted(lines, key=lambda line: -abs(line.share.value))),
+            blocks,
+            self._doubts(row, scale),
+        )
+
+    def _lacks(self, row: int, at: int) -> bool:
+        """Return whether a stack has no price of a kind."""
+        return bool(np.isnan(self.drawn.prices[0, row, at]))
+
+    def _line(self, row: int, at: int, share: Estimate) -> Line:
+        price, own, kind = float(self.drawn.native[0, at]), float(self.drawn.prices[0, row, at]), self.kinds[at]
+        return Line(kind, share, self.basket.counts[kind], price, own / price if price else None)
+
+    def _ratio_of_rest(self, row: int) -> Draws:
+        """Return how many times as long kernel time takes that no price explains, by draw: as user code does.
+
+        It may be other work, too: kinds that the profile lacks and, where much is unexplained, those that it has. The
+        ratio is then drawn between the least and the largest of theirs.
+        """
+        basket, counts = self.basket, self.basket.counts
+        is_much = self.rest[0] > _MUCH * basket.elapsed_seconds * basket.cpus_in_use
+        lacking = [each for each in self.kinds if each not in counts or (is_much and counts[each] > 0)]
+        priced = [
+            at for at in self._at(USER.name, *lacking) if not self._lacks(row, at) and self.drawn.native[0, at] > 0
+        ]
+        own = [at for at in priced if self.kinds[at] != SYNC.name]
+        if not own:
+            return np.ones(len(self.drawn.native))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.nan_to_num(self.drawn.prices[:, row, own] / self.drawn.native[:, own], nan=1.0)
+        logs = np.log(np.clip(ratios, _LEAST, 1 / _LEAST))
+        low, high = logs.min(axis=-1), logs.max(axis=-1)
+        share = np.random.default_rng([self.seed, len(self.kinds), row]).uniform(size=len(self.drawn.native))
+        share[0] = 0.5
+        return np.asarray(np.exp(low + share * (high - low)))
+
+    def _doubts(self, row: int, scale: float) -> tuple[str, ...]:
+        """Return what of the work is not covered."""
+        doubts, unpriced = [], []
+        for kind, count in self.basket.counts.items():
+            at = self.kinds.index(kind) if kind in self.kinds else None
+            if count <= 0 or (at is not None and not self._lacks(row, at)):
+                continue
+            if at is None or np.isnan(self.drawn.native[0, at]):
+                unpriced.append(kind)
+            elif (share := self.seconds[0, at] / scale) > _MOST_MISSING:
+                doubts.append(f"no price of {title_of(kind)}, which are {share:.0%} of the time")
+        unexplained = float(self.rest[0]) / scale
+        if unpriced and unexplained > _MOST_MISSING:
+            names = ", ".join(map(title_of, unpriced))
+            doubts.append(f"no price of {names}, which are up to {unexplained:.0%} of the time")
+        if USER.name in unpriced:
+            doubts.append("no price of user code")
+        return tuple(doubts)
+
+
+def title_of(kind: str) -> str:
+    """Return the name of many of a kind of work."""
+    return _TITLES.get(kind, kind)
+
+
+def estimate(draws: Draws, blocks: int) -> Estimate:
+    """Return the first draw, and the interval of the others; no interval of less than two blocks."""
+    return Estimate(float(draws[0]), *(ends_of(draws) if blocks >= 2 else ()))

@@ -1,0 +1,135 @@
+"""A price list: a run of the workloads that measure what one unit of each kind of work takes in each stack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tare.errors import UsageError
+from tare.journal import Run
+from tare.model.work import USER, WORK
+from tare.statistics.center import center
+from tare.statistics.grid import arrange
+from tare.statistics.outcomes import latest
+from tare.statistics.ratios import Reference
+from tare.statistics.redrawn import Draws, drawn_means, drawn_weights
+from tare.statistics.rounds import differences, logs_of_turns
+
+WORKLOADS = ("prices", "network-prices")
+_INCLUDED = {work.name: work.includes for work in WORK if work.includes}
+_NAMES = {work.name for work in WORK}
+_MEASURE = "tare prices"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The prices of one workload, block by block.
+
+    `logs` are logarithms of a stack's price over the baseline's (axes: stack, kind, block), `both` where there are any.
+    `levels` are logarithms of the baseline's price, in seconds a unit (axes: kind, block), `known` where there are any.
+    """
+
+    kinds: tuple[str, ...]
+    logs: NDArray[np.float64]
+    both: NDArray[np.bool_]
+    levels: NDArray[np.float64]
+    known: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class PriceList:
+    """The prices of stacks, of which the baseline and its A/A control are none."""
+
+    baseline: str
+    stacks: tuple[str, ...]
+    sheets: tuple[Sheet, ...]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of work that any price is of, in the order of the sheets."""
+        return tuple(kind for sheet in self.sheets for kind in sheet.kinds)
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The kinds of work that the baseline has a price of."""
+        pairs = (pair for sheet in self.sheets for pair in zip(sheet.kinds, sheet.known, strict=True))
+        return tuple(kind for kind, blocks in pairs if blocks.any())
+
+
+@dataclass(frozen=True)
+class DrawnPrices:
+    """Prices in seconds a unit, on bare metal (axes: draw, kind) and in the stacks (draw, stack, kind); NaN for none.
+
+    The first draw is the estimate. `blocks` has the number of blocks behind a price (axes: stack, kind).
+    """
+
+    native: Draws
+    prices: Draws
+    blocks: NDArray[np.int64]
+
+
+def price_list(run: Run) -> PriceList:
+    """Read the prices of a run; raises UsageError where it has none, or none of the baseline."""
+    records = [record for record in run.record.workloads if record.use in WORKLOADS]
+    if not records:
+        names = ", ".join(record.use for record in run.record.workloads) or "none"
+        raise UsageError(f"{run.folder}: not a price list: its workloads are {names}", f"make one with `{_MEASURE}`")
+    trials = latest(run.trials)
+    baseline, control = run.record.baseline, run.record.control
+    stacks = tuple(dict.fromkeys([*run.record.stacks, *(trial.stack for trial in trials)]))
+    if baseline not in stacks:
+        raise UsageError(f"{run.folder}: the price list has no baseline {baseline}", f"measure it with `{_MEASURE}`")
+    reference = Reference(stacks.index(baseline), stacks.index(control) if control in stacks else None)
+    own = [index for index, stack in enumerate(stacks) if stack not in {baseline, control}]
+    sheets = []
+    seen: set[str] = set()
+    for record in records:
+        grid = arrange(record, stacks, [trial for trial in trials if trial.workload == record.name])
+        keys = [at for at, key in enumerate(grid.keys) if key.metric in _NAMES and key.metric not in seen]
+        keys = _first_of_each([grid.keys[at].metric for at in keys], keys)
+        seen |= {grid.keys[at].metric for at in keys}
+        if keys:
+            found, (logs, usable) = differences(grid, reference, keys), logs_of_turns(grid, keys)
+            levels, known = center(logs[reference.row], usable[reference.row]), usable[reference.row].any(axis=-1)
+            kinds = tuple(grid.keys[at].metric for at in keys)
+            sheets.append(Sheet(kinds, found.logs[own], found.both[own], levels, np.asarray(known)))
+    prices = PriceList(baseline, tuple(stacks[index] for index in own), tuple(sheets))
+    if not prices.known:
+        raise UsageError(f"{run.folder}: no price of the baseline {baseline}", f"`tare show {run.folder}` says why")
+    return prices
+
+
+def _first_of_each(names: Sequence[str], keys: Sequence[int]) -> list[int]:
+    """Return the first key of each name."""
+    return [at for index, at in enumerate(keys) if names[index] not in names[:index]]
+
+
+def drawn_prices(prices: PriceList, seed: int) -> DrawnPrices:
+    """Draw whole blocks anew, so that what disturbed a block disturbs all stacks and kinds of it together."""
+    drawn = [_drawn(sheet, np.random.default_rng([seed, at])) for at, sheet in enumerate(prices.sheets)]
+    return DrawnPrices(
+        np.concatenate([native for native, _ in drawn], axis=-1),
+        np.concatenate([own for _, own in drawn], axis=-1),
+        np.concatenate([sheet.both.sum(axis=-1) for sheet in prices.sheets], axis=-1),
+    )
+
+
+def _drawn(sheet: Sheet, chance: np.random.Generator) -> tuple[Draws, Draws]:
+    """Return the prices on bare metal and in the stacks.
+
+    A second of user code is a second on bare metal. A price is without that of the kind that its metric includes.
+    """
+    weights = drawn_weights(sheet.known.shape[-1], chance)
+    levels, ratios = drawn_means(sheet.levels, sheet.known, weights), drawn_means(sheet.logs, sheet.both, weights)
+    levels[:, [at for at, kind in enumerate(sheet.kinds) if kind == USER.name]] = 0.0
+    whole = np.exp(levels), np.exp(levels[:, np.newaxis] + ratios)
+    alone = whole[0].copy(), whole[1].copy()
+    for at, kind in enumerate(sheet.kinds):
+        if _INCLUDED.get(kind) in sheet.kinds:
+            included = sheet.kinds.index(_INCLUDED[kind])
+            for prices, own in zip(whole, alone, strict=True):
+                own[..., at] = np.maximum(prices[..., at] - prices[..., included], 0.0)
+    return alone

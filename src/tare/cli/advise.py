@@ -1,0 +1,136 @@
+"""`tare advise`: which stack an application should take, from its profile and a price list."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tare.answers.advice import LEVELS, Advice, Asked, Measured, Needs, measured_times
+from tare.answers.advice import advise as find_advice
+from tare.answers.application import application_of
+from tare.cli.console import output
+from tare.cli.files import writing
+from tare.errors import TareError, UsageError, did_you_mean
+from tare.journal import load
+from tare.profiles.profile import read_profile
+from tare.report.advised import document, legend, remarks, sentence, table, to_try
+from tare.report.numbers import clean
+from tare.units import parse_duration, parse_size
+
+PROFILE = "profile.json"  # of a reference application, in its run folder
+_LOG = 180
+_PER = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)/(s|min|m|h|d)")
+
+
+def advise(  # noqa: PLR0913 - each is an option of the command line
+    app: Annotated[Path, typer.Argument(help="A profile that `tare profile` has written.", metavar="APP.JSON")],
+    *,
+    prices: Annotated[Path, typer.Option(help="The run folder of `tare prices`.", metavar="RUN")],
+    needs: Annotated[
+        list[str] | None,
+        typer.Option(help=f"The least isolation: isolation={'|'.join(LEVELS)}.", metavar="NEED"),
+    ] = None,
+    memory: Annotated[str, typer.Option(help="The most memory, application included, such as 256MiB.")] = "",
+    starts_within: Annotated[str, typer.Option(help="The longest start, such as 200ms.", metavar="TIME")] = "",
+    reference: Annotated[
+        list[Path] | None,
+        typer.Option(help=f"A run of another application, with its {PROFILE} in it; repeatable.", metavar="RUN"),
+    ] = None,
+    node_price: Annotated[str, typer.Option(help="The price of a machine, such as 0.12/h.", metavar="PRICE")] = "",
+    load_: Annotated[
+        str, typer.Option("--load", help="Units of work that are to be done, such as 5000/s.", metavar="RATE")
+    ] = "",
+    across_machines: Annotated[
+        bool, typer.Option("--across-machines", help="Also use prices of another machine or kernel.")
+    ] = False,
+    page: Annotated[
+        Path | None, typer.Option("--html", help="Write a page with the bills to this file, too.", show_default=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+) -> None:
+    """Say which stack an application should take: what it would cost in each, and why."""
+    size = _quantity("--memory", memory, parse_size)
+    start = _quantity("--starts-within", starts_within, parse_duration)
+    wanted = Needs(_isolation(needs or []), size, start)
+    hourly, load_rate = _rate("--node-price", node_price, "0.12/h"), _rate("--load", load_, "5000/s")
+    asked = Asked(wanted, hourly and hourly * _PER["h"], load_rate, across_machines)
+    application, references = application_of(read_profile(app)), [_measured(folder) for folder in reference or ()]
+    found = find_advice(application, load(prices), asked, references)
+    if page is not None:
+        _write(page, found)
+    if as_json:
+        print(document(found))
+    else:
+        _print(found)
+    if not found.of("ranked"):
+        _end_without_answer(found)
+
+
+def _end_without_answer(found: Advice) -> None:
+    """End with 1 where no stack meets the needs, and with an error where nothing can be told."""
+    if not found.of("cannot tell"):
+        raise typer.Exit(1)
+    hint = "`tare prices` measures prices of this machine; `tare profile` watches the application again"
+    raise TareError(sentence(found).rstrip("."), hint)
+
+
+def _print(found: Advice) -> None:
+    # A log has no width: do not break its lines.
+    console = output(_LOG)
+    console.print(table(found, console.width))
+    for line in (legend(found), *remarks(found)):
+        console.print(clean(line), style="dim", soft_wrap=True)
+    console.print(clean(sentence(found)), style="bold", soft_wrap=True)
+    if command := to_try(found):
+        console.print(f"{'Check' if found.is_settled else 'Settle'} it: {clean(command)}", soft_wrap=True)
+
+
+def _write(page: Path, found: Advice) -> None:
+    from tare.report.html import advised  # noqa: PLC0415 - drawing charts takes a second to load
+
+    with writing(page, "choose another file with --html"):
+        page.write_bytes(advised(found))
+
+
+def _measured(folder: Path) -> Measured:
+    """Read a reference application: its run, and the profile that is in its folder."""
+    profile, found = application_of(read_profile(folder / PROFILE)), load(folder)
+    times = measured_times(found)
+    if not times:
+        raise UsageError(f"{folder}: no stack has a value in all workloads", "give a run whose stacks were compared")
+    return Measured(str(folder), profile.basket, times, found.record.measured_on)
+
+
+def _isolation(needs: list[str]) -> str:
+    """Read the needs; the last isolation counts."""
+    found = ""
+    for need in needs:
+        name, _, level = need.partition("=")
+        if name != "isolation" or level not in LEVELS:
+            known = [f"isolation={each}" for each in LEVELS]
+            raise UsageError(f"--needs {need}: unknown need", did_you_mean(need, known, f"one of {', '.join(known)}"))
+        found = LEVELS[level]
+    return found
+
+
+def _quantity(option: str, text: str, parse: Callable[[object], float]) -> float | None:
+    """Read a size or a time of the command line; None where it was not given."""
+    try:
+        return parse(text) if text else None
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}", f"`tare advise --help` has an example of {option}") from error
+
+
+def _rate(option: str, text: str, example: str) -> float | None:
+    """Read a quantity per time, such as 0.12/h, as one per second; None where it was not given."""
+    if not text:
+        return None
+    match = _RATE.fullmatch(text)
+    if match is None or not float(match[1]):
+        raise UsageError(f"{option} {text}: not a number per time", f"for example {option} {example}")
+    return float(match[1]) / _PER[match[2]]

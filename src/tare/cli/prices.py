@@ -1,0 +1,48 @@
+"""`tare prices`: what one unit of each kind of work costs in each stack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tare.cli.console import Console
+from tare.cli.run import run_and_show
+from tare.doctor.usable import runnable
+from tare.errors import TareError
+from tare.hosts.local import LocalHost, isolate_mounts
+from tare.running.job import new_job, only_root
+from tare.suites.priced import price_suite
+from tare.suites.suite import parse_suite
+
+_BUDGET = "15m"  # for ten stacks
+
+_On = Annotated[
+    str | None,
+    typer.Option(help="Stacks, with commas [default: bare metal, and all that is usable].", metavar="STACKS"),
+]
+_Budget = Annotated[str, typer.Option(help="Time to spend; ends at a block's end.", metavar="TIME")]
+_Out = Annotated[Path | None, typer.Option(help="Folder to make for the run [default: runs/TIME-prices].")]
+
+
+def prices(on: _On = None, budget: _Budget = _BUDGET, out: _Out = None) -> None:
+    """Measure what each kind of work costs in each stack: the price list for `tare advise`.
+
+    It measures system calls, page faults, programs started, messages and more, each alone, on bare metal and in every
+    stack, and writes a run folder like every other.
+    """
+    only_root("tare prices")
+    suite = parse_suite(price_suite(_stacks(on), budget), "tare prices")
+    run_and_show(new_job(suite, out), "prices")
+
+
+def _stacks(on: str | None) -> tuple[str, ...]:
+    if on is not None:
+        return tuple(name.strip() for name in on.split(",") if name.strip())
+    isolate_mounts()
+    with Console(stderr=True).status("looking at this machine"):
+        found = runnable(LocalHost())
+    if len(found) < 2:
+        raise TareError("nothing can be used here but bare metal", "`tare doctor` says what may be installed")
+    return found

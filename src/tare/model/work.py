@@ -1,0 +1,82 @@
+"""The kinds of work that an application does, and that a price list has a price of.
+
+They are what an application asks of what lies below it: to run its code, to enter the kernel, to pass data over a
+network path and to a file system. A system call counts as the kind that names it, and as `call` if none does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Work:
+    """A kind of work.
+
+    `name` is that of its metric in a price list, which is the seconds that one `unit` takes. `title` names many of it.
+    `calls` are the system calls that are counted as this kind. `includes` names the kind of which one unit is part of
+    its metric, and is not part of its price.
+    """
+
+    name: str
+    title: str
+    unit: str
+    calls: tuple[str, ...] = ()
+    includes: str = ""
+
+
+USER = Work("user", "user code", "s")  # its price is the seconds that a second of bare metal takes
+CALL = Work("call", "other system calls", "call")
+FILE_READ = Work("file-read", "reads of cached files", "4 KiB", ("pread64", "preadv", "preadv2"))
+FILE_WRITE = Work("file-write", "writes to cached files", "4 KiB", ("pwrite64", "pwritev", "pwritev2"))
+SYNC = Work("sync", "syncs of a file", "sync", ("fsync", "fdatasync", "sync_file_range", "msync", "syncfs", "sync"))
+OPEN = Work("open", "files opened and closed", "file", ("open", "openat", "openat2", "creat"))
+STAT = Work(
+    "stat",
+    "lookups of files",
+    "lookup",
+    ("stat", "lstat", "newfstatat", "statx", "access", "faccessat", "faccessat2", "readlink", "readlinkat"),
+)
+MAP = Work("map", "mappings made and removed", "mapping", ("mmap", "brk", "mremap", "mprotect"))
+FAULT = Work("fault", "page faults", "fault")
+SWITCH = Work("switch", "context switches", "switch", includes="pipe")  # woken by a message
+FUTEX = Work("futex", "waits for another thread", "wait", ("futex", "futex_wait", "futex_waitv"))
+POLL = Work(
+    "poll",
+    "waits for events",
+    "wait",
+    ("epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6"),
+)
+PIPE = Work("pipe", "messages through pipes and sockets of the instance", "message")
+THREAD = Work("thread", "threads started", "thread")
+PROCESS = Work("process", "programs started", "program", ("execve", "execveat"))
+CONNECTION = Work("connection", "connections accepted", "connection", ("accept", "accept4"))
+MESSAGE = Work("message", "messages received and answered", "message")
+RECEIVED = Work("received", "bytes received", "byte")
+SENT = Work("sent", "bytes sent", "byte")
+
+WORK = (
+    USER,
+    CALL,
+    FILE_READ,
+    FILE_WRITE,
+    SYNC,
+    OPEN,
+    STAT,
+    MAP,
+    FAULT,
+    SWITCH,
+    FUTEX,
+    POLL,
+    PIPE,
+    THREAD,
+    PROCESS,
+    CONNECTION,
+    MESSAGE,
+    RECEIVED,
+    SENT,
+)
+
+NETWORK = (CONNECTION, MESSAGE, RECEIVED, SENT)  # what the path between client and instance decides
+
+OF_CALL = {call: work for work in WORK for call in work.calls}

@@ -1,0 +1,239 @@
+"""A profile: what an application uses, as the file that `tare profile` writes, and the basket that it comes to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from tare.errors import UsageError, unreadable
+from tare.model.machines import Facts
+from tare.model.work import (
+    CALL,
+    CONNECTION,
+    FAULT,
+    FILE_READ,
+    FILE_WRITE,
+    MESSAGE,
+    OF_CALL,
+    PIPE,
+    PROCESS,
+    RECEIVED,
+    SENT,
+    SWITCH,
+    THREAD,
+    USER,
+    WORK,
+    Work,
+)
+
+FORMAT = 1
+_MOST_BYTES = 1 << 20
+_HINT = "write it anew: tare profile … > app.json"
+
+Amount = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
+Positive = Annotated[float, Field(ge=1e-9, le=1e18, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=1 << 63)]
+
+# What a call's file is. `local` is a Unix socket, `other` an event, a directory, or a socket of another family. An
+# empty text is a call that has none, or whose file is unknown.
+On = Literal["", "file", "pipe", "local", "network", "device", "other"]
+Unit = Literal["run", "request", "second"]
+
+RECEIVING = frozenset({"read", "readv", "pread64", "preadv", "preadv2", "recvfrom", "recvmsg", "recvmmsg"})
+SENDING = frozenset({"write", "writev", "pwrite64", "pwritev", "pwritev2", "sendto", "sendmsg", "sendmmsg", "sendfile"})
+SEVERAL = frozenset({"recvmmsg", "sendmmsg"})  # they return how many messages they passed, not bytes
+STARTING = frozenset({"clone", "clone3", "fork", "vfork"})
+_ACCEPTING = frozenset({"accept", "accept4"})
+
+
+@dataclass(frozen=True)
+class CallCount:
+    """How often a system call was made, and succeeded or `failed`, on one kind of file.
+
+    `seconds` are those in the kernel, waits included. `bytes` were read or written. `pieces` are the parts of at most
+    4 KiB that they make, call by call; of calls that pass several messages, these. None is unknown.
+    """
+
+    call: str
+    count: Count
+    on: On = ""
+    failed: bool = False
+    seconds: Amount | None = None
+    bytes: Count | None = None
+    pieces: Count | None = None
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What was counted in `seconds`, in which the application did so many `units` of its own work.
+
+    `waits` are context switches in which a thread waited, `preemptions` those in which it was ready to go on. perf
+    cannot tell the two apart, and has all as `waits`. None is what this machine cannot count.
+    """
+
+    by: Literal["bpftrace", "perf"]
+    seconds: Positive
+    units: Positive
+    calls: tuple[CallCount, ...]
+    faults: Count | None
+    waits: Count
+    preemptions: Count | None
+    programs: Count
+    processes: Count
+    threads: Count
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the kernel's own figures say of the application while it was watched.
+
+    `resident_bytes` are the most that were seen, `proportional_bytes` those at the end: a page that n processes share
+    counts one nth for each. Traffic is that of its network namespace, if it has one of its own. `pressure` has the
+    share of the time in which its threads waited for a resource: `cpu`, `memory`, `io`. None is unknown.
+    """
+
+    user_seconds: Amount
+    system_seconds: Amount
+    processes: Count
+    threads: Count
+    resident_bytes: Count | None = None
+    proportional_bytes: Count | None = None
+    disk_read_bytes: Count | None = None
+    disk_write_bytes: Count | None = None
+    received_packets: Count | None = None
+    received_bytes: Count | None = None
+    sent_packets: Count | None = None
+    sent_bytes: Count | None = None
+    pressure: Mapping[str, Amount] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What an application uses.
+
+    It was watched for `seconds`, in which it did so many `units` of its own work: runs of the command, requests, or
+    seconds where nobody knows. `command` is empty for one that tare did not start. `counts` is None where system calls
+    could not be counted. `cost` is the share of a CPU that counting took over all of the time; None for a command,
+    whose `usage` is that of other runs than its `counts`. `missing` says what is not known, a sentence each.
+    """
+
+    format: int
+    tare: str
+    started: str
+    name: str
+    machine: Facts
+    unit: Unit
+    units: Positive
+    seconds: Positive
+    usage: Usage
+    command: tuple[str, ...] = ()
+    counts: Counts | None = None
+    cost: Amount | None = None
+    missing: tuple[str, ...] = ()
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time of a unit of its work, in user code and in the kernel."""
+        return (self.usage.user_seconds + self.usage.system_seconds) / self.units
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Time from one unit of its work to the next."""
+        return self.seconds / self.units
+
+
+def basket(profile: Profile) -> Mapping[str, float]:
+    """Return how many of each kind of work (model/work.py) a unit of the application's own work takes.
+
+    A kind that could not be counted is missing. A message is a receive and a send, and each of them counts half. Calls
+    on files of an unknown kind, and calls that failed, count as `call`.
+    """
+    found = {USER.name: profile.usage.user_seconds / profile.units}
+    if profile.counts is None:
+        return found
+    counts = profile.counts
+    totals = {work.name: 0.0 for work in WORK if work is not USER}
+    for call in counts.calls:
+        for work, number in _works(call):
+            totals[work.name] += number
+    totals[SWITCH.name] = counts.waits + (counts.preemptions or 0)
+    # Most processes that start become another program; one that does not, and a program in an old process, count too.
+    totals[PROCESS.name] = max(counts.programs, counts.processes)
+    totals[THREAD.name] = counts.threads
+    if counts.faults is None:
+        del totals[FAULT.name]
+    else:
+        totals[FAULT.name] = counts.faults
+    return found | {name: number / counts.units for name, number in totals.items()}
+
+
+def _works(call: CallCount) -> Iterator[tuple[Work, float]]:
+    """Yield the kinds of work of a system call, with how many of each."""
+    name = call.call
+    passes = name in RECEIVING or name in SENDING
+    if call.failed and name != "connect":  # which does not wait for its answer
+        yield CALL, call.count
+    elif name in STARTING or OF_CALL.get(name) is PROCESS:
+        return  # they were counted where they took effect
+    elif name in _ACCEPTING or name == "connect":
+        yield (CONNECTION if call.on in ("network", "") else CALL), call.count
+    elif passes and call.on == "network":
+        yield from _messages(call)
+    elif passes and call.on in ("pipe", "local"):
+        yield PIPE, call.count / 2
+    elif passes and call.on == "file":
+        pieces = call.count if call.pieces is None else call.pieces
+        yield (FILE_READ if name in RECEIVING else FILE_WRITE), pieces
+        yield CALL, max(0, call.count - pieces)  # the ends of files
+    else:
+        yield CALL if call.on else OF_CALL.get(name, CALL), call.count
+
+
+def _messages(call: CallCount) -> Iterator[tuple[Work, float]]:
+    several = call.call in SEVERAL and call.pieces is not None
+    yield MESSAGE, (call.pieces or 0 if several else call.count) / 2
+    yield (RECEIVED if call.call in RECEIVING else SENT), call.bytes or 0
+
+
+_PROFILE = TypeAdapter(Profile)
+
+
+def written(profile: Profile) -> str:
+    """Return the profile as the text of its file."""
+    return json.dumps(asdict(profile), indent=1, allow_nan=False) + "\n"
+
+
+def read_profile(path: Path) -> Profile:
+    """Read a profile's file; raises UsageError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        fault = unreadable(path, error, "give the path of a profile that `tare profile` has written")
+        raise UsageError(fault.what, fault.hint) from None
+    return parse_profile(content, str(path))
+
+
+def parse_profile(content: bytes, where: str) -> Profile:
+    """Read the content of a profile's file, which may be untrusted; raises UsageError with `where` it is."""
+    if len(content) > _MOST_BYTES:
+        raise UsageError(f"{where}: more than 1 MiB, and no profile", _HINT)
+    try:
+        fields: dict[str, Any] = json.loads(content.decode())
+        version = fields["format"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise UsageError(f"{where}: not a profile", _HINT) from None
+    if version != FORMAT:
+        hint = "use a newer tare" if isinstance(version, int) and version > FORMAT else _HINT
+        raise UsageError(f"{where}: format {version!r:.40}, and this tare reads {FORMAT}", hint)
+    try:
+        return _PROFILE.validate_python(fields)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        raise UsageError(f"{where}: {place}: {fault['msg']}", _HINT) from None

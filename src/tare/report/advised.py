@@ -1,0 +1,298 @@
+"""What `tare advise` found: as a table and sentences for the terminal, and as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from dataclasses import asdict
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from tare import __version__
+from tare.answers.advice import Advice, Candidate, Decision
+from tare.answers.bill import Estimate, Line, title_of
+from tare.answers.correction import LEAST
+from tare.report.numbers import GLYPHS, clean, listing, percent, some_of
+from tare.statistics.redrawn import CONFIDENCE
+from tare.units import format_duration, format_quantity, format_size
+
+FORMAT = 1
+_STYLES: dict[Decision, str] = {"ranked": "default", "cannot tell": "dim", "excluded": "dim"}
+_LEAST_SHARE = 0.005  # of the time on bare metal: what a line must cost to be named
+_NAMED = 3
+_WIDE = 110
+_TWICE = 2.0
+_THREE_DIGITS = 1.1  # the upper end of an interval over the lower, up to which a factor has three digits
+_FINE = 0.02  # half an interval, up to which a cost has a decimal
+
+
+def cost_of(time: Estimate) -> str:
+    """Write how much longer something takes than on bare metal: `+6.1 %`, or as a factor from twice on."""
+    if time.value >= _TWICE:
+        return f"\N{MULTIPLICATION SIGN}{_factor(time.value, _digits(time))}"
+    text = f"{(time.value - 1) * 100:+.{1 if _is_fine(time) else 0}f} %"
+    return text.replace("-", "\N{MINUS SIGN}") if float(text[:-2]) else "0 %"
+
+
+def interval_of(time: Estimate) -> str:
+    """Write the interval in the terms of its estimate; empty where there is none."""
+    if time.low is None or time.high is None:
+        return ""
+    if time.value >= _TWICE:
+        digits = _digits(time)
+        return f"[{_factor(time.low, digits)}, {_factor(time.high, digits)}]"
+    ends = (f"{(end - 1) * 100:+.{1 if _is_fine(time) else 0}f}" for end in (time.low, time.high))
+    return f"[{', '.join(ends)}]".replace("-", "\N{MINUS SIGN}")
+
+
+def rank_of(candidate: Candidate) -> str:
+    """Write a rank, or the ranks that are possible; a glyph where there is none."""
+    if candidate.decision == "ranked":
+        ends = (candidate.best, candidate.worst)
+        return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]}\N{EN DASH}{ends[1]}"
+    return GLYPHS["skipped"] if candidate.decision == "excluded" else GLYPHS["too few blocks"]
+
+
+def reasons_of(candidate: Candidate) -> str:
+    """Write what most of the cost is for; of what is not ranked, why."""
+    if candidate.unmet or candidate.doubts:
+        kind = "does not meet: " if candidate.unmet else "cannot tell: "
+        return kind + "; ".join(candidate.unmet or candidate.doubts)
+    named = [line for line in candidate.lines if abs(line.share.value) >= _LEAST_SHARE][:_NAMED]
+    return ", ".join(f"{share_of(line.share.value)} {line.title}" for line in named)
+
+
+def money_of(advice: Advice, candidate: Candidate) -> str:
+    """Write what the work of one machine on bare metal costs an hour, and the machines for the load; may be empty."""
+    texts = []
+    if candidate.nodes is not None:
+        texts.append(f"{candidate.nodes:,} machine{'s' * (candidate.nodes != 1)}")
+        if advice.asked.node_price is not None:
+            texts.append(f"{candidate.nodes * advice.asked.node_price:.4g}/h")
+    elif candidate.hourly is not None:
+        texts.append(f"{candidate.hourly:.4g}/h")
+    return ", ".join(texts)
+
+
+def table(advice: Advice, width: int) -> Table:
+    """Make the table for a terminal: a row for each stack. A narrow one lacks what most of the cost is for."""
+    made = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    header = header_of(advice)
+    if width < _WIDE:
+        header = tuple(name for name in header if name != "isolation")
+    for name in header:
+        is_text = name in ("stack", "isolation", "mostly for")
+        made.add_column(name, justify="left" if is_text else "right", no_wrap=name != "mostly for")
+    for candidate in advice.candidates:
+        row = row_of(advice, candidate)
+        made.add_row(*(Text(clean(row[name])) for name in header), style=_STYLES[candidate.decision])
+    return made
+
+
+def header_of(advice: Advice) -> tuple[str, ...]:
+    """Return the names of the columns; those of which nothing is known are left out."""
+    known = advice.candidates
+    optional = {
+        "memory": any(each.memory_bytes is not None for each in known),
+        "start-up": any(each.start_seconds is not None for each in known),
+        "money": any(each.nodes is not None or each.hourly is not None for each in known),
+    }
+    names = ("rank", "stack", "time", "90 %", "CPU", "memory", "start-up", "money", "isolation", "mostly for")
+    return tuple(name for name in names if optional.get(name, True))
+
+
+def row_of(advice: Advice, candidate: Candidate) -> dict[str, str]:
+    """Return what the columns say of a stack."""
+    size, seconds = candidate.memory_bytes, candidate.start_seconds
+    return {
+        "rank": rank_of(candidate),
+        "stack": candidate.stack,
+        "time": cost_of(candidate.time),
+        "90 %": interval_of(candidate.time),
+        "CPU": cost_of(candidate.cpu),
+        "memory": "" if size is None else format_size(size),
+        "start-up": "" if seconds is None else format_duration(seconds),
+        "money": money_of(advice, candidate),
+        "isolation": candidate.isolation,
+        "mostly for": reasons_of(candidate),
+    }
+
+
+def legend(advice: Advice) -> str:
+    """Describe what the numbers of the table are."""
+    basket = advice.application.basket
+    unit, baseline = advice.application.unit, advice.baseline
+    own = f"{format_quantity(basket.elapsed_seconds, 's')}, {format_quantity(basket.cpu_seconds, 's')} of CPU"
+    if basket.is_saturated:
+        what = f"time of a {unit} with its CPUs always in use, the inverse of throughput"
+    else:
+        what = f"time of a {unit} where one is done after the other; while CPUs are idle, throughput may stay the same"
+    return f"{what}: beyond {baseline} ({own}), with its interval of {percent(CONFIDENCE)}"
+
+
+def remarks(advice: Advice) -> tuple[str, ...]:
+    """Return all that is to be known beside the table."""
+    lines = []
+    if advice.unlike:
+        doubt = (
+            "" if advice.asked.across_machines else "; measure prices here with `tare prices`, or say --across-machines"
+        )
+        lines.append(f"the prices are of another machine or kernel than the profile: {'; '.join(advice.unlike)}{doubt}")
+    corrected = [each for each in advice.candidates if each.correction]
+    if not corrected:
+        why = (
+            f"there are {advice.references} of {LEAST} reference applications"
+            if advice.references
+            else "no --reference"
+        )
+        lines.append(f"intervals hold the noise of prices and profile, not what the model misses: {why}")
+    elif len(corrected) < len(advice.candidates):
+        names = [each.stack for each in advice.candidates if not each.correction]
+        lines.append(f"not corrected, as fewer than {LEAST} references were measured there: {some_of(names)}")
+    if advice.unpriced:
+        lines.append(f"no prices of {listing(tuple(map(title_of, advice.unpriced)))}")
+    lines += _cautions(advice)
+    lines += [f"of the profile: {each.rstrip('.')}" for each in advice.application.missing]
+    if advice.asked.node_price is not None and advice.asked.load is None:
+        lines.append("money: the price of the hours that the work of one machine-hour on bare metal takes")
+    return tuple(lines)
+
+
+def _cautions(advice: Advice) -> list[str]:
+    """Describe which cautions touch the prices, and those of which stacks."""
+    stacks: dict[str, list[str]] = {}
+    for candidate in advice.candidates:
+        for kind in candidate.cautions:
+            stacks.setdefault(kind, []).append(candidate.stack)
+    many = len(advice.candidates)
+    named = [f"{kind} ({'all' if len(own) == many else some_of(own)})" for kind, own in stacks.items()]
+    return [f"! cautions touch the prices: {listing(tuple(named))}"] if named else []
+
+
+def sentence(advice: Advice) -> str:
+    """Describe in one sentence which stack to take."""
+    ranked, open_ones = advice.of("ranked"), advice.of("cannot tell")
+    if not ranked:
+        if not open_ones:
+            return f"None of {len(advice.candidates)} stacks meets the needs."
+        return f"Cannot tell: {open_ones[0].stack}: {'; '.join(open_ones[0].doubts)}."
+    first = ranked[0]
+    tied = [each.stack for each in ranked[1:] if each.best == 1]
+    found = (
+        f"{first.stack} {'probably ' if tied else ''}costs the least: {cost_of(first.time)} {interval_of(first.time)}"
+    )
+    found = f"{found.rstrip()} relative to {advice.baseline}"
+    if tied:
+        found += f"; no certain difference to {some_of(tied)}"
+    if open_ones:
+        found += f"; cannot tell of {some_of([each.stack for each in open_ones])}"
+    return f"{found}."
+
+
+def to_try(advice: Advice) -> str:
+    """Return the command that settles the most; empty where there is nothing to try."""
+    if not advice.to_try:
+        return ""
+    command = shlex.join(advice.application.command) if advice.application.command else "COMMAND…"
+    return f"tare try --on {','.join((advice.baseline, *advice.to_try))} -- {command}"
+
+
+def document(advice: Advice) -> str:
+    """Write JSON. Times are those of bare metal, shares are of the time on bare metal."""
+    application, record = advice.application, advice.prices.record
+    whole = {
+        "format": FORMAT,
+        "tare": __version__,
+        "baseline": advice.baseline,
+        "confidence": CONFIDENCE,
+        "application": {
+            "name": application.name,
+            "unit": application.unit,
+            "cpu_seconds": application.basket.cpu_seconds,
+            "elapsed_seconds": application.basket.elapsed_seconds,
+            "saturated": application.basket.is_saturated,
+            "counts": dict(application.basket.counts),
+            "machine": asdict(application.machine),
+            "missing": application.missing,
+        },
+        "prices": {
+            "folder": str(advice.prices.folder),
+            "started": record.started,
+            "tare": record.tare,
+            "machine": asdict(record.measured_on),
+        },
+        "references": advice.references,
+        "cells": [_fields(each) for each in advice.candidates],
+        "answer": sentence(advice),
+        "settled": advice.is_settled,
+        "try": to_try(advice) or None,
+        "remarks": remarks(advice),
+    }
+    return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _fields(candidate: Candidate) -> dict[str, Any]:
+    """Return a candidate as what JSON can hold."""
+    correction = candidate.correction
+    return {
+        "stack": candidate.stack,
+        "decision": candidate.decision,
+        "rank": [candidate.best, candidate.worst] if candidate.decision == "ranked" else None,
+        **_ends("time", candidate.time),
+        **_ends("cpu", candidate.cpu),
+        "n": candidate.bill.blocks,
+        "isolation": candidate.isolation,
+        "memory_bytes": candidate.memory_bytes,
+        "start_seconds": candidate.start_seconds,
+        "hourly": candidate.hourly,
+        "machines": candidate.nodes,
+        "unmet": candidate.unmet,
+        "doubts": candidate.doubts,
+        "cautions": candidate.cautions,
+        "references": correction.applications if correction else 0,
+        "lines": [_line(line) for line in candidate.lines],
+    }
+
+
+def _line(line: Line) -> dict[str, Any]:
+    return {
+        "kind": line.kind,
+        "count": line.count,
+        "price": line.price,
+        "ratio": line.ratio,
+        **_ends("share", line.share),
+    }
+
+
+def _ends(name: str, found: Estimate) -> dict[str, float | None]:
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def _is_fine(time: Estimate) -> bool:
+    return time.low is not None and time.high is not None and (time.high - time.low) / 2 < _FINE
+
+
+def share_of(share: float) -> str:
+    """Write a share of the time on bare metal that is paid or saved."""
+    decimals = 1 if abs(share) < 0.0995 else 0
+    return f"{share * 100:+.{decimals}f} %".replace("-", "\N{MINUS SIGN}")
+
+
+def _digits(time: Estimate) -> int:
+    """Return the significant digits of a factor that its interval supports."""
+    return 3 if time.low and time.high and time.high / time.low < _THREE_DIGITS else 2
+
+
+def _factor(times: float, digits: int) -> str:
+    return f"{times:,.{max(digits - 1 - math.floor(math.log10(times)), 0)}f}"
+
+
+def shares_of(share: Estimate) -> str:
+    """Write the interval of a share; empty where there is none."""
+    if share.low is None or share.high is None:
+        return ""
+    return f"[{', '.join(share_of(end).removesuffix(' %') for end in (share.low, share.high))}]"

@@ -1,0 +1,105 @@
+"""The page of `tare advise`: the answer, the bills as a picture, the ranking, and each bill line by line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tare import __version__
+from tare.answers.advice import Advice, Candidate
+from tare.answers.bill import Line
+from tare.report.advised import (
+    cost_of,
+    header_of,
+    interval_of,
+    legend,
+    remarks,
+    row_of,
+    sentence,
+    share_of,
+    shares_of,
+    to_try,
+)
+from tare.report.drawn_bill import BillFigure, figure_of
+from tare.report.html.page import described
+from tare.units import format_quantity
+
+
+@dataclass(frozen=True)
+class BillRow:
+    """A line of a bill."""
+
+    title: str
+    count: str
+    price: str
+    ratio: str
+    share: str
+    interval: str
+
+
+@dataclass(frozen=True)
+class BillShown:
+    """A stack's bill, with its sum."""
+
+    stack: str
+    rows: tuple[BillRow, ...]
+    total: str
+    interval: str
+
+
+@dataclass(frozen=True)
+class AdvisedPage:
+    """All of the page."""
+
+    title: str
+    version: str
+    lead: str
+    purpose: str  # of the command
+    command: str
+    figure: BillFigure
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]  # with the decision
+    legend: str
+    remarks: tuple[str, ...]
+    bills: tuple[BillShown, ...]
+    facts: tuple[tuple[str, str], ...]
+
+
+def advised_page(advice: Advice) -> AdvisedPage:
+    """Lay out what `tare advise` found."""
+    header = header_of(advice)
+    rows = [(each, row_of(advice, each)) for each in advice.candidates]
+    record = advice.prices.record
+    return AdvisedPage(
+        title=f"Which stack for {advice.application.name}",
+        version=__version__,
+        lead=sentence(advice),
+        purpose="To check it" if advice.is_settled else "To settle it",
+        command=to_try(advice),
+        figure=figure_of(advice),
+        header=header,
+        rows=tuple((each.decision, tuple(row[name] for name in header)) for each, row in rows),
+        legend=legend(advice),
+        remarks=remarks(advice),
+        bills=tuple(_bill(each) for each in advice.candidates),
+        facts=(
+            ("price list", str(advice.prices.folder)),
+            ("measured", f"{record.started}, by tare {record.tare}"),
+            *described(record.measured_on),
+        ),
+    )
+
+
+def _bill(candidate: Candidate) -> BillShown:
+    time = candidate.time
+    return BillShown(candidate.stack, tuple(map(_row, candidate.lines)), cost_of(time), interval_of(time))
+
+
+def _row(line: Line) -> BillRow:
+    return BillRow(
+        line.title,
+        "" if line.count is None else f"{line.count:,.3g}",
+        "" if line.price is None else format_quantity(line.price, "s"),
+        "" if line.ratio is None else f"\N{MULTIPLICATION SIGN}{line.ratio:.3g}",
+        share_of(line.share.value),
+        shares_of(line.share),
+    )

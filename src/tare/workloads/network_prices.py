@@ -1,0 +1,73 @@
+"""Network prices: the seconds that a message, a connection and a byte take over the path between client and instance.
+
+`tare prices` runs it, and `tare advise` computes from it what an application would cost. A small server of tare's own
+runs in the instance, and the client asks it:
+
+- `message`: a request of 64 bytes and its answer, over open connections. `connection`: the same over a connection made
+  for it, which the server closes. 16 of them are under way at a time, so that no side sleeps longer than it has to.
+- `received`, `sent`: a byte that the instance receives or sends, in bulk over one connection.
+
+A price is the time that passes for each unit. Where server and client work side by side, it is that of the slower one:
+the caution `client-bound` says that the client was it, and that the server takes less.
+
+In each turn the client's program starts anew and does as many units as fill the turn. Its start is not measured.
+
+Settings: `duration`, of each kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from tare.contracts.workloads import Setup, Workload
+from tare.model.trials import Raw, Service, Value
+from tare.model.work import NETWORK
+from tare.units import Duration
+from tare.workloads.loads.load import measured_load, server_address
+from tare.workloads.loads.prices import metrics_of, read_prices, working_seconds
+from tare.workloads.loads.turns import SLOWEST, limit_seconds, rounds_of, turn_seconds
+
+_PORT = 17070
+
+
+@dataclass(frozen=True)
+class NetworkPrices(Workload):
+    """What one unit of each kind of work takes over the network."""
+
+    name = "network-prices"
+    title = "Prices: work over the network"
+    metrics = metrics_of(NETWORK)
+    port = _PORT
+    without_pause = True
+
+    duration: Annotated[Duration, Field(gt=0, le=600)] = 0.2
+
+    @property
+    def rounds(self) -> int:
+        """Turns of a tenth of the duration."""
+        return rounds_of(self.duration)
+
+    def service(self, listen: str) -> Service:
+        """Return the server."""
+        return Service(("/usr/lib/tare/answer", listen, str(_PORT)), _PORT)
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        """Run the client's program for each kind; raises TrialFailed for an answer that does not come."""
+        place, seconds = (server_address(setup), str(_PORT)), turn_seconds(self.duration)
+        timeout = limit_seconds(SLOWEST * seconds, setup.patience_seconds)
+        for _ in range(self.rounds):
+            for work in NETWORK:
+                argv = ("/usr/lib/tare/ask", *place, work.name, "--seconds", f"{seconds:.6g}")
+                yield measured_load(setup.client, work.name, *argv, timeout=timeout)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the seconds of a unit of each kind; raises TrialFailed for anything but whole results."""
+        return read_prices("ask", NETWORK, raw)
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`."""
+        return working_seconds(NETWORK, self.rounds, turn_seconds(self.duration))

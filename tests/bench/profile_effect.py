@@ -1,0 +1,119 @@
+"""What `tare profile` costs a server at full speed: its throughput while it is profiled, against that while it is not.
+
+Bare metal serves turn after turn, as in a run. Its turns come in stretches of 14 s, by twos in random order: one begins
+with `tare profile --seconds 10s`, which starts, counts, watches and ends in it; in the other there is none. A stretch
+counts with its mean, because counting is short: a median would not see it. Block by block, the two are compared with a
+margin of 2 %.
+
+    PYTHONPATH=tests/support:tests/bench python tests/bench/profile_effect.py [BLOCKS [WORKLOAD...]]
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from turns import ended, going, testbed_for, workloads
+
+from tare import plugins
+from tare.contracts.workloads import Workload
+from tare.hosts.control_groups import group_folder
+from tare.hosts.local import LocalHost, isolate_mounts
+from tare.profiles.profile import read_profile
+from tare.running.testbed import Testbed
+from tare.running.trial import TrialRun
+from tare.statistics.ratios import block_ratio
+
+_MARGIN = 0.02
+_TURNS = 70  # of a fifth of a second
+_PAIRS = 3
+_USUAL = ("nginx", "redis")
+_WAIT_SECONDS = 30.0
+
+
+@dataclass
+class _Stretches:
+    """Takes turns in stretches; `sides` has of each turn which pair it belongs to, and whether it was profiled."""
+
+    attempt: TrialRun
+    out: Path
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    sides: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    costs: list[float] = field(default_factory=list)
+
+    def take(self, pair: int, profiled: bool) -> None:
+        """Take a stretch."""
+        with ExitStack() as stack:
+            if profiled:
+                going = self.attempt._going
+                assert going is not None
+                folder = group_folder(LocalHost(), going.parts[0].instance.processes()[0])
+                words = ("--cgroup", folder, "--seconds", "10s", "--out", str(self.out))
+                process = stack.enter_context(LocalHost().spawn(sys.executable, "-m", "tare", "profile", *words))
+            for number in itertools.islice(self.numbers, _TURNS):
+                self.sides[number] = pair, profiled
+                assert self.attempt.take_turn(number, 0.0) is not None
+            if profiled:
+                assert not process.running(), "the profile took longer than its stretch"
+                assert process.exit_code() == 0, process.errors()
+                self.costs.append(read_profile(self.out).cost or 0.0)
+
+
+def block(testbed: Testbed, workload: Workload, chance: random.Random, out: Path) -> tuple[float, list[float]]:
+    """Return the ratio of throughput with a profile to that without, and what the profiles say of their cost."""
+    with going(testbed, [plugins.find("technologies", "native")()], workload) as ((attempt,), _):
+        attempt.measure_from(0)
+        stretches = _Stretches(attempt, out)
+        for pair in range(_PAIRS):
+            for profiled in chance.sample((True, False), 2):
+                stretches.take(pair, profiled)
+        while attempt.take_turn(next(stretches.numbers), 0.0) is not None:
+            pass
+        trial = ended(attempt)
+    rates: dict[tuple[int, bool], list[float]] = {}
+    counted = [turn for turn in trial.turns if not turn.warm_up]
+    for turn, rate in zip(counted, trial.values[-1].turns, strict=True):
+        if turn.number in stretches.sides:
+            rates.setdefault(stretches.sides[turn.number], []).append(rate)
+    logs = [
+        math.log(statistics.mean(rates[pair, True]) / statistics.mean(rates[pair, False])) for pair in range(_PAIRS)
+    ]
+    return math.exp(statistics.mean(logs)), stretches.costs
+
+
+def found(names: tuple[str, ...]) -> list[Workload]:
+    """Return these workloads, or the usual ones, with so many turns as are needed and a few more."""
+    seconds = 0.2 * _TURNS * 2 * _PAIRS + 1.0
+    usual = {name: each for name, each in workloads().items() if name in (names or _USUAL)}
+    return [cast("Workload", replace(cast("Any", each), duration=seconds)) for each in usual.values()]
+
+
+def main(blocks: str = "6", *names: str) -> None:
+    """Print a Markdown table."""
+    isolate_mounts()
+    measured, chance = found(names), random.Random(1)  # noqa: S311 - nothing secret
+    with testbed_for(measured) as testbed, tempfile.TemporaryDirectory(prefix="tare-bench-") as folder:
+        print(
+            "| workload | profiled, of not | 95 % | within 2 % | cost that it states |\n| --- | --- | --- | --- | --- |"
+        )
+        for workload in measured:
+            each = [block(testbed, workload, chance, Path(folder) / "app.json") for _ in range(int(blocks))]
+            ratio = block_ratio([effect for effect, _ in each], [1.0] * len(each), _MARGIN)
+            assert ratio is not None
+            interval = f"[{100 * ratio.low:.2f}, {100 * ratio.high:.2f}]" if ratio.low and ratio.high else "too few"
+            stated = statistics.mean(cost for _, costs in each for cost in costs)
+            row = (workload.name, f"{100 * ratio.ratio:.2f} %", interval, ratio.side, f"{100 * stated:.2f} %")
+            print(f"| {' | '.join(map(str, row))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

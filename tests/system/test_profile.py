@@ -1,0 +1,265 @@
+"""`tare profile` of real commands and a real server, and what cannot be profiled."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from waiting import wait_until
+
+from tare.hosts.local import read_text
+from tare.profiles.profile import Profile, basket, read_profile
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
+NothingLeft = Callable[[], AbstractContextManager[None]]
+MACHINE = pytest.mark.machine
+REQUEST, ANSWER = 64, 1000
+# Serves one client: reads requests of 64 bytes, answers each with 1000, and says its port.
+SERVER = f"""
+import socket
+with socket.create_server(("127.0.0.1", 0)) as listening:
+    print(listening.getsockname()[1], flush=True)
+    connection, _ = listening.accept()
+    while connection.recv({REQUEST}):
+        connection.send(b"x" * {ANSWER})
+"""
+# Asks as fast as it can, until its input ends; then says how many requests a second there were.
+LOAD = f"""
+import select, socket, sys, time
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+began, number = time.monotonic(), 0
+while number % 100 or not select.select([0], [], [], 0)[0]:
+    connection.send(b"x" * {REQUEST})
+    connection.recv({ANSWER}, socket.MSG_WAITALL)
+    number += 1
+print(number / (time.monotonic() - began))
+"""
+COMMAND = ("sh", "-c", "head -c 1000000 /dev/zero | cat >/dev/null; echo x > file; cat file")
+
+pytestmark = MACHINE
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing(nothing_left: NothingLeft) -> Iterator[None]:
+    with nothing_left():
+        yield
+
+
+@pytest.fixture
+def server() -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen((sys.executable, "-c", SERVER), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def profiled(tare: Call, tmp_path: Path, *argv: str) -> Profile:
+    done = tare("profile", *argv)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "app.json").write_text(done.stdout, encoding="utf-8")
+    return read_profile(tmp_path / "app.json")
+
+
+def without(program: str, folder: Path) -> dict[str, str]:
+    """Return an environment whose PATH has every program but one."""
+    folder.mkdir()
+    for place in ("/usr/local/bin", "/usr/sbin", "/usr/bin"):
+        for path in Path(place).iterdir():
+            link = folder / path.name
+            if path.name != program and not link.is_symlink():
+                link.symlink_to(path)
+    return {"PATH": str(folder)}
+
+
+def test_a_command_is_counted_run_by_run(tare: Call, tmp_path: Path) -> None:
+    profile = profiled(tare, tmp_path, "--seconds", "2s", "--", *COMMAND)
+    assert profile.unit == "run"
+    assert profile.command == COMMAND
+    assert profile.counts is not None
+    assert profile.counts.by == "bpftrace"
+    found = basket(profile)
+    assert found["process"] == 4  # the shell, head and two of cat
+    assert found["file-write"] == 1
+    assert 10 < found["pipe"] < 1000
+    assert found["message"] == found["connection"] == 0
+    assert found["user"] > 0
+    assert found["fault"] > 100
+    assert profile.missing == ()
+
+
+def test_a_command_runs_once_counted_and_once_watched_however_short_the_time_is(tare: Call, tmp_path: Path) -> None:
+    began = time.monotonic()
+    profile = profiled(tare, tmp_path, "--seconds", "1s", "--", "sh", "-c", "echo >> runs; sleep 2")
+    assert time.monotonic() - began > 4
+    assert len((tmp_path / "runs").read_text().splitlines()) == 2
+    assert profile.units == 1
+    assert profile.counts is not None
+    assert profile.counts.units == 1
+    assert profile.elapsed_seconds >= 2
+
+
+def test_a_server_is_counted_for_each_request(tare: Call, tmp_path: Path, server: subprocess.Popen[str]) -> None:
+    assert server.stdout is not None
+    load_line = (sys.executable, "-c", LOAD, server.stdout.readline())
+    with subprocess.Popen(load_line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as load:
+        try:
+            profile = profiled(tare, tmp_path, "--pid", str(server.pid), "--seconds", "4s", "--rate", "1/s")
+        finally:
+            said, _ = load.communicate()
+    # The rate is known only now: the units were seconds.
+    rate = float(said)
+    found = {name: number / rate for name, number in basket(profile).items()}
+    assert profile.unit == "request"
+    assert found["message"] == pytest.approx(1.0, rel=0.25)  # the load is not even on a busy machine
+    assert found["received"] / found["message"] == pytest.approx(REQUEST, rel=0.01)
+    assert found["sent"] / found["message"] == pytest.approx(ANSWER, rel=0.01)
+    assert found["pipe"] == found["file-read"] == 0
+    assert profile.counts is not None
+    assert profile.counts.seconds < profile.seconds
+    assert profile.cost is not None
+    assert profile.cost < 0.02
+
+
+def test_a_server_that_does_little_is_counted_for_all_of_the_time(
+    tare: Call, tmp_path: Path, server: subprocess.Popen[str]
+) -> None:
+    profile = profiled(tare, tmp_path, "--pid", str(server.pid), "--seconds", "2s")
+    assert profile.unit == "second"
+    assert profile.counts is not None
+    assert profile.counts.seconds >= 1.9
+    assert sum(call.count for call in profile.counts.calls) < 100
+    assert profile.usage.processes == 1
+
+
+def test_without_bpftrace_perf_counts_and_what_it_does_not_know_is_said(
+    tare: Call, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    environment |= without("bpftrace", tmp_path / "bin")
+    profile = profiled(tare, tmp_path, "--seconds", "2s", "--", *COMMAND)
+    assert profile.counts is not None
+    assert profile.counts.by == "perf"
+    assert basket(profile)["process"] == 4
+    assert len(profile.missing) == 2
+
+
+def test_without_bpftrace_and_perf_the_rest_is_profiled(
+    tare: Call, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    environment |= without("bpftrace", tmp_path / "bin")
+    (tmp_path / "bin" / "perf").unlink(missing_ok=True)
+    profile = profiled(tare, tmp_path, "--seconds", "1s", "--", "gzip", "--version")
+    assert profile.counts is None
+    assert basket(profile).keys() == {"user"}
+    assert profile.missing == (
+        "system calls, page faults and context switches: neither bpftrace nor perf is installed",
+    )
+
+
+def test_a_control_group_is_profiled(tare: Call, tmp_path: Path, server: subprocess.Popen[str]) -> None:
+    roots = ("/sys/fs/cgroup/cpuacct", "/sys/fs/cgroup")
+    group = next(Path(root) for root in roots if Path(root, "cgroup.procs").is_file()) / "tare-profiled"
+    group.mkdir()
+    try:
+        (group / "cgroup.procs").write_text(str(server.pid))
+        profile = profiled(tare, tmp_path, "--cgroup", str(group), "--seconds", "1s")
+        assert (profile.name, profile.usage.processes) == (str(group), 1)
+        assert profiled(tare, tmp_path, "--cgroup", "/tare-profiled", "--seconds", "1s").usage.processes == 1
+    finally:
+        server.kill()
+        server.wait()
+        group.rmdir()
+
+
+def test_tracing_is_gone_from_the_machine_afterwards_also_when_tare_is_killed(tare: Call, begin: Begin) -> None:
+    def counters() -> list[str]:
+        commands = (read_text(str(path)) for path in Path("/proc").glob("[0-9]*/cmdline"))
+        return [command for command in commands if command.startswith("bpftrace\0") and "@member" in command]
+
+    def groups() -> list[Path]:
+        return list(Path("/sys/fs/cgroup").glob("**/tare-profile-*"))
+
+    with begin("profile", "--seconds", "60s", "--", "sleep", "1") as process:
+        wait_until(counters)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    wait_until(lambda: not counters())
+    assert groups()
+    assert "tare-tracing" not in read_text("/proc/1/mounts")
+    assert tare("clean").returncode == 0
+    assert groups() == []
+
+
+def test_an_interrupt_ends_it_and_leaves_nothing(begin: Begin) -> None:
+    with begin("profile", "--seconds", "60s", "--", "sleep", "1") as process:
+        wait_until(lambda: list(Path("/sys/fs/cgroup").glob("**/tare-profile-*")))
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait() == 130
+    assert list(Path("/sys/fs/cgroup").glob("**/tare-profile-*")) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "what"),
+    [
+        ((), "error: name one application"),
+        (("--pid", "1", "--", "true"), "error: name one application"),
+        (("--pid", str(1 << 30)), f"error: --pid {1 << 30}: no such process"),
+        (("--pid", "2"), "error: --pid 2: "),
+        (("--cgroup", "/tare-gone"), "error: --cgroup /tare-gone: no such control group"),
+        (("--container", "tare-gone"), "error: --container tare-gone: no engine here has a running container"),
+        (("--container", "--all"), "error: "),
+        (("--seconds", "0.1s", "--", "true"), "error: --seconds 0.1s: between 1s and 1h"),
+        (("--seconds", "10", "--", "true"), "error: --seconds 10: a duration needs its unit"),
+        (("--rate", "fast", "--pid", "1"), "error: --rate fast: not a rate"),
+        (("--rate", "0/s", "--pid", "1"), "error: --rate 0/s: not a rate"),
+        (("--rate", "10/s", "--", "true"), "error: --rate is for a server"),
+        (("--", "tare-no-such-program"), "error: tare-no-such-program: no such program"),
+    ],
+)
+def test_what_cannot_be_profiled_is_two_lines(tare: Call, argv: tuple[str, ...], what: str) -> None:
+    done = tare("profile", *argv)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    error, hint = done.stderr.splitlines()
+    assert error.startswith(what)
+    assert hint.startswith("hint: ")
+
+
+def test_a_command_that_fails_is_an_error_with_its_exit_code(tare: Call) -> None:
+    done = tare("profile", "--seconds", "1s", "--", "sh", "-c", "exit 7")
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[-2:] == ["error: sh: exit code 7", "hint: run it by hand: it has to succeed"]
+
+
+def test_a_process_that_ends_while_it_is_watched_is_an_error(tare: Call) -> None:
+    with subprocess.Popen(("sleep", "1")) as process:
+        done = tare("profile", "--seconds", "20s", "--pid", str(process.pid))
+    assert done.returncode == 3
+    assert f"error: sleep (process {process.pid}): ended while it was watched" in done.stderr
+
+
+def test_who_is_not_root_is_told_so(tare: Call) -> None:
+    nobody = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    if subprocess.run((*nobody, sys.executable, "-c", ""), check=False).returncode or not shutil.which("setpriv"):
+        pytest.skip("nobody cannot run Python here")
+    done = tare("profile", "--pid", "1", prefix=nobody)
+    assert done.stderr.splitlines() == ["error: only root can count system calls", "hint: sudo tare profile …"]
+
+
+def test_json_goes_to_standard_output_and_the_rest_to_standard_error(tare: Call, tmp_path: Path) -> None:
+    done = tare("profile", "--seconds", "1s", "--", "echo", "not this")
+    assert json.loads(done.stdout)["unit"] == "run"
+    assert "CPUs in use: " in done.stderr
+    done = tare("profile", "--seconds", "1s", "--out", "app.json", "--", "true")
+    assert (done.stdout, read_profile(tmp_path / "app.json").name) == ("", "true")

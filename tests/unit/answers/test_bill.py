@@ -1,0 +1,193 @@
+"""The bill: that counts times prices is what a stack costs, and what cannot be told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from priced import COMPUTING, NATIVE, RECORDS, SCRIPT, SERVER, STACKS, basket, priced
+from runs import make_run, make_trial, measured
+
+from tare.answers.application import Basket
+from tare.answers.bill import REST, Bill, Estimate, predict
+from tare.answers.price_list import price_list
+from tare.errors import UsageError
+from tare.journal import Run
+
+
+def bills(of: Basket, run: Run) -> dict[str, Bill]:
+    return {bill.stack: bill for bill in predict(of, price_list(run))}
+
+
+def line(bill: Bill, kind: str) -> float:
+    return next(each.share.value for each in bill.lines if each.kind == kind)
+
+
+def test_a_unit_of_work_costs_its_counts_times_what_the_prices_differ_by() -> None:
+    # Worked by hand: 10 us of code, 10 calls of 0.1 us and a message of 5 us are 16 us on bare metal. In gvisor a call
+    # takes 20 times and a message 6 times as long: 10 * 1.9 us + 25 us = 44 us more.
+    of = basket({"user": 1e-5, "call": 10.0, "message": 1.0})
+    assert of.cpu_seconds == pytest.approx(16e-6)
+    bill = bills(of, priced(noise=0.0))["gvisor"]
+    assert bill.time.value == pytest.approx(60 / 16, rel=0.02)
+    assert line(bill, "call") == pytest.approx(19 / 16, rel=0.05)
+    assert line(bill, "message") == pytest.approx(25 / 16, rel=0.05)
+    assert line(bill, "user") == pytest.approx(0.0, abs=1e-9)
+    assert [each.kind for each in bill.lines[:2]] == ["message", "call"]
+
+
+def test_user_code_is_a_factor_whatever_the_price_of_the_reference_loop_is() -> None:
+    run = priced(noise=0.0, stacks={"native": {}, "slow": {"user": 1.25}})
+    bill = bills(Basket({"user": 3.0}, 3.0, 3.0), run)["slow"]
+    assert bill.time.value == pytest.approx(1.25)
+    slower = tuple(
+        replace(trial, values=tuple(replace(each, value=each.value * 7) for each in trial.values))
+        for trial in run.trials
+    )
+    assert bills(Basket({"user": 3.0}, 3.0, 3.0), replace(run, trials=slower))["slow"].time.value == pytest.approx(1.25)
+
+
+def test_kernel_time_that_no_price_explains_is_as_much_slower_as_user_code() -> None:
+    of = Basket({"user": 0.9}, 1.0, 1.0)
+    bill = bills(of, priced(noise=0.0))["qemu-tcg"]
+    assert line(bill, REST) == pytest.approx(0.1 * 9)
+    assert bill.time.value == pytest.approx(10.0)
+
+
+def test_what_costs_cpu_time_costs_elapsed_time_by_the_cpus_that_were_in_use() -> None:
+    run = priced(noise=0.0, stacks={"native": {}, "slow": {"user": 2.0}})
+    assert bills(Basket({"user": 1.0}, 1.0, 0.25), run)["slow"].time.value == pytest.approx(2.0)  # four CPUs in use
+    assert bills(Basket({"user": 1.0}, 1.0, 4.0), run)["slow"].time.value == pytest.approx(1.25)  # mostly waiting
+    assert bills(Basket({"user": 1.0}, 1.0, 4.0), run)["slow"].cpu.value == pytest.approx(2.0)
+
+
+def test_a_sync_costs_time_and_no_cpu_time() -> None:
+    run = priced(noise=0.0, stacks={"native": {}, "slow": {"sync": 3.0}})
+    bill = bills(Basket({"user": 1e-3, "sync": 1.0}, 1e-3, 2e-3), run)["slow"]
+    assert bill.time.value == pytest.approx(2.0, rel=0.1)
+    assert bill.cpu.value == pytest.approx(1.0)
+
+
+def test_a_price_is_without_that_of_the_kind_that_its_metric_includes() -> None:
+    # A switch takes 1.5 us with the message of 1 us that causes it. In the slow stack the message alone is dearer.
+    run = priced(noise=0.0, stacks={"native": {}, "slow": {"pipe": 1.2, "switch": 1.7 / 1.5}})
+    bill = bills(Basket({"user": 1e-6, "switch": 1.0, "pipe": 1.0}, 2.5e-6, 2.5e-6), run)["slow"]
+    assert line(bill, "switch") == pytest.approx(0.0, abs=1e-6)
+    assert line(bill, "pipe") == pytest.approx(0.2 / 2.5, rel=0.05)
+
+
+def test_whether_throughput_is_predicted_depends_on_whether_the_cpu_had_time_left() -> None:
+    assert basket({"user": 1.0}).is_saturated
+    assert not basket({"user": 1.0}, idle=1.0).is_saturated
+
+
+@pytest.mark.parametrize("of", [SERVER, COMPUTING, SCRIPT], ids=["server", "computing", "script"])
+def test_the_interval_holds_the_truth_about_as_often_as_it_says(of: Basket) -> None:
+    held = []
+    for seed in range(40):
+        for stack, bill in bills(of, priced(noise=0.03, blocks=6, seed=seed)).items():
+            extra = sum(NATIVE[kind] * count * (STACKS[stack].get(kind, 1.0) - 1) for kind, count in of.counts.items())
+            truth = 1 + extra / of.elapsed_seconds
+            assert bill.time.low is not None
+            assert bill.time.high is not None
+            held.append(bill.time.low <= truth <= bill.time.high)
+    assert 0.8 < np.mean(held) < 0.98
+
+
+def test_repetitions_of_a_profile_that_differ_make_the_interval_wider() -> None:
+    run = priced(noise=0.002)
+    one = replace(SERVER, repetitions=(SERVER.counts,) * 4)
+    other = replace(
+        SERVER,
+        repetitions=tuple({kind: count * by for kind, count in SERVER.counts.items()} for by in (0.8, 0.9, 1.1, 1.2)),
+    )
+    same, varied = (bills(each, run)["gvisor"].time for each in (one, other))
+    assert same.value == pytest.approx(varied.value)
+    assert width(varied) > 3 * width(same)
+
+
+def width(found: Estimate) -> float:
+    assert found.low is not None
+    assert found.high is not None
+    return math.log(found.high / found.low)
+
+
+def test_one_block_has_no_interval() -> None:
+    time = bills(SERVER, priced(blocks=1))["docker"].time
+    assert time.low is None
+    assert time.high is None
+    assert not time.is_narrow
+
+
+def test_a_stack_without_a_price_of_what_matters_is_doubted_and_the_kind_is_named() -> None:
+    run = priced()
+    lost = tuple(
+        replace(trial, values=tuple(each for each in trial.values if each.metric != "message"))
+        if trial.stack == "gvisor"
+        else trial
+        for trial in run.trials
+    )
+    found = bills(SERVER, replace(run, trials=lost))
+    assert found["docker"].doubts == ()
+    [doubt] = found["gvisor"].doubts
+    assert "no price of messages received and answered" in doubt
+
+
+def test_a_price_list_without_a_kind_is_doubted_as_far_as_kernel_time_is_unexplained() -> None:
+    found = bills(SERVER, priced(noise=0.0, without=("message",)))
+    [doubt] = found["docker"].doubts
+    assert "no price of messages received and answered, which are up to 30% of the time" in doubt
+    assert bills(COMPUTING, priced(without=("call",)))["docker"].doubts == ()
+
+
+def test_unknown_work_is_doubted() -> None:
+    odd = Basket({**dict.fromkeys(NATIVE, 0.0), "user": 1.0, "graphics": 5.0}, 1.25, 1.25)
+    assert bills(odd, priced())["docker"].doubts == ("no price of graphics, which are up to 20% of the time",)
+
+
+def test_much_kernel_time_that_no_price_explains_may_be_any_of_the_work_that_was_counted() -> None:
+    little, much = (
+        bills(basket({"user": 1e-5, "call": 10.0, "fault": 1.0}, kernel=kernel), priced()) for kernel in (2e-6, 9e-6)
+    )
+    assert little["gvisor"].time.is_narrow
+    assert not much["gvisor"].time.is_narrow
+    assert much["gvisor"].widest is not None
+    assert much["gvisor"].widest.kind == REST
+    assert much["docker"].time.is_narrow  # whichever work it is, it costs the same there
+
+
+def test_without_a_price_of_user_code_nothing_can_be_told() -> None:
+    assert "no price of user code" in bills(SERVER, priced(without=("user",)))["docker"].doubts
+
+
+def test_a_run_that_is_no_price_list_is_refused() -> None:
+    with pytest.raises(UsageError, match="not a price list: its workloads are dhrystone"):
+        price_list(make_run([make_trial("native", 0, [measured("speed", 1.0)])]))
+
+
+def test_a_price_list_without_its_baseline_is_refused() -> None:
+    run = priced(stacks={"docker": {}, "gvisor": {}})
+    with pytest.raises(UsageError, match="has no baseline native"):
+        price_list(run)
+    nothing = tuple(replace(trial, status="failed", values=()) for trial in priced().trials if trial.stack == "native")
+    others = tuple(trial for trial in priced().trials if trial.stack == "docker")
+    with pytest.raises(UsageError, match="no price of the baseline native"):
+        price_list(make_run([*nothing, *others], RECORDS))
+
+
+def test_the_control_is_no_stack_of_a_price_list() -> None:
+    assert price_list(priced()).stacks == ("docker", "podman", "gvisor", "qemu-tcg")
+
+
+def test_work_that_the_profile_could_not_count_may_be_any_of_what_it_lacks() -> None:
+    known = replace(SERVER, counts={"user": SERVER.counts["user"]})
+    bill = bills(known, priced())["gvisor"]
+    assert bill.widest is not None
+    assert bill.widest.kind == REST
+    assert bill.time.low is not None
+    assert bill.time.high is not None
+    assert bill.time.low < 1.2
+    assert bill.time.high > bills(SERVER, priced())["gvisor"].time.value
+    assert not bill.time.is_narrow

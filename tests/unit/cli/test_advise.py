@@ -1,0 +1,280 @@
+"""`tare advise`: what it prints, its exit codes, and bad input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from compared import changed
+from priced import NATIVE, SCRIPT, SERVER, STACKS, priced
+from runs import DHRYSTONE, MACHINE, make_run, make_trial, measured, write
+
+from tare.__main__ import run as command_line
+from tare.answers.application import Basket
+from tare.cli import app
+from tare.journal import Run
+from tare.profiles.profile import FORMAT, CallCount, Counts, Profile, Usage, basket, written
+
+_REQUESTS = 1_000_000
+
+
+def profile(of: Basket = SERVER, **fields: object) -> Profile:
+    """What was counted of a server whose requests are such a basket."""
+    each = {kind: round(count * _REQUESTS) for kind, count in of.counts.items() if kind != "user"}
+    calls = [CallCount("getppid", each["call"]), CallCount("epoll_wait", each.get("poll", 0))]
+    if messages := each.get("message", 0):
+        calls += [CallCount("recvfrom", messages, "network", bytes=each["received"])]
+        calls += [CallCount("sendto", messages, "network", bytes=each["sent"])]
+    counts = Counts("bpftrace", 10.0, _REQUESTS, tuple(calls), each.get("fault", 0), 0, 0, 0, 0, 0)
+    user = of.counts["user"] * _REQUESTS
+    usage = Usage(user, of.cpu_seconds * _REQUESTS - user, 1, 1, 30 << 20, 20 << 20)
+    whole = Profile(
+        FORMAT,
+        "0.1.0",
+        "2024-05-01T10:00:00Z",
+        "nginx",
+        MACHINE,
+        "request",
+        _REQUESTS,
+        of.elapsed_seconds * _REQUESTS,
+        usage,
+        ("nginx", "-g", "daemon off;"),
+        counts,
+    )
+    return replace(whole, **fields)  # type: ignore[arg-type]
+
+
+@pytest.fixture(name="prices")
+def price_list(tmp_path: Path) -> Path:
+    return write(replace(priced(), folder=tmp_path / "prices"))
+
+
+@pytest.fixture(name="web")
+def web_server(tmp_path: Path) -> Path:
+    return saved(tmp_path, profile())
+
+
+def saved(folder: Path, of: Profile, name: str = "app.json") -> Path:
+    path = folder / name
+    path.write_text(written(of), encoding="utf-8")
+    return path
+
+
+def advise(*words: object) -> int:
+    return command_line(app, ["advise", *(str(word) for word in words)])
+
+
+def fault(capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    what, hint = printed.err.splitlines()
+    return what.removeprefix("error: "), hint.removeprefix("hint: ")
+
+
+def test_it_ranks_the_stacks_and_says_what_to_try(web: Path, prices: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert advise(web, "--prices", prices) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    rows = [line.split()[1] for line in printed.out.splitlines() if "kernel" in line or "sandbox" in line]
+    assert rows[:2] == ["docker", "podman"]
+    assert "docker probably costs the least: +14.6 %" in printed.out
+    assert printed.out.endswith("Settle it: tare try --on native,docker,podman -- nginx -g 'daemon off;'\n")
+
+
+def test_json_has_the_cells_and_nothing_else_is_printed(
+    web: Path, prices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert advise(web, "--prices", prices, "--json", "--needs", "isolation=sandbox") == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert {cell["stack"]: cell["decision"] for cell in whole["cells"]} == {
+        "gvisor": "ranked",
+        "qemu-tcg": "ranked",
+        "docker": "excluded",
+        "podman": "excluded",
+    }
+
+
+def test_a_page_is_written_where_asked(web: Path, prices: Path, tmp_path: Path) -> None:
+    page = tmp_path / "advice.html"
+    assert advise(web, "--prices", prices, "--html", page, "--node-price", "0.12/h", "--load", "5000/s") == 0
+    assert "0.12/h" in page.read_text(encoding="utf-8")
+
+
+def test_a_price_a_day_is_a_price_an_hour(web: Path, prices: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert advise(web, "--prices", prices, "--json", "--node-price", "24/d") == 0
+    docker = json.loads(capsys.readouterr().out)["cells"][0]
+    assert docker["hourly"] == pytest.approx(docker["time"])
+
+
+def test_it_ends_with_1_where_no_stack_meets_the_needs(
+    web: Path, prices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert advise(web, "--prices", prices, "--memory", "1MiB") == 1
+    assert "None of 4 stacks meets the needs." in capsys.readouterr().out
+
+
+def test_it_ends_with_3_where_nothing_can_be_told(
+    tmp_path: Path, prices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = saved(tmp_path, profile(machine=replace(MACHINE, kernel="6.12.0")))
+    assert advise(other, "--prices", prices) == 3
+    printed = capsys.readouterr()
+    assert "cannot tell: prices of another machine: kernel: 6.12.0 for the profile" in " ".join(printed.out.split())
+    assert printed.err.startswith("error: Cannot tell: docker: prices of another machine")
+    assert advise(other, "--prices", prices, "--across-machines") == 0
+
+
+def test_references_are_runs_with_a_profile_in_their_folder(
+    web: Path, prices: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words: list[object] = []
+    for number in range(9):
+        speeds = {"native": 1.0, "docker": 1 / 1.17, "podman": 1 / 1.18, "gvisor": 1 / (3.3 + number / 20)}
+        words += ["--reference", reference(tmp_path / f"reference-{number}", speeds)]
+    assert advise(web, "--prices", prices, "--json", *words) == 0
+    cells = {cell["stack"]: cell for cell in json.loads(capsys.readouterr().out)["cells"]}
+    assert cells["gvisor"]["references"] == 9
+    assert cells["qemu-tcg"]["references"] == 0
+    assert cells["gvisor"]["time_low"] < 3.5 < cells["gvisor"]["time_high"]
+    assert [line["kind"] for line in cells["gvisor"]["lines"]][-1] == "correction"
+
+
+def reference(folder: Path, speeds: Mapping[str, float]) -> Path:
+    """A run of an application like the server, with its profile."""
+    trials = [
+        make_trial(stack, block, [measured("speed", 1000 * speed * (1 + block % 3 / 100))])
+        for block in range(6)
+        for stack, speed in speeds.items()
+    ]
+    write(make_run(trials, [DHRYSTONE], folder))
+    saved(folder, profile(), "profile.json")
+    return folder
+
+
+def test_a_reference_without_a_profile_is_refused(
+    web: Path, prices: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = reference(tmp_path / "bare", {"native": 1.0, "docker": 0.9})
+    (bare / "profile.json").unlink()
+    assert advise(web, "--prices", prices, "--reference", bare) == 2
+    what, hint = fault(capsys)
+    assert what == f"{bare}/profile.json: cannot be read: no such file or directory"
+    assert "tare profile" in hint
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--needs", "isolation=vm"), "--needs isolation=vm: unknown need"),
+        (("--needs", "kernel"), "--needs kernel: unknown need"),
+        (("--memory", "256"), "--memory 256: a size needs its unit, for example 512MiB or 2GB"),
+        (("--starts-within", "soon"), "--starts-within soon: a duration needs its unit, for example 90s or 5m"),
+        (("--node-price", "0.12"), "--node-price 0.12: not a number per time"),
+        (("--node-price", "0/h"), "--node-price 0/h: not a number per time"),
+        (("--load", "5000"), "--load 5000: not a number per time"),
+    ],
+)
+def test_an_option_that_cannot_be_read_is_an_error_of_usage(
+    words: tuple[str, ...], what: str, web: Path, prices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert advise(web, "--prices", prices, *words) == 2
+    said, hint = fault(capsys)
+    assert said == what
+    assert hint
+
+
+def without_baseline() -> Run:
+    return priced({stack: prices for stack, prices in STACKS.items() if stack == "docker"})
+
+
+def other_run() -> Run:
+    return make_run([make_trial("native", 0, [measured("speed", 1.0)])])
+
+
+@pytest.mark.parametrize(
+    ("run", "what"),
+    [
+        (without_baseline(), "the price list has no baseline native"),
+        (other_run(), "not a price list: its workloads are dhrystone"),
+        (priced({"native": {}}), "has no stack but native"),
+    ],
+    ids=["no baseline", "another run", "no stack"],
+)
+def test_what_is_no_price_list_is_refused(
+    run: Run, what: str, web: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(replace(run, folder=tmp_path / "odd"))
+    assert advise(web, "--prices", folder) == 2
+    assert fault(capsys)[0] == f"{folder}: {what}"
+
+
+def test_a_folder_that_is_no_run_and_a_profile_that_is_none_are_refused(
+    web: Path, prices: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert advise(web, "--prices", tmp_path) == 2
+    assert "not a run" in fault(capsys)[0]
+    assert advise(tmp_path / "none.json", "--prices", prices) == 2
+    assert "cannot be read" in fault(capsys)[0]
+    web.write_text(web.read_text(encoding="utf-8")[:-40], encoding="utf-8")
+    assert advise(web, "--prices", prices) == 2
+    assert fault(capsys)[0] == f"{web}: not a profile"
+
+
+def test_a_profile_without_cpu_time_is_refused(
+    tmp_path: Path, prices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    idle = saved(tmp_path, profile(usage=Usage(0.0, 0.0, 1, 1)))
+    assert advise(idle, "--prices", prices) == 2
+    assert fault(capsys)[0] == "the profile of nginx has no CPU time"
+
+
+def test_a_profile_without_counts_widens_the_advice(
+    tmp_path: Path, prices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = saved(tmp_path, profile(counts=None, missing=("system calls are not counted: no bpftrace",)))
+    assert advise(few, "--prices", prices) in (0, 3)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "of the profile: system calls are not counted: no bpftrace" in shown
+    assert "the interval is too wide" in shown
+
+
+def test_a_program_of_many_processes_is_dear_in_gvisor(
+    tmp_path: Path, prices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    each = {kind: int(count) for kind, count in SCRIPT.counts.items() if kind != "user"}
+    calls = (CallCount("openat", each["open"]), CallCount("newfstatat", each["stat"]), CallCount("mmap", each["map"]))
+    counts = Counts("bpftrace", 1.0, 1.0, calls, each["fault"], 0, 0, each["process"], 1, 0)
+    usage = Usage(0.01, SCRIPT.cpu_seconds - 0.01, 1, 1)
+    script = saved(tmp_path, profile(unit="run", units=1, seconds=SCRIPT.elapsed_seconds, usage=usage, counts=counts))
+    assert advise(script, "--prices", prices, "--json") == 0
+    cells = {cell["stack"]: cell for cell in json.loads(capsys.readouterr().out)["cells"]}
+    assert cells["gvisor"]["lines"][0]["kind"] == "process"
+    assert cells["gvisor"]["time"] == pytest.approx(6.0, rel=0.05)
+
+
+def test_a_price_list_of_a_changed_machine_is_not_trusted(
+    web: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = replace(changed(priced(), machine=replace(MACHINE, cpus=64)), folder=tmp_path / "large")
+    assert advise(web, "--prices", write(run)) == 3
+    assert "number of CPUs: 2 for the profile, 64 for the prices" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_profile_of_these_tests_comes_to_the_basket_that_it_is_of() -> None:
+    assert basket(profile()) == {kind: pytest.approx(count) for kind, count in SERVER.counts.items()}
+
+
+@pytest.mark.parametrize("prices", [(1e-140, 1e150), (1e140, 1e-150), (1.0, 1e-300)], ids=["dear", "cheap", "tiny"])
+@pytest.mark.parametrize("numbers", [{"seconds": 1e-300}, {"units": 1e-290}, {"units": 1e290}, {}], ids=str)
+def test_absurd_numbers_of_a_profile_or_a_price_list_give_no_traceback(
+    numbers: dict[str, float], prices: tuple[float, float], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    native, docker = (dict.fromkeys(NATIVE, each) for each in prices)
+    run = write(replace(priced({"native": native, "docker": docker}), folder=tmp_path / "wild"))
+    odd = saved(tmp_path, profile(SERVER, **numbers))
+    assert advise(odd, "--prices", run) in {0, 2, 3}
+    assert advise(odd, "--prices", run, "--html", tmp_path / "page.html", "--json") in {0, 2, 3}
+    assert "NaN" not in capsys.readouterr().out

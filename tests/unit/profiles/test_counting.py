@@ -1,0 +1,214 @@
+"""What bpftrace and perf print, captured from a server and a pipeline, and the program that bpftrace is given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tare.errors import TrialFailed
+from tare.profiles import perf
+from tare.profiles.calls import NAMES, NUMBERS, name_of
+from tare.profiles.counting import (
+    FAULTS,
+    Traced,
+    is_tick,
+    maps_in,
+    missing,
+    most_calls,
+    parse_traced,
+    program,
+    tracing_problem,
+)
+from tare.profiles.profile import CallCount
+
+SAMPLES = Path(__file__).parents[2] / "samples" / "profile"
+NEEDED = frozenset(
+    {
+        *("raw_syscalls:sys_enter", "raw_syscalls:sys_exit", "sched:sched_switch"),
+        *("sched:sched_process_fork", "sched:sched_process_exec", "sched:sched_process_exit"),
+    }
+)
+OF_MACHINE = "pid:[4026531836]"
+
+
+def traced(name: str) -> Traced:
+    return parse_traced((SAMPLES / name).read_text(encoding="utf-8"), 9.0)
+
+
+def of(found: Traced, call: str, on: str = "", failed: bool = False) -> CallCount:
+    (one,) = (each for each in found.calls if (each.call, each.on, each.failed) == (call, on, failed))
+    return one
+
+
+# --- bpftrace --------------------------------------------------------------------------------------------------------
+
+
+def test_reads_and_writes_of_a_server_are_those_of_its_network() -> None:
+    found = traced("redis.jsonl")
+    read, write = of(found, "read", "network"), of(found, "write", "network")
+    assert read.bytes == 36 * read.count  # a GET of redis-benchmark
+    assert write.bytes == 5 * write.count  # and its answer, `$-1`
+    assert read.pieces == read.count
+    assert write.seconds is not None
+    assert read.seconds is not None
+    assert write.seconds > read.seconds
+    assert of(found, "epoll_wait").bytes is None
+
+
+def test_a_program_that_ended_itself_has_the_time_of_the_kernel_clock() -> None:
+    assert 0.0 < traced("redis.jsonl").seconds < 1.0
+    assert traced("pipeline.jsonl").seconds == 9.0
+
+
+def test_files_pipes_devices_and_sockets_of_a_pipeline_are_told_apart() -> None:
+    found = traced("pipeline.jsonl")  # three times: dd | gzip | wc, then Python with a file, two sockets and a thread
+    zeros = of(found, "read", "device")
+    assert (zeros.count, zeros.bytes, zeros.pieces) == (300, 300 * 4096, 300)
+    assert of(found, "write", "pipe").bytes == 1231848
+    assert of(found, "write", "file").bytes == 300_000
+    assert (of(found, "sendto", "network").count, of(found, "sendto", "network").bytes) == (6, 3 * 5005)
+    assert (of(found, "sendto", "local").count, of(found, "recvfrom", "local").bytes) == (3, 3)
+    assert of(found, "accept4", "network").count == 3
+    assert of(found, "accept4", "network").bytes is None  # it returns a number of a file
+    assert of(found, "fsync").count == 3
+
+
+def test_processes_threads_and_programs_that_start_are_counted_apart() -> None:
+    found = traced("pipeline.jsonl")
+    assert (found.processes, found.threads, found.programs) == (135, 3, 129)
+    assert (found.faults, found.waits, found.preemptions) == (29873, 323, 276)
+
+
+def test_calls_that_failed_are_apart() -> None:
+    found = traced("pipeline.jsonl")
+    assert of(found, "openat").count == 2508
+    assert of(found, "openat", failed=True).count == 1863
+
+
+def test_network_sockets_of_both_versions_are_one_and_calls_without_a_number_return_from_a_signal() -> None:
+    text = (
+        '{"type": "map", "data": {"@on": 1}}\n'
+        '{"type": "stats", "data": {"@calls": {"0,49154,0": {"count": 2, "average": 3, "total": 6},'
+        ' "0,49162,0": {"count": 1, "average": 6, "total": 6}, "-1,0,0": {"count": 7, "average": 1, "total": 7},'
+        ' "0,49168,0": {"count": 5, "average": 1, "total": 5},'
+        ' "47,49154,1": {"count": 1, "average": 1, "total": 1}}}}\n'
+        '{"type": "map", "data": {"@bytes": {"0,49154": 20, "0,49162": 5, "0,49168": 1}}}\n'
+        '{"type": "map", "data": {"@pieces": {"0,49154": 2, "0,49162": 1, "0,49168": 5}}}\n'
+    )
+    assert parse_traced(text, 1.0).calls == (
+        CallCount("rt_sigreturn", 7, seconds=7e-9),
+        CallCount("read", 5, "other", seconds=5e-9, bytes=1, pieces=5),
+        CallCount("read", 3, "network", seconds=1.2e-8, bytes=25, pieces=3),
+        CallCount("recvmsg", 1, "network", failed=True, seconds=1e-9),
+    )
+
+
+def test_calls_that_pass_several_messages_have_their_number_and_no_bytes() -> None:
+    text = (
+        '{"type": "map", "data": {"@on": 0}}\n'
+        '{"type": "stats", "data": {"@calls": {"299,49154,0": {"count": 2, "average": 3, "total": 6}}}}\n'
+        '{"type": "map", "data": {"@bytes": {"299,49154": 40}}}\n'
+    )
+    (call,) = parse_traced(text, 1.0).calls
+    assert (call.call, call.count, call.bytes, call.pieces) == ("recvmmsg", 2, None, 40)
+
+
+def test_a_process_that_did_nothing_has_no_calls() -> None:
+    found = parse_traced('{"type": "map", "data": {"@on": 1}}\n', 2.0)
+    assert found == Traced(2.0, (), 0, 0, 0, 0, 0, 0)
+    assert found.total == 0
+
+
+def test_faults_that_the_kernel_does_not_show_are_unknown() -> None:
+    assert parse_traced('{"type": "map", "data": {"@on": 1}}\n', 2.0, with_faults=False).faults is None
+
+
+@pytest.mark.parametrize("text", ["", "Killed", '{"type": "attached_probes", "data": {"probes": 11}}', "[1]"])
+def test_a_program_that_was_killed_has_no_counts(text: str) -> None:
+    with pytest.raises(TrialFailed, match="ended without its counts"):
+        parse_traced(text, 1.0)
+
+
+def test_a_tick_is_told_from_maps_and_other_lines() -> None:
+    assert is_tick('{"type": "printf", "data": "tick\\n"}')
+    assert not is_tick('{"type": "map", "data": {"@on": 1}}')
+    assert not is_tick("not JSON")
+    assert maps_in('{"type": "map", "data": {"@on": 1}}') == {"@on": 1}
+    assert maps_in('{"type": "attached_probes", "data": {"probes": 11}}') == {}
+
+
+def test_the_program_begins_with_the_processes_and_counts_faults_where_the_kernel_shows_them() -> None:
+    text = program([7, 8], NEEDED, typed=True, most=1000)
+    assert text.startswith("BEGIN { @member[(uint64)7] = 1; @member[(uint64)8] = 1; }")
+    assert "@sum > 1000" in text
+    assert "f_inode" in text
+    assert "page_fault" not in text
+    assert "f_inode" not in program([7], NEEDED, typed=False, most=1000)
+    assert "page_fault_user" in program([7], NEEDED | {*FAULTS}, typed=True, most=1000)
+
+
+def test_system_calls_are_attached_last_and_only_the_tick_after_them() -> None:
+    lines = program([7], NEEDED | {*FAULTS}, typed=True, most=1000).splitlines()
+    assert [line.partition(" ")[0] for line in lines[-4:]] == [
+        "tracepoint:raw_syscalls:sys_exit",
+        "tracepoint:raw_syscalls:sys_enter",
+        "interval:ms:50",
+        "END",
+    ]
+
+
+def test_what_a_kernel_does_not_show_is_said() -> None:
+    assert tracing_problem(NEEDED, OF_MACHINE) == ""
+    assert tracing_problem(NEEDED - {"sched:sched_switch"}, OF_MACHINE).endswith("no tracepoint sched:sched_switch")
+    assert "in a container" in tracing_problem(NEEDED, "pid:[4026532192]")
+    assert missing(NEEDED | {*FAULTS}, typed=True) == ()
+    assert [each.partition(":")[0] for each in missing(NEEDED, typed=False)] == [
+        "which reads and writes are of files, pipes or the network",
+        "page faults",
+    ]
+
+
+def test_ten_seconds_have_room_for_fifty_thousand_calls() -> None:
+    assert most_calls(10.0) == 50_000
+
+
+# --- perf ------------------------------------------------------------------------------------------------------------
+
+
+def test_perf_counts_by_name_what_has_a_kind_of_work_and_the_others_together() -> None:
+    found = perf.parse_stat((SAMPLES / "redis-perf.csv").read_text(encoding="utf-8"), 0.3)
+    assert found.seconds == 0.3
+    assert found.calls[:3] == (CallCount("read", 12909), CallCount("write", 12905), CallCount("epoll_wait", 1603))
+    assert sum(call.count for call in found.calls) == found.total
+    assert (found.faults, found.waits, found.preemptions) == (0, 1552, None)
+
+
+def test_perf_has_the_calls_by_their_usual_names() -> None:
+    found = perf.parse_stat((SAMPLES / "pipeline-perf.csv").read_text(encoding="utf-8"), 1.0)
+    names = {call.call for call in found.calls}
+    assert {"newfstatat", "openat", "execve", "others"} < names
+    assert names - {"others"} < NUMBERS.keys()
+    assert (found.programs, found.processes, found.threads, found.faults) == (132, 138, 3, 29604)
+
+
+@pytest.mark.parametrize("text", ["", "Error:\nNo permission", "<not counted>,,raw_syscalls:sys_enter,0,100.00,,"])
+def test_perf_without_its_counts_is_an_error(text: str) -> None:
+    with pytest.raises(TrialFailed, match="ended without its counts"):
+        perf.parse_stat(text, 1.0)
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def test_system_calls_have_their_names_of_x86_64() -> None:
+    assert [NAMES[number] for number in (0, 59, 232, 281, 288, 334)] == [
+        *("read", "execve", "epoll_wait", "epoll_pwait", "accept4", "rseq"),
+    ]
+    assert [NAMES[number] for number in (424, 435, 439, 449, 462)] == [
+        *("pidfd_send_signal", "clone3", "faccessat2", "futex_waitv", "mseal"),
+    ]
+
+
+def test_a_system_call_of_a_newer_kernel_has_its_number() -> None:
+    assert name_of(999) == "call-999"

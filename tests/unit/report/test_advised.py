@@ -1,0 +1,183 @@
+"""What `tare advise` shows: the table, the sentence, the JSON, and the picture of the bills."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from io import StringIO
+from itertools import pairwise
+
+import pytest
+from compared import refuse
+from documents import DOCS, blocks
+from priced import COMPUTING, SCRIPT, SERVER, application, basket, priced
+from rich.console import Console
+
+from tare.answers.advice import Advice, Asked, Candidate, Needs, advise
+from tare.answers.application import Application
+from tare.answers.bill import CORRECTION, REST, Estimate
+from tare.model.work import WORK
+from tare.report.advised import cost_of, document, interval_of, legend, remarks, sentence, table, to_try
+from tare.report.drawn_bill import COLORS, PARTS, figure_of
+from tare.report.html import advised
+from tare.report.looks import STACKS as TESTED
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def found(of: Application | None = None, asked: Asked | None = None) -> Advice:
+    return advise(of or application(), priced(), asked or Asked())
+
+
+def shown(advice: Advice, width: int = 180) -> list[str]:
+    console = Console(width=width, file=StringIO())
+    console.print(table(advice, width))
+    assert isinstance(console.file, StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]
+
+
+def test_the_table_has_a_row_for_each_stack_with_what_its_cost_is_for() -> None:
+    header, _, docker, podman, gvisor, qemu = shown(found())
+    assert header.split() == [
+        *("rank", "stack", "time", "90", "%", "CPU", "memory", "start-up", "isolation", "mostly", "for")
+    ]
+    assert docker.split()[:2] == ["1\N{EN DASH}2", "docker"]
+    assert docker.endswith("+15 % messages received and answered")
+    assert podman.split()[:2] == ["1\N{EN DASH}2", "podman"]
+    assert gvisor.split()[2:5] == ["\N{MULTIPLICATION SIGN}3.10", "[3.04,", "3.16]"]
+    assert "+540 % user code" in qemu
+
+
+def test_a_stack_that_is_not_ranked_says_why() -> None:
+    rows = shown(found(asked=Asked(Needs(isolation="sandbox"))))
+    assert next(row for row in rows if "docker" in row).endswith("does not meet: isolation: shared kernel")
+
+
+@pytest.mark.parametrize(
+    ("estimate", "text"),
+    [
+        (Estimate(1.061, 1.052, 1.071), "+6.1 % [+5.2, +7.1]"),
+        (Estimate(1.4, 1.2, 1.6), "+40 % [+20, +60]"),
+        (Estimate(0.97, 0.96, 0.98), "\N{MINUS SIGN}3.0 % [\N{MINUS SIGN}4.0, \N{MINUS SIGN}2.0]"),
+        (Estimate(1.0001), "0 % "),
+        (Estimate(3.7, 3.0, 4.5), "\N{MULTIPLICATION SIGN}3.7 [3.0, 4.5]"),
+        (Estimate(3.71, 3.65, 3.77), "\N{MULTIPLICATION SIGN}3.71 [3.65, 3.77]"),
+        (Estimate(17.2, 15.0, 19.9), "\N{MULTIPLICATION SIGN}17 [15, 20]"),
+    ],
+)
+def test_costs_have_the_digits_that_their_intervals_support(estimate: Estimate, text: str) -> None:
+    assert f"{cost_of(estimate)} {interval_of(estimate)}" == text
+
+
+def test_the_sentence_names_the_cheapest_and_those_that_may_be_as_cheap() -> None:
+    assert sentence(found()) == (
+        "docker probably costs the least: +14.6 % [+13.8, +15.5] relative to native; no certain difference to podman."
+    )
+    only = found(application(SCRIPT), Asked(Needs(isolation="sandbox")))
+    assert sentence(only).startswith("gvisor costs the least: \N{MULTIPLICATION SIGN}")
+    assert sentence(found(asked=Asked(Needs(memory_bytes=1)))) == "None of 4 stacks meets the needs."
+    other = application(machine=replace(application().machine, kernel="5.0"))
+    assert sentence(found(other)).startswith("Cannot tell: docker: prices of another machine: kernel: 5.0")
+
+
+def test_the_command_to_paste_has_the_two_stacks_and_the_application() -> None:
+    assert to_try(found()) == "tare try --on native,docker,podman -- nginx"
+    own = application(command=("sh", "-c", "gzip < /dev/zero | head -c 1"))
+    assert to_try(found(own)) == "tare try --on native,docker,podman -- sh -c 'gzip < /dev/zero | head -c 1'"
+    assert to_try(found(application(command=()))) == "tare try --on native,docker,podman -- COMMAND…"
+    assert to_try(found(asked=Asked(Needs(memory_bytes=1)))) == ""
+
+
+def test_it_says_what_is_predicted() -> None:
+    assert "the inverse of throughput" in legend(found())
+    waiting = application(basket({"user": 1e-5, "message": 1.0}, idle=1e-3))
+    assert "one is done after the other" in legend(found(waiting))
+
+
+def test_without_references_it_says_what_the_interval_lacks() -> None:
+    assert remarks(found())[0].startswith("intervals hold the noise of prices and profile, not what the model misses")
+    assert "of the profile: disk reads are not known" in remarks(
+        found(application(missing=("disk reads are not known",)))
+    )
+
+
+def test_the_document_is_json_without_odd_numbers() -> None:
+    whole = json.loads(document(found(asked=Asked(Needs(isolation="sandbox")))), parse_constant=refuse)
+    cells = {cell["stack"]: cell for cell in whole["cells"]}
+    assert cells["docker"]["decision"] == "excluded"
+    assert cells["docker"]["unmet"] == ["isolation: shared kernel"]
+    gvisor = cells["gvisor"]
+    assert gvisor["decision"] == "ranked"
+    assert gvisor["rank"] == [1, 1]
+    assert gvisor["time_low"] < gvisor["time"] < gvisor["time_high"]
+    assert gvisor["n"] == 8
+    assert sum(line["share"] for line in gvisor["lines"]) == pytest.approx(gvisor["time"] - 1)
+    assert whole["try"] == "tare try --on native,gvisor,qemu-tcg -- nginx"
+
+
+def test_every_kind_of_work_is_a_part_of_the_picture_with_a_color_that_is_tested() -> None:
+    drawn = [kind for kinds in PARTS.values() for kind in kinds]
+    assert sorted(drawn) == sorted([*(work.name for work in WORK), REST, CORRECTION])
+    assert len(set(COLORS.values())) == len(PARTS)
+    assert set(COLORS.values()) <= set(TESTED)
+
+
+def test_bars_are_as_long_as_the_costs_and_their_parts_touch() -> None:
+    root = ET.fromstring(figure_of(found()).svg)  # noqa: S314  # ours
+    bars = {group.find(f"{SVG}text").text: group for group in root.findall(f"{SVG}g")}  # type: ignore[union-attr]
+    assert list(bars) == ["docker", "podman", "gvisor", "qemu-tcg"]
+    for group in bars.values():
+        parts = [(float(rect.get("x", "")), float(rect.get("width", ""))) for rect in group.findall(f"{SVG}rect")]
+        for (start, width), (following, _) in pairwise(sorted(parts)):
+            assert following == pytest.approx(start + width, abs=0.2)
+    network = {
+        stack: next(
+            float(rect.get("width", ""))
+            for rect in group.findall(f"{SVG}rect")
+            if rect.get("fill") == COLORS["network"]
+        )
+        for stack, group in bars.items()
+    }
+    assert network["podman"] / network["docker"] == pytest.approx(0.52 / 0.5, rel=0.06)
+    assert [group.find(f"{SVG}path[@class='further']") is not None for group in bars.values()] == [
+        False,
+        False,
+        True,
+        True,
+    ]
+
+
+def test_the_page_has_the_answer_the_picture_and_every_line() -> None:
+    page = advised(found(asked=Asked(node_price=0.12, load=1e5))).decode()
+    assert "docker probably costs the least" in page
+    assert page.count("<details>") == 4
+    assert "messages received and answered" in page
+    assert "tare try --on native,docker,podman -- nginx" in page
+
+
+def test_names_from_untrusted_files_are_escaped() -> None:
+    page = advised(found(application(name="<script>alert(1)</script>", command=("<b>",)))).decode()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert" in page
+
+
+@pytest.mark.parametrize("of", [SERVER, COMPUTING, SCRIPT], ids=["server", "computing", "script"])
+def test_a_page_can_be_made_of_any_bill(of: object) -> None:
+    assert b"</html>" in advised(found(application(of)))  # type: ignore[arg-type]
+
+
+def test_a_candidate_without_an_interval_is_drawn() -> None:
+    one: Candidate = advise(application(), priced(blocks=1), Asked()).candidates[0]
+    assert one.time.low is None
+    assert b"</html>" in advised(advise(application(), priced(blocks=1), Asked()))
+
+
+def test_the_document_shows_what_is_printed_of_the_artificial_prices() -> None:
+    advice = found()
+    printed = [*shown(advice), legend(advice), *remarks(advice), sentence(advice), f"Settle it: {to_try(advice)}"]
+    assert printed[:1] + printed[2:] == [
+        line
+        for line in blocks(DOCS / "advice.md", "text")[0].splitlines()
+        if line[1:2] != "\N{BOX DRAWINGS LIGHT HORIZONTAL}"
+    ]
