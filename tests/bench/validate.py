@@ -60,7 +60,7 @@ _COUNTED_SECONDS, _WATCHED_SECONDS, _BATCH_SECONDS = 2.0, 4.0, 0.5
 _LOAD_SECONDS, _MOST_SECONDS = 20.0, 600.0  # what a load is asked for is more than it takes; of a batch
 # All requests of a turn, in its output or its command line.
 _UNITS = re.compile(
-    r"^redis-benchmark .*-n (\d+)|actually processed: (\d+)/|Queries completed: +(\d+)|^Time to get +(\d+) keys", re.M
+    r"(?m)^redis-benchmark .*-n (\d+)|actually processed: (\d+)/|Queries completed: +(\d+)|^Time to get +(\d+) keys"
 )
 # Starts a command as often as a line says, and prints a line.
 _RUNNER = 'while read -r n; do for i in $(seq "$n"); do "$@" </dev/null >/dev/null || exit; done; echo; done'
