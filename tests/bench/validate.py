@@ -36,6 +36,7 @@ from turns import ended, going, say, testbed_for
 from tare import __version__, plugins
 from tare.answers.application import application_of
 from tare.contracts.workloads import Workload
+from tare.errors import TareError
 from tare.hosts.host import Process
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.journal import load
@@ -82,7 +83,9 @@ def measure(folder: Path, suite: Path) -> None:
     elif load(folder).record.stop_reason not in _GOES_ON:
         return
     path = f"{gvisor_built.runsc().parent}:{os.environ['PATH']}"
-    subprocess.run((sys.executable, "-m", "tare", "run", *words), env=os.environ | {"PATH": path}, check=True)
+    done = subprocess.run((sys.executable, "-m", "tare", "run", *words), env=os.environ | {"PATH": path}, check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)
 
 
 def take_profiles(run: Path, folder: Path) -> None:
@@ -234,4 +237,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except TareError as error:
+        raise SystemExit(f"error: {error}\nhint: {error.hint}") from None
