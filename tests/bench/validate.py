@@ -36,6 +36,7 @@ from turns import ended, going, say, testbed_for
 from tare import __version__, plugins
 from tare.answers.application import application_of
 from tare.contracts.workloads import Workload
+from tare.errors import TareError
 from tare.hosts.host import Process
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.journal import load
@@ -51,17 +52,16 @@ from tare.running.trial import TrialRun
 from tare.suites.command_line import words_of
 from tare.suites.suite import Planned, read_suite
 from tare.workloads.command import Command
+from tare.workloads.loads.http import WrkLoad
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _SUITES = {"prices": _REPOSITORY / "examples/prices.toml", "applications": Path(__file__).with_suffix(".toml")}
 _GOES_ON = {"", StopReason.INTERRUPT, StopReason.ERROR}
 _COUNTED_SECONDS, _WATCHED_SECONDS, _BATCH_SECONDS = 2.0, 4.0, 0.5
 _LOAD_SECONDS, _MOST_SECONDS = 20.0, 600.0  # what a load is asked for is more than it takes; of a batch
-# The requests of a turn, in its output or its command line.
+# All requests of a turn, in its output or its command line.
 _UNITS = re.compile(
-    r"^requests: (\d+)$|^redis-benchmark .*-n (\d+)|actually processed: (\d+)/|Queries completed: +(\d+)"
-    r"|^Time to get +(\d+) keys",
-    re.MULTILINE,
+    r"(?m)^redis-benchmark .*-n (\d+)|actually processed: (\d+)/|Queries completed: +(\d+)|^Time to get +(\d+) keys"
 )
 # Starts a command as often as a line says, and prints a line.
 _RUNNER = 'while read -r n; do for i in $(seq "$n"); do "$@" </dev/null >/dev/null || exit; done; echo; done'
@@ -83,7 +83,9 @@ def measure(folder: Path, suite: Path) -> None:
     elif load(folder).record.stop_reason not in _GOES_ON:
         return
     path = f"{gvisor_built.runsc().parent}:{os.environ['PATH']}"
-    subprocess.run((sys.executable, "-m", "tare", "run", *words), env=os.environ | {"PATH": path}, check=True)
+    done = subprocess.run((sys.executable, "-m", "tare", "run", *words), env=os.environ | {"PATH": path}, check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)
 
 
 def take_profiles(run: Path, folder: Path) -> None:
@@ -172,12 +174,14 @@ def turns(attempt: TrialRun, workload: Workload) -> Iterator[Done]:
 
 def done_in(raw: Raw, workload: Workload) -> Done:
     """Return what was done in a turn, in the seconds that its value is of."""
+    metrics = {metric.name: metric for metric in workload.all_metrics if metric.headline}
+    value = next(value for value in workload.parse((raw,)) if value.metric in metrics)
+    if isinstance(workload, WrkLoad):  # it asks before and after what its value is of, too
+        return Done(value.value * raw.seconds, raw.seconds)
     found = _UNITS.search(f"{raw.text}\n{shlex.join(raw.argv)}")
     if found is None:
         raise SystemExit(f"{workload.name}: nothing says how many requests a turn had")
     units = next(float(number) for number in found.groups() if number)
-    metrics = {metric.name: metric for metric in workload.all_metrics if metric.headline}
-    value = next(value for value in workload.parse((raw,)) if value.metric in metrics)
     return Done(units, units / value.value if metrics[value.metric].better == "higher" else value.value)
 
 
@@ -233,4 +237,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except TareError as error:
+        raise SystemExit(f"error: {error}\nhint: {error.hint}") from None

@@ -49,8 +49,9 @@ COMMAND = ("sh", "-c", "head -c 1000000 /dev/zero | cat >/dev/null; echo x > fil
 pytestmark = MACHINE
 
 
-@pytest.fixture(autouse=True)
-def _leaves_nothing(nothing_left: NothingLeft) -> Iterator[None]:
+@pytest.fixture
+def machine_as_it_was(nothing_left: NothingLeft) -> Iterator[None]:
+    """A test with it leaves nothing on the machine."""
     with nothing_left():
         yield
 
@@ -82,6 +83,7 @@ def without(program: str, folder: Path) -> dict[str, str]:
     return {"PATH": str(folder)}
 
 
+@pytest.mark.usefixtures("machine_as_it_was")
 def test_a_command_is_counted_run_by_run(tare: Call, tmp_path: Path) -> None:
     profile = profiled(tare, tmp_path, "--seconds", "2s", "--", *COMMAND)
     assert profile.unit == "run"
@@ -109,6 +111,7 @@ def test_a_command_runs_once_counted_and_once_watched_however_short_the_time_is(
     assert profile.elapsed_seconds >= 2
 
 
+@pytest.mark.usefixtures("machine_as_it_was")
 def test_a_server_is_counted_for_each_request(tare: Call, tmp_path: Path, server: subprocess.Popen[str]) -> None:
     assert server.stdout is not None
     load_line = (sys.executable, "-c", LOAD, server.stdout.readline())
@@ -142,6 +145,7 @@ def test_a_server_that_does_little_is_counted_for_all_of_the_time(
     assert profile.usage.processes == 1
 
 
+@pytest.mark.usefixtures("machine_as_it_was")
 def test_without_bpftrace_perf_counts_and_what_it_does_not_know_is_said(
     tare: Call, tmp_path: Path, environment: dict[str, str]
 ) -> None:
@@ -181,6 +185,7 @@ def test_a_control_group_is_profiled(tare: Call, tmp_path: Path, server: subproc
         group.rmdir()
 
 
+@pytest.mark.usefixtures("machine_as_it_was")
 def test_tracing_is_gone_from_the_machine_afterwards_also_when_tare_is_killed(tare: Call, begin: Begin) -> None:
     def counters() -> list[str]:
         commands = (read_text(str(path)) for path in Path("/proc").glob("[0-9]*/cmdline"))
@@ -200,6 +205,7 @@ def test_tracing_is_gone_from_the_machine_afterwards_also_when_tare_is_killed(ta
     assert groups() == []
 
 
+@pytest.mark.usefixtures("machine_as_it_was")
 def test_an_interrupt_ends_it_and_leaves_nothing(begin: Begin) -> None:
     with begin("profile", "--seconds", "60s", "--", "sleep", "1") as process:
         wait_until(lambda: list(Path("/sys/fs/cgroup").glob("**/tare-profile-*")))

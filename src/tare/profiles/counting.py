@@ -202,7 +202,7 @@ class Counter:
     def end(self) -> Traced:
         """Stop, and return what was counted; raises TrialFailed."""
         seconds = time.monotonic() - self._began
-        with suppress(ProcessLookupError):
+        if is_tick(self._lines[-1]):  # a program that ends itself dies of a signal before it has printed its counts
             os.kill(self._process.pid, signal.SIGINT)
         with suppress(TrialFailed):
             while True:
@@ -221,7 +221,7 @@ def counting(host: Host, text: str) -> Iterator[Counter]:
         except TrialFailed as error:
             lines = [line for line in process.errors().splitlines() if "RLIMIT_MEMLOCK" not in line]
             raise TareError(f"bpftrace: {lines[0] if lines else error}") from error
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):  # it has ended itself
             os.setpriority(os.PRIO_PROCESS, process.pid, 0)  # so that it stops when it is asked to
         yield Counter(process, line, "@faults" in text)
 

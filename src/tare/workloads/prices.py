@@ -16,6 +16,9 @@ alone, so that prices can be added:
 In each turn the program starts anew and does as many units as fill the turn. Its start is not measured. The kinds are
 those of lmbench, will-it-scale and `perf bench`, which no paper of virtualization has put together as a price list.
 
+Where a stack keeps its root in memory, as gVisor does, a sync there reaches no disk and costs less than on bare metal;
+the caution `file-system-differs` says so, and `place = "volume"` measures a data volume.
+
 Settings: `duration`, of each kind; `place`, where its file is.
 """
 

@@ -77,12 +77,12 @@ def test_files_pipes_devices_and_sockets_of_a_pipeline_are_told_apart() -> None:
 def test_processes_threads_and_programs_that_start_are_counted_apart() -> None:
     found = traced("pipeline.jsonl")
     assert (found.processes, found.threads, found.programs) == (135, 3, 129)
-    assert (found.faults, found.waits, found.preemptions) == (29873, 323, 276)
+    assert (found.faults, found.waits, found.preemptions) == (29941, 292, 675)
 
 
 def test_calls_that_failed_are_apart() -> None:
     found = traced("pipeline.jsonl")
-    assert of(found, "openat").count == 2508
+    assert of(found, "openat").count == 2511
     assert of(found, "openat", failed=True).count == 1863
 
 
