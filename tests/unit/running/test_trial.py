@@ -89,7 +89,7 @@ def test_a_point_at_which_neither_server_nor_load_was_busy_is_a_wait() -> None:
 def test_only_loads_whose_clients_ask_without_a_pause_are_separated_from_waits() -> None:
     """Others rest between requests, as they are meant to."""
     without = {name for name in plugins.names("workloads") if plugins.find("workloads", name)().without_pause}
-    assert without == {"micro-http", "micro-redis", "nginx", "redis", "service"}
+    assert without == {"micro-http", "micro-redis", "network-prices", "nginx", "redis", "service"}
     assert not ServerOfYours(rates=(1000,)).without_pause
 
 
