@@ -81,7 +81,8 @@ def block(testbed: Testbed, workload: Workload, chance: random.Random, out: Path
         trial = ended(attempt)
     rates: dict[tuple[int, bool], list[float]] = {}
     counted = [turn for turn in trial.turns if not turn.warm_up]
-    for turn, rate in zip(counted, trial.values[-1].turns, strict=True):
+    value = next(each for each in trial.values if each.turns)
+    for turn, rate in zip(counted, value.turns, strict=True):
         if turn.number in stretches.sides:
             rates.setdefault(stretches.sides[turn.number], []).append(rate)
     logs = [

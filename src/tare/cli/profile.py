@@ -30,6 +30,7 @@ from tare.units import format_duration, format_quantity, parse_duration
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)/(s|m|h)")
 _PER_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_LAST = 19
 _EXAMPLE = "for example: tare profile --pid 1234, or tare profile -- gzip -k data"
 
 
@@ -71,6 +72,7 @@ def profile(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         if command:
             found = _of_command(taking, command)
         else:
+            os.nice(_LAST)  # what it watches goes first
             found = profile_of_running(taking, _target(host, pid, cgroup, container), per_second)
     _write(out, written(found))
     say(*summary(found))
