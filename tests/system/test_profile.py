@@ -46,6 +46,9 @@ print(number / (time.monotonic() - began))
 """
 COMMAND = ("sh", "-c", "head -c 1000000 /dev/zero | cat >/dev/null; echo x > file; cat file")
 
+# bpftrace compiles for seconds, on a busy machine for many: of the tests that start it, a few are enough every day.
+RARELY = pytest.mark.lab
+
 pytestmark = MACHINE
 
 
@@ -100,6 +103,7 @@ def test_a_command_is_counted_run_by_run(tare: Call, tmp_path: Path) -> None:
     assert profile.missing == ()
 
 
+@RARELY
 def test_a_command_runs_once_counted_and_once_watched_however_short_the_time_is(tare: Call, tmp_path: Path) -> None:
     began = time.monotonic()
     profile = profiled(tare, tmp_path, "--seconds", "1s", "--", "sh", "-c", "echo >> runs; sleep 2")
@@ -134,6 +138,7 @@ def test_a_server_is_counted_for_each_request(tare: Call, tmp_path: Path, server
     assert profile.cost < 0.02
 
 
+@RARELY
 def test_a_server_that_does_little_is_counted_for_all_of_the_time(
     tare: Call, tmp_path: Path, server: subprocess.Popen[str]
 ) -> None:
@@ -145,6 +150,7 @@ def test_a_server_that_does_little_is_counted_for_all_of_the_time(
     assert profile.usage.processes == 1
 
 
+@RARELY
 @pytest.mark.usefixtures("machine_as_it_was")
 def test_without_bpftrace_perf_counts_and_what_it_does_not_know_is_said(
     tare: Call, tmp_path: Path, environment: dict[str, str]
@@ -157,6 +163,7 @@ def test_without_bpftrace_perf_counts_and_what_it_does_not_know_is_said(
     assert len(profile.missing) == 2
 
 
+@RARELY
 def test_without_bpftrace_and_perf_the_rest_is_profiled(
     tare: Call, tmp_path: Path, environment: dict[str, str]
 ) -> None:
@@ -170,6 +177,7 @@ def test_without_bpftrace_and_perf_the_rest_is_profiled(
     )
 
 
+@RARELY
 def test_a_control_group_is_profiled(tare: Call, tmp_path: Path, server: subprocess.Popen[str]) -> None:
     roots = ("/sys/fs/cgroup/cpuacct", "/sys/fs/cgroup")
     group = next(Path(root) for root in roots if Path(root, "cgroup.procs").is_file()) / "tare-profiled"
@@ -205,6 +213,7 @@ def test_tracing_is_gone_from_the_machine_afterwards_also_when_tare_is_killed(ta
     assert groups() == []
 
 
+@RARELY
 @pytest.mark.usefixtures("machine_as_it_was")
 def test_an_interrupt_ends_it_and_leaves_nothing(begin: Begin) -> None:
     with begin("profile", "--seconds", "60s", "--", "sleep", "1") as process:
@@ -263,6 +272,7 @@ def test_who_is_not_root_is_told_so(tare: Call) -> None:
     assert done.stderr.splitlines() == ["error: only root can count system calls", "hint: sudo tare profile …"]
 
 
+@RARELY
 def test_json_goes_to_standard_output_and_the_rest_to_standard_error(tare: Call, tmp_path: Path) -> None:
     done = tare("profile", "--seconds", "1s", "--", "echo", "not this")
     assert json.loads(done.stdout)["unit"] == "run"

@@ -34,8 +34,8 @@ _TICK_MILLISECONDS = 50
 CALL_SECONDS = 2e-6  # what counting one system call takes, at most (tests/bench/profile_effect.py)
 _SHARE = 0.01
 _OF_MACHINE = "pid:[4026531836]"  # the same on every machine: include/linux/proc_ns.h of Linux
-# While it compiles, it is the last of its session, and its session, of which it is alone, the last of all.
-_LAST = ("sh", "-c", '{ echo 19 > /proc/self/autogroup; } 2>/dev/null; exec nice -n 19 "$@"', "sh")
+# While it compiles, it gives way to others of its session; and its session, of which it is alone, to other sessions.
+_GIVES_WAY = ("sh", "-c", '{ echo 10 > /proc/self/autogroup; } 2>/dev/null; exec nice -n 10 "$@"', "sh")
 _KEYS = "BPFTRACE_MAP_KEYS_MAX=65536"  # processes and threads that it can follow
 
 _ON_FILES = RECEIVING | SENDING | {"accept", "accept4", "connect"}  # their first argument is an open file
@@ -214,7 +214,7 @@ class Counter:
 @contextmanager
 def counting(host: Host, text: str) -> Iterator[Counter]:
     """Run a program until the end of the block; raises TareError where bpftrace refuses it."""
-    with host.spawn(*_LAST, "env", _KEYS, PROGRAM, "-f", "json", "-e", text) as process:
+    with host.spawn(*_GIVES_WAY, "env", _KEYS, PROGRAM, "-f", "json", "-e", text) as process:
         try:
             line = process.read_line(_START_SECONDS).text
             while not (is_tick(line) or maps_in(line)):  # the first of either: all is attached
