@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from waiting import ENOUGH_SECONDS as SECONDS
+from waiting import wait_until
 
 from tare.errors import TareError, TrialFailed
 from tare.hosts.control_groups import (
@@ -111,6 +112,8 @@ def test_a_group_limits_and_counts_what_is_started_in_it(ledger: Ledger, limits:
         host.spawn(*group.join, "sh", "-c", "echo up; sleep 70020; true") as process,
     ):
         process.read_line(SECONDS)
+        # What made the group was in it for a moment, and may not be reaped yet.
+        wait_until(lambda: all(read_text(f"/proc/{pid}/cgroup").count(name) for pid in group.processes()))
         pids = group.processes()
         assert process.pid in pids
         assert [read_text(f"/proc/{pid}/cgroup").count(name) for pid in pids] == [len(group.paths)] * len(pids)
