@@ -155,8 +155,8 @@ lab: setup
 lab-stop: setup
 	.venv/bin/python tests/lab/machines.py stop $(LAB)
 
-test-lab: setup
-	.venv/bin/pytest -m lab
+test-lab: setup test-packages
+	$(WITH_ENGINES) .venv/bin/pytest -m lab
 
 # The network of the cluster's node is its own: what is built from registries is built before.
 test-kubernetes: setup test-packages

@@ -79,6 +79,7 @@ def _begins_late(technology: Technology) -> bool:
     return technology.family == "unikernel"
 
 
+@pytest.mark.lab
 def test_instances_of_all_technologies_are_alive_together_and_each_answers_for_itself(
     together: Group, every_usable: Sequence[Technology]
 ) -> None:

@@ -129,6 +129,7 @@ def test_a_run_records_each_machine_that_took_part_by_its_role(
     assert cloud.left == []
 
 
+@pytest.mark.lab
 @pytest.mark.usefixtures("ready_home")
 def test_a_flavor_that_is_not_there_costs_its_own_stack_alone(
     tare: Call, tmp_path: Path, there: Lab, cloud: State, nothing_left: NothingLeft
@@ -152,6 +153,7 @@ def test_a_flavor_that_is_not_there_costs_its_own_stack_alone(
     assert (cloud.left, there.left()) == ([], "")
 
 
+@pytest.mark.lab
 @pytest.mark.usefixtures("ready_home")
 def test_what_is_missing_on_the_server_is_said_with_its_layer(
     tare: Call, tmp_path: Path, there: Lab, cloud: State, nothing_left: NothingLeft

@@ -115,6 +115,7 @@ def test_server_and_client_on_two_machines_as_in_the_papers(tare: Call, tmp_path
     assert there.left() == ""
 
 
+@pytest.mark.lab
 @pytest.mark.usefixtures("ready_home")
 def test_the_server_alone_on_another_machine(tare: Call, tmp_path: Path, there: Lab, nothing_left: NothingLeft) -> None:
     suite = '[suite]\nstacks = ["native", "crun"]\nblocks = 1\n' + WORKLOADS

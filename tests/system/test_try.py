@@ -42,6 +42,7 @@ def test_a_program_that_the_image_lacks_is_said_once_and_nothing_is_started(tare
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.lab
 def test_a_script_of_ones_own_runs_everywhere_with_the_files_that_it_needs(tare: Call, tmp_path: Path) -> None:
     script = tmp_path / "bench.sh"
     script.write_text('#!/bin/sh\necho "rate: $(cat "$1")"\n')

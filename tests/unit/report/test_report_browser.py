@@ -295,7 +295,14 @@ def smaller(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     return folder / "report.html", folder / "compared.html", folder / "drawn.html"
 
 
-@pytest.mark.parametrize("how", [{}, {"color_scheme": "dark"}, PHONE], ids=["light", "dark", "phone"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param({}, marks=pytest.mark.lab, id="light"),
+        pytest.param({"color_scheme": "dark"}, id="dark"),
+        pytest.param(PHONE, marks=pytest.mark.lab, id="phone"),
+    ],
+)
 def test_axe_finds_nothing_serious(browser: Browser, smaller: tuple[Path, ...], how: dict[str, Any]) -> None:
     for address in smaller:
         page = new_page(browser, **how)
