@@ -111,6 +111,12 @@ def test_reasons_that_do_not_fit_are_counted() -> None:
     assert f"  … and {30 - shown} more" in lines
 
 
+def test_where_noise_takes_all_lines_reasons_are_one_line() -> None:
+    noise = tuple(Noise(f"source {number}", "x" * 70, "noisy", "", "") for number in range(20))
+    lines = said(technology("native"), technology("odd", Problem("it is odd", "wait")), noise=noise)
+    assert [line for line in lines if "this machine" in line or "odd" in line] == ["Not on this machine: 1 more"]
+
+
 def test_only_doubtful_noise_has_its_value() -> None:
     noise = (
         Noise("load", "0.1", "quiet", "", ""),
