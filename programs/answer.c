@@ -13,14 +13,6 @@
 
 enum { BACKLOG = 1024, MOST_EVENTS = 64 };
 
-static int listen_at(const struct sockaddr_in *place) {
-    int door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    setsockopt(door, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-    if (bind(door, (const struct sockaddr *)place, sizeof *place) || listen(door, BACKLOG))
-        return -1;
-    return door;
-}
-
 static void watch(int list, int socket) {
     struct epoll_event event = {.events = EPOLLIN, .data.fd = socket};
     if (epoll_ctl(list, EPOLL_CTL_ADD, socket, &event)) {
@@ -59,7 +51,7 @@ int main(int argc, char **argv) {
         fputs("usage: answer ADDRESS PORT\n", stderr);
         return 2;
     }
-    int door = listen_at(&place), list = epoll_create1(EPOLL_CLOEXEC);
+    int door = listen_at(&place, SOCK_NONBLOCK, BACKLOG), list = epoll_create1(EPOLL_CLOEXEC);
     if (door < 0 || list < 0) {
         fprintf(stderr, "answer: %s:%s: %s\n", argv[1], argv[2], strerror(errno));
         return 1;

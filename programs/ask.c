@@ -9,22 +9,22 @@
  */
 #define _GNU_SOURCE
 
+#define PROGRAM "ask"
+
 #include "answer.h"
-#include "kernel.h"
+#include "kinds.h"
 
 #include <errno.h>
 #include <sys/epoll.h>
 
-#define MOST_TIMES (1L << 40)
 enum { CLIENTS = 16, PATIENCE_SECONDS = 20 };
 
-static const char *name; // of the kind
 static struct sockaddr_in place;
 
 static void check(bool good, const char *what) {
     if (good)
         return;
-    fprintf(stderr, "ask: %s: %s: %s\n", name, what, errno ? strerror(errno) : "the server has closed the connection");
+    fprintf(stderr, "ask: %s: %s: %s\n", kind, what, errno ? strerror(errno) : "the server has closed the connection");
     exit(1);
 }
 
@@ -40,8 +40,8 @@ static int connect_to_server(int flags) {
     return connection;
 }
 
-static void ask(int connection, char kind, uint64_t size) {
-    struct request request = request_of(kind, size);
+static void ask(int connection, char what, uint64_t size) {
+    struct request request = request_of(what, size);
     check(send_all(connection, &request, sizeof request), "send");
 }
 
@@ -159,13 +159,6 @@ static double measure_sent(long times) {
     return now_seconds() - start_seconds;
 }
 
-static void print(long times, double seconds) {
-    printf("program: ask\nkind: %s\ntimes: %ld\nseconds: %.9f\n", name, times, seconds);
-}
-
-#define KIND(NAME, FIRST, MEASURE)                                                                                     \
-    { NAME, "--times", FIRST, MOST_TIMES, MEASURE, print }
-
 static const struct kernel kinds[] = {
     KIND("message", 16, measure_message),
     KIND("connection", 4, measure_connection),
@@ -174,12 +167,9 @@ static const struct kernel kinds[] = {
 };
 
 int main(int argc, char **argv) {
-    bool valid = argc > 3 && parse_place(argv[1], argv[2], &place);
-    for (size_t i = 0; valid && i < sizeof kinds / sizeof *kinds; i++) {
-        name = kinds[i].name;
-        if (strcmp(argv[3], name) == 0)
-            return run_kernel(&kinds[i], argc - 3, argv + 3);
-    }
+    const struct kernel *chosen = argc > 3 ? choose(kinds, sizeof kinds / sizeof *kinds, argv[3]) : NULL;
+    if (chosen && parse_place(argv[1], argv[2], &place))
+        return run_kernel(chosen, argc - 3, argv + 3);
     fputs("usage: ask ADDRESS PORT KIND [--seconds S | --times N]\n", stderr);
     return 2;
 }

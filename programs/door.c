@@ -166,14 +166,6 @@ static void serve(int connection) {
     send_piece(&here, 'x', piece, 1);
 }
 
-static int listen_at(const struct sockaddr_in *place) {
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-    if (listener < 0 || bind(listener, (const struct sockaddr *)place, sizeof *place) || listen(listener, 128))
-        return -1;
-    return listener;
-}
-
 static bool is_host(const struct sockaddr_in *peer, const struct sockaddr_in *host) {
     return peer->sin_addr.s_addr == host->sin_addr.s_addr && ntohs(peer->sin_port) < FIRST_FREE_PORT;
 }
@@ -185,7 +177,7 @@ int main(int argc, char **argv) {
         fputs("usage: door PORT HOST\n", stderr);
         return 2;
     }
-    int listener = listen_at(&any);
+    int listener = listen_at(&any, 0, 128);
     if (listener < 0) {
         perror("door: listen");
         return 1;

@@ -36,6 +36,15 @@ static inline bool parse_place(const char *host, const char *port_text, struct s
     return !*end && port > 0 && port < 65536 && inet_pton(AF_INET, host, &place->sin_addr) == 1;
 }
 
+// Gives the listening socket, or -1 with errno.
+static inline int listen_at(const struct sockaddr_in *place, int flags, int backlog) {
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+    if (listener < 0 || bind(listener, (const struct sockaddr *)place, sizeof *place) || listen(listener, backlog))
+        return -1;
+    return listener;
+}
+
 static inline void send_at_once(int connection) {
     setsockopt(connection, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 }

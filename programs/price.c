@@ -11,7 +11,9 @@
  */
 #define _GNU_SOURCE
 
-#include "kernel.h"
+#define PROGRAM "price"
+
+#include "kinds.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,13 +30,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MOST_TIMES (1L << 40)
 #define MESSAGE_BYTES 64
 
 enum { BLOCK = 4096, BLOCKS = 256, FAULT_PAGES = 1024, MAPPED_BYTES = 1 << 16 };
 enum { FAR_CELLS = 1 << 21, NEAR_CELLS = 1 << 11, STEPS = 100000 };
 
-static const char *name;    // of the kind
 static const char *program; // our own path
 static char path[4096];     // of our file
 static char block[BLOCK];
@@ -42,7 +42,7 @@ static char block[BLOCK];
 static void check(bool good, const char *what) {
     if (good)
         return;
-    fprintf(stderr, "price: %s: %s: %s\n", name, what, strerror(errno));
+    fprintf(stderr, "price: %s: %s: %s\n", kind, what, strerror(errno));
     exit(1);
 }
 
@@ -291,13 +291,6 @@ static double measure_process(long times) {
     return now_seconds() - start_seconds;
 }
 
-static void print(long times, double seconds) {
-    printf("program: price\nkind: %s\ntimes: %ld\nseconds: %.9f\n", name, times, seconds);
-}
-
-#define KIND(NAME, FIRST, MEASURE)                                                                                     \
-    { NAME, "--times", FIRST, MOST_TIMES, MEASURE, print }
-
 static const struct kernel kinds[] = {
     KIND("user", 1, measure_user),
     KIND("call", 100, measure_call),
@@ -320,12 +313,9 @@ int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "nothing") == 0)
         return 0;
     program = argv[0];
-    for (size_t i = 0; argc > 2 && i < sizeof kinds / sizeof *kinds; i++) {
-        name = kinds[i].name;
-        if (strcmp(argv[2], name) == 0 &&
-            (size_t)snprintf(path, sizeof path, "%s/tare-price-%d", argv[1], getpid()) < sizeof path)
-            return run_kernel(&kinds[i], argc - 2, argv + 2);
-    }
+    const struct kernel *chosen = argc > 2 ? choose(kinds, sizeof kinds / sizeof *kinds, argv[2]) : NULL;
+    if (chosen && (size_t)snprintf(path, sizeof path, "%s/tare-price-%d", argv[1], getpid()) < sizeof path)
+        return run_kernel(chosen, argc - 2, argv + 2);
     fputs("usage: price FOLDER KIND [--seconds S | --times N]\n", stderr);
     return 2;
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Annotated, cast, get_args, get_origin
 
@@ -30,6 +30,7 @@ _DURATION = re.compile(rf"({_NUMBER})(us|ms|s|m|h|d)")
 _DURATIONS = re.compile(rf"(?:{_NUMBER}(?:us|ms|s|m|h|d))+")
 _SIZE = re.compile(rf"({_NUMBER}) ?([A-Za-z]+)")
 _PERCENT = re.compile(rf"({_NUMBER}) ?%")
+_RATE = re.compile(rf"({_NUMBER})/([a-z]+)")
 _SCALES = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 _SMALL_TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
@@ -53,6 +54,17 @@ def parse_size(text: object) -> int:
     if size != int(size):
         raise ValueError("a size is a whole number of bytes, for example 512MiB or 2GB")
     return int(size)
+
+
+def parse_rate(text: str, seconds: Mapping[str, float]) -> float:
+    """Return how many a second a text such as `12000/s` or `5/h` says, which is above 0.
+
+    `seconds` are those of the units that it may have. Raises ValueError for anything else.
+    """
+    match = _RATE.fullmatch(text)
+    if match is None or match[2] not in seconds or not float(match[1]):
+        raise ValueError("a rate is a number above 0 per unit of time, for example 12000/s")
+    return float(match[1]) / seconds[match[2]]
 
 
 def parse_percent(text: object) -> float:

@@ -44,7 +44,7 @@ from tare.model.trials import Raw, StopReason
 from tare.profiles.counting import show_tracepoints
 from tare.profiles.finding import Target
 from tare.profiles.profile import FORMAT, Profile, read_profile, written
-from tare.profiles.running import _NO_LIMIT
+from tare.profiles.running import NO_LIMIT
 from tare.profiles.taking import Counter, Taking, counts_of, now
 from tare.profiles.watching import Watch
 from tare.running.testbed import Testbed
@@ -130,7 +130,7 @@ def profile(target: Target, work: Iterator[Done], command: tuple[str, ...]) -> P
         counted = some(work, _COUNTED_SECONDS)
 
     next(work)
-    window = Taking(host, _WATCHED_SECONDS, say).counted(target.processes(), _NO_LIMIT, do)
+    window = Taking(host, _WATCHED_SECONDS, say).counted(target.processes(), NO_LIMIT, do)
     if window.traced is None:
         raise SystemExit(f"{target.name}: {', '.join(window.missing)}")
     with closing(Watch(host, target)) as watch:

@@ -69,7 +69,7 @@ class Candidate:
     """A stack: `time` and `cpu` are times those of bare metal, corrected where there is a `correction`.
 
     `memory_bytes` and `start_seconds` are None where they are unknown. `cautions` are the kinds of those of its prices
-    and the baseline's. `unmet` says which needs it does not meet, `doubts` why its cost cannot be told.
+    and the baseline's. `unmet` are the needs that it does not meet, `doubts` why its cost is unknown.
     Only one that is ranked has ranks, from `best` to `worst`.
     `hourly` is the price of the work of one machine on bare metal, `nodes` the number of machines for the load.
     """
@@ -260,7 +260,7 @@ def _memory(trial: Trial) -> float | None:
 
 
 def _unmet(candidate: Candidate, needs: Needs) -> tuple[str, ...]:
-    """Say which needs a stack does not meet; what is unknown does not meet one."""
+    """Return the needs that a stack does not meet; what is unknown does not meet one."""
     unmet = []
     if needs.isolation:
         own = candidate.isolation

@@ -27,7 +27,7 @@ from functools import cached_property
 import numpy as np
 
 from tare.answers.application import Basket
-from tare.answers.price_list import DrawnPrices, PriceList, drawn_prices
+from tare.answers.price_list import SEED, DrawnPrices, PriceList
 from tare.errors import UsageError
 from tare.model.work import SYNC, USER, WORK
 from tare.statistics.redrawn import DRAWS, Draws, drawn_means, drawn_weights, ends_of
@@ -107,9 +107,9 @@ class Bill:
         return max(self.lines, key=lambda line: (line.share.high or 0.0) - (line.share.low or 0.0), default=None)
 
 
-def predict(basket: Basket, prices: PriceList, seed: int = 1) -> tuple[Bill, ...]:
+def predict(basket: Basket, prices: PriceList) -> tuple[Bill, ...]:
     """Return the bill of each stack of the price list, in its order; raises UsageError for absurd numbers."""
-    model = _Model(basket, prices.kinds, drawn_prices(prices, seed), seed)
+    model = _Model(basket, prices.kinds, prices.drawn)
     with np.errstate(over="ignore", invalid="ignore"):
         bills = tuple(model.bill(stack, at) for at, stack in enumerate(prices.stacks))
     if not all(bill.is_finite for bill in bills):
@@ -124,7 +124,6 @@ class _Model:
     basket: Basket
     kinds: tuple[str, ...]
     drawn: DrawnPrices
-    seed: int
 
     @cached_property
     def counts(self) -> Draws:
@@ -134,7 +133,7 @@ class _Model:
         if len(many) < 2:
             return np.broadcast_to(counts, (DRAWS + 1, len(counts)))
         own = np.array([[each.get(kind, 0.0) for each in many] for kind in self.kinds])
-        weights = drawn_weights(len(many), np.random.default_rng([self.seed, len(self.kinds)]))
+        weights = drawn_weights(len(many), np.random.default_rng([SEED, len(self.kinds)]))
         means = drawn_means(own, np.ones(own.shape, dtype=bool), weights)
         return np.asarray(np.maximum(counts + means - means[0], 0.0))
 
@@ -202,7 +201,7 @@ class _Model:
             ratios = np.nan_to_num(self.drawn.prices[:, row, own] / self.drawn.native[:, own], nan=1.0)
         logs = np.log(np.clip(ratios, _LEAST, 1 / _LEAST))
         low, high = logs.min(axis=-1), logs.max(axis=-1)
-        share = np.random.default_rng([self.seed, len(self.kinds), row]).uniform(size=len(self.drawn.native))
+        share = np.random.default_rng([SEED, len(self.kinds), row]).uniform(size=len(self.drawn.native))
         share[0] = 0.5
         return np.asarray(np.exp(low + share * (high - low)))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ WORKLOADS = ("prices", "network-prices")
 _INCLUDED = {work.name: work.includes for work in WORK if work.includes}
 _NAMES = {work.name for work in WORK}
 _MEASURE = "tare prices"
+SEED = 1  # of all draws: the same answer each time
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,16 @@ class PriceList:
         pairs = (pair for sheet in self.sheets for pair in zip(sheet.kinds, sheet.known, strict=True))
         return tuple(kind for kind, blocks in pairs if blocks.any())
 
+    @cached_property
+    def drawn(self) -> DrawnPrices:
+        """The prices with whole blocks drawn anew: what disturbed a block disturbs all stacks and kinds together."""
+        drawn = [_drawn(sheet, np.random.default_rng([SEED, at])) for at, sheet in enumerate(self.sheets)]
+        return DrawnPrices(
+            np.concatenate([native for native, _ in drawn], axis=-1),
+            np.concatenate([own for _, own in drawn], axis=-1),
+            np.concatenate([sheet.both.sum(axis=-1) for sheet in self.sheets], axis=-1),
+        )
+
 
 @dataclass(frozen=True)
 class DrawnPrices:
@@ -88,33 +99,20 @@ def price_list(run: Run) -> PriceList:
     seen: set[str] = set()
     for record in records:
         grid = arrange(record, stacks, [trial for trial in trials if trial.workload == record.name])
-        keys = [at for at, key in enumerate(grid.keys) if key.metric in _NAMES and key.metric not in seen]
-        keys = _first_of_each([grid.keys[at].metric for at in keys], keys)
-        seen |= {grid.keys[at].metric for at in keys}
-        if keys:
+        first: dict[str, int] = {}
+        for at, key in enumerate(grid.keys):
+            if key.metric in _NAMES - seen:
+                first.setdefault(key.metric, at)
+        seen |= first.keys()
+        if first:
+            keys = list(first.values())
             found, (logs, usable) = differences(grid, reference, keys), logs_of_turns(grid, keys)
             levels, known = center(logs[reference.row], usable[reference.row]), usable[reference.row].any(axis=-1)
-            kinds = tuple(grid.keys[at].metric for at in keys)
-            sheets.append(Sheet(kinds, found.logs[own], found.both[own], levels, np.asarray(known)))
+            sheets.append(Sheet(tuple(first), found.logs[own], found.both[own], levels, np.asarray(known)))
     prices = PriceList(baseline, tuple(stacks[index] for index in own), tuple(sheets))
     if not prices.known:
         raise UsageError(f"{run.folder}: no price of the baseline {baseline}", f"`tare show {run.folder}` says why")
     return prices
-
-
-def _first_of_each(names: Sequence[str], keys: Sequence[int]) -> list[int]:
-    """Return the first key of each name."""
-    return [at for index, at in enumerate(keys) if names[index] not in names[:index]]
-
-
-def drawn_prices(prices: PriceList, seed: int) -> DrawnPrices:
-    """Draw whole blocks anew, so that what disturbed a block disturbs all stacks and kinds of it together."""
-    drawn = [_drawn(sheet, np.random.default_rng([seed, at])) for at, sheet in enumerate(prices.sheets)]
-    return DrawnPrices(
-        np.concatenate([native for native, _ in drawn], axis=-1),
-        np.concatenate([own for _, own in drawn], axis=-1),
-        np.concatenate([sheet.both.sum(axis=-1) for sheet in prices.sheets], axis=-1),
-    )
 
 
 def _drawn(sheet: Sheet, chance: np.random.Generator) -> tuple[Draws, Draws]:

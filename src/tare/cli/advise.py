@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -19,12 +18,11 @@ from tare.journal import load
 from tare.profiles.profile import read_profile
 from tare.report.advised import document, legend, remarks, sentence, table, to_try
 from tare.report.numbers import clean
-from tare.units import parse_duration, parse_size
+from tare.units import parse_duration, parse_rate, parse_size
 
 PROFILE = "profile.json"  # of a reference application, in its run folder
 _LOG = 180
 _PER = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)/(s|min|m|h|d)")
 
 
 def advise(  # noqa: PLR0913 - each is an option of the command line
@@ -53,7 +51,7 @@ def advise(  # noqa: PLR0913 - each is an option of the command line
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
 ) -> None:
-    """Say which stack an application should take: what it would cost in each, and why."""
+    """Rank the stacks for an application: what it would cost in each, and why."""
     size = _quantity("--memory", memory, parse_size)
     start = _quantity("--starts-within", starts_within, parse_duration)
     wanted = Needs(_isolation(needs or []), size, start)
@@ -128,9 +126,7 @@ def _quantity(option: str, text: str, parse: Callable[[object], float]) -> float
 
 def _rate(option: str, text: str, example: str) -> float | None:
     """Read a quantity per time, such as 0.12/h, as one per second; None where it was not given."""
-    if not text:
-        return None
-    match = _RATE.fullmatch(text)
-    if match is None or not float(match[1]):
-        raise UsageError(f"{option} {text}: not a number per time", f"for example {option} {example}")
-    return float(match[1]) / _PER[match[2]]
+    try:
+        return parse_rate(text, _PER) if text else None
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: not a number per time", f"for example {option} {example}") from error

@@ -7,11 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tare.cli.console import Console
-from tare.cli.run import run_and_show
-from tare.doctor.usable import runnable
-from tare.errors import TareError
-from tare.hosts.local import LocalHost, isolate_mounts
+from tare.cli.run import asked_or_usable, run_and_show
 from tare.running.job import new_job, only_root
 from tare.suites.priced import price_suite
 from tare.suites.suite import parse_suite
@@ -33,16 +29,5 @@ def prices(on: _On = None, budget: _Budget = _BUDGET, out: _Out = None) -> None:
     stack, and writes a run folder like every other.
     """
     only_root("tare prices")
-    suite = parse_suite(price_suite(_stacks(on), budget), "tare prices")
+    suite = parse_suite(price_suite(asked_or_usable(on), budget), "tare prices")
     run_and_show(new_job(suite, out), "prices")
-
-
-def _stacks(on: str | None) -> tuple[str, ...]:
-    if on is not None:
-        return tuple(name.strip() for name in on.split(",") if name.strip())
-    isolate_mounts()
-    with Console(stderr=True).status("looking at this machine"):
-        found = runnable(LocalHost())
-    if len(found) < 2:
-        raise TareError("nothing can be used here but bare metal", "`tare doctor` says what may be installed")
-    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from collections.abc import Sequence
 from functools import partial
@@ -26,10 +25,9 @@ from tare.profiles.finding import Target
 from tare.profiles.profile import Profile, basket, written
 from tare.profiles.running import profile_of_command
 from tare.profiles.taking import Taking, profile_of_running
-from tare.units import format_duration, format_quantity, parse_duration
+from tare.units import format_duration, format_quantity, parse_duration, parse_rate
 
-_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)/(s|m|h)")
-_PER_SECONDS = {"s": 1, "m": 60, "h": 3600}
+_PER_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _LAST = 19
 _EXAMPLE = "for example: tare profile --pid 1234, or tare profile -- gzip -k data"
 
@@ -106,12 +104,10 @@ def _seconds(text: str) -> float:
 
 
 def _rate(text: str) -> float | None:
-    if not text:
-        return None
-    match = _RATE.fullmatch(text)
-    if match is None or not float(match[1]):
-        raise UsageError(f"--rate {text}: not a rate", "give requests with their time, such as 12000/s")
-    return float(match[1]) / _PER_SECONDS[match[2]]
+    try:
+        return parse_rate(text, _PER_SECONDS) if text else None
+    except ValueError as error:
+        raise UsageError(f"--rate {text}: not a rate", "give requests with their time, such as 12000/s") from error
 
 
 def _write(path: Path | None, text: str) -> None:

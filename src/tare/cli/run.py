@@ -14,7 +14,9 @@ from tare.cli.console import Console, say
 from tare.cli.display import shown
 from tare.cli.ending import WHY, leave, show_end
 from tare.cli.stopping import stoppable
-from tare.errors import UsageError
+from tare.doctor.usable import runnable
+from tare.errors import TareError, UsageError
+from tare.hosts.local import LocalHost, isolate_mounts
 from tare.running.job import Job, carry_out, new_job, only_root, resumed_job
 from tare.running.progress import report_to_all
 from tare.suites.suite import read_suite
@@ -37,6 +39,22 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     """Run a suite: every stack, every workload, in randomized blocks, and write the report."""
     job = _job(suite, out, _seconds(budget), resume)
     run_and_show(job, "run", (port or 0) if serve or port else None)
+
+
+def asked_or_usable(on: str | None, *, quickly: bool = False) -> tuple[str, ...]:
+    """Return the stacks that were asked for, with commas between them, or bare metal and all that is usable here.
+
+    `quickly`: of these, only those that start quickly. Raises TareError where that is bare metal alone.
+    """
+    if on is not None:
+        return tuple(name.strip() for name in on.split(",") if name.strip())
+    isolate_mounts()
+    with Console(stderr=True).status("looking at this machine"):
+        found = runnable(LocalHost(), quickly=quickly)
+    if len(found) < 2:
+        what = "nothing here starts quickly but bare metal" if quickly else "nothing can be used here but bare metal"
+        raise TareError(what, "`tare doctor` says what may be installed")
+    return found
 
 
 def run_and_show(job: Job, command: str, port: int | None = None) -> None:

@@ -19,7 +19,7 @@ from tare.telemetry.noise import Noise
 LINES = 22
 _WIDEST = 100
 _SHORT_FIX = 32
-_WITH_TITLE = 2  # lines
+_WITH_TITLE = 2  # lines: the title, and how many there are more
 _LAST = "Every version, reason and fix: tare doctor --all"
 _STYLES = {"noisy": "red", "watch": "yellow", "quiet": "green", "unknown": "dim"}
 
@@ -110,7 +110,7 @@ def _reasons(technologies: Sequence[Usable], width: int, room: int) -> list[Text
     reasons = list(sharing.items())
     if room < _WITH_TITLE:
         return _titled("Not on this machine", f"{len(technologies)} more", width)
-    kept = reasons if len(reasons) < room else reasons[: max(0, room - 2)]
+    kept = reasons if len(reasons) < room else reasons[: room - _WITH_TITLE]
     rows = [
         (_cut(" ".join(name for name, _ in those), width // 2), what, {fix for _, fix in those}) for what, those in kept
     ]

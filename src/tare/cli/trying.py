@@ -7,12 +7,10 @@ from typing import Annotated
 
 import typer
 
-from tare.cli.console import Console, say
+from tare.cli.console import say
 from tare.cli.files import writing
-from tare.cli.run import run_and_show
-from tare.doctor.usable import runnable
-from tare.errors import TareError, UsageError
-from tare.hosts.local import LocalHost, isolate_mounts
+from tare.cli.run import asked_or_usable, run_and_show
+from tare.errors import UsageError
 from tare.running.job import new_job, only_root
 from tare.suites.suite import parse_suite
 from tare.suites.taken import Taken, taken_along
@@ -93,9 +91,11 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     if source and package:
         raise UsageError("--package is for an image of Debian's packages, and --from names another", "leave one out")
     taken = taken_along(command, file or (), of_others=bool(source))
+    if on is None:
+        only_root("tare try …")
     tried = Tried(
         command=taken.command,
-        stacks=_stacks(on),
+        stacks=asked_or_usable(on, quickly=True),
         packages=tuple(package or ()),
         source=source,
         files=taken.files,
@@ -113,19 +113,6 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         run_and_show(new_job(suite, out), "try")
     else:
         _save(save, text)
-
-
-def _stacks(on: str | None) -> tuple[str, ...]:
-    """Return the stacks that were asked for, or bare metal and all that is usable here and starts quickly."""
-    if on is not None:
-        return tuple(name.strip() for name in on.split(",") if name.strip())
-    only_root("tare try …")
-    isolate_mounts()
-    with Console(stderr=True).status("looking at this machine"):
-        found = runnable(LocalHost(), quickly=True)
-    if len(found) < 2:
-        raise TareError("nothing here starts quickly but bare metal", "`tare doctor` says what may be installed")
-    return found
 
 
 def _say_taken(taken: Taken) -> None:

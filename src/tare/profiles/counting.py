@@ -14,14 +14,13 @@ import signal
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tare.errors import TareError, TrialFailed
 from tare.hosts.host import Host, Process
 from tare.profiles.calls import NUMBERS, name_of
-from tare.profiles.profile import RECEIVING, SENDING, SEVERAL, STARTING, CallCount, On
+from tare.profiles.profile import RECEIVING, SENDING, SEVERAL, STARTING, CallCount, On, Traced
 
 _Number = TypeVar("_Number", int, float)
 
@@ -55,25 +54,6 @@ _KINDS: Mapping[int, On] = {
     _SOCKET + 2: "network",
     _SOCKET + 10: "network",
 }
-
-
-@dataclass(frozen=True)
-class Traced:
-    """What was counted in `seconds`; see `Counts`."""
-
-    seconds: float
-    calls: tuple[CallCount, ...]
-    faults: int | None
-    waits: int
-    preemptions: int | None
-    programs: int
-    processes: int
-    threads: int
-
-    @property
-    def total(self) -> int:
-        """The number of system calls."""
-        return sum(call.count for call in self.calls)
 
 
 def show_tracepoints(host: Host) -> None:

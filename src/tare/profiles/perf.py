@@ -14,8 +14,8 @@ from pathlib import Path
 from tare.errors import TareError, TrialFailed
 from tare.hosts.host import Host, Process
 from tare.model.work import OF_CALL
-from tare.profiles.counting import EVENTS, FAULTS, Traced
-from tare.profiles.profile import RECEIVING, SENDING, STARTING, CallCount
+from tare.profiles.counting import EVENTS, FAULTS
+from tare.profiles.profile import RECEIVING, SENDING, STARTING, CallCount, Traced
 
 PROGRAM = "perf"
 MISSING = (

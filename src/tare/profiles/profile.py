@@ -69,16 +69,14 @@ class CallCount:
 
 
 @dataclass(frozen=True)
-class Counts:
-    """What was counted in `seconds`, in which the application did so many `units` of its own work.
+class Traced:
+    """What was counted in `seconds`.
 
     `waits` are context switches in which a thread waited, `preemptions` those in which it was ready to go on. perf
     cannot tell the two apart, and has all as `waits`. None is what this machine cannot count.
     """
 
-    by: Literal["bpftrace", "perf"]
     seconds: Positive
-    units: Positive
     calls: tuple[CallCount, ...]
     faults: Count | None
     waits: Count
@@ -86,6 +84,19 @@ class Counts:
     programs: Count
     processes: Count
     threads: Count
+
+    @property
+    def total(self) -> int:
+        """The number of system calls."""
+        return sum(call.count for call in self.calls)
+
+
+@dataclass(frozen=True)
+class Counts(Traced):
+    """What was counted `by` a program, while the application did so many `units` of its own work."""
+
+    by: Literal["bpftrace", "perf"]
+    units: Positive
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from tare.profiles.profile import FORMAT, Profile
 from tare.profiles.taking import Counter, Say, Taking, counts_of, now
 from tare.profiles.watching import Watch
 
-_NO_LIMIT = 1 << 60  # of calls: whole runs are counted
+NO_LIMIT = 1 << 60  # of calls: whole runs are counted
 _PATIENCE_SECONDS, _RUN_SECONDS = 60.0, 3600.0
 # Runs a command for each line that it reads, and prints its exit code.
 _RUNNER = 'while read -r line; do "$@" </dev/null >/dev/null 2>&1; echo "$?"; done'
@@ -61,7 +61,7 @@ def profile_of_command(taking: Taking, command: Sequence[str], group: CountingGr
             nonlocal counted
             counted, _seconds = runs.repeat(half)
 
-        window = taking.counted((process.pid,), _NO_LIMIT, work)
+        window = taking.counted((process.pid,), NO_LIMIT, work)
         taking.say(f"watching {command[0]}")
         with closing(Watch(taking.host, Target(command[0], group.processes))) as watch:
             number, seconds = runs.repeat(half)

@@ -19,9 +19,9 @@ from tare import __version__
 from tare.errors import TareError
 from tare.hosts.host import Host
 from tare.profiles import counting, perf
-from tare.profiles.counting import CALL_SECONDS, Traced, most_calls
+from tare.profiles.counting import CALL_SECONDS, most_calls
 from tare.profiles.finding import Target
-from tare.profiles.profile import FORMAT, RECEIVING, SENDING, Counts, Profile, Unit
+from tare.profiles.profile import FORMAT, RECEIVING, SENDING, Counts, Profile, Traced, Unit
 from tare.profiles.watching import Pulse, Watch
 
 _LOOK_SECONDS = 1.0
@@ -134,7 +134,7 @@ def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Pr
         units=per_second * seconds,
         seconds=seconds,
         usage=usage,
-        counts=counts_of(window, per_second * speed_of(window, pulse, seconds)) if traced else None,
+        counts=counts_of(window, per_second * speed_of(window, pulse, seconds)),
         cost=traced.total * CALL_SECONDS / seconds if traced else None,
         missing=window.missing,
     )
@@ -172,18 +172,7 @@ def counts_of(window: Window, units: float) -> Counts | None:
     traced = window.traced
     if traced is None:
         return None
-    return Counts(
-        by=window.by,
-        seconds=traced.seconds,
-        units=units,
-        calls=traced.calls,
-        faults=traced.faults,
-        waits=traced.waits,
-        preemptions=traced.preemptions,
-        programs=traced.programs,
-        processes=traced.processes,
-        threads=traced.threads,
-    )
+    return Counts(**vars(traced), by=window.by, units=units)
 
 
 def now() -> str:

@@ -13,7 +13,6 @@ from tare.profiles.profile import Usage
 from tare.telemetry.files import LocalFiles
 from tare.telemetry.instances import InstanceReader
 from tare.telemetry.parsers import parse_interfaces, read_as
-from tare.telemetry.readings import Reading
 
 _HINT = "watch it for less with --seconds, or let tare run it: tare profile -- COMMAND"
 _RESOURCES = ("cpu", "memory", "io")
@@ -43,7 +42,7 @@ class Watch:
         self._target = target
         self._files = LocalFiles()
         self._reader = InstanceReader(self._files, target.processes)
-        self._first = self._last = self._read()
+        self._first = self._last = self._reader.read(target.processes(), whole=True)
         self._largest_bytes = self._last.memory_bytes
 
     def close(self) -> None:
@@ -52,9 +51,10 @@ class Watch:
 
     def look(self) -> None:
         """Take a reading; raises TareError where no process is left."""
-        reading = self._read()
+        pids = self._target.processes()
+        reading = self._reader.read(pids, whole=True)
         # What has ended, and was not waited for, has no command line.
-        if reading.cpu_user is None or not any(map(self._command_line, self._target.processes())):
+        if reading.cpu_user is None or not any(map(self._command_line, pids)):
             raise TareError(f"{self._target.name}: ended while it was watched", _HINT)
         self._last = reading
         self._largest_bytes = max(self._largest_bytes or 0, reading.memory_bytes or 0)
@@ -92,9 +92,6 @@ class Watch:
 
     def _command_line(self, pid: int) -> str:
         return self._host.read(f"/proc/{pid}/cmdline")
-
-    def _read(self) -> Reading:
-        return self._reader.read(self._target.processes(), whole=True)
 
     def _grown(self, name: str) -> float | None:
         """Return by how much a counter grew; None where it was not read."""

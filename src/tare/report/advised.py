@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from dataclasses import asdict
 from typing import Any
@@ -16,7 +15,7 @@ from tare import __version__
 from tare.answers.advice import Advice, Candidate, Decision
 from tare.answers.bill import Estimate, Line, title_of
 from tare.answers.correction import LEAST
-from tare.report.numbers import GLYPHS, clean, listing, percent, some_of
+from tare.report.numbers import GLYPHS, clean, factor, factor_digits, from_twice, listing, percent, some_of
 from tare.statistics.redrawn import CONFIDENCE
 from tare.units import format_duration, format_quantity, format_size
 
@@ -25,15 +24,13 @@ _STYLES: dict[Decision, str] = {"ranked": "default", "cannot tell": "dim", "excl
 _LEAST_SHARE = 0.005  # of the time on bare metal: what a line must cost to be named
 _NAMED = 3
 _WIDE = 110
-_TWICE = 2.0
-_THREE_DIGITS = 1.1  # the upper end of an interval over the lower, up to which a factor has three digits
 _FINE = 0.02  # half an interval, up to which a cost has a decimal
 
 
 def cost_of(time: Estimate) -> str:
     """Write how much longer something takes than on bare metal: `+6.1 %`, or as a factor from twice on."""
-    if time.value >= _TWICE:
-        return f"\N{MULTIPLICATION SIGN}{_factor(time.value, _digits(time))}"
+    if from_twice(time.value):
+        return f"\N{MULTIPLICATION SIGN}{factor(time.value, factor_digits(time.low, time.high))}"
     text = f"{(time.value - 1) * 100:+.{1 if _is_fine(time) else 0}f} %"
     return text.replace("-", "\N{MINUS SIGN}") if float(text[:-2]) else "0 %"
 
@@ -42,9 +39,9 @@ def interval_of(time: Estimate) -> str:
     """Write the interval in the terms of its estimate; empty where there is none."""
     if time.low is None or time.high is None:
         return ""
-    if time.value >= _TWICE:
-        digits = _digits(time)
-        return f"[{_factor(time.low, digits)}, {_factor(time.high, digits)}]"
+    if from_twice(time.value):
+        digits = factor_digits(time.low, time.high)
+        return f"[{factor(time.low, digits)}, {factor(time.high, digits)}]"
     ends = (f"{(end - 1) * 100:+.{1 if _is_fine(time) else 0}f}" for end in (time.low, time.high))
     return f"[{', '.join(ends)}]".replace("-", "\N{MINUS SIGN}")
 
@@ -280,15 +277,6 @@ def share_of(share: float) -> str:
     """Write a share of the time on bare metal that is paid or saved."""
     decimals = 1 if abs(share) < 0.0995 else 0
     return f"{share * 100:+.{decimals}f} %".replace("-", "\N{MINUS SIGN}")
-
-
-def _digits(time: Estimate) -> int:
-    """Return the significant digits of a factor that its interval supports."""
-    return 3 if time.low and time.high and time.high / time.low < _THREE_DIGITS else 2
-
-
-def _factor(times: float, digits: int) -> str:
-    return f"{times:,.{max(digits - 1 - math.floor(math.log10(times)), 0)}f}"
 
 
 def shares_of(share: Estimate) -> str:

@@ -81,7 +81,7 @@ def estimate(cell: Cell | Standing) -> str:
     if ratio is None:
         return ""
     if from_twice(ratio):
-        return f"\N{MULTIPLICATION SIGN}{_factor(ratio, _factor_digits(cell))}"
+        return f"\N{MULTIPLICATION SIGN}{factor(ratio, factor_digits(cell.low, cell.high))}"
     return f"{ratio * 100:.{_percent_decimals(ratio, cell.low, cell.high)}f} %"
 
 
@@ -91,7 +91,7 @@ def interval(cell: Cell | Standing) -> str:
     if ratio is None or cell.low is None or cell.high is None:
         return ""
     if from_twice(ratio):
-        return f"[{', '.join(_factor(end, _factor_digits(cell)) for end in (cell.low, cell.high))}]"
+        return f"[{', '.join(factor(end, factor_digits(cell.low, cell.high)) for end in (cell.low, cell.high))}]"
     decimals = _percent_decimals(ratio, cell.low, cell.high)
     return f"[{cell.low * 100:.{decimals}f}, {cell.high * 100:.{decimals}f}]"
 
@@ -249,14 +249,14 @@ def _percent_decimals(ratio: float, low: float | None, high: float | None) -> in
     return 2 if ratio < 0.1 and high - low < 0.004 else 1
 
 
-def _factor_digits(cell: Cell | Standing) -> int:
+def factor_digits(low: float | None, high: float | None) -> int:
     """Return the significant digits of a factor that its interval supports."""
-    if cell.low is None or cell.high is None:
+    if low is None or high is None:
         return 2
-    return 3 if cell.high / cell.low < _THREE_DIGITS else 2
+    return 3 if high / low < _THREE_DIGITS else 2
 
 
-def _factor(ratio: float, digits: int) -> str:
+def factor(ratio: float, digits: int) -> str:
     """Write a factor with so many significant digits, and without an exponent below a million."""
     if ratio >= 1e6:
         return f"{ratio:.1e}"

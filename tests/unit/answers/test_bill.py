@@ -1,4 +1,4 @@
-"""The bill: that counts times prices is what a stack costs, and what cannot be told."""
+"""The bill: counts times prices is what a stack costs, and some of it is unknown."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Job, str]]:
     """Return the jobs that would be carried out, each with the command that the messages name."""
     found: list[tuple[Job, str]] = []
     monkeypatch.setattr(command, "run_and_show", lambda job, name: found.append((job, name)))
-    monkeypatch.setattr(command, "isolate_mounts", lambda: None)
+    monkeypatch.setattr("tare.cli.run.isolate_mounts", lambda: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     return found
 
@@ -40,7 +40,7 @@ def test_without_names_it_takes_all_that_is_usable_also_what_starts_slowly(
     def runnable(_: Host, *, quickly: bool = False) -> tuple[str, ...]:
         return ("native", "crun") if quickly else ("native", "crun", "qemu-tcg")
 
-    monkeypatch.setattr(command, "runnable", runnable)
+    monkeypatch.setattr("tare.cli.run.runnable", runnable)
     assert run(app, ["prices", "--out", str(tmp_path / "run")]) == 0
     assert [stack.name for stack in jobs[0][0].suite.stacks] == ["native", "crun", "qemu-tcg"]
 
@@ -48,7 +48,7 @@ def test_without_names_it_takes_all_that_is_usable_also_what_starts_slowly(
 def test_bare_metal_alone_is_nothing_to_compare(
     jobs: list[tuple[Job, str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "runnable", lambda _: ("native",))
+    monkeypatch.setattr("tare.cli.run.runnable", lambda _, quickly: ("native",) if not quickly else ())
     assert run(app, ["prices"]) == 3
     assert capsys.readouterr().err.startswith("error: nothing can be used here but bare metal\nhint: `tare doctor`")
     assert not jobs

@@ -11,7 +11,6 @@ from tare.profiles import perf
 from tare.profiles.calls import NAMES, NUMBERS, name_of
 from tare.profiles.counting import (
     FAULTS,
-    Traced,
     is_tick,
     maps_in,
     missing,
@@ -20,7 +19,7 @@ from tare.profiles.counting import (
     program,
     tracing_problem,
 )
-from tare.profiles.profile import CallCount
+from tare.profiles.profile import CallCount, Traced
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "profile"
 NEEDED = frozenset(

@@ -62,7 +62,7 @@ def test_a_process_that_is_not_there_is_refused(pid: int) -> None:
 
 def test_a_process_that_has_ended_and_was_not_waited_for_is_refused() -> None:
     with subprocess.Popen(("true",)) as process:
-        wait_until(lambda: not HOST.read(f"/proc/{process.pid}/cmdline"))
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         with pytest.raises(UsageError, match="a thread of the kernel, or has ended"):
             finding.process_and_children(HOST, process.pid)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tare.profiles.counting import Traced
-from tare.profiles.profile import CallCount
+from tare.profiles.profile import CallCount, Traced
 from tare.profiles.taking import Window, counts_of, speed_of
 from tare.profiles.watching import Pulse
 
