@@ -13,7 +13,7 @@ from runs import MACHINE, make_run, make_trial
 from tare.answers.application import Application, Basket
 from tare.journal import Run, WorkloadRecord
 from tare.model.trials import Family, Footprint, Mark, Measured, Metric
-from tare.model.work import WORK
+from tare.model.work import NETWORK, WORK
 
 # Seconds of a unit on bare metal, of every kind of work.
 NATIVE: Mapping[str, float] = {
@@ -56,7 +56,7 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
 }
 _MEMORY = {"native": 1, "native-again": 1, "docker": 9, "podman": 6, "gvisor": 40, "qemu-tcg": 300}
 _START = {"native": 0.01, "native-again": 0.01, "docker": 0.3, "podman": 0.4, "gvisor": 0.5, "qemu-tcg": 5.0}
-_NETWORK = {"connection", "message", "received", "sent"}
+_NETWORK = {work.name for work in NETWORK}
 _METRICS = tuple(Metric(work.name, work.title, "s", "lower") for work in WORK)
 RECORDS = (
     WorkloadRecord("prices", "prices", "Prices", tuple(each for each in _METRICS if each.name not in _NETWORK), None),
