@@ -8,6 +8,7 @@
 # make bench   what tare itself costs, per technology and for its statistics, on this machine
 # make audit   whether its decisions can be trusted: thousands of simulated runs, and a real container; writes docs/audit.md
 # make validate how right tare advise is: 14 applications measured and predicted, in an hour; OUT=runs/validate, STAGES=
+# make soak    kill a run 200 times, in an hour, and look for what is lost or left; OUT=runs/soak, KILLS=200
 # make wheel   build the wheel into dist/
 # make lab     start the lab: two emulated machines, on which KVM and Xen work (docs/lab.md); LAB=kvm starts one
 # make lab-stop, make test-lab: stop it; its tests, which take more than an hour, and 5 GB of memory
@@ -18,6 +19,7 @@
 PYTHON ?= python3
 BUDGET ?= 5m
 LAB ?= all
+FUZZ_PACKAGES := clang libclang-rt-14-dev
 UV_VERSION := 0.13.9
 
 # What the demo needs on a fresh Debian besides git, make and Python: the technologies, and what builds the image.
@@ -25,7 +27,7 @@ UV_VERSION := 0.13.9
 RELEASE := $(shell . /etc/os-release && echo "$$VERSION_CODENAME")
 OF_RELEASE := $(if $(filter bookworm,$(RELEASE)),lxd lxd-client,docker-cli incus nftables)
 NOT_OF_RELEASE := $(if $(filter bookworm,$(RELEASE)),,lxd lxd-agent lxd-client)
-PACKAGES := binutils cargo-web e2fsprogs gcc iproute2 libc6-dev libseccomp-dev lld mmdebstrap openssh-client pkg-config \
+PACKAGES := binutils cargo-web e2fsprogs gcc iproute2 libc6-dev libseccomp-dev lld mmdebstrap nftables openssh-client pkg-config \
 	python3-venv rust-web-src rustc-web util-linux $(OF_RELEASE)
 DECLARED := PYTHONPATH=tests/support .venv/bin/python tests/support/declared.py
 # What checks the sources, and takes pictures of pages; what the tests of a plug-in need, the plug-in declares.
@@ -47,7 +49,7 @@ CHECKS := ruff ruff-format mypy lint-imports clang-format rustfmt shellcheck
 # What Python compiles is kept: without it, each start of tare compiles all of it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick alone engines engines-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit validate plugin docs wheel lab lab-stop test-lab test-dictionary test-kubernetes pictures format
+.PHONY: demo test quick alone engines engines-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit validate soak fuzz plugin docs wheel lab lab-stop test-lab test-dictionary test-kubernetes pictures format vulnerabilities
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
@@ -94,6 +96,7 @@ lint-imports:
 
 clang-format:
 	clang-format --dry-run -Werror programs/*.c programs/*.h programs/*/*.c
+	clang-format --dry-run -Werror --style=file:programs/.clang-format tests/*/*.c
 
 rustfmt:
 	/usr/bin/rustfmt --check --edition 2024 --config-path programs/unikernel programs/unikernel/*/src/*.rs
@@ -138,6 +141,17 @@ validate: setup
 	PYTHONPATH=tests/support:tests/lab $(WITH_ENGINES) .venv/bin/python tests/bench/validate.py \
 		$(foreach stage,$(STAGES),--stage $(stage)) "$(or $(OUT),runs/validate)"
 
+soak: setup
+	PYTHONPATH=tests/support:tests/lab $(WITH_ENGINES) .venv/bin/python tests/bench/soak.py \
+		"$(or $(OUT),runs/soak)" --kills $(or $(KILLS),200)
+
+# Each reader of strangers' bytes for SECONDS, or those that READERS names. What FOLDER keeps, the next time begins with.
+fuzz: setup
+	@tests/lab/install $(FUZZ_PACKAGES)
+	VIRTUAL_ENV= .venv/bin/uv sync --quiet --frozen --inexact --group fuzz --python .venv/bin/python
+	PYTHONPATH=tests/support:tests/lab:tests/plug_ins .venv/bin/python tests/fuzz/fuzz.py \
+		"$(or $(FOLDER),runs/fuzz)" $(or $(SECONDS),80) $(READERS)
+
 # One plug-in: its own tests, and those of all plug-ins that are about it.
 plugin: setup test-packages
 	@test -n "$(NAME)" || { echo 'error: which plug-in?\nhint: make plugin NAME=redis' >&2; exit 2; }
@@ -148,6 +162,12 @@ docs: setup
 
 wheel: setup
 	.venv/bin/uv build --quiet --wheel
+	.venv/bin/uv export --quiet --frozen --no-dev --preview-features sbom-export --format cyclonedx1.5 \
+		--output-file dist/tare-bench.cdx.json >/dev/null
+
+# Asks OSV which of the locked dependencies have known vulnerabilities.
+vulnerabilities: setup
+	.venv/bin/uv audit --frozen
 
 lab: setup
 	.venv/bin/python tests/lab/machines.py start $(LAB)

@@ -140,7 +140,7 @@ static void pass_on_the_rest(struct porter *here) {
 }
 
 static void serve(int connection) {
-    static struct porter here;
+    struct porter here = {.connection = connection};
     static char *argv[MOST_WORDS / 2 + 1];
     uint32_t length;
     signal(SIGCHLD, SIG_DFL);
@@ -153,7 +153,7 @@ static void serve(int connection) {
     size_t count = 0;
     for (char *word = words; word < words + length && count < MOST_WORDS / 2; word += strlen(word) + 1)
         argv[count++] = word;
-    here.connection = connection;
+    argv[count] = NULL;
     if (!start(&here, argv))
         return;
     while (turn(&here))

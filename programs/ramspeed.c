@@ -163,6 +163,8 @@ static void run_mem(const struct settings *settings) {
     for (int i = 0; i < OPERATIONS; i++)
         printf("%s_bytes_per_second: %.3f\n", operation_names[i], speeds[i]);
     printf("average_bytes_per_second: %.3f\nverified: yes\n", sum / OPERATIONS);
+    for (int i = 0; i < ARRAYS; i++)
+        free(arrays[i]);
 }
 
 static void check_block(const struct settings *settings, const union element *block, size_t count, long rounds) {

@@ -267,6 +267,8 @@ static void give_input(struct command *command) {
 }
 
 static void keep_input(struct command *command, const char *data, size_t length) {
+    if (length == 0)
+        return;
     if (command->room < command->waits + length)
         command->waiting = grown(command->waiting, command->room = 2 * (command->waits + length));
     memcpy(command->waiting + command->waits, data, length);
@@ -433,21 +435,20 @@ static void end_all(struct resident *here) {
             kill(command->pid, SIGKILL);
 }
 
-static int reside(void) {
-    static struct resident here;
+static int reside(struct resident *here) {
     struct sigaction ignore = {.sa_handler = SIG_IGN};
-    note_signals(here.before, &here.unblocked);
-    sigaction(SIGPIPE, &ignore, &here.pipe_before);
+    note_signals(here->before, &here->unblocked);
+    sigaction(SIGPIPE, &ignore, &here->pipe_before);
     fcntl(STDOUT_FILENO, F_SETFL, fcntl(STDOUT_FILENO, F_GETFL) | O_NONBLOCK);
-    here.waits = (size_t)sprintf(here.out, "ready\n");
-    while (!here.lost && !stopped_by) {
-        reap_commands(&here);
-        tell_ends(&here);
-        flush_out(&here);
-        if (!here.lost)
-            turn(&here, kill_late(&here));
+    here->waits = (size_t)sprintf(here->out, "ready\n");
+    while (!here->lost && !stopped_by) {
+        reap_commands(here);
+        tell_ends(here);
+        flush_out(here);
+        if (!here->lost)
+            turn(here, kill_late(here));
     }
-    end_all(&here);
+    end_all(here);
     return stopped_by ? 128 + stopped_by : 0;
 }
 

@@ -154,6 +154,7 @@ static int supervise(const struct options *options) {
 }
 
 int main(int argc, char **argv) {
+    static struct resident resident;
     struct options options = {0};
     bool wrong = false;
     if (argc == 2 && strcmp(argv[1], "--limits") == 0)
@@ -161,7 +162,7 @@ int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--clock") == 0)
         return print_clock();
     if (argc == 2 && strcmp(argv[1], "--resident") == 0)
-        return reside();
+        return reside(&resident);
     for (int letter; (letter = getopt(argc, argv, "+t:sln:")) != -1;) {
         char *end = "";
         if (letter == 't')

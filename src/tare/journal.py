@@ -25,12 +25,14 @@ from typing import Any, BinaryIO, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from tare.errors import NotRecorded, UsageError, why_of
+from tare.hosts.local import contents
 from tare.model.machines import Facts, Tuning
 from tare.model.trials import Family, Lowered, Metric, Raw, Stop, StopReason, Sweep, Trial
 
 FORMAT = 2
 _READABLE = (1, 2)  # the first had no turns
 _WRITTEN = {"suite.toml", "run.json", "run.json.new", "trials.jsonl", "raw", "telemetry", "report"}
+_MOST_BYTES, _LONGEST_LINE = 256 << 20, 64 << 20  # of a run's files, which may be a stranger's
 _DAMAGED = "the file is damaged or of a newer tare"
 
 
@@ -160,9 +162,12 @@ class RunReader:
             record = load_record(self.folder)
             with without_collection(), path.open("rb") if path.exists() else BytesIO() as file:
                 file.seek(self._bytes)
-                for line in file:
+                while line := file.readline(_LONGEST_LINE + 1):
                     if line.endswith(b"\n"):
                         self.add(read_trial(line, f"{path}:{len(self.trials) + 1}"), line)
+                    elif len(line) > _LONGEST_LINE:
+                        what = f"{path}:{len(self.trials) + 1}: more than {_LONGEST_LINE >> 20} MiB, and no trial"
+                        raise UsageError(what, _DAMAGED)
         except OSError as error:
             raise _no_run(self.folder, error) from error
         return self.run(record)
@@ -283,7 +288,7 @@ def without_collection() -> Iterator[None]:
 def load_record(folder: Path) -> RunRecord:
     """Read what was planned, without the trials; raises UsageError."""
     try:
-        return _record((folder / "run.json").read_bytes(), str(folder / "run.json"))
+        return _record(contents(folder / "run.json", _MOST_BYTES), str(folder / "run.json"))
     except OSError as error:
         raise _no_run(folder, error) from error
 
@@ -296,7 +301,7 @@ def _no_run(folder: Path, error: OSError) -> UsageError:
 def load_raw(folder: Path, trial: str) -> tuple[Raw, ...]:
     """Read the raw output of a trial; raises UsageError."""
     try:
-        return _RAW.validate_json((folder / "raw" / f"{trial}.json").read_bytes())
+        return _RAW.validate_json(contents(folder / "raw" / f"{trial}.json", _MOST_BYTES))
     except (OSError, ValidationError) as error:
         raise UsageError(f"{folder}: no raw output of trial {trial}", "`tare show RUN` lists the trials") from error
 

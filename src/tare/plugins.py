@@ -10,16 +10,21 @@ import importlib
 import importlib.metadata
 import inspect
 import pkgutil
+import shutil
 import sys
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache, lru_cache
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any, Literal
 
 from tare.errors import UsageError, did_you_mean
 
 Kind = Literal["technologies", "workloads"]
 _ONE: Mapping[Kind, str] = {"technologies": "technology", "workloads": "workload"}
+_PROGRAMS = ("knock", "init", "micro", "bpftrace")  # tare's own, and what counts for a profile
+_NAME_LENGTH = 15  # the kernel cuts the names of processes there
 
 
 def names(kind: Kind) -> tuple[str, ...]:
@@ -47,6 +52,32 @@ def find(kind: Kind, name: str) -> type[Any]:
         hint = f"inherit from {contract.__module__}.{contract.__name__}, and see docs/adding-a-{_ONE[kind]}.md"
         raise UsageError(f"this plug-in lacks {', '.join(lacking)}: {name!r}", hint)
     return plugin
+
+
+@cache
+def processes() -> frozenset[str]:
+    """Return the names of the processes that a run may start, as the kernel cuts them."""
+    programs = [*_PROGRAMS]
+    for technology in _made("technologies"):
+        programs += (*technology.tools, *technology.processes)
+    for workload in _made("workloads"):
+        if service := workload.service("127.0.0.1"):
+            programs.append(Path(service.argv[0]).name)
+    return frozenset(program[:_NAME_LENGTH] for program in programs)
+
+
+@cache
+def lists() -> frozenset[tuple[str, ...]]:
+    """Return the commands that print the names of what engines keep, of the engines that are installed here."""
+    found = (words for technology in _made("technologies") for words in technology.lists)
+    return frozenset(words for words in found if shutil.which(words[0]))
+
+
+def _made(kind: Kind) -> Iterator[Any]:
+    """Yield each plug-in of a kind with the settings that it has by itself; without those that need some."""
+    for name in names(kind):
+        with suppress(UsageError, TypeError):
+            yield find(kind, name)()
 
 
 def _found(kind: Kind, name: str) -> type[Any]:

@@ -37,13 +37,13 @@ def values_of(speeds: np.ndarray, metrics: tuple[Metric, ...]) -> list[Measured]
     return [replace(measured(each.name, mean), turns=tuple(row) if turns else ()) for each, mean, row in rows]
 
 
-def many_trials(rounds: int) -> Run:
-    """Make a run of 20 stacks, 10 workloads of 3 metrics, and 500 blocks."""
+def many_trials(rounds: int, times: int = 1) -> Run:
+    """Make a run of 20 stacks, 10 workloads of 3 metrics, and 500 blocks, or so many times as many."""
     metrics, trials = _METRICS[:3], []
     chance = np.random.default_rng(1)
     workloads = [WorkloadRecord(f"w{number}", f"w{number}", f"W{number}", metrics, None) for number in range(10)]
     for record in workloads:
-        for block in range(_TRIALS // len(_STACKS) // len(workloads)):
+        for block in range(times * _TRIALS // len(_STACKS) // len(workloads)):
             trials += block_of(record, block, chance, rounds)
     return make_run(trials, workloads)
 

@@ -6,7 +6,8 @@ Each stage keeps its results in the folder. What is there is not done again, and
 2. applications: a run of tests/bench/validate.toml, three quarters of an hour.
 3. profiles: each application of that run alone on bare metal, some minutes. The load is that of the run, turn by turn;
    a program starts again and again. The load itself says how much was done in what was counted: only whole turns are.
-4. page: docs/advice.md gets the results, the folder cells.json with all of them. It measures nothing.
+4. page: docs/advice.md gets the results, the folder cells.json with all of them, and tare the price list that it brings
+   for orientation. It measures nothing.
 
     PYTHONPATH=tests/support:tests/lab tests/lab/with-engines python tests/bench/validate.py FOLDER [--stage STAGE]...
 """
@@ -19,6 +20,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -35,12 +37,13 @@ from turns import ended, going, say, testbed_for
 
 from tare import __version__, plugins
 from tare.answers.application import application_of
+from tare.answers.orientation import FOLDER as ORIENTATION
 from tare.contracts.workloads import Workload
 from tare.errors import TareError
 from tare.hosts.host import Process
 from tare.hosts.local import LocalHost, isolate_mounts
-from tare.journal import load
-from tare.model.trials import Raw, StopReason
+from tare.journal import Journal, Run, load
+from tare.model.trials import Raw, StopReason, Trial
 from tare.profiles.counting import show_tracepoints
 from tare.profiles.finding import Target
 from tare.profiles.profile import FORMAT, Profile, read_profile, written
@@ -162,9 +165,10 @@ def some(work: Iterator[Done], seconds: float) -> Done:
 
 
 def turns(attempt: TrialRun, workload: Workload) -> Iterator[Done]:
-    """Let the load drive the server, turn after turn."""
-    attempt.measure_from(0)
+    """Let the load drive the server, turn after turn; again from its begin when it has none left."""
     for number in count():
+        if number % workload.rounds == 0:
+            attempt.measure_from(0)
         raw = attempt.take_turn(number, 0.0)
         if raw is None:
             raise SystemExit(f"{workload.name}: {ended(attempt).reason or 'its load ended too soon'}")
@@ -207,14 +211,38 @@ def write_page(folder: Path, page: Path) -> None:
     about = (
         f"{len({each.application for each in cells})} applications in {len({each.stack for each in cells})} stacks were"
         f" measured on {record.started[:10]} by tare {record.tare} on a machine with {machine.cpus} CPUs,"
-        f" {machine.cpu_model}, and Linux {machine.kernel}, in {max(trial.block for trial in run.trials) + 1} blocks."
+        f" {machine.cpu_model}, and Linux {machine.kernel.partition('-')[0]},"
+        f" in {max(trial.block for trial in run.trials) + 1} blocks."
         f" The price list has {max(trial.block for trial in prices.trials) + 1} blocks."
     )
     emulated = [stack for stack, families in record.families.items() if "emulator" in families]
     text = validated.section(cells, emulated, about)
-    if page.exists():
-        page.write_text(validated.within(page.read_text(encoding="utf-8"), text), encoding="utf-8")
+    page.write_text(validated.within(page.read_text(encoding="utf-8"), text), encoding="utf-8")
     print(text)
+
+
+def write_orientation(prices: Run, folder: Path) -> None:
+    """Write the price list that tare brings: of each trial, what advice reads."""
+    shutil.rmtree(folder, ignore_errors=True)
+    journal = Journal(folder)
+    record = prices.record
+    machine = replace(record.machine, kernel=record.machine.kernel.partition("-")[0])
+    journal.create(replace(record, machine=machine, machines={}, tuning=(), clients={}), "")
+    for trial in prices.trials:
+        if trial.status == "ok":
+            values = (replace(each, value=float(f"{each.value:.5g}"), turns=(), label="") for each in trial.values)
+            cautions = (replace(each, text="") for each in trial.cautions)
+            lean = Trial(
+                *(trial.trial, trial.block, trial.order, trial.workload, trial.stack, trial.status, ""),
+                *(round(trial.started), round(trial.seconds, 1), tuple(values)),
+                timeline=trial.timeline[:1] + trial.timeline[-1:],
+                footprint=trial.footprint,
+                cautions=tuple(cautions),
+            )
+            journal.append((lean, ()))
+    for name in ("raw", "telemetry", "suite.toml"):
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def main() -> None:
@@ -234,6 +262,7 @@ def main() -> None:
         take_profiles(asked.folder / "applications", asked.folder / "profiles")
     if "page" in wanted:
         write_page(asked.folder, asked.page)
+        write_orientation(load(asked.folder / "prices"), ORIENTATION)
 
 
 if __name__ == "__main__":

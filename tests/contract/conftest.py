@@ -21,7 +21,7 @@ import pytest
 from todays import todays_runsc, todays_shim
 from waiting import ENOUGH_SECONDS as _PATIENCE_SECONDS
 
-from plug_ins import lists, own, processes
+from plug_ins import own
 from tare import plugins
 from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Instance
@@ -55,8 +55,8 @@ find /sys/fs/cgroup -type d | grep -vE '/(docker|lxc.pivot)$'
 ls /var/lib/tare/instances
 ls /dev/mapper /run | grep tare-
 losetup --list --noheadings
-pgrep -l '^({"|".join(sorted(processes()))})$'
-{{ {"; ".join(map(shlex.join, sorted(lists())))}; }} 2>/dev/null | grep -o 'tare-[^ ,]*'
+pgrep -l '^({"|".join(sorted(plugins.processes()))})$'
+{{ {"; ".join(map(shlex.join, sorted(plugins.lists())))}; }} 2>/dev/null | grep -o 'tare-[^ ,]*'
 true
 """
 PORT = 16379

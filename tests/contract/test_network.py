@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 
@@ -85,6 +86,39 @@ def test_two_networks_that_begin_at_one_moment_have_different_subnets(
     with connected(ledger, "tare-400001") as second, connected(ledger, "tare-400002") as third:
         assert len({network.subnet, second.subnet, third.subnet}) == 3
         assert not network.engine_subnet.overlaps(second.engine_subnet)
+
+
+@pytest.fixture
+def neighbor() -> Iterator[str]:
+    """A namespace like another machine on this one's network, which has a route to all addresses over this one."""
+    name = f"neighbor-{os.getpid():x}"
+    HOST.run("ip", "netns", "add", name, timeout=SECONDS)
+    try:
+        card = f"n{os.getpid():x}"
+        for words in (
+            f"link add {card} type veth peer name eth0 netns {name}",
+            f"addr add 203.0.113.1/30 dev {card}",
+            f"link set {card} up",
+            f"-n {name} addr add 203.0.113.2/30 dev eth0",
+            f"-n {name} link set eth0 up",
+            f"-n {name} route add default via 203.0.113.1",
+        ):
+            HOST.run("ip", *words.split(), timeout=SECONDS)
+        yield name
+    finally:
+        HOST.run("ip", "netns", "delete", name, timeout=SECONDS)
+
+
+def test_a_neighbor_with_a_route_reaches_nothing_of_a_run(
+    neighbor: str, ledger: Ledger, nothing_left: Callable[[], AbstractContextManager[None]]
+) -> None:
+    assert _answers(neighbor, "203.0.113.1")
+    with nothing_left(), connected(ledger, "tare-closed") as network, network.namespace():
+        for address in (network.gateway, network.machine_address, network.instance_address):
+            assert _answers(network.client, address)
+            assert not _answers(neighbor, address)
+        HOST.run("nft", "flush", "table", "netdev", "tare-closed", timeout=SECONDS)
+        assert _answers(neighbor, network.machine_address), "there was no way to it anyway"
 
 
 def test_a_network_that_cannot_be_completed_leaves_nothing(

@@ -155,6 +155,7 @@ def test_a_program_finds_others_and_its_home_as_everywhere_and_knows_nothing_of_
     assert {name: variables.get(name) for name in ("PATH", "HOME")} == dict(each.split("=", 1) for each in ENVIRONMENT)
     assert "PYTEST_CURRENT_TEST" in os.environ
     assert "PYTEST_CURRENT_TEST" not in variables
+    assert not any(variables.get(name) for name in ("LANG", "LC_ALL", "LC_CTYPE"))  # a locale costs programs time
 
 
 def test_the_client_runs_on_other_cpus(testbed: Testbed) -> None:

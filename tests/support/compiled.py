@@ -11,14 +11,21 @@ from pathlib import Path
 from waiting import ENOUGH_SECONDS
 
 SOURCES = Path(__file__).parents[2] / "programs"
-FLAGS = ("-std=gnu11", "-O2", "-static", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+FLAGS = ("-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+# What does something that C leaves undefined ends at once, and says where; so does what leaves its memory.
+_DEFINED = ("-fsanitize=undefined", "-fno-sanitize-recover=all")
+WATCHED = (*_DEFINED, "-fsanitize=address")
 
 
-def compiled(folder: Path, *names: str, settings: tuple[str, ...] = ()) -> Path:
-    """Compile programs into a folder, and give it."""
+def compiled(folder: Path, *names: str, settings: tuple[str, ...] = (), alone: bool = False) -> Path:
+    """Compile programs into a folder, and return it.
+
+    Those that are to run in a root which has nothing else stand alone: the libraries of AddressSanitizer are not there.
+    """
     for name in names:
-        files = ("-o", str(folder / name), str(SOURCES / f"{name}.c"))
-        subprocess.run(("gcc", *FLAGS, *settings, *files), check=True, timeout=120)
+        watched = (*_DEFINED, "-static") if alone else WATCHED
+        files = ("-o", str(folder / name), str(SOURCES / f"{name}.c"), "-lm")
+        subprocess.run(("gcc", *FLAGS, *watched, *settings, *files), check=True, timeout=120)
     return folder
 
 

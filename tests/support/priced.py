@@ -15,7 +15,7 @@ from tare.journal import Run, WorkloadRecord
 from tare.model.trials import Family, Footprint, Mark, Measured, Metric
 from tare.model.work import NETWORK, WORK
 
-# Seconds of a unit on bare metal, of every kind of work.
+# Seconds of a unit on bare metal, of every kind of work alone.
 NATIVE: Mapping[str, float] = {
     "user": 1.0,
     "call": 1e-7,
@@ -89,7 +89,7 @@ def priced(
                     Measured(
                         metric.name,
                         None,
-                        NATIVE[metric.name] * times.get(metric.name, 1.0) * mood * math.exp(chance.normal(0, noise)),
+                        measured_seconds(metric.name, times) * mood * math.exp(chance.normal(0, noise)),
                         "s",
                         "lower",
                     )
@@ -103,6 +103,13 @@ def priced(
     run = make_run(trials, RECORDS, Path("prices"))
     families = {stack: FAMILIES[stack] for stack in stacks if stack in FAMILIES}
     return replace(run, record=replace(run.record, families=families))
+
+
+def measured_seconds(kind: str, times: Mapping[str, float]) -> float:
+    """What a price program measures in a stack: a unit alone, and the other work that is part of it."""
+    work = next(each for each in WORK if each.name == kind)
+    alone = NATIVE[kind] * times.get(kind, 1.0)
+    return alone + sum(count * NATIVE[other] * times.get(other, 1.0) for other, count in work.includes)
 
 
 def basket(counts: Mapping[str, float], kernel: float = 0.0, idle: float = 0.0) -> Basket:

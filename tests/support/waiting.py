@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from tare.hosts.remains import Remains
+
 ENOUGH_SECONDS = 120.0
 ENOUGH_MS = ENOUGH_SECONDS * 1000  # for browsers
 
@@ -24,6 +26,15 @@ def comes_true(condition: Callable[[], object]) -> bool:
 def wait_until(condition: Callable[[], object]) -> None:
     """Wait until a condition is true."""
     assert comes_true(condition), f"it hangs: after {ENOUGH_SECONDS:g} s, this is still not so"
+
+
+def staying(left: Remains, look: Callable[[], Remains], seconds: float) -> Remains:
+    """Return what stays for these seconds; what comes and goes belongs to somebody else who works on this machine."""
+    deadline = time.monotonic() + seconds
+    while left and time.monotonic() < deadline:
+        time.sleep(0.25)
+        left = left.within(look())
+    return left
 
 
 def sleepers(seconds: int) -> list[int]:

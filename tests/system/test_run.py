@@ -185,3 +185,19 @@ def test_a_suite_of_which_nothing_can_be_used_leaves_no_run(tare: Call, tmp_path
     assert (output.returncode, output.stdout) == (3, "")
     assert "error: none of the suite's stacks can run here\nhint: `tare doctor` says how to fix this" in output.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_secret_is_in_no_file_of_a_run_but_in_the_suite_which_is_said(tare: Call, tmp_path: Path) -> None:
+    secret = "correct-horse"  # noqa: S105 - of nobody
+    suite, run = tmp_path / "suite.toml", tmp_path / "run"
+    command = f"env API_TOKEN={secret} sh -c 'echo the token is $API_TOKEN'"
+    text = '[suite]\nstacks = ["native"]\nblocks = 1\n\n[[workloads]]\nuse = "command"\n'
+    suite.write_text(f'{text}command = "{command}"\n')
+    done = tare("run", str(suite), "--out", str(run))
+    assert done.returncode == 0, done.stderr
+    assert "the run folder keeps the suite as it is written, with API_TOKEN: show it to nobody" in done.stderr
+    files = [path for path in run.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} >= {".json", ".jsonl", ".html", ".parquet"}
+    assert [path.name for path in files if secret.encode() in path.read_bytes()] == ["suite.toml"]
+    assert "API_TOKEN=***" in (run / "trials.jsonl").read_text()
+    assert secret not in done.stdout + done.stderr

@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -214,14 +215,14 @@ def test_a_second_run_and_clean_wait_for_the_first_which_ends_at_ctrl_c_even_whe
     suite.write_text(HANGING)
     with begin("run", suite, "--out", run) as process:
         wait_in_run(process, tmp_path, run.exists)
-        held = (
-            3,
-            "",
-            f"error: another tare runs on this machine (process {process.pid})\nhint: wait until it has ended\n",
-        )
+        what = f"another tare runs on this machine: tare run {suite} --out {run}"[:120]
         for command in (("run", suite, "--out", "second"), ("clean",)):
             output = tare(*command)
-            assert (output.returncode, output.stdout, output.stderr) == held
+            assert (output.returncode, output.stdout) == (3, "")
+            error, hint = output.stderr.splitlines()
+            assert error.startswith(f"error: {what}")
+            assert error.endswith(f"(process {process.pid})")
+            assert hint == "hint: wait until it has ended; tare run --wait does"
         assert not (tmp_path / "second").exists()
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
@@ -229,3 +230,43 @@ def test_a_second_run_and_clean_wait_for_the_first_which_ends_at_ctrl_c_even_whe
         assert process.wait(ENOUGH_SECONDS) == 130
     assert load(run).trials == ()
     assert "go on with: tare run --resume" in read_text(str(tmp_path / "said"))
+
+
+def test_a_run_that_waits_says_for_whom_and_begins_when_that_has_ended(
+    begin: Begin, environment: dict[str, str], tmp_path: Path
+) -> None:
+    hanging, quick = tmp_path / "hanging.toml", tmp_path / "quick.toml"
+    hanging.write_text(HANGING)
+    quick.write_text(HANGING.replace('fails = "hang"', ""))
+    with begin("run", hanging, "--out", tmp_path / "run") as process:
+        wait_in_run(process, tmp_path, (tmp_path / "run").exists)
+        command = (sys.executable, "-m", "tare", "run", str(quick), "--out", "second", "--wait")
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as waiting:
+            assert waiting.stderr is not None
+            said = waiting.stderr.readline()
+            assert said.startswith("waiting: another tare runs on this machine: tare run ")
+            assert said.rstrip().endswith(f"(process {process.pid})")
+            assert waiting.poll() is None
+            process.send_signal(signal.SIGINT)
+            assert process.wait(ENOUGH_SECONDS) == 130
+            waiting.communicate(timeout=ENOUGH_SECONDS)
+            assert waiting.returncode == 0
+    assert {trial.status for trial in load(tmp_path / "second").trials} == {"ok"}
+
+
+def test_a_run_folder_that_can_only_be_read_loses_nothing_and_is_said(tare: Call, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (tmp_path / "suite.toml").write_text('[suite]\nstacks = ["native"]\nblocks = 1\n[[workloads]]\nuse = "startup"\n')
+    assert tare("run", str(tmp_path / "suite.toml"), "--out", str(run)).returncode == 0
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    subprocess.run(("mount", "--bind", run, run), check=True)
+    try:
+        subprocess.run(("mount", "-o", "remount,bind,ro", run), check=True)
+        done = tare("run", "--resume", str(run))
+    finally:
+        subprocess.run(("umount", run), check=True)
+    assert done.returncode == 2
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()[-2:]] == ["error", "hint"]
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

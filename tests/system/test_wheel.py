@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -109,3 +112,17 @@ def test_the_installed_command_writes_a_report(installed: Path, tmp_path: Path) 
     assert "index.html" in said(installed / "tare", "report", "run", folder=tmp_path)
     assert "<style" in (tmp_path / "run" / "report" / "index.html").read_text()
     assert "vtmark-2021-fig4-docker-dhrystone" in said(installed / "tare", "claims", "run", folder=tmp_path)
+
+
+def test_the_bill_of_materials_has_all_that_tare_depends_on(uv: str, tmp_path: Path) -> None:
+    rule = re.search(r"^wheel:.*\n(?:\t.*\n)*", (CHECKOUT / "Makefile").read_text(), re.MULTILINE)
+    assert rule is not None
+    words = re.search(r"uv (export .*?) \\\n", rule[0])
+    assert words is not None
+    bill = json.loads(said(uv, *words[1].split(), "--project", CHECKOUT, folder=tmp_path))
+    assert bill["bomFormat"] == "CycloneDX"
+    known = {each["name"] for each in bill["components"]}
+    metadata = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert known > {re.split("[<>=]", each)[0] for each in metadata}
+    assert all(each["version"] for each in bill["components"])
+    assert not known & {"pytest", "hypothesis", "atheris", "ruff"}

@@ -354,6 +354,14 @@ def test_every_dependency_has_a_row_that_names_its_license() -> None:
         assert family in described[name][0], name
 
 
+@pytest.mark.parametrize("name", ["security.md", "reliability.md"])
+def test_every_test_that_holds_a_line_exists(name: str) -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (DOCS / name).read_text(encoding="utf-8"))
+    assert named
+    for path, test in named:
+        assert f"\ndef {test}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{test}"
+
+
 def test_every_decision_is_in_the_index() -> None:
     listed = set(re.findall(r"\]\(([a-z0-9-]+\.md)\)", (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")))
     assert listed == {path.name for path in (DOCS / "decisions").glob("*.md")} - {"README.md"}

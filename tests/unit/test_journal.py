@@ -366,3 +366,13 @@ def test_the_sentence_of_an_older_run_is_the_detail_of_its_error(tmp_path: Path)
     (folder / "run.json").write_text(json.dumps(record | {"stop_reason": "SSH to server: no answer for 90 s"}))
     found = load(folder).record
     assert (found.stop_reason, found.stop_detail) == ("error", "SSH to server: no answer for 90 s")
+
+
+def test_a_line_that_is_too_long_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write(believable_run(tmp_path / "run", blocks=1))
+    number = (run / "trials.jsonl").read_bytes().count(b"\n")
+    monkeypatch.setattr(tare.journal, "_LONGEST_LINE", 100_000)
+    with (run / "trials.jsonl").open("ab") as file:
+        file.write(100_001 * b"x")
+    with pytest.raises(UsageError, match=f"trials.jsonl:{number + 1}: more than"):
+        load(run)

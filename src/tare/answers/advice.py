@@ -7,7 +7,6 @@ where their intervals overlap.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from tare.answers.application import Application, Basket
 from tare.answers.bill import CORRECTION, Bill, Estimate, Line, predict
 from tare.answers.comparable import unlike_machines
 from tare.answers.correction import Correction, Reference, corrected, learn
+from tare.answers.fleet import Fleet, Kind, cheapest
 from tare.answers.isolation import ISOLATION, isolation_of
 from tare.answers.price_list import PriceList, price_list
 from tare.errors import UsageError
@@ -45,12 +45,14 @@ class Needs:
 class Asked:
     """What the user asked for. `node_price` is that of an hour of a machine like that of the prices.
 
-    `load` is in units of work a second. Prices of another machine count only `across_machines`.
+    `load` is in units of work a second, and `kinds` are machines that could do it. Prices of another machine count only
+    `across_machines`.
     """
 
     needs: Needs = field(default_factory=Needs)
     node_price: float | None = None
     load: float | None = None
+    kinds: tuple[Kind, ...] = ()
     across_machines: bool = False
 
 
@@ -60,7 +62,7 @@ class Measured:
 
     name: str
     basket: Basket
-    times: Mapping[str, float]
+    times: Mapping[str, Estimate]
     machine: Facts
 
 
@@ -71,7 +73,7 @@ class Candidate:
     `memory_bytes` and `start_seconds` are None where they are unknown. `cautions` are the kinds of those of its prices
     and the baseline's. `unmet` are the needs that it does not meet, `doubts` why its cost is unknown.
     Only one that is ranked has ranks, from `best` to `worst`.
-    `hourly` is the price of the work of one machine on bare metal, `nodes` the number of machines for the load.
+    `hourly` is the price of the work of one machine on bare metal, `fleet` the cheapest machines for the load.
     """
 
     stack: str
@@ -88,7 +90,7 @@ class Candidate:
     best: int = 0
     worst: int = 0
     hourly: float | None = None
-    nodes: int | None = None
+    fleet: Fleet | None = None
 
     @property
     def decision(self) -> Decision:
@@ -156,9 +158,9 @@ def advise(application: Application, run: Run, asked: Asked, references: Sequenc
             start_seconds=extras.start(bill.stack),
             cautions=extras.cautions(bill.stack),
         )
-        candidate = _priced(candidate, application, asked, run.record.measured_on.cpus)
+        candidate = _priced(candidate, application, asked, run.record.measured_on)
         found.append(replace(candidate, unmet=_unmet(candidate, asked.needs)))
-    ranked = _ranked(found)
+    ranked = _ranked(_doubted(found))
     return Advice(
         application,
         run,
@@ -186,13 +188,17 @@ def corrections(references: Sequence[Measured], prices: PriceList) -> Mapping[st
     for each in references:
         for bill in predict(each.basket, prices):
             if bill.stack in each.times and not bill.doubts:
-                seen[bill.stack].append(Reference(bill.time.value, each.times[bill.stack]))
+                seen[bill.stack].append(Reference(bill.time, each.times[bill.stack]))
     return {stack: found for stack, own in seen.items() if (found := learn(own))}
 
 
-def measured_times(run: Run) -> Mapping[str, float]:
+def measured_times(run: Run) -> Mapping[str, Estimate]:
     """Return the times of the stacks of a run over that of its baseline, over all its workloads together."""
-    return {each.stack: 1 / each.speed for each in summarize(run).overall.standings if each.speed > 0}
+    standings = [each for each in summarize(run).overall.standings if each.speed > 0]
+    return {
+        each.stack: Estimate(1 / each.speed, *(1 / end if end else None for end in (each.high, each.low)))
+        for each in standings
+    }
 
 
 def _unlike(application: Application, run: Run) -> tuple[str, ...]:
@@ -209,20 +215,19 @@ def _candidate(bill: Bill, correction: Correction | None, doubts: tuple[str, ...
     doubts = (*doubts, *bill.doubts)
     if time.low is None or time.high is None:
         doubts += ("prices of a single block",)
-    elif not time.is_narrow:
-        widest = bill.widest
-        by_what = f", mostly for {widest.title}" if widest and not correction else ""
-        doubts += (f"the interval is too wide: from {time.low:.2f} to {time.high:.2f} times bare metal{by_what}",)
     return Candidate(bill.stack, "unknown", bill, time, cpu, correction, doubts=doubts)
 
 
-def _priced(candidate: Candidate, application: Application, asked: Asked, cpus: int) -> Candidate:
-    """Add the money, and the machines for the load."""
-    nodes = None
-    if asked.load is not None and cpus > 0:
-        nodes = math.ceil(asked.load * application.basket.cpu_seconds * candidate.cpu.value / cpus)
+def _priced(candidate: Candidate, application: Application, asked: Asked, machine: Facts) -> Candidate:
+    """Add the money, and the machines for the load: without kinds of machines, those like that of the prices."""
     hourly = None if asked.node_price is None else asked.node_price * candidate.time.value
-    return replace(candidate, hourly=hourly, nodes=nodes)
+    kinds = asked.kinds or ((Kind(machine.cpus, asked.node_price),) if machine.cpus > 0 else ())
+    if asked.load is None or not kinds:
+        return replace(candidate, hourly=hourly)
+    seconds = application.basket.cpu_seconds * candidate.cpu.value
+    fleet = cheapest(kinds, asked.load, seconds, candidate.memory_bytes)
+    doubts = () if fleet else (f"no kind of machine has {format_size(candidate.memory_bytes or 0)} of memory",)
+    return replace(candidate, hourly=hourly, fleet=fleet, doubts=(*candidate.doubts, *doubts))
 
 
 @dataclass(frozen=True)
@@ -275,6 +280,24 @@ def _unmet(candidate: Candidate, needs: Needs) -> tuple[str, ...]:
         if seconds is None or seconds > needs.start_seconds:
             unmet.append(f"start-up: {'unknown' if seconds is None else format_duration(seconds)}")
     return tuple(unmet)
+
+
+def _doubted(found: Sequence[Candidate]) -> list[Candidate]:
+    """Doubt the wide intervals that reach down to where the cheapest of the narrow ones may be."""
+    ends = [each.time.high for each in found if each.decision == "ranked" and each.time.is_narrow and each.time.high]
+    return [
+        each if each.time.is_narrow or (ends and (each.time.low or 0.0) > min(ends)) else _with_width_doubted(each)
+        for each in found
+    ]
+
+
+def _with_width_doubted(candidate: Candidate) -> Candidate:
+    time, widest = candidate.time, candidate.bill.widest
+    if time.low is None or time.high is None:
+        return candidate
+    by_what = f", mostly for {widest.title}" if widest and not candidate.correction else ""
+    doubt = f"the interval is too wide: from {time.low:.2f} to {time.high:.2f} times bare metal{by_what}"
+    return replace(candidate, doubts=(*candidate.doubts, doubt))
 
 
 def _ranked(found: Sequence[Candidate]) -> tuple[Candidate, ...]:

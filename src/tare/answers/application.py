@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import fmean
 
 from tare.errors import UsageError
 from tare.model.machines import Facts
 from tare.model.work import USER
-from tare.profiles.profile import Profile, basket
+from tare.profiles.profile import Profile, Usage, basket
 
 _SATURATED = 0.85  # of a CPU in use all the time, from here on
 
@@ -18,7 +19,7 @@ class Basket:
     """What a unit of an application's work needs on bare metal.
 
     `counts` has units by kind of work, of user code CPU seconds. A kind that could not be counted is missing.
-    `repetitions` are the same, of each time that the application was watched; empty for one.
+    They are means over the times that the application was watched; `repetitions` has those of each time.
     """
 
     counts: Mapping[str, float]
@@ -59,12 +60,38 @@ class Application:
     missing: tuple[str, ...] = ()
 
 
-def application_of(profile: Profile) -> Application:
-    """Return the application of a profile; raises UsageError for one that used no CPU time."""
-    if profile.cpu_seconds <= 0:
-        raise UsageError(f"the profile of {profile.name} has no CPU time", "watch the application while it works")
-    usage = profile.usage
-    memory = usage.proportional_bytes if usage.proportional_bytes is not None else usage.resident_bytes
-    needs = Basket(basket(profile), profile.cpu_seconds, profile.elapsed_seconds)
-    unit = "second of its work" if profile.unit == "second" else profile.unit
-    return Application(profile.name, needs, profile.machine, unit, profile.command, memory, profile.missing)
+def application_of(first: Profile, *others: Profile) -> Application:
+    """Return the application of one or more profiles of it.
+
+    Raises UsageError for a profile without CPU time, and for profiles of different units or machines.
+    """
+    profiles = (first, *others)
+    for each in profiles:
+        if each.cpu_seconds <= 0:
+            raise UsageError(f"the profile of {each.name} has no CPU time", "watch the application while it works")
+        if each.unit != first.unit:
+            what = f"a {each.unit} is the unit of {each.name}, and a {first.unit} that of {first.name}"
+            raise UsageError(what, "give several profiles only of one application")
+        if (each.machine.cpu_model, each.machine.kernel) != (first.machine.cpu_model, first.machine.kernel):
+            raise UsageError(f"{each.name}: profiles of different machines", "give profiles of one machine and kernel")
+    baskets = tuple(map(basket, profiles))
+    counts = {kind: fmean(own[kind] for own in baskets) for kind in baskets[0] if all(kind in own for own in baskets)}
+    memory = [size for each in profiles if (size := _memory(each.usage)) is not None]
+    return Application(
+        first.name,
+        Basket(
+            counts,
+            fmean(each.cpu_seconds for each in profiles),
+            fmean(each.elapsed_seconds for each in profiles),
+            baskets,
+        ),
+        first.machine,
+        "second of its work" if first.unit == "second" else first.unit,
+        first.command,
+        max(memory, default=None),
+        tuple(dict.fromkeys(missing for each in profiles for missing in each.missing)),
+    )
+
+
+def _memory(usage: Usage) -> int | None:
+    return usage.resident_bytes if usage.proportional_bytes is None else usage.proportional_bytes

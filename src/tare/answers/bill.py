@@ -7,11 +7,16 @@ so ("Analysis of benchmark characteristics and benchmark performance prediction"
 into the kernel that lmbench measures (McVoy and Staelin, "lmbench: portable tools for performance analysis", USENIX
 Annual Technical Conference 1996, 279-294), and the network path. Only differences to bare metal are predicted:
 
-    extra(kind) = count · (price in the stack - price on bare metal)
+    extra(kind) = effort · count · (price in the stack - price on bare metal)
+    effort      = CPU seconds in the kernel / sum of count · price on bare metal               between 1 and 4
     extra(user) = seconds of user code · (ratio - 1)         ratio: price in the stack over that on bare metal
-    extra(rest) = seconds in the kernel that no price explains · (ratio of user code - 1)      but see _ratio_of_rest
+    extra(rest) = seconds in the kernel that even this does not explain · (ratio of user code - 1)
     time in the stack = elapsed time on bare metal + sum of extras / CPUs in use
     CPU in the stack = CPU time on bare metal + sum of extras, without those of syncs, which wait
+
+The effort is how much longer the kernel takes for the application than for the microbenchmarks, which do one thing in a
+loop and have all of it in their caches. So counts say what the time in the kernel is for, and the kernel's own clock
+how much it is. A sync, which mostly waits, is part of the sum as far as the kernel has time left for it.
 
 CPUs in use are CPU time over elapsed time on bare metal, and at least one: what costs CPU time costs elapsed time where
 a CPU is always in use, and where one thing is done after the other. Whole blocks of prices are drawn anew for the
@@ -37,7 +42,9 @@ CORRECTION = "correction"  # the line of what reference applications teach
 _HINT = "give a profile and a price list as tare has written them"
 _MOST_MISSING = 0.02  # of the time: kinds without a price
 _MUCH = 0.25  # of the time: kernel time that no price explains, and that may be any work
+_MOST_EFFORT = 4.0
 _WIDEST = 1.5  # the upper end of an interval of times over the lower one
+_TINY = 1e-30  # seconds
 _LEAST = 1e-3  # of the time on bare metal: the least that a prediction may be
 _TITLES = {work.name: work.title for work in WORK} | {REST: "other time in the kernel", CORRECTION: "correction"}
 
@@ -143,10 +150,34 @@ class _Model:
         return np.asarray(np.nan_to_num(self.counts * self.drawn.native))
 
     @cached_property
-    def rest(self) -> Draws:
-        """Seconds in the kernel that no price explains, by draw."""
+    def explained(self) -> Draws:
+        """Seconds in the kernel that prices explain, by draw; of syncs, as far as time is left for them."""
         inside = [at for at, kind in enumerate(self.kinds) if kind not in {USER.name, SYNC.name}]
-        return np.asarray(np.maximum(self.basket.kernel_seconds - self.seconds[:, inside].sum(axis=-1), 0.0))
+        busy = self.seconds[:, inside].sum(axis=-1)
+        waits = self.seconds[:, self._at(SYNC.name)].sum(axis=-1)
+        return np.asarray(busy + np.clip(self.basket.kernel_seconds - busy, 0.0, waits))
+
+    @cached_property
+    def effort(self) -> Draws:
+        """How many times as long as its price says work in the kernel takes, by draw; 1 where some is unknown."""
+        used = {kind for kind, count in self.basket.counts.items() if count > 0}
+        priced = {kind for at, kind in enumerate(self.kinds) if not np.isnan(self.drawn.native[0, at])}
+        if not (used <= priced <= self.basket.counts.keys()):
+            return np.ones(len(self.explained))
+        ratio = self.basket.kernel_seconds / np.maximum(self.explained, _TINY)
+        return np.asarray(np.where(self.explained > 0, np.clip(ratio, 1.0, _MOST_EFFORT), 1.0))
+
+    @cached_property
+    def rest(self) -> Draws:
+        """Seconds in the kernel that nothing explains, by draw."""
+        return np.asarray(np.maximum(self.basket.kernel_seconds - self.effort * self.explained, 0.0))
+
+    @cached_property
+    def _efforts(self) -> Draws:
+        """The effort by draw and kind: user code has none."""
+        efforts = np.repeat(self.effort[:, np.newaxis], len(self.kinds), axis=-1)
+        efforts[:, self._at(USER.name)] = 1.0
+        return efforts
 
     def _at(self, *kinds: str) -> list[int]:
         """Return where kinds are; nothing for those without a price."""
@@ -155,7 +186,9 @@ class _Model:
     def bill(self, stack: str, row: int) -> Bill:
         """Return the bill of a stack."""
         basket, counts = self.basket, self.basket.counts
-        extras = np.nan_to_num(self.counts * (self.drawn.prices[:, row] - self.drawn.native))
+        extras = np.nan_to_num(self.counts * (self.drawn.prices[:, row] - self.drawn.native)) * self._efforts
+        own_code = self._at(USER.name)  # no stack runs it faster than bare metal
+        extras[:, own_code] = np.maximum(extras[:, own_code], 0.0)
         rest = self.rest * (self._ratio_of_rest(row) - 1)
         total = extras.sum(axis=-1) + rest
         waits = extras[:, self._at(SYNC.name)].sum(axis=-1)

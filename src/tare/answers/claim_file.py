@@ -14,12 +14,14 @@ from tare import plugins
 from tare.answers.claims import FOOTPRINT, Claim, Claims, Origin
 from tare.contracts.workloads import Workload
 from tare.errors import SuiteError, UsageError, did_you_mean, unreadable
+from tare.hosts.local import contents
 from tare.model.trials import Metric
 from tare.suites.document import Catalogue, Document, Key, parse_tables
 from tare.suites.stacks import check_stack
 
 FORMAT = 1
 PUBLISHED = "published"  # the name of the file that comes with tare
+_MOST_BYTES = 16 << 20
 _TABLES = ("format", "stacks", "sources", "claims")
 _TEXTS = ("id", "place", "says")
 _CLAIM = TypeAdapter(Claim)
@@ -36,7 +38,7 @@ def published() -> Path:
 def read_claims(path: Path, catalogue: Catalogue = plugins) -> Claims:
     """Read a file of claims; raises SuiteError with all its faults."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = contents(path, _MOST_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SuiteError([unreadable(path, error, "give the path of a file of claims (docs/claims.md)")]) from None
     return parse_claims(text, str(path), catalogue)

@@ -1,21 +1,26 @@
 """What reference applications teach: how far bills were off, and what that means for the next one.
 
 A reference application was measured in a stack, and has a bill. With x the logarithm of the predicted time over that
-of bare metal and y that of the measured one, its *score* is
+of bare metal, y that of the measured time, and e(x) and e(y) their standard errors, a quarter of the widths of their
+intervals, its *score* is
 
-    z = (y - x) / s(x)        s(x) = 0.03 + |x|
+    z = (y - x) / s        s² = 0.03² + (0.3 x)² + e(x)² + e(y)²
 
-so that what is off by the same share of the cost has the same score, and nobody is asked to be better than 3 %. The
-correction is the mean of the scores, shrunk towards 0, which is "the bill is right", by two references' worth (ridge
-regression on a constant: Hoerl and Kennard, Technometrics 12 (1970), 55-67):
+so that an error counts by what can be expected: nobody is asked to be better than 3 %, or than a third of the cost, or
+than prices and measurement allow. For a new application, e(y) is the median of the references', so that its interval is
+that of what a run like theirs would measure. Residuals over an expected error are those of normalized conformal
+prediction (Lei, G'Sell, Rinaldo, Tibshirani and Wasserman, "Distribution-free predictive inference for regression",
+Journal of the American Statistical Association 113 (2018), 1094-1111, section 5.2). The correction c is the median of
+the scores and of half as many zeros, which are the belief that the bill is right: it is 0 unless three in four
+references were off to the same side, and a single one that is far off does not move it. The corrected logarithm is f(x)
+= x + 0.3 |x| c: what costs nothing is not corrected.
 
-    c = sum of z / (n + 2)        corrected: x + s(x) · c
-
-Its interval is that of the jackknife+ on the scores (Barber, Candès, Ramdas and Tibshirani, "Predictive inference with
-the jackknife+", The Annals of Statistics 49 (2021), 486-507). With c(-i) the correction without application i, and
-r(i) = |z(i) - c(-i)|, it reaches from the floor(a (n + 1))-th smallest of c(-i) - r(i) to the ceil((1 - a)(n + 1))-th
-smallest of c(-i) + r(i). Whatever the distribution is, it holds a new application of the same kind with a probability
-of at least 1 - 2a, and in practice of about 1 - a. With a = 10 %, this needs nine applications.
+Its interval is that of the jackknife+ (Barber, Candès, Ramdas and Tibshirani, "Predictive inference with the
+jackknife+", The Annals of Statistics 49 (2021), 486-507). With f(-i) corrected without application i, and
+r(i) = |y(i) - f(-i)(x(i))| / s(i), it reaches from the floor(a (n + 1))-th smallest of f(-i)(x) - s r(i) to the
+ceil((1 - a)(n + 1))-th smallest of f(-i)(x) + s r(i). Whatever the distribution is, it holds a new application of the
+same kind with a probability of at least 1 - 2a, and in practice of about 1 - a. With a = 10 %, this needs nine
+applications.
 """
 
 from __future__ import annotations
@@ -23,75 +28,89 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from tare.answers.bill import Estimate
 from tare.statistics.redrawn import CONFIDENCE
 
 LEAST = 9  # applications: ceil(0.9 (n + 1)) <= n
 _FLOOR = 0.03
-_PRIOR = 2.0  # references' worth of the belief that the bill is right
+_SHARE = 0.3
 
 
 @dataclass(frozen=True)
 class Reference:
     """A time over that of bare metal, of one application in one stack: predicted and measured."""
 
-    predicted: float
-    measured: float
+    predicted: Estimate
+    measured: Estimate
 
     @property
     def score(self) -> float:
-        """How far the prediction was off."""
-        x = math.log(self.predicted)
-        return (math.log(self.measured) - x) / _scale(x)
+        """How far the prediction was off, over what can be expected."""
+        return self.residual(0.0)
+
+    def residual(self, center: float) -> float:
+        """Return how far a corrected prediction was off, over what can be expected."""
+        scale = math.hypot(_scale(self.predicted), _standard_error(self.measured))
+        return (math.log(self.measured.value / self.predicted.value) - _shift(self.predicted, center)) / scale
 
 
 @dataclass(frozen=True)
 class Correction:
-    """What the references say of the next score: the estimate, and the ends of its interval."""
+    """What the references say of the next application.
+
+    `without` has for each of them the correction that the others teach, and its residual from that. `noise` is the
+    standard error of a measured logarithm.
+    """
 
     center: float
-    low: float
-    high: float
-    applications: int
+    without: tuple[tuple[float, float], ...]
+    noise: float = 0.0
+
+    @property
+    def applications(self) -> int:
+        """The number of references."""
+        return len(self.without)
 
 
 def learn(references: Sequence[Reference]) -> Correction | None:
     """Return the correction of a stack; None for fewer than nine references."""
-    scores = [each.score for each in references]
-    many = len(scores)
-    if many < LEAST:
+    if len(references) < LEAST:
         return None
-    without = [_shrunken([*scores[:at], *scores[at + 1 :]]) for at in range(many)]
-    residuals = [abs(score - center) for score, center in zip(scores, without, strict=True)]
-    lower = sorted(center - residual for center, residual in zip(without, residuals, strict=True))
-    upper = sorted(center + residual for center, residual in zip(without, residuals, strict=True))
-    # Of two exact numbers in tenths: 0.1 (9 + 1) must not be 1.0000000000000002.
-    outside = math.floor(round((1 - CONFIDENCE) * (many + 1), 9))
-    return Correction(_shrunken(scores), lower[outside - 1], upper[many - outside], many)
+    scores = [each.score for each in references]
+    centers = [_center([*scores[:at], *scores[at + 1 :]]) for at in range(len(scores))]
+    residuals = [abs(each.residual(center)) for each, center in zip(references, centers, strict=True)]
+    noise = median(_standard_error(each.measured) for each in references)
+    return Correction(_center(scores), tuple(zip(centers, residuals, strict=True)), noise)
 
 
 def corrected(found: Estimate, correction: Correction) -> Estimate:
-    """Correct a time over that of bare metal.
-
-    Its interval has the doubt of the bill and that of the correction, independent of each other: the squares of their
-    widths add up.
-    """
-    x = math.log(found.value)
-    scale = _scale(x)
-    center = x + scale * correction.center
-    below = [scale * (correction.center - correction.low), x - math.log(found.low or found.value)]
-    above = [scale * (correction.high - correction.center), math.log(found.high or found.value) - x]
-    return Estimate(
-        math.exp(center),
-        math.exp(center - math.hypot(*(max(each, 0.0) for each in below))),
-        math.exp(center + math.hypot(*(max(each, 0.0) for each in above))),
-    )
+    """Correct a time over that of bare metal, and give it the interval that the references teach."""
+    scale, many = math.hypot(_scale(found), correction.noise), correction.applications
+    center = _shift(found, correction.center)
+    lower = sorted(_shift(found, other) - scale * residual for other, residual in correction.without)
+    upper = sorted(_shift(found, other) + scale * residual for other, residual in correction.without)
+    # Of two exact numbers in tenths: 0.1 (9 + 1) must not be 1.0000000000000002.
+    outside = math.floor(round((1 - CONFIDENCE) * (many + 1), 9))
+    ends = (center, min(lower[outside - 1], center), max(upper[many - outside], center))
+    return Estimate(*(found.value * math.exp(end) for end in ends))
 
 
-def _shrunken(scores: Sequence[float]) -> float:
-    return math.fsum(scores) / (len(scores) + _PRIOR)
+def _center(scores: Sequence[float]) -> float:
+    return median([*scores, *[0.0] * (len(scores) // 2)])
 
 
-def _scale(x: float) -> float:
-    return _FLOOR + abs(x)
+def _shift(found: Estimate, center: float) -> float:
+    """Return what a correction adds to the logarithm of a prediction."""
+    return _SHARE * abs(math.log(found.value)) * center
+
+
+def _scale(found: Estimate) -> float:
+    """Return the error that can be expected of the logarithm of a prediction."""
+    return math.hypot(_FLOOR, _SHARE * math.log(found.value), _standard_error(found))
+
+
+def _standard_error(found: Estimate) -> float:
+    """Return about the standard error of the logarithm; 0 without an interval."""
+    return math.log(found.high / found.low) / 4 if found.low and found.high else 0.0

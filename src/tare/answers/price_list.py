@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import TopologicalSorter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +21,9 @@ from tare.statistics.redrawn import Draws, drawn_means, drawn_weights
 from tare.statistics.rounds import differences, logs_of_turns
 
 WORKLOADS = ("prices", "network-prices")
-_INCLUDED = {work.name: work.includes for work in WORK if work.includes}
 _NAMES = {work.name for work in WORK}
+_INCLUDES = {work.name: dict(work.includes) for work in WORK}
+_INNER_FIRST = tuple(TopologicalSorter(_INCLUDES).static_order())
 _MEASURE = "tare prices"
 SEED = 1  # of all draws: the same answer each time
 
@@ -118,16 +121,20 @@ def price_list(run: Run) -> PriceList:
 def _drawn(sheet: Sheet, chance: np.random.Generator) -> tuple[Draws, Draws]:
     """Return the prices on bare metal and in the stacks.
 
-    A second of user code is a second on bare metal. A price is without that of the kind that its metric includes.
+    A second of user code is a second on bare metal. A price is without those of the kinds that its metric includes.
     """
     weights = drawn_weights(sheet.known.shape[-1], chance)
     levels, ratios = drawn_means(sheet.levels, sheet.known, weights), drawn_means(sheet.logs, sheet.both, weights)
     levels[:, [at for at, kind in enumerate(sheet.kinds) if kind == USER.name]] = 0.0
-    whole = np.exp(levels), np.exp(levels[:, np.newaxis] + ratios)
-    alone = whole[0].copy(), whole[1].copy()
-    for at, kind in enumerate(sheet.kinds):
-        if _INCLUDED.get(kind) in sheet.kinds:
-            included = sheet.kinds.index(_INCLUDED[kind])
-            for prices, own in zip(whole, alone, strict=True):
-                own[..., at] = np.maximum(prices[..., at] - prices[..., included], 0.0)
+    return _alone(np.exp(levels), sheet.kinds), _alone(np.exp(levels[:, np.newaxis] + ratios), sheet.kinds)
+
+
+def _alone(prices: Draws, kinds: Sequence[str]) -> Draws:
+    """Return prices without those of the kinds that their metrics include, where these are known."""
+    alone = prices.copy()
+    for kind in _INNER_FIRST:
+        for included, count in _INCLUDES[kind].items():
+            if kind in kinds and included in kinds:
+                at, own = kinds.index(kind), alone[..., kinds.index(included)]
+                alone[..., at] = np.maximum(alone[..., at] - count * np.nan_to_num(own), 0.0)
     return alone

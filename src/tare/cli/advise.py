@@ -11,24 +11,37 @@ import typer
 from tare.answers.advice import LEVELS, Advice, Asked, Measured, Needs, measured_times
 from tare.answers.advice import advise as find_advice
 from tare.answers.application import application_of
+from tare.answers.fleet import Kind
+from tare.answers.machine_kinds import PER, read_kinds
+from tare.answers.orientation import orientation
 from tare.cli.console import output
 from tare.cli.files import writing
+from tare.cli.reading import read_run
 from tare.errors import TareError, UsageError, did_you_mean
-from tare.journal import load
 from tare.profiles.profile import read_profile
-from tare.report.advised import document, legend, remarks, sentence, table, to_try
+from tare.report.advised import document, for_orientation, legend, remarks, sentence, table, to_try
 from tare.report.numbers import clean
 from tare.units import parse_duration, parse_rate, parse_size
 
 PROFILE = "profile.json"  # of a reference application, in its run folder
 _LOG = 180
-_PER = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_TABLE = ".toml"
 
 
 def advise(  # noqa: PLR0913 - each is an option of the command line
-    app: Annotated[Path, typer.Argument(help="A profile that `tare profile` has written.", metavar="APP.JSON")],
+    app: Annotated[
+        list[Path],
+        typer.Argument(help="A profile of `tare profile`, or several of one application.", metavar="APP.JSON..."),
+    ],
     *,
-    prices: Annotated[Path, typer.Option(help="The run folder of `tare prices`.", metavar="RUN")],
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            help="The run folder of `tare prices` [default: prices of another machine, for orientation].",
+            metavar="RUN",
+            show_default=False,
+        ),
+    ] = None,
     needs: Annotated[
         list[str] | None,
         typer.Option(help=f"The least isolation: isolation={'|'.join(LEVELS)}.", metavar="NEED"),
@@ -39,7 +52,12 @@ def advise(  # noqa: PLR0913 - each is an option of the command line
         list[Path] | None,
         typer.Option(help=f"A run of another application, with its {PROFILE} in it; repeatable.", metavar="RUN"),
     ] = None,
-    node_price: Annotated[str, typer.Option(help="The price of a machine, such as 0.12/h.", metavar="PRICE")] = "",
+    node_price: Annotated[
+        str,
+        typer.Option(
+            help="The price of a machine, such as 0.12/h, or a file with kinds of machines.", metavar="PRICE|FILE"
+        ),
+    ] = "",
     load_: Annotated[
         str, typer.Option("--load", help="Units of work that are to be done, such as 5000/s.", metavar="RATE")
     ] = "",
@@ -55,10 +73,19 @@ def advise(  # noqa: PLR0913 - each is an option of the command line
     size = _quantity("--memory", memory, parse_size)
     start = _quantity("--starts-within", starts_within, parse_duration)
     wanted = Needs(_isolation(needs or []), size, start)
-    hourly, load_rate = _rate("--node-price", node_price, "0.12/h"), _rate("--load", load_, "5000/s")
-    asked = Asked(wanted, hourly and hourly * _PER["h"], load_rate, across_machines)
-    application, references = application_of(read_profile(app)), [_measured(folder) for folder in reference or ()]
-    found = find_advice(application, load(prices), asked, references)
+    load_rate, hourly = _rate("--load", load_, "5000/s"), None
+    kinds: tuple[Kind, ...] = ()
+    if node_price.endswith(_TABLE):
+        kinds = read_kinds(Path(node_price))
+        if load_rate is None:
+            raise UsageError("kinds of machines are compared for a load", "say it, for example --load 5000/s")
+    elif price := _rate(
+        "--node-price", node_price, f"0.12/h, or give a file with kinds of machines that ends in {_TABLE}"
+    ):
+        hourly = price * PER["h"]
+    asked = Asked(wanted, hourly, load_rate, kinds, across_machines or prices is None)
+    application, references = application_of(*map(read_profile, app)), [_measured(folder) for folder in reference or ()]
+    found = find_advice(application, read_run(prices) if prices else orientation(), asked, references)
     if page is not None:
         _write(page, found)
     if as_json:
@@ -80,8 +107,11 @@ def _end_without_answer(found: Advice) -> None:
 def _print(found: Advice) -> None:
     # A log has no width: do not break its lines.
     console = output(_LOG)
+    loud = for_orientation(found)
+    if loud:
+        console.print(clean(loud), style="bold yellow", soft_wrap=True)
     console.print(table(found, console.width))
-    for line in (legend(found), *remarks(found)):
+    for line in (legend(found), *(line for line in remarks(found) if line != loud)):
         console.print(clean(line), style="dim", soft_wrap=True)
     console.print(clean(sentence(found)), style="bold", soft_wrap=True)
     if command := to_try(found):
@@ -97,7 +127,7 @@ def _write(page: Path, found: Advice) -> None:
 
 def _measured(folder: Path) -> Measured:
     """Read a reference application: its run, and the profile that is in its folder."""
-    profile, found = application_of(read_profile(folder / PROFILE)), load(folder)
+    profile, found = application_of(read_profile(folder / PROFILE)), read_run(folder)
     times = measured_times(found)
     if not times:
         raise UsageError(f"{folder}: no stack has a value in all workloads", "give a run whose stacks were compared")
@@ -127,6 +157,6 @@ def _quantity(option: str, text: str, parse: Callable[[object], float]) -> float
 def _rate(option: str, text: str, example: str) -> float | None:
     """Read a quantity per time, such as 0.12/h, as one per second; None where it was not given."""
     try:
-        return parse_rate(text, _PER) if text else None
+        return parse_rate(text, PER) if text else None
     except ValueError as error:
         raise UsageError(f"{option} {text}: not a number per time", f"for example {option} {example}") from error

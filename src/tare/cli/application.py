@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from pathlib import Path
@@ -13,12 +14,14 @@ import yaml  # type: ignore[import-untyped]
 from tare.cli.console import say
 from tare.cli.files import read_small, writing
 from tare.errors import UsageError
+from tare.hosts.local import is_file
 from tare.suites.composed import Around, composed
 from tare.suites.variables import read_variables
 from tare.workloads.loads.application_file import FILE, parse_application
 
 _ENVIRONMENT = ".env"
 _KIND = "compose file"
+_MOST_VALUES = 100_000
 
 
 def application(
@@ -52,7 +55,7 @@ def _around(folder: Path) -> Around:
     """Find what is around a compose file. A variable of the shell counts more than one of `.env`, as for engines."""
 
     def read(name: str) -> str | None:
-        return read_small(folder / name, _KIND) if (folder / name).is_file() else None
+        return read_small(folder / name, _KIND) if is_file(folder / name) else None
 
     shell = {
         name: value for name, value in os.environ.items() if not any("\udc80" <= each <= "\udcff" for each in value)
@@ -74,13 +77,27 @@ def _others(compose: Path) -> list[str]:
 def parse_compose(text: str, source: str) -> object:
     """Read a compose file's text, which messages call `source`; raises UsageError for what is no YAML."""
     try:
-        return yaml.load(text, _Loader)  # noqa: S506 - it is a safe loader
+        document = yaml.load(text, _Loader)  # noqa: S506 - it is a safe loader
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise UsageError(f"{source}: {line}not YAML: {error.problem}", "give a compose file") from None
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         what = str(error).partition("\n")[0][:200]
         raise UsageError(f"{source}: not YAML: {what}", "give a compose file") from None
+    if _values(document, {}) > _MOST_VALUES:
+        raise UsageError(f"{source}: its aliases make more than {_MOST_VALUES:,} values", "give a compose file")
+    return document
+
+
+def _values(value: object, known: dict[int, float]) -> float:
+    """Count the values in a document, one as often as it has aliases; a value within itself has no end."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = math.inf
+        parts = value if isinstance(value, list) else (*value, *value.values())
+        known[id(value)] = 1 + sum(_values(each, known) for each in parts)
+    return known[id(value)]
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types

@@ -10,8 +10,8 @@ import typer
 from tare.answers.claim_file import read_together
 from tare.answers.judging import JUDGEMENTS, Judgement, Judgements, is_judged, judge, nothing_judged
 from tare.cli.console import output
+from tare.cli.reading import read_run
 from tare.cli.verdicts import verdicts_named
-from tare.journal import load
 from tare.report.claims import differences, document, legend, remarks, sentence, table
 from tare.report.numbers import clean
 
@@ -37,7 +37,7 @@ def claims(
 ) -> None:
     """Put published statements to the test of a run: reproduced, contradicted, undecided, or not tested."""
     kinds = [_KINDS[name] for name in verdicts_named(fail_on, _KINDS, "judgement", "contradicted")]
-    judgements = judge(load(run), read_together(files or []))
+    judgements = judge(read_run(run), read_together(files or []))
     if as_json:
         print(document(judgements))
     else:

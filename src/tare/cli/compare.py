@@ -10,9 +10,9 @@ import typer
 from tare.answers.comparing import KINDS, Answer, Asked, cannot_tell, compare_runs, compare_stacks
 from tare.cli.console import output, printable
 from tare.cli.files import writing
+from tare.cli.reading import read_run
 from tare.cli.verdicts import verdicts_named
 from tare.errors import UsageError
-from tare.journal import load
 from tare.report.comparison import conclusions, document, legend, markdown, remarks, table
 from tare.report.numbers import clean
 from tare.units import margin_option
@@ -50,8 +50,8 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     named = verdicts_named(fail_on, KINDS, "verdict", "worse")
     kinds = tuple(kind for kind in KINDS if kind in named)
     asked = Asked(baseline, stacks, margin_option(margin), kinds, across_machines)
-    before = load(run)
-    answer = compare_stacks(before, asked) if after is None else compare_runs(before, load(after), asked)
+    before = read_run(run)
+    answer = compare_stacks(before, asked) if after is None else compare_runs(before, read_run(after), asked)
     if page is not None:
         _write(page, answer)
     if as_json:

@@ -13,11 +13,12 @@ import typer
 
 from tare.cli.console import say
 from tare.cli.files import writing
+from tare.cli.reading import read_run
 from tare.errors import UsageError, did_you_mean
 from tare.exports import grafana, influx, openmetrics, prometheus
 from tare.exports.push import Server, influxdb_1, influxdb_2, push, pushgateway
 from tare.exports.samples import Sample, samples_of
-from tare.journal import Run, load
+from tare.journal import Run
 
 FORMATS: dict[str, Callable[[Iterable[Sample]], Iterator[str]]] = {
     "influx": influx.lines,
@@ -48,7 +49,7 @@ def export(
     if url is not None and out is not None:
         raise UsageError("--push sends, and --out writes a file", "give one of the two")
     server = _server(url, to, into) if url is not None else None
-    loaded = [load(folder) for folder in runs]
+    loaded = [read_run(folder) for folder in runs]
     _refuse_same_names(loaded)
     texts = FORMATS[to](chain.from_iterable(map(samples_of, loaded)))
     if server is not None:

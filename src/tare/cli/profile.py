@@ -46,18 +46,20 @@ def profile(  # noqa: PLR0913, PLR0917 - each is an option of the command line
             help="A container of Docker, Podman or containerd, or a unit of systemd, that runs.", metavar="NAME"
         ),
     ] = "",
-    seconds: Annotated[str, typer.Option(help="How long to watch.", metavar="TIME")] = "10s",
+    seconds: Annotated[
+        str, typer.Option(help="How long to watch; usually 10s a command, and 90s what runs.", metavar="TIME")
+    ] = "",
     rate: Annotated[str, typer.Option(help="Requests that it serves meanwhile, such as 12000/s.", metavar="RATE")] = "",
     out: Annotated[Path | None, typer.Option(help="Write to this file.", metavar="FILE", show_default=False)] = None,
 ) -> None:
     """Watch an application, and write what it uses: CPU, system calls, memory, disk, network.
 
     A command runs again and again; what it prints is thrown away. Of a server, say the rate of its requests, which its
-    load knows. Its system calls are counted for a short time, which costs it at most 2 % of its speed.
+    load knows. Its system calls are counted for a short time, which costs little.
     """
     if sum(map(bool, (command, pid is not None, cgroup, container))) != 1:
         raise UsageError("name one application: a command after --, or --pid, --cgroup or --container", _EXAMPLE)
-    duration, per_second = _seconds(seconds), _rate(rate)
+    duration, per_second = _seconds(seconds or ("10s" if command else "90s")), _rate(rate)
     if command and rate:
         raise UsageError("--rate is for a server that runs, and this is a command", "leave one of them out")
     if os.geteuid():
@@ -132,5 +134,6 @@ def summary(found: Profile) -> list[str]:
             amount = format_quantity(number, "s" if work.unit == "s" else "")
             lines.append(f"  {work.title}: {amount} a {found.unit}")
     if found.cost is not None:
-        lines.append(f"counting took {100 * found.cost:.1f} % of a CPU over this time")
+        start = format_duration(found.start_seconds or 0.0)
+        lines.append(f"counting took {100 * found.cost:.1f} % of a CPU over this time, and {start} of a CPU to begin")
     return [*lines, *(f"not known: {each}" for each in found.missing)]

@@ -16,6 +16,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from tare.cli.console import output, printable, say
+from tare.cli.reading import become_owner
 from tare.errors import UsageError
 from tare.report.csv import field
 from tare.report.numbers import cut
@@ -42,6 +43,8 @@ def query(
         raise UsageError(f"the last word is SQL, and {sql} is a folder", f"tare query {sql} 'FROM trials'")
     if not runs:
         raise UsageError("no run is named", "tare query RUN 'FROM trials'")
+    for run in runs:
+        become_owner(Path(run))
     answer = ask([Path(run) for run in runs], sys.stdin.read() if sql == "-" else sql)
     if as_json:
         sys.stdout.writelines(_json(answer))

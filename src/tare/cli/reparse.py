@@ -9,17 +9,19 @@ from typing import Annotated, Any
 import typer
 
 from tare.cli.console import say
+from tare.cli.reading import read_run
 from tare.contracts.workloads import Workload
 from tare.errors import UsageError, in_words
-from tare.journal import WorkloadRecord, load, load_raw, rewrite
+from tare.journal import WorkloadRecord, load_raw, rewrite
 from tare.model.trials import SERVICE_READY, Trial
+from tare.running.gate import refuse_absurd
 from tare.running.values import read_values
 from tare.suites.suite import Planned, read_suite
 
 
 def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     """Parse all values of a run again from its raw output; keep the earlier trials in trials.jsonl.before."""
-    loaded = load(run)
+    loaded = read_run(run)
     suite = read_suite(run / "suite.toml")
     records = {record.name: record for record in loaded.record.workloads}
     workloads = {planned.name: _as_measured(planned, records[planned.name]) for planned in suite.workloads}
@@ -40,11 +42,15 @@ def _as_measured(planned: Planned, record: WorkloadRecord) -> Workload:
 
 
 def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:
-    """Parse a trial's raw output. A failed trial keeps its reason, unless its values can now be read."""
+    """Parse a trial's raw output. A failed trial keeps its reason, unless its values can now be read.
+
+    One whose values are in quarantine stays there, unless they are now read as others.
+    """
     if trial.status == "skipped":
         return trial
     try:
         values = read_values(workload, load_raw(run, trial.trial), divided=bool(trial.turns))
+        refuse_absurd(values, len(trial.limits.asked.cpus) if trial.limits else 1)
     except UsageError:  # it has no raw output: nothing can be read again
         raise
     except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
@@ -52,5 +58,8 @@ def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:
         if trial.status == "failed":
             return trial
         return replace(trial, status="failed", reason=str(fault), hint=fault.hint, values=())
-    kept = tuple(value for value in trial.values if value.metric == SERVICE_READY)  # no output has it
-    return replace(trial, status="ok", reason="", hint="", values=(*values, *kept))
+    if trial.quarantined and set(values) <= set(trial.quarantined):
+        return trial
+    read = (*trial.values, *trial.quarantined)
+    kept = tuple(value for value in read if value.metric == SERVICE_READY)  # no output has it
+    return replace(trial, status="ok", reason="", hint="", values=(*values, *kept), quarantined=())

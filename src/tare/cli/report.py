@@ -13,8 +13,9 @@ from tare.answers.claim_file import read_together
 from tare.cli.claims import ClaimFiles
 from tare.cli.console import say
 from tare.cli.files import writing
+from tare.cli.reading import read_run
 from tare.errors import UsageError
-from tare.journal import Run, load, without_collection
+from tare.journal import Run, without_collection
 from tare.report import DEFAULT_FORMATS, write_report
 
 _MANY = 20_000
@@ -38,7 +39,7 @@ def report(
             raise UsageError("--claims: only the format html judges claims", "add it to --format, or see tare claims")
         read_together(claims)  # wrong ones are refused before anything is written
     with writing(out, "choose another folder with --out"), without_collection():
-        read = [load(folder) for folder in runs]
+        read = [read_run(folder) for folder in runs]
         with _drawn_meanwhile(read) if "html" in wanted else nullcontext():
             paths = write_report(read, wanted, out, claims or ())
     for path in paths:

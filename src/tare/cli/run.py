@@ -17,6 +17,7 @@ from tare.cli.stopping import stoppable
 from tare.doctor.usable import runnable
 from tare.errors import TareError, UsageError
 from tare.hosts.local import LocalHost, isolate_mounts
+from tare.hosts.lock import Taken, until_free
 from tare.running.job import Job, carry_out, new_job, only_root, resumed_job
 from tare.running.progress import report_to_all
 from tare.suites.suite import read_suite
@@ -35,10 +36,19 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     port: Annotated[
         int | None, typer.Option(help="The port of --serve [default: a free one].", min=1, max=65535, metavar="PORT")
     ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait while another tare runs on this machine.")] = False,
 ) -> None:
     """Run a suite: every stack, every workload, in randomized blocks, and write the report."""
-    job = _job(suite, out, _seconds(budget), resume)
-    run_and_show(job, "run", (port or 0) if serve or port else None)
+    seconds, at = _seconds(budget), (port or 0) if serve or port else None
+    job = _job(suite, out, seconds, resume)
+    while wait:
+        until_free(partial(say, style="dim"))
+        try:
+            run_and_show(_job(suite, out, seconds, resume), "run", at)  # a run to go on with may have grown
+        except Taken:  # by another one that waited
+            continue
+        return
+    run_and_show(job, "run", at)
 
 
 def asked_or_usable(on: str | None, *, quickly: bool = False) -> tuple[str, ...]:

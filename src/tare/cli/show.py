@@ -13,8 +13,9 @@ import typer
 from rich.table import Table
 
 from tare.cli.console import Console, output
+from tare.cli.reading import read_run
 from tare.errors import UsageError, did_you_mean
-from tare.journal import Run, load, load_raw
+from tare.journal import Run, load_raw
 from tare.model.trials import Measured, Raw, Trial, Turn
 from tare.report.commands import Alike, alike
 from tare.report.limits import limits_of
@@ -33,7 +34,7 @@ def show(
     ] = False,
 ) -> None:
     """Show a trial: its values, commands, raw output and cautions. Without one, list the run's trials."""
-    loaded = load(run)
+    loaded = read_run(run)
     loaded = replace(loaded, trials=tuple(with_file_systems_compared(loaded.trials, loaded.record.baseline)))
     if trial is None:
         _list(loaded)
@@ -64,9 +65,10 @@ def _first_of_each(outputs: Sequence[Raw]) -> list[Raw]:
 
 
 def _print_values(trial: Trial, console: Console) -> None:
-    for value in trial.values:
+    for value in (*trial.values, *trial.quarantined):
         point = f" at {value.point:g}" if value.point is not None else ""
-        text = f"  {value.metric}{point}: {format_quantity(value.value, value.unit)}{_of_turns(value, trial)}"
+        kept = "  quarantined: " if trial.quarantined else "  "
+        text = f"{kept}{value.metric}{point}: {format_quantity(value.value, value.unit)}{_of_turns(value, trial)}"
         console.print(text, soft_wrap=True)
     if len(trial.turns) > 1:
         console.print(_taken(trial.turns))

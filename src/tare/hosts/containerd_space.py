@@ -12,15 +12,16 @@ from dataclasses import dataclass
 
 from tare.hosts.disks import drop_caches
 from tare.hosts.host import Host
+from tare.hosts.process import ALONE
 from tare.model.trials import Image
 
 CONNECT = "--connect-timeout=5s"
 _SECONDS = 60.0
 _IMPORT_SECONDS = 900.0
-# The archive is not copied: a link names it. The folder is beside it, where there is room.
+# The archive is not copied: a link names it, which is open because a file system in memory may hide its folder.
 _IMPORT = """
-folder=$(mktemp -d "$1.tare-import.XXXXXX") && trap 'rm -rf "$folder"' EXIT && cd "$folder" || exit 1
-ln -s "$1" image.tar && mkdir -p top/tmp/.tare || exit 1
+exec 3<"$1" && mount -t tmpfs tare-import /mnt && cd /mnt || exit 1
+ln -s /proc/self/fd/3 image.tar && mkdir -p top/tmp/.tare || exit 1
 tar -C top --owner=0 --group=0 --numeric-owner --no-recursion -cf tmp.tar tmp/.tare || exit 1
 printf '%s' "$3" | sed "s/TMP/$(sha256sum tmp.tar | cut -d ' ' -f 1)/" > config.json
 printf '[{"Config":"config.json","RepoTags":["%s"],"Layers":["image.tar","tmp.tar"]}]' "$2" > manifest.json
@@ -142,7 +143,7 @@ class ContainerdSpace:
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{image.digest}", "sha256:TMP"]},
         }
         words = (str(image.archive), name, json.dumps(settings), self.name)
-        host.run(*self.command("sh", "-c", _IMPORT, "sh", *words), timeout=_IMPORT_SECONDS)
+        host.run(*self.command(*ALONE, "sh", "-c", _IMPORT, "sh", *words), timeout=_IMPORT_SECONDS)
         drop_caches([host])
 
     def remove_images(self, host: Host, beginning: str) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from tare.errors import TimedOut, TrialFailed
 from tare.model.trials import Line
 
+MOST_OUTPUT_BYTES = 64 << 20  # of a command: more than any program that measures prints, and less than harms a machine
+TOO_MUCH = f"it printed more than {MOST_OUTPUT_BYTES >> 20} MiB, and was ended"
 _KEPT_LINES = 10_000
 _SHOWN_CHARACTERS = 300
 

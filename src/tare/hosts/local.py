@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 from collections.abc import Sequence
@@ -83,6 +84,25 @@ def _folders_in(folder: str) -> Sequence[str]:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def exists(path: str | Path) -> bool:
+    """Return whether a file or folder is there: none has a name that is too long."""
+    return os.path.exists(path)  # noqa: PTH110 - which Path says by raising OSError
+
+
+def is_file(path: str | Path) -> bool:
+    """Return whether a file is there; see `exists`."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def contents(path: Path, most_bytes: int) -> bytes:
+    """Return the bytes of a file; raises OSError, also for more than so many, as those of a device without end."""
+    with path.open("rb") as file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return data
 
 
 def read_text(path: str) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tare.errors import TareError
@@ -14,6 +16,8 @@ from tare.hosts.local import read_text
 
 _ELSEWHERE = "/var/lib/tare/lock"
 _SECONDS = 30.0
+_LOOK_SECONDS = 0.5
+_LONGEST = 100  # characters of a command line
 # `cat` inherits the lock and holds it until its input ends: when this process or the connection does.
 _HOLD = """
 mkdir -p -m 700 "${1%/*}" && exec 9>>"$1" || exit 1
@@ -22,17 +26,35 @@ echo "$2" > "$1" && echo held && exec cat
 """
 
 
+class Taken(TareError):
+    """Another tare holds this machine's lock."""
+
+
+def until_free(say: Callable[[str], None]) -> None:
+    """Wait until no other tare runs on this machine; `say` is told for which it waits."""
+    told = ""
+    while True:
+        try:
+            with only_one():
+                return
+        except Taken as error:
+            if told != str(error):
+                told = str(error)
+                say(f"waiting: {told}")
+        time.sleep(_LOOK_SECONDS)
+
+
 @contextmanager
 def only_one() -> Iterator[None]:
-    """Hold this machine's lock; raises TareError with the process number of the tare that holds it."""
-    with (private_state_folder() / "lock").open("a+", encoding="ascii") as file:
+    """Hold this machine's lock; raises Taken with the command and process number of the tare that holds it."""
+    with (private_state_folder() / "lock").open("a+", encoding="utf-8", errors="replace") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             file.seek(0)
-            raise TareError(
-                f"another tare runs on this machine (process {_process(file.read())})", "wait until it has ended"
-            ) from error
+            owner = file.read()
+            what = f"another tare runs on this machine: {_command(owner)} (process {_process(owner)})"
+            raise Taken(what, "wait until it has ended; tare run --wait does") from error
         file.truncate(0)
         file.write(_owner())
         file.flush()
@@ -54,9 +76,15 @@ def only_one_on(host: Host, name: str, path: str = _ELSEWHERE) -> Iterator[None]
 
 
 def _owner() -> str:
-    """Identify this process among those of all machines."""
-    return f"{os.getpid()} {read_text('/proc/sys/kernel/random/boot_id').strip()}"
+    """Identify this process among those of all machines, and say what it does."""
+    words = " ".join(("tare", *sys.argv[1:]))
+    command = "".join(letter if letter.isprintable() else "?" for letter in words)[:_LONGEST]
+    return f"{os.getpid()} {read_text('/proc/sys/kernel/random/boot_id').strip()} {command}"
 
 
 def _process(owner: str) -> str:
     return owner.partition(" ")[0].strip()
+
+
+def _command(owner: str) -> str:
+    return owner.partition(" ")[2].partition(" ")[2].strip() or "tare"

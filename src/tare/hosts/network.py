@@ -11,8 +11,9 @@ bridge: instances inside are on the same network.
 
 Each of the instances that are alive together has a *slot*, 0 to 63. Its addresses, its hardware address, and the names
 of its devices and namespace follow from the slot. Addresses are from 198.18.0.0/15, which RFC 2544 reserves for
-benchmarks and no network routes: only a neighbor with a route added by hand could reach a server on bare metal or NAT.
-A run takes a /21 of them, which begins at 198.18.x.0:
+benchmarks and no network routes. A neighbor with a route added by hand does not reach them either: what comes for them
+on a device that was there before is dropped as it comes in, by nftables, where nothing that is measured passes. A run
+takes a /21 of them, which begins at 198.18.x.0:
 
     198.18.x.1                   the machine, which is the gateway of all others
     198.18.x.2                   the client
@@ -29,12 +30,14 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tare.errors import TareError, TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.ledger import DoomedLedger, Ledger, Undo
+from tare.hosts.neighbors import NOBODY, closed
 from tare.hosts.tuning import OF_THE_CLIENT
 
 _SECONDS = 30.0
@@ -88,6 +91,11 @@ class Network:
     def lan(self) -> str:
         """Namespace of the bridge; empty for the host's own."""
         return "" if self.level else f"{self.prefix}-lan"
+
+    @property
+    def run_subnet(self) -> ipaddress.IPv4Network:
+        """All addresses of the run."""
+        return self.subnet.supernet(new_prefix=_RUN_PREFIX)
 
     @property
     def enter(self) -> tuple[str, ...]:
@@ -275,9 +283,11 @@ def routed(ledger: Ledger, client: Ledger, prefix: str, machine: str) -> Iterato
     between the two, so that the client cannot have such a route.
     """
     with contextlib.ExitStack() as stack:
-        network = stack.enter_context(_bridged(ledger, prefix, client.host.read("/proc/net/route")))
+        ways = json.loads(client.host.run("ip", "-json", "route", "get", machine, timeout=_SECONDS).text)
+        allowed = str(ways[0].get("prefsrc", NOBODY))
+        network = stack.enter_context(_bridged(ledger, prefix, client.host.read("/proc/net/route"), allowed))
         network = replace(network, near=False)
-        route = ("route", "add", str(network.subnet.supernet(new_prefix=_RUN_PREFIX)), "via", machine)
+        route = ("route", "add", str(network.run_subnet), "via", machine)
         undo = ("sh", "-c", 'ip route delete "$1" via "$2"', prefix, route[2], machine)
         for option in _passing(prefix):
             stack.enter_context(ledger.undone_by("iptables", "-w", "-D", *option))
@@ -299,8 +309,11 @@ def _passing(prefix: str) -> tuple[tuple[str, ...], ...]:
 
 
 @contextlib.contextmanager
-def _bridged(ledger: Ledger, prefix: str, elsewhere: str = "") -> Iterator[Network]:
-    """Make the bridge and the machine's port, in a subnet without a route here and `elsewhere` (/proc/net/route)."""
+def _bridged(ledger: Ledger, prefix: str, elsewhere: str = "", allowed: str = NOBODY) -> Iterator[Network]:
+    """Make the bridge and the machine's port, in a subnet without a route here and `elsewhere` (/proc/net/route).
+
+    Of what other machines send, only that from the `allowed` address comes in, where the machine has nftables.
+    """
     with contextlib.ExitStack() as stack:
         # Engines turn on forwarding for NAT, and leave it on.
         restore = ("sh", "-c", 'echo "$1" > /proc/sys/net/ipv4/ip_forward', prefix)
@@ -320,6 +333,7 @@ def _bridged(ledger: Ledger, prefix: str, elsewhere: str = "") -> Iterator[Netwo
             *(f"link set {device} up" for device in ("lo", "machine", "bridge")),
         )
         _set(ledger.host, _quick_neighbors(port))
+        stack.enter_context(closed(ledger, prefix, network.run_subnet, allowed))
         yield network
 
 

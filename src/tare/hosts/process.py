@@ -18,14 +18,17 @@ import time
 import tty
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Literal
 
 from tare.errors import TimedOut, TrialFailed
-from tare.hosts.lines import Lines, last_lines, shown
+from tare.hosts.exchange import Exchange, TooMuch
+from tare.hosts.lines import TOO_MUCH, Lines, last_lines, shown
 from tare.model.trials import Line, Output
 
+# A command that ends with us, however we end, and with it all that it has started and mounted.
+ALONE = ("setpriv", "--pdeathsig", "KILL", "--", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--")
 _TREE = "TARE_TREE"
 _AT_ONCE_BYTES = 65536
 _ENDING_SECONDS = 3.0  # how long a process may take to end with its life line
@@ -46,22 +49,27 @@ def execute(argv: Sequence[str], timeout: float, input: bytes | Path = b"", chec
         with _opened(input) as stdin:
             with held_back():
                 process = _start(argv, tree, stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            stdout, stderr = process.communicate(input if isinstance(input, bytes) else None, timeout)
+                exchange = Exchange(process, input if isinstance(input, bytes) else b"")
+            exchange.await_end(timeout)
     except OSError as error:
         if process is not None:
             raise
         output = _not_started(argv, error)
         return checked(output) if check else output
-    except subprocess.TimeoutExpired:
+    except (subprocess.TimeoutExpired, TooMuch) as error:
         assert process is not None  # noqa: S101 - it is what took too long
         kill_tree(process.pid, tree)
-        output = Output(tuple(argv), 124, *process.communicate(), time.monotonic() - began)
+        exchange.await_end(None)
+        output = Output(tuple(argv), 124, *exchange.said(), time.monotonic() - began)
+        if isinstance(error, TooMuch):
+            output = replace(output, stdout=output.stdout[:_AT_ONCE_BYTES], stderr=output.stderr[:_AT_ONCE_BYTES])
+            raise TrialFailed(f"{argv[0]}: {TOO_MUCH}", shown(argv), output) from None
         raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", shown(argv), output) from None
     finally:
         if process is not None and process.returncode is None:  # we were interrupted
             kill_tree(process.pid, tree)
-            process.communicate()
-    output = Output(tuple(argv), _exit_code(process.returncode), stdout, stderr, time.monotonic() - began)
+            exchange.await_end(None)
+    output = Output(tuple(argv), _exit_code(process.returncode), *exchange.said(), time.monotonic() - began)
     if check:
         checked(output)
     return output

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from tare.errors import TimedOut, TrialFailed, Unreachable
 from tare.hosts.command_scope import CommandScope
 from tare.hosts.host import Process
-from tare.hosts.lines import Lines, shown
+from tare.hosts.lines import MOST_OUTPUT_BYTES, TOO_MUCH, Lines, shown
 from tare.model.trials import Line, Output
 
 MOST_INPUT_BYTES = 1 << 20  # what the resident process keeps for a command that does not read
@@ -303,8 +303,12 @@ class _Collected(_Command):
         self.stdout, self.stderr = bytearray(), bytearray()
 
     def take(self, is_error: bool, data: bytes, seconds: float) -> None:  # noqa: ARG002 - as commands are asked
-        """Keep it."""
-        (self.stderr if is_error else self.stdout).extend(data)
+        """Keep it, unless it is too much."""
+        kept = len(self.stdout) + len(self.stderr)
+        if kept + len(data) <= MOST_OUTPUT_BYTES:
+            (self.stderr if is_error else self.stdout).extend(data)
+        else:
+            self.give_up(TOO_MUCH)
 
 
 class ResidentProcess(_Command):

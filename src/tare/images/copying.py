@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tare.errors import TareError
-from tare.hosts.local import LocalHost
+from tare.hosts.local import LocalHost, exists, is_file
 from tare.images.layers import Size, counted, too_large
 from tare.images.oci import ARCHITECTURES, Manifest, choose, read_manifest
 from tare.model.sources import Source
@@ -207,16 +207,16 @@ def _access(source: Source, credentials: str, daemon: str) -> tuple[str, ...]:
 def _packed_root(source: Source, scratch: Path) -> str:
     """Put a root's tar archive, not compressed, into `scratch`; return its SHA-256."""
     path, target = Path(source.name), scratch / "layer.tar"
-    if path.is_dir():
+    if is_directory := exists(path) and path.is_dir():
         pack(path, target)
-    elif not path.is_file():
+    elif not is_file(path):
         raise TareError(f"{source}: there is no such file", "give the path of a directory or a tar file")
     try:
-        with path.open("rb") if path.is_file() else target.open("rb") as file:
+        with (target if is_directory else path).open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
             stream = gzip.GzipFile(fileobj=file) if packed else file
-            return _hashed(stream, None if path.is_dir() else target, source.most_bytes)
+            return _hashed(stream, None if is_directory else target, source.most_bytes)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TareError(f"{source}: this is no whole tar file: {error}", "get or build it again") from error
 

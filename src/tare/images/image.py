@@ -20,6 +20,7 @@ from tare.hosts.disks import drop_caches
 from tare.hosts.host import Host
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.hosts.local import LocalHost
+from tare.hosts.process import ALONE
 from tare.images.building import NO_DISK, building
 from tare.images.inside import put_files
 from tare.images.kept import in_use, make_room
@@ -31,8 +32,6 @@ _HOST = LocalHost()
 _BUILD_SECONDS = 900.0
 _CARRIED = Path("/var/lib/tare/images")  # on another host
 _DISK = "root.ext4"
-# A build ends with us, however we end, and with it all that it has mounted.
-_ALONE = ("setpriv", "--pdeathsig", "KILL", "--", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--")
 _NO_ROOM = "remove files there, or let TMPDIR name a folder on a larger disk"
 
 
@@ -224,7 +223,7 @@ def _bootstrap(recipe: Recipe, scratch: Path) -> None:
     asked = ("--quiet", "--variant=minbase", include, *(f"--customize-hook={hook}" for hook in hooks))
     # Not in tare's own folder: apt downloads as a user of its own, who may not enter that.
     with building(Path(tempfile.gettempdir())) as place:
-        command = (*_ALONE, "env", "SOURCE_DATE_EPOCH=0", f"TMPDIR={place}", "mmdebstrap", *asked)
+        command = (*ALONE, "env", "SOURCE_DATE_EPOCH=0", f"TMPDIR={place}", "mmdebstrap", *asked)
         _HOST.run(*command, recipe.release, str(scratch / "root.tar"), timeout=_BUILD_SECONDS)
     shutil.rmtree(scratch / "overlay")
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from tare.errors import TareError, UsageError, why_of
+from tare.hosts.local import exists
 
 _MOST_BYTES = 16 << 20
 
@@ -77,7 +78,7 @@ def hash_of_files(files: Sequence[tuple[str, str]]) -> str:
     """Return a hash of what would be copied, with names and permissions; empty without files. Raises TareError."""
     digest = hashlib.sha256()
     for target, source in files:
-        if not Path(source).exists():
+        if not exists(source):
             raise UsageError(
                 f"{source}: there is no such file", "[image] files has the path in the image, and this one"
             )

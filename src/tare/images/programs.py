@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from tare.contracts.technologies import ENVIRONMENT
 from tare.errors import Fault, did_you_mean
+from tare.hosts.local import exists
 
 _MOST_LINKS = 40  # as the kernel follows
 _PACKAGE = 'give the Debian package that has it: --package P, or packages = ["…"] in a suite'
@@ -53,7 +55,7 @@ def _is_program(path: Path | None) -> bool:
 
 
 def _names(folder: Path | None) -> set[str]:
-    return {each.name for each in folder.iterdir()} if folder and folder.is_dir() else set()
+    return {each.name for each in folder.iterdir()} if folder and exists(folder) and folder.is_dir() else set()
 
 
 def _inside(root: Path, place: str) -> Path | None:
@@ -69,7 +71,7 @@ def _inside(root: Path, place: str) -> Path | None:
             at = at.parent
             continue
         here = root.joinpath(*at.parts[1:], part)
-        if not here.is_symlink():
+        if not os.path.islink(here):  # noqa: PTH114 - Path's raises for a name that is too long
             at = at / part
             continue
         links += 1

@@ -371,7 +371,8 @@ class Trial:
     since 1970 UTC, `timeline` in seconds since `requested`. `layers` are those of a nested stack, the outermost first.
     `hint` helps to fix a failure, such as with a guest's last words.
     `turns` are in order; `first_round` is the round, from 0, of the first values at each point: later than 0 where not
-    all instances fit into memory together.
+    all instances fit into memory together. `quarantined` are the values of a trial that failed because they cannot be
+    right: they count nowhere.
     """
 
     trial: str
@@ -396,3 +397,4 @@ class Trial:
     hint: str = ""
     first_round: int = 0
     turns: tuple[Turn, ...] = ()
+    quarantined: tuple[Measured, ...] = ()

@@ -14,32 +14,37 @@ class Work:
     """A kind of work.
 
     `name` is that of its metric in a price list, which is the seconds that one `unit` takes. `title` names many of it.
-    `calls` are the system calls that are counted as this kind. `includes` names the kind of which one unit is part of
-    its metric, and is not part of its price.
+    `calls` are the system calls that are counted as this kind; one that is `undone_by` another is paid for with it.
+    `includes` has the other kinds of work, and how much of each, that are part of its metric but not of its price.
     """
 
     name: str
     title: str
     unit: str
     calls: tuple[str, ...] = ()
-    includes: str = ""
+    undone_by: str = ""
+    includes: tuple[tuple[str, float], ...] = ()
 
+
+FAULTS_OF_PROGRAM = 40  # of a small program, linked statically, and of the one that starts it by fork
+_TO_IT_AND_BACK = (("switch", 2.0),)  # from who waits for its end
 
 USER = Work("user", "user code", "s")  # its price is the seconds that a second of bare metal takes
 CALL = Work("call", "other system calls", "call")
 FILE_READ = Work("file-read", "reads of cached files", "4 KiB", ("pread64", "preadv", "preadv2"))
 FILE_WRITE = Work("file-write", "writes to cached files", "4 KiB", ("pwrite64", "pwritev", "pwritev2"))
 SYNC = Work("sync", "syncs of a file", "sync", ("fsync", "fdatasync", "sync_file_range", "msync", "syncfs", "sync"))
-OPEN = Work("open", "files opened and closed", "file", ("open", "openat", "openat2", "creat"))
+OPEN = Work("open", "files opened and closed", "file", ("open", "openat", "openat2", "creat"), "close")
 STAT = Work(
     "stat",
     "lookups of files",
     "lookup",
     ("stat", "lstat", "newfstatat", "statx", "access", "faccessat", "faccessat2", "readlink", "readlinkat"),
 )
-MAP = Work("map", "mappings made and removed", "mapping", ("mmap", "brk", "mremap", "mprotect"))
+MAP = Work("map", "mappings made and removed", "mapping", ("mmap", "brk", "mremap", "mprotect"), "munmap")
 FAULT = Work("fault", "page faults", "fault")
-SWITCH = Work("switch", "context switches", "switch", includes="pipe")  # woken by a message
+PIPE = Work("pipe", "messages through pipes and sockets of the instance", "message")
+SWITCH = Work("switch", "context switches", "switch", includes=((PIPE.name, 1),))  # woken by a message
 FUTEX = Work("futex", "waits for another thread", "wait", ("futex", "futex_wait", "futex_waitv"))
 POLL = Work(
     "poll",
@@ -47,11 +52,18 @@ POLL = Work(
     "wait",
     ("epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6"),
 )
-PIPE = Work("pipe", "messages through pipes and sockets of the instance", "message")
-THREAD = Work("thread", "threads started", "thread")
-PROCESS = Work("process", "programs started", "program", ("execve", "execveat"))
-CONNECTION = Work("connection", "connections accepted", "connection", ("accept", "accept4"))
+THREAD = Work("thread", "threads started", "thread", includes=_TO_IT_AND_BACK)
+PROCESS = Work(
+    "process",
+    "programs started",
+    "program",
+    ("execve", "execveat"),
+    includes=(*_TO_IT_AND_BACK, (FAULT.name, FAULTS_OF_PROGRAM)),
+)
 MESSAGE = Work("message", "messages received and answered", "message")
+CONNECTION = Work(
+    "connection", "connections accepted", "connection", ("accept", "accept4"), "close", includes=((MESSAGE.name, 1),)
+)
 RECEIVED = Work("received", "bytes received", "byte")
 SENT = Work("sent", "bytes sent", "byte")
 

@@ -20,25 +20,26 @@ from typing import Any, TypeVar
 from tare.errors import TareError, TrialFailed
 from tare.hosts.host import Host, Process
 from tare.profiles.calls import NUMBERS, name_of
+from tare.profiles.kernel_types import Offsets
 from tare.profiles.profile import RECEIVING, SENDING, SEVERAL, STARTING, CallCount, On, Traced
 
 _Number = TypeVar("_Number", int, float)
 
 PROGRAM = "bpftrace"
 EVENTS = "/sys/kernel/tracing/events"
-TYPES = "/sys/kernel/btf/vmlinux"  # what the kernel's structures look like: for the kind of a call's file
 _START_SECONDS = 120.0  # it compiles the program first, and lets others go first
 _ANSWER_SECONDS = 30.0
 _TICK_MILLISECONDS = 50
 CALL_SECONDS = 2e-6  # what counting one system call takes, at most (tests/bench/profile_effect.py)
-_SHARE = 0.01
+_SHARE = 0.0025
 _OF_MACHINE = "pid:[4026531836]"  # the same on every machine: include/linux/proc_ns.h of Linux
 # While it compiles, it gives way to others of its session; and its session, of which it is alone, to other sessions.
 _GIVES_WAY = ("sh", "-c", '{ echo 10 > /proc/self/autogroup; } 2>/dev/null; exec nice -n 10 "$@"', "sh")
-_KEYS = "BPFTRACE_MAP_KEYS_MAX=65536"  # processes and threads that it can follow
+_KEYS = "BPFTRACE_MAP_KEYS_MAX=16384"  # processes and threads that it can follow
 
 _ON_FILES = RECEIVING | SENDING | {"accept", "accept4", "connect"}  # their first argument is an open file
 FAULTS = ("exceptions:page_fault_user", "exceptions:page_fault_kernel")
+PACKETS = "net:net_dev_queue"
 _NEEDED = (
     *("raw_syscalls:sys_enter", "raw_syscalls:sys_exit", "sched:sched_switch"),
     *("sched:sched_process_fork", "sched:sched_process_exec", "sched:sched_process_exit"),
@@ -63,7 +64,7 @@ def show_tracepoints(host: Host) -> None:
 
 
 def most_calls(seconds: float) -> int:
-    """Return how many calls may be counted, so that counting costs a hundredth of so many seconds of a CPU."""
+    """Return how many calls may be counted, so that counting costs a quarter percent of so many seconds of a CPU."""
     return round(_SHARE * seconds / CALL_SECONDS)
 
 
@@ -80,23 +81,27 @@ def tracing_problem(known: Collection[str], namespace: str) -> str:
 
 def missing(known: frozenset[str], typed: bool) -> tuple[str, ...]:
     """Return what cannot be counted with these tracepoints, and with or without the kernel's types."""
-    unknown = [] if typed else ["which reads and writes are of files, pipes or the network: the kernel has no BTF"]
+    what = "packets, and which reads and writes are of files, pipes or the network: the kernel has no BTF"
+    unknown = [] if typed else [what]
     unknown += [] if known >= {*FAULTS} else ["page faults: the kernel has no tracepoint for them"]
+    unknown += [] if PACKETS in known else ["packets: the kernel has no tracepoint for them"]
     return tuple(unknown)
 
 
 def tracepoints() -> frozenset[str]:
     """Return the tracepoints that are needed, of those that this machine shows."""
-    return frozenset(event for event in (*_NEEDED, *FAULTS) if Path(EVENTS, event.replace(":", "/")).is_dir())
+    return frozenset(event for event in (*_NEEDED, *FAULTS, PACKETS) if Path(EVENTS, event.replace(":", "/")).is_dir())
 
 
-def program(pids: Sequence[int], known: frozenset[str], typed: bool, most: int) -> str:
+def program(pids: Sequence[int], known: frozenset[str], places: Offsets | None, most: int) -> str:
     """Return the program for these processes and all that they start. It ends itself after so many system calls.
 
-    bpftrace attaches the probes in this order. Counting begins with the first system call or tick, when all are.
+    `places` are those of fields in the kernel's structures; without them it counts less. bpftrace attaches the probes
+    in this order. Counting begins with the first system call or tick, when all are.
     """
     ours = "/@member[pid] && @on/"
     faults = (f"tracepoint:{event} {ours} {{ @faults = count(); }}" for event in FAULTS if event in known)
+    packets = [f"tracepoint:{PACKETS} {ours} {{ {_packet(places)} }}"] if places and PACKETS in known else []
     # Who is still runnable has the state 0, or 256 if another thread took the CPU.
     waits = "(args->prev_state & 0xff) > 0"
     return "\n".join(
@@ -107,29 +112,44 @@ def program(pids: Sequence[int], known: frozenset[str], typed: bool, most: int) 
             f"tracepoint:sched:sched_process_exec {ours} {{ @programs = count(); }}",
             f"tracepoint:sched:sched_switch {ours} {{ @switches[{waits}] = count(); }}",
             *faults,
-            f"tracepoint:raw_syscalls:sys_exit /@member[pid]/ {{ {_exit(typed)} }}",
-            f"tracepoint:raw_syscalls:sys_enter /@member[pid]/ {{ {_enter(typed, most)} }}",
+            *packets,
+            f"tracepoint:raw_syscalls:sys_exit /@member[pid]/ {{ {_exit(places is not None)} }}",
+            f"tracepoint:raw_syscalls:sys_enter /@member[pid]/ {{ {_enter(places, most)} }}",
             f'interval:ms:{_TICK_MILLISECONDS} {{ if (@ended == 0) {{ @on = 1; }} printf("tick\\n"); }}',
-            f"END {{ clear(@member); clear(@at); {'clear(@kind); ' if typed else ''}}}",
+            f"END {{ clear(@member); clear(@at); {'clear(@kind); ' if places else ''}}}",
         )
     )
 
 
-def _enter(typed: bool, most: int) -> str:
+def _packet(places: Offsets) -> str:
+    # A bridge hands a packet on to its port, which has a handler: the packet counts once.
+    handler = _at(_at("args->skbaddr", places["sk_buff", "dev"]), places["net_device", "rx_handler"])
+    return f"if ({handler} == 0) {{ @packets = count(); }}"
+
+
+def _enter(places: Offsets | None, most: int) -> str:
     begin = "if (@began == 0) { @began = nsecs; @on = 1; } @at[tid] = nsecs;"
     # CPUs that add at the same time lose some of this sum. It only ends counting: the counts lose none.
     stop = "if (@ended == 0) { @ended = nsecs; @on = 0; exit(); } delete(@member[pid]); delete(@at[tid]);"
     end = f"@sum++; if (@sum > {most}) {{ {stop} }}"
-    if not typed:
+    if places is None:
         return f"{begin} {end}"
-    family = "((struct socket *)$file->private_data)->sk->__sk_common.skc_family"
+    table = _at(_at("curtask", places["task_struct", "files"]), places["files_struct", "fdt"])
+    mode = _at(_at("$file", places["file", "f_inode"]), places["inode", "i_mode"], "uint16")
+    sock = _at(_at("$file", places["file", "private_data"]), places["socket", "sk"])
+    family = _at(sock, places["sock_common", "skc_family"], "uint16")
     return (
         f"{begin} if ({_is_one_of(_ON_FILES)}) {{"
-        " $file = *(curtask->files->fdt->fd + args->args[0]);"
-        " $kind = (uint64)($file->f_inode->i_mode & 0xf000);"
-        f" if ($kind == {_SOCKET}) {{ $kind += {family}; }}"
+        f" $file = *(uint64 *)({_at(table, places['fdtable', 'fd'])} + 8 * args->args[0]);"
+        f" $kind = (uint64)({mode} & 0xf000);"
+        f" if ($kind == {_SOCKET}) {{ $kind += (uint64){family}; }}"
         f" @kind[tid] = $kind; }} {end}"
     )
+
+
+def _at(address: str, offset: int, what: str = "uint64") -> str:
+    """Return what lies in the kernel's memory so many bytes after an address."""
+    return f"*({what} *)((uint64){address} + {offset})"
 
 
 def _exit(typed: bool) -> str:
@@ -162,13 +182,14 @@ def _is_one_of(calls: Collection[str]) -> str:
 
 
 class Counter:
-    """Counts, from its making on, until it is asked for the result."""
+    """Counts, from its making on, until it is asked for the result. `start_seconds` are the CPU time until then."""
 
-    def __init__(self, process: Process, first: str, with_faults: bool) -> None:
+    def __init__(self, process: Process, first: str, source: str) -> None:
         self._process = process
-        self._with_faults = with_faults
+        self._source = source
         self._began = time.monotonic()
         self._lines = [first]
+        self.start_seconds = _cpu_seconds(process.pid)
 
     def has_enough(self) -> bool:
         """Wait for the next tick, a twentieth of a second; return whether the program has ended itself."""
@@ -188,7 +209,7 @@ class Counter:
         with suppress(TrialFailed):
             while True:
                 self._lines.append(self._process.read_line(_ANSWER_SECONDS).text)
-        return parse_traced("\n".join(self._lines), seconds, self._with_faults)
+        return parse_traced("\n".join(self._lines), seconds, self._source)
 
 
 @contextmanager
@@ -205,7 +226,15 @@ def counting(host: Host, text: str) -> Iterator[Counter]:
         with suppress(OSError):  # it has ended itself, or the kernel has no such groups
             os.setpriority(os.PRIO_PROCESS, process.pid, 0)  # so that it stops when it is asked to
             Path(f"/proc/{process.pid}/autogroup").write_text("0", encoding="ascii")
-        yield Counter(process, line, "@faults" in text)
+        yield Counter(process, line, text)
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process so far; 0 for one that has ended."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 def is_tick(line: str) -> bool:
@@ -222,18 +251,28 @@ def maps_in(line: str) -> dict[str, Any]:
 def _parsed(line: str) -> dict[str, Any]:
     try:
         fields = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return fields if isinstance(fields, dict) else {}
 
 
-def parse_traced(text: str, seconds: float, with_faults: bool = True) -> Traced:
-    """Read what bpftrace printed in JSON; raises TrialFailed where it did not end as it should."""
+def parse_traced(text: str, seconds: float, source: str = "@faults @packets") -> Traced:
+    """Read what bpftrace printed in JSON, of a program with this source.
+
+    Raises TrialFailed where it did not end as it should.
+    """
     maps: dict[str, Any] = {}
     for line in text.splitlines():
         maps |= maps_in(line)
     if "@on" not in maps:
         raise TrialFailed("bpftrace: ended without its counts", "run it again")
+    try:
+        return _traced(maps, seconds, source)
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise TrialFailed(f"bpftrace: its counts cannot be read: {error!r:.80}", "run it again") from error
+
+
+def _traced(maps: Mapping[str, Any], seconds: float, source: str) -> Traced:
     if maps.get("@ended"):  # by itself: the kernel's clock has its beginning and its end
         seconds = (maps["@ended"] - maps["@began"]) / 1e9
     calls = sorted(_calls(maps), key=lambda each: (-each.count, each.call, each.on, each.failed))
@@ -241,12 +280,13 @@ def parse_traced(text: str, seconds: float, with_faults: bool = True) -> Traced:
     return Traced(
         seconds=seconds,
         calls=tuple(calls),
-        faults=int(maps.get("@faults", 0)) if with_faults else None,
+        faults=int(maps.get("@faults", 0)) if "@faults" in source else None,
         waits=int(switches.get("1", 0)),
         preemptions=int(switches.get("0", 0)),
         programs=int(maps.get("@programs", 0)),
         processes=int(born.get("1", 0)),
         threads=int(born.get("0", 0)),
+        packets=int(maps.get("@packets", 0)) if "@packets" in source else None,
     )
 
 

@@ -73,7 +73,9 @@ class Traced:
     """What was counted in `seconds`.
 
     `waits` are context switches in which a thread waited, `preemptions` those in which it was ready to go on. perf
-    cannot tell the two apart, and has all as `waits`. None is what this machine cannot count.
+    cannot tell the two apart, and has all as `waits`. `packets` are those that its threads sent, or the kernel while it
+    ran on one of their CPUs in their time: also the answers to what they sent over the machine's own network. None is
+    what this machine cannot count.
     """
 
     seconds: Positive
@@ -84,6 +86,7 @@ class Traced:
     programs: Count
     processes: Count
     threads: Count
+    packets: Count | None = field(default=None, kw_only=True)
 
     @property
     def total(self) -> int:
@@ -129,8 +132,9 @@ class Profile:
 
     It was watched for `seconds`, in which it did so many `units` of its own work: runs of the command, requests, or
     seconds where nobody knows. `command` is empty for one that tare did not start. `counts` is None where system calls
-    could not be counted. `cost` is the share of a CPU that counting took over all of the time; None for a command,
-    whose `usage` is that of other runs than its `counts`. `missing` says what is not known, a sentence each.
+    could not be counted. `cost` is the share of a CPU that counting took over all of the time, `start_seconds` the CPU
+    time that it took to begin; None for a command, whose `usage` is that of other runs than its `counts`. `missing`
+    says what is not known, a sentence each.
     """
 
     format: int
@@ -145,6 +149,7 @@ class Profile:
     command: tuple[str, ...] = ()
     counts: Counts | None = None
     cost: Amount | None = None
+    start_seconds: Amount | None = None
     missing: tuple[str, ...] = ()
 
     @property
@@ -161,8 +166,11 @@ class Profile:
 def basket(profile: Profile) -> Mapping[str, float]:
     """Return how many of each kind of work (model/work.py) a unit of the application's own work takes.
 
-    A kind that could not be counted is missing. A message is a receive and a send, and each of them counts half. Calls
-    on files of an unknown kind, and calls that failed, count as `call`.
+    A kind that could not be counted is missing. A message is a receive and a send, and each of them counts half; or a
+    packet, where these are more. Calls on files of an unknown kind, and calls that failed, count as `call`.
+
+    An interrupt sends others' packets in the time of whoever runs: those of an application without a network are not
+    its own.
     """
     found = {USER.name: profile.usage.user_seconds / profile.units}
     if profile.counts is None:
@@ -172,6 +180,12 @@ def basket(profile: Profile) -> Mapping[str, float]:
     for call in counts.calls:
         for work, number in _works(call):
             totals[work.name] += number
+    for undoing in {work.undone_by for work in WORK if work.undone_by}:
+        done = sum(totals[work.name] for work in WORK if work.undone_by == undoing)
+        undone = sum(call.count for call in counts.calls if call.call == undoing and not call.failed)
+        totals[CALL.name] -= min(done, undone)
+    if any(call.on == "network" or call.call.startswith("io_uring_") for call in counts.calls):
+        totals[MESSAGE.name] = max(totals[MESSAGE.name], counts.packets or 0)
     totals[SWITCH.name] = counts.waits + (counts.preemptions or 0)
     # Most processes that start become another program; one that does not, and a program in an old process, count too.
     totals[PROCESS.name] = max(counts.programs, counts.processes)

@@ -21,6 +21,7 @@ from tare.hosts.host import Host
 from tare.profiles import counting, perf
 from tare.profiles.counting import CALL_SECONDS, most_calls
 from tare.profiles.finding import Target
+from tare.profiles.kernel_types import offsets
 from tare.profiles.profile import FORMAT, RECEIVING, SENDING, Counts, Profile, Traced, Unit
 from tare.profiles.watching import Pulse, Watch
 
@@ -34,7 +35,9 @@ Say = Callable[[str], None]
 
 
 class Counter(Protocol):
-    """Counts until it is asked for the result."""
+    """Counts until it is asked for the result. `start_seconds` are the CPU time that its start took."""
+
+    start_seconds: float
 
     def has_enough(self) -> bool:
         """Wait for a moment; return whether counting has cost its share of the time."""
@@ -61,12 +64,12 @@ def way_to_count(host: Host, seconds: float, most: int) -> Way:
     if problem := counting.tracing_problem(known, str(Path("/proc/self/ns/pid").readlink())):
         raise TareError(problem)
     if shutil.which(counting.PROGRAM):
-        typed = Path(counting.TYPES).exists()
+        places = offsets()
 
         def start(pids: Sequence[int]) -> AbstractContextManager[Counter]:
-            return counting.counting(host, counting.program(pids, known, typed, most))
+            return counting.counting(host, counting.program(pids, known, places, most))
 
-        return Way("bpftrace", start, counting.missing(known, typed))
+        return Way("bpftrace", start, counting.missing(known, places is not None))
     if shutil.which(perf.PROGRAM):
         return Way("perf", lambda pids: perf.counting(host, pids, seconds), perf.MISSING)
     raise TareError("neither bpftrace nor perf is installed")
@@ -77,12 +80,14 @@ class Window:
     """What was counted, and what is missing of it.
 
     `packet_rate` are the packets a second in the application's network meanwhile; None where they were few.
+    `start_seconds` are the CPU time that it took to begin.
     """
 
     by: Literal["bpftrace", "perf"] = "bpftrace"
     traced: Traced | None = None
     missing: tuple[str, ...] = ()
     packet_rate: float | None = None
+    start_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,8 @@ class Taking:
             packet_rate = work(counter)
             traced = counter.end()
         unseen = any(call.call.startswith("io_uring_") for call in traced.calls)
-        return Window(way.by, traced, (*way.missing, *((_UNSEEN,) if unseen else ())), packet_rate)
+        missing = (*way.missing, *((_UNSEEN,) if unseen else ()))
+        return Window(way.by, traced, missing, packet_rate, counter.start_seconds)
 
 
 def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Profile:
@@ -136,6 +142,7 @@ def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Pr
         usage=usage,
         counts=counts_of(window, per_second * speed_of(window, pulse, seconds)),
         cost=traced.total * CALL_SECONDS / seconds if traced else None,
+        start_seconds=window.start_seconds if traced else None,
         missing=window.missing,
     )
 

@@ -15,6 +15,7 @@ from tare import __version__
 from tare.answers.advice import Advice, Candidate, Decision
 from tare.answers.bill import Estimate, Line, title_of
 from tare.answers.correction import LEAST
+from tare.answers.orientation import FOLDER as ORIENTATION
 from tare.report.numbers import GLYPHS, clean, factor, factor_digits, from_twice, listing, percent, some_of
 from tare.statistics.redrawn import CONFIDENCE
 from tare.units import format_duration, format_quantity, format_size
@@ -64,15 +65,20 @@ def reasons_of(candidate: Candidate) -> str:
 
 
 def money_of(advice: Advice, candidate: Candidate) -> str:
-    """Write what the work of one machine on bare metal costs an hour, and the machines for the load; may be empty."""
-    texts = []
-    if candidate.nodes is not None:
-        texts.append(f"{candidate.nodes:,} machine{'s' * (candidate.nodes != 1)}")
-        if advice.asked.node_price is not None:
-            texts.append(f"{candidate.nodes * advice.asked.node_price:.4g}/h")
-    elif candidate.hourly is not None:
-        texts.append(f"{candidate.hourly:.4g}/h")
+    """Write what the work of one machine on bare metal costs an hour, or the machines for the load; may be empty."""
+    if (fleet := candidate.fleet) is None:
+        return "" if candidate.hourly is None or advice.asked.load is not None else f"{candidate.hourly:.4g}/h"
+    texts = [f"{fleet.count:,} {fleet.kind.name or 'machine' + 's' * (fleet.count != 1)}"]
+    if fleet.hourly is not None:
+        texts.append(f"{fleet.hourly:.4g}/h")
     return ", ".join(texts)
+
+
+def response_of(candidate: Candidate) -> str:
+    """Write how long a request takes under the load, and how busy the machines are; empty without a load."""
+    if (fleet := candidate.fleet) is None:
+        return ""
+    return f"{format_duration(fleet.response_seconds)} at {percent(fleet.busy)}"
 
 
 def table(advice: Advice, width: int) -> Table:
@@ -96,9 +102,22 @@ def header_of(advice: Advice) -> tuple[str, ...]:
     optional = {
         "memory": any(each.memory_bytes is not None for each in known),
         "start-up": any(each.start_seconds is not None for each in known),
-        "money": any(each.nodes is not None or each.hourly is not None for each in known),
+        "money": any(each.fleet is not None or each.hourly is not None for each in known),
+        "response": any(each.fleet is not None for each in known),
     }
-    names = ("rank", "stack", "time", "90 %", "CPU", "memory", "start-up", "money", "isolation", "mostly for")
+    names = (
+        "rank",
+        "stack",
+        "time",
+        "90 %",
+        "CPU",
+        "memory",
+        "start-up",
+        "money",
+        "response",
+        "isolation",
+        "mostly for",
+    )
     return tuple(name for name in names if optional.get(name, True))
 
 
@@ -114,6 +133,7 @@ def row_of(advice: Advice, candidate: Candidate) -> dict[str, str]:
         "memory": "" if size is None else format_size(size),
         "start-up": "" if seconds is None else format_duration(seconds),
         "money": money_of(advice, candidate),
+        "response": response_of(candidate),
         "isolation": candidate.isolation,
         "mostly for": reasons_of(candidate),
     }
@@ -134,7 +154,9 @@ def legend(advice: Advice) -> str:
 def remarks(advice: Advice) -> tuple[str, ...]:
     """Return all that is to be known beside the table."""
     lines = []
-    if advice.unlike:
+    if orientation := for_orientation(advice):
+        lines.append(orientation)
+    elif advice.unlike:
         doubt = (
             "" if advice.asked.across_machines else "; measure prices here with `tare prices`, or say --across-machines"
         )
@@ -154,9 +176,27 @@ def remarks(advice: Advice) -> tuple[str, ...]:
         lines.append(f"no prices of {listing(tuple(map(title_of, advice.unpriced)))}")
     lines += _cautions(advice)
     lines += [f"of the profile: {each.rstrip('.')}" for each in advice.application.missing]
-    if advice.asked.node_price is not None and advice.asked.load is None:
+    if advice.asked.load is not None:
+        lines.append(
+            "money and response: of the fewest machines that keep up, at this share of their CPU time; the mean time of"
+            " a request that comes at random, without what it waits for beside CPUs"
+        )
+    elif advice.asked.node_price is not None:
         lines.append("money: the price of the hours that the work of one machine-hour on bare metal takes")
     return tuple(lines)
+
+
+def for_orientation(advice: Advice) -> str:
+    """Return of which machine prices are that tare has brought, and how to measure one's own; empty for others."""
+    if advice.prices.folder != ORIENTATION:
+        return ""
+    record = advice.prices.record
+    machine = record.measured_on
+    return (
+        f"FOR ORIENTATION ONLY: these prices are not of your machine, but of one with {machine.cpus} CPUs,"
+        f" {machine.cpu_model}, Linux {machine.kernel}, on {record.started[:10]}."
+        " Prices of yours take 15 minutes: tare prices --out prices"
+    )
 
 
 def _cautions(advice: Advice) -> list[str]:
@@ -183,6 +223,8 @@ def sentence(advice: Advice) -> str:
         f"{first.stack} {'probably ' if tied else ''}costs the least: {cost_of(first.time)} {interval_of(first.time)}"
     )
     found = f"{found.rstrip()} relative to {advice.baseline}"
+    if for_orientation(advice):
+        found = f"On another machine, {found}"
     if tied:
         found += f"; no certain difference to {some_of(tied)}"
     if open_ones:
@@ -218,6 +260,7 @@ def document(advice: Advice) -> str:
         },
         "prices": {
             "folder": str(advice.prices.folder),
+            "for_orientation": bool(for_orientation(advice)),
             "started": record.started,
             "tare": record.tare,
             "machine": asdict(record.measured_on),
@@ -246,7 +289,7 @@ def _fields(candidate: Candidate) -> dict[str, Any]:
         "memory_bytes": candidate.memory_bytes,
         "start_seconds": candidate.start_seconds,
         "hourly": candidate.hourly,
-        "machines": candidate.nodes,
+        "machines": candidate.fleet and asdict(candidate.fleet) | {"hourly": candidate.fleet.hourly},
         "unmet": candidate.unmet,
         "doubts": candidate.doubts,
         "cautions": candidate.cautions,

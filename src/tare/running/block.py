@@ -18,6 +18,7 @@ from tare.contracts.workloads import Workload
 from tare.hosts.facts import parse_meminfo
 from tare.model.trials import Caution, Trial
 from tare.running.doubts import time_cautions
+from tare.running.gate import beyond_bare_metal
 from tare.running.pace import SLOW, rounds_by_label
 from tare.running.progress import ProgressReporter, TrialBegins, TurnEnded, TurnsBegin
 from tare.running.starts import Ended, as_one, may_start_again, warmed_up
@@ -78,7 +79,10 @@ class Rounds:
         ):
             together = replace(self.testbed, start=replace(self.testbed.start, sampler=sampler))
             ended = tuple(self._ended_in(block, workload, report, together, passes))
-        yield from ((_doubted(trial, sampler.trouble), raw) for trial, raw in ended)
+        bare = self._bare_metal(ended, workload)
+        for trial, raw in ended:
+            able = trial if bare is None or not self._costs(trial.stack) else beyond_bare_metal(trial, bare)
+            yield _doubted(able, sampler.trouble), raw
 
     def _ended_in(
         self,
@@ -155,6 +159,21 @@ class Rounds:
             going = [step for step in going if may_start_again(ended[step][-number - 1 :])]
             chance.shuffle(going)
         yield from (as_one(workload, starts) for starts in ended.values())
+
+    def _bare_metal(self, ended: Sequence[Ended], workload: Workload) -> Trial | None:
+        """Return the block's trial on bare metal, of a workload that is known not to measure caches of disks."""
+        if workload.writes_anywhere:
+            return None
+        trials = (trial for trial, _ in ended if trial.status == "ok" and trial.stack in self.references)
+        return next((trial for trial in trials if self._families(trial.stack) == {"bare metal"}), None)
+
+    def _costs(self, stack: str) -> bool:
+        """Return whether a stack runs the same program as the baseline on the machine's kernel or on another Linux."""
+        own = stack in self.programs or stack in self.testbed.run.own
+        return not own and self._families(stack).isdisjoint(("bare metal", "unikernel"))
+
+    def _families(self, stack: str) -> set[str]:
+        return {technology.family for technology in self.stacks[stack]}
 
     def _of_stack(self, workload: Workload, stack: str, testbed: Testbed) -> Workload:
         """Return the workload as this stack runs it, with its own command and in its own image."""

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tare.errors import TareError, UsageError, why_of
-from tare.hosts.ledger import leftovers, state_folder
+from tare.hosts.ledger import leftovers
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
 from tare.images.adopted import wanted_image
 from tare.journal import Journal, RunRecord, holds_no_trial, make_within
 from tare.model.trials import Image, Stop, StopReason
+from tare.running.leftovers import ledgers, remove_left
 from tare.running.machines import Machines, Problems, connected_machines
 from tare.running.own_images import check_programs, own_images
 from tare.running.preparation import Needs, Preparation, prepare, testbed_with_images
 from tare.running.progress import Preparing, ProgressReporter, RunBegins, StackSkipped, Warned, preparing
 from tare.running.records import check_same, make_record
 from tare.running.runner import Work, work_through
+from tare.running.secrets import names_of_secrets
 from tare.suites.suite import Suite, read_suite
 
 
@@ -46,6 +48,9 @@ def resumed_job(folder: Path, budget_seconds: float | None = None) -> Job:
     """Return the job that continues a run; raises UsageError if the folder is none."""
     journal = Journal(folder)
     journal.read()
+    if not os.access(folder, os.W_OK):
+        hint = "is its file system mounted read-only? `tare report` and other readers need not write"
+        raise UsageError(f"{folder}: the run cannot go on, as nothing can be written there", hint)
     for name in ("raw", "telemetry"):
         make_within(folder, name)
     suite = read_suite(folder / "suite.toml")
@@ -65,8 +70,7 @@ def carry_out(job: Job, report: ProgressReporter) -> Stop:
     """
     say, before = preparing(report), job.journal.record
     with only_one(), _same_cpus_afterwards():
-        if leftovers(state_folder() / "ledger"):
-            report(Warned("a killed run left things on this machine: `tare clean` removes them"))
+        _remove_left(say, report)
         isolate_mounts()
         image = wanted_image(job.suite.image, job.suite.by_name.values(), say, before.image_origin if before else "")
         job = replace(job, suite=job.suite.in_image(image))
@@ -122,6 +126,8 @@ def _begin(job: Job, record: RunRecord, report: ProgressReporter) -> None:
     if journal.folder.exists():
         text = f"{journal.folder}: a run was ended there before its first trial; this one takes its place"
         report(Preparing(text))
+    if names := names_of_secrets(job.suite.text):
+        report(Warned(f"the run folder keeps the suite as it is written, with {', '.join(names)}: show it to nobody"))
     try:
         journal.create(record, job.suite.text)
     except OSError as error:
@@ -158,14 +164,22 @@ def _same_cpus_afterwards() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+def _remove_left(say: Callable[[str], None], report: ProgressReporter) -> None:
+    """Remove what killed runs have left; report what stays."""
+    if leftovers(ledgers()):
+        say("removing what a killed run has left")
+    for trouble in remove_left(lambda _: None):
+        report(Warned(f"a killed run left what cannot be undone: {trouble}"))
+
+
 @contextmanager
 def _reported_leftovers(report: ProgressReporter) -> Iterator[None]:
     """Report what a run could not undo, which stays in the ledger."""
-    before = leftovers(state_folder() / "ledger")
+    before = leftovers(ledgers())
     try:
         yield
     finally:
-        after = leftovers(state_folder() / "ledger")
+        after = leftovers(ledgers())
         stays = [(left, argv) for path, left in after.items() if path not in before for argv in left.entries]
         for left, argv in stays:
             machine = f" (on {left.machine.ssh})" if left.machine else ""

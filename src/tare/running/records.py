@@ -16,8 +16,11 @@ from tare.journal import FORMAT, RunRecord, WorkloadRecord
 from tare.model.machines import Facts
 from tare.running.machines import Machines
 from tare.running.preparation import Preparation
+from tare.running.secrets import settings_without_secrets
 from tare.suites.suite import Planned, Suite
 from tare.telemetry.noise import assess
+
+_SETTINGS = TypeAdapter(dict[str, Any])
 
 
 def make_record(suite: Suite, preparation: Preparation) -> RunRecord:
@@ -68,7 +71,7 @@ def workload_record(planned: Planned) -> WorkloadRecord:
         title=planned.workload.title,
         metrics=tuple(planned.workload.all_metrics),
         sweep=planned.workload.sweep,
-        settings=dict(vars(planned.workload)),
+        settings=settings_without_secrets(_SETTINGS.dump_python(dict(vars(planned.workload)), mode="json")),
         lowered=planned.lowered,
     )
 
@@ -91,7 +94,10 @@ def machines_by_role(suite: Suite, machines: Machines) -> dict[str, Facts]:
 
 
 def check_same(before: RunRecord, now: RunRecord) -> None:
-    """Raise UsageError for a run of another machine, image or settings: its blocks would not be comparable."""
+    """Raise UsageError for a run of another machine, tare, image or settings: its blocks would not be comparable."""
+    if before.tare != now.tare:
+        hint = f"go on with tare {before.tare}, or start a new run"
+        raise UsageError(f"the run was made by tare {before.tare}, and this is {now.tare}", hint)
     if before.machine != now.machine:
         raise UsageError("the run was made on another machine, or on this one before a change", "start a new run")
     if before.stacks != now.stacks:
@@ -110,10 +116,9 @@ def check_same(before: RunRecord, now: RunRecord) -> None:
 def _other_settings(before: RunRecord, now: RunRecord) -> list[str]:
     """Return the settings of workloads that have changed, such as requests that come from a file; new ones have not."""
     began = {each.name: each.settings for each in before.workloads}
-    written = TypeAdapter(dict[str, Any])
     return [
         f"{name} of {each.name}"
         for each in now.workloads
-        for name, value in written.dump_python(each.settings, mode="json").items()
+        for name, value in _SETTINGS.dump_python(each.settings, mode="json").items()
         if began.get(each.name, {}).get(name, value) != value
     ]

@@ -31,9 +31,11 @@ from tare.running.doubts import (
     waiting_cautions,
 )
 from tare.running.further import FurtherInstances
+from tare.running.gate import ClockInside, clock_inside, refuse_absurd
 from tare.running.layers import Notes, StartedLayer, StartedLayers, combined_instance, started
 from tare.running.pace import rounds_by_label
 from tare.running.recordable import recordable
+from tare.running.secrets import without_secrets
 from tare.running.service import Server, served
 from tare.running.testbed import Testbed
 from tare.running.values import read_values, service_ready
@@ -72,6 +74,7 @@ class _RunningTrial:
     setup: Setup
     telemetry: Telemetry
     edges: Edges
+    clock: ClockInside | None
     measuring: Iterator[Raw] = field(default_factory=lambda: iter(()))
 
 
@@ -184,9 +187,10 @@ class TrialRun:
             commands=_each_once([*notes.commands, *(raw.argv for raw in notes.raw)]),
             first_round=self._first_round,
             turns=tuple(notes.turns),
+            quarantined=notes.values if self._status == "failed" else (),
         )
         stack = "/".join(technology.name for technology in self._stack)
-        return recordable(trial, notes.raw, stack, self._workload.name)
+        return without_secrets(*recordable(trial, notes.raw, stack, self._workload.name))
 
     @contextmanager
     def _kept(self) -> Iterator[None]:
@@ -274,7 +278,7 @@ class TrialRun:
         )
         edges = _edges(outermost, self._testbed.run.placement.client if workload.beside else ())
         self._open.callback(edges.resume)
-        self._going = _RunningTrial(parts, setup, telemetry, edges)
+        self._going = _RunningTrial(parts, setup, telemetry, edges, clock_inside(stack, instance.inside))
 
     def _watched(self, outermost: StartedLayer) -> Telemetry:
         """Sample the processes of a stack's outermost layer, with those of its block or alone, and their machine."""
@@ -319,12 +323,12 @@ class TrialRun:
         if self._neighbors.why():
             raise TrialFailed("what was measured is another application", "see its raw output")
         going.edges.resume()
-        refuse_swapping(self._stack, going.setup.instance)
         notes.layers = _layers(going.parts)
         notes.footprint = footprint_of(going.parts[0])
         inside = going.setup.instance.inside
         if inside is not None and self._workload.writes_anywhere:  # after the footprint: what it reads is cached
             notes.file_systems += file_systems_used(inside, going.setup.start)
+        wrong = self._what_is_wrong(going)
         self._going = None
         self._services_stayed = True
         self._open.close()
@@ -338,6 +342,19 @@ class TrialRun:
         notes.cautions += waiting_cautions(notes.raw, notes.busy_cpus) if self._workload.without_pause else ()
         notes.cautions += cache_cautions(notes.raw)
         notes.values = (*read_values(self._workload, notes.raw), *service_ready(notes.ready_seconds))
+        refuse_absurd(notes.values, len(self._testbed.limits.cpus))
+        if wrong is not None:
+            raise wrong
+
+    def _what_is_wrong(self, going: _RunningTrial) -> TrialFailed | None:
+        """Ask an instance that still runs whether what it has measured can be right; return what speaks against it."""
+        try:
+            refuse_swapping(self._stack, going.setup.instance)
+            if going.clock is not None:
+                going.clock.refuse_apart()
+        except TrialFailed as error:
+            return error
+        return None
 
 
 _LACK_OF_MEMORY = re.compile("annot allocate memory|ut of memory")

@@ -17,6 +17,7 @@ from typing import Any
 from tare import plugins
 from tare.contracts.workloads import Workload
 from tare.errors import Fault, SuiteError, did_you_mean, nearest, unreadable
+from tare.hosts.local import contents
 from tare.model.machines import Hosts, Machine
 from tare.model.trials import Image, ImageWanted, LimitsWanted, Lowered
 from tare.suites.bounds import bounded
@@ -101,6 +102,7 @@ def _control_of(baseline: str) -> str:
     return f"{baseline}-again"
 
 
+_MOST_BYTES = 1 << 20
 _UNKNOWN = LimitsWanted(sys.maxsize, sys.maxsize)  # where [limits] has a fault, no workload exceeds it
 
 
@@ -110,7 +112,7 @@ _UNKNOWN = LimitsWanted(sys.maxsize, sys.maxsize)  # where [limits] has a fault,
 def read_suite(path: Path, catalogue: Catalogue = plugins) -> Suite:
     """Read a suite's file; raises SuiteError with all its faults."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = contents(path, _MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         meant = nearest(path.stem, [file.stem for file in path.parent.glob("*.toml")])
         hint = f'did you mean "{path.parent / meant}.toml"?' if meant else "give a suite such as examples/quick.toml"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tare.errors import UsageError
+from tare.hosts.local import exists, is_file
 
 _PLACE = PurePosixPath("/srv")
 # Programs of a distribution: the image has its own, which fit its libraries.
@@ -36,7 +37,7 @@ def taken_along(command: Sequence[str], files: Sequence[str], of_others: bool) -
     In an image that others have built (`of_others`), an absolute path is one of the image's own.
     """
     for path in files:
-        if not Path(path).exists():
+        if not exists(path):
             raise UsageError(f"--file {path}: there is no such file or folder", "give a path of this machine")
     own = [path for path in command[:1] if _is_own(path, of_others)]
     places: dict[str, str] = {}
@@ -55,7 +56,7 @@ def taken_along(command: Sequence[str], files: Sequence[str], of_others: bool) -
 
 def _is_own(path: str, of_others: bool) -> bool:
     """Return whether the command's first word is a file of this machine that the image cannot be meant to have."""
-    if "/" not in path or not Path(path).is_file():
+    if "/" not in path or not is_file(path):
         return False
     if not Path(path).is_absolute():
         return True

@@ -48,13 +48,25 @@ esac
 """
 # A daemon whose client was killed goes on making the instance, and refuses to delete it until it is done. After a boot
 # the daemon does not answer at once. If the pool is gone, so is the instance. Few pools have a data volume.
+# A command of a tare that was killed may still be under way, and make what was not there yet.
+# The daemon leaves its logs of a container that was killed.
 REMOVE = """
+gone() {
+    for folder in "${LXD_DIR:-/var/snap/lxd/common/lxd}/logs" /var/log/lxd "${INCUS_DIR:-/var/lib/incus}/logs" \\
+        /var/log/incus; do rm -rf "$folder/$1"; done
+    exit 0
+}
+attempt=0
+while [ $attempt -lt 80 ] && pgrep --full -- "^$1 .* $2( |$)" >/dev/null; do
+    sleep 0.2
+    attempt=$((attempt + 1))
+done
 attempt=0
 while [ $attempt -lt 80 ]; do
     if "$1" info >/dev/null 2>&1; then
-        "$1" storage show "$2" >/dev/null 2>&1 || exit 0
+        "$1" storage show "$2" >/dev/null 2>&1 || gone "$2"
         "$1" delete --force "$2" || sleep 0.2
-        "$1" storage delete "$2" || { "$1" storage volume delete "$2" volume && "$1" storage delete "$2"; } && exit 0
+        "$1" storage delete "$2" || { "$1" storage volume delete "$2" volume && "$1" storage delete "$2"; } && gone "$2"
     else
         sleep 0.2
     fi

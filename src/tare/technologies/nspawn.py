@@ -49,6 +49,7 @@ class Nspawn(Technology):
                 f"--machine={launch.name}",
                 f"--network-namespace-path=/run/netns/{network}",
                 "--console=pipe",
+                "--setenv=LANG=",  # or it sets C.UTF-8, in which sort takes a third longer
             )
             limit = f"--rlimit=RLIMIT_NOFILE={launch.limits.open_files}"
             volume = (f"--bind={ground.volume}:{VOLUME}",) if ground.volume else ()

@@ -36,6 +36,10 @@ rm -f $notes
 [ $code = 0 ] || { podman container exists "$1"; [ $? = 1 ]; }
 """
 
+# The last address of a network stays in the notes of its plug-ins (CNI) when the network is removed; and what they
+# wrote of a container, where tare was killed just then.
+_FORGET_NOTES = 'rm -rf "/var/lib/cni/networks/$1" "/var/lib/cni/results/$1-"*'
+
 # Where a network is described, by CNI and by netavark: Podman takes a tenth of a second to print the same.
 _DESCRIBED = {"/etc/cni/net.d": "conflist", "/etc/containers/networks": "json"}
 _BRIDGE = re.compile(r'"(?:bridge|network_interface)": *"([^"]+)"')
@@ -131,8 +135,7 @@ class Podman(Docker):
     def _made(self, host: Host, launch: Launch, name: str) -> Iterator[str]:
         """Make a network; yield its bridge."""
         with ExitStack() as stack:
-            # The last address of a network stays in the notes of its plug-ins (CNI) when the network is removed.
-            stack.enter_context(launch.ledger.undone_by("rm", "-rf", f"/var/lib/cni/networks/{name}"))
+            stack.enter_context(launch.ledger.undone_by("sh", "-c", _FORGET_NOTES, "sh", name))
             stack.enter_context(launch.ledger.undone_by("podman", "network", "rm", name))
             stack.enter_context(launch.ledger.undone_by("sh", "-c", _FORGET_RULES, "sh", name))
             bridge = self.bridge(host, launch, name)

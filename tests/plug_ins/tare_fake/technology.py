@@ -11,9 +11,9 @@ with three degrees of freedom), `modes` (two of them), and from one instance to 
 it has noise of that shape, which goes on with each of their instances, and their own is normal then (0: no machine);
 in turns, `jitter`, the relative standard deviation of each, `bursts`, the share of the machine's time in which it gives
 CPU time away, and `stalls`, the share of turns at half speed;
-`fails`, what goes wrong: the `start`, a `moment` of it that is no number, a `proof` that is no text, or in every
-program `crash` (it ends by a signal), `garbage` or `nothing` (it prints that), `hang` (it takes all the time it is
-given).
+`fails`, what goes wrong: the `start`, a `moment` of it that is no number, a `proof` that is no text, the `clock`
+inside, which runs twice as fast, or in every program `crash` (it ends by a signal), `garbage` or `nothing` (it prints
+that), `absurd` (it is a million times as fast as can be), `hang` (it takes all the time it is given).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -39,12 +39,12 @@ from tare.hosts.exec import RUN
 from tare.hosts.host import Host, Process
 from tare.hosts.process import checked
 from tare.model.machines import Facts
-from tare.model.trials import Limits, Output, Problem
+from tare.model.trials import Family, Limits, Output, Problem
 from tare.units import Percent
 from tare_fake.machine import Machine
 from tare_fake.noise import CORRELATION, Shape, draws_of, shaped
 
-Fails = Literal["", "start", "moment", "proof", "crash", "garbage", "nothing", "hang"]
+Fails = Literal["", "start", "moment", "proof", "clock", "crash", "garbage", "nothing", "absurd", "hang"]
 _MEMORY_BYTES, _START_SECONDS = 10e9, 0.1  # bytes a second, and the start, of a fake without effect and noise
 HALF, _TURN_SECONDS = 0.5, 0.05  # the speed of a stall; a turn of a program that is not told how long
 _MODULES = (
@@ -65,7 +65,7 @@ class Fake(Technology):
 
     name = "fake"
     title = "fake, measures nothing"
-    family = "emulator"
+    family: ClassVar[Family] = "emulator"
     path = "none"
 
     effect: Annotated[Percent, Field(ge=0, lt=1)] = 0.0
@@ -156,10 +156,13 @@ class FakeHost:
         if argv == (RUN, "--limits"):
             text = f"cpus: {len(self.limits.cpus)}\nopen_files: {self.limits.open_files}\n"
             return Output(argv, 0, f"{text}memory: {self.limits.memory_bytes}\n".encode(), b"", 0.0)
+        if argv == (RUN, "--clock"):
+            now = time.monotonic_ns() * (2 if self.fails == "clock" else 1)
+            return Output(argv, 0, f"{now}\n".encode(), b"", 0.0)
         if self.fails == "hang":
             time.sleep(timeout)
             raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", "the fake was told to hang")
-        speed = self.speed * self.turns(_turn_seconds(argv))
+        speed = self.speed * self.turns(_turn_seconds(argv)) * (1e6 if self.fails == "absurd" else 1)
         stdout = _PRINTED[self.fails] if self.fails in _PRINTED else _answer(argv, speed).encode()
         output = Output(argv, 139 if self.fails == "crash" else 0, stdout, b"", 0.0)  # 128 + SIGSEGV, as shells say it
         return checked(output) if check else output

@@ -12,7 +12,8 @@ from runs import MACHINE, pairs
 
 from tare.answers.advice import Advice, Asked, Candidate, Measured, Needs, advise, corrections, measured_times
 from tare.answers.application import Basket
-from tare.answers.bill import CORRECTION
+from tare.answers.bill import CORRECTION, Estimate
+from tare.answers.fleet import Kind
 from tare.answers.price_list import price_list
 from tare.errors import UsageError
 from tare.model.trials import Caution
@@ -114,8 +115,30 @@ def test_money_is_the_price_of_the_longer_time_and_machines_are_those_for_the_lo
     gvisor = found["gvisor"]
     assert gvisor.hourly == pytest.approx(0.12 * gvisor.time.value)
     # A request takes 16.6 us of CPU on bare metal, and a machine has two CPUs.
-    assert gvisor.nodes == math.ceil(1e6 * SERVER.cpu_seconds * gvisor.cpu.value / 2)
-    assert found["docker"].nodes == 10
+    assert gvisor.fleet is not None
+    assert gvisor.fleet.count == math.ceil(1e6 * SERVER.cpu_seconds * gvisor.cpu.value / 2)
+    assert gvisor.fleet.hourly == pytest.approx(0.12 * gvisor.fleet.count)
+    docker = found["docker"].fleet
+    assert docker is not None
+    assert docker.count == 10
+    assert docker.busy == pytest.approx(1e6 * SERVER.cpu_seconds * found["docker"].cpu.value / 20)
+
+
+def test_of_kinds_of_machines_the_cheapest_that_has_the_memory_serves_the_load() -> None:
+    large, small, tiny = (
+        Kind(8, 0.20, 1 << 30, "large"),
+        Kind(2, 0.06, 64 << 20, "small"),
+        Kind(1, 0.01, 1 << 20, "tiny"),
+    )
+    found = by_stack(advise(application(), priced(noise=0.0), Asked(load=1e5, kinds=(large, small, tiny))))
+    docker, guest = found["docker"].fleet, found["qemu-tcg"].fleet
+    assert docker is not None
+    assert guest is not None
+    assert (docker.kind, docker.count) == (small, 1)
+    assert guest.kind == large  # 319 MiB
+    lacking = by_stack(advise(application(), priced(), Asked(load=1e5, kinds=(tiny,))))["docker"]
+    assert lacking.decision == "cannot tell"
+    assert "no kind of machine has 28 MiB of memory" in lacking.doubts
 
 
 def measured(of: Basket, by: float, name: str) -> Measured:
@@ -123,7 +146,7 @@ def measured(of: Basket, by: float, name: str) -> Measured:
     times = {}
     for stack, prices in STACKS.items():
         extra = sum(NATIVE[kind] * count * (prices.get(kind, 1.0) - 1) for kind, count in of.counts.items())
-        times[stack] = 1 + by * extra / of.elapsed_seconds
+        times[stack] = Estimate(1 + by * extra / of.elapsed_seconds)
     return Measured(name, of, times, MACHINE)
 
 
@@ -142,7 +165,7 @@ def test_references_correct_the_bill_and_the_correction_is_a_line_of_it() -> Non
     assert plain.correction is None
     assert better.correction is not None
     assert better.correction.applications == 12
-    truth = measured(SERVER, 1.5, "web").times["gvisor"]
+    truth = measured(SERVER, 1.5, "web").times["gvisor"].value
     assert abs(better.time.value - truth) < abs(plain.time.value - truth) / 2
     assert better.time.low is not None
     assert better.time.high is not None
@@ -174,9 +197,11 @@ def test_cautions_of_the_prices_and_of_the_baselines_are_those_of_the_candidate(
 
 
 def test_measured_times_are_the_inverse_of_speeds() -> None:
-    assert measured_times(pairs([50.0, 51.0, 49.0] * 3, [100.0, 101.0, 99.0] * 3)) == {
-        "docker": pytest.approx(2.0, rel=0.02)
-    }
+    found = measured_times(pairs([50.0, 51.0, 49.0] * 3, [100.0, 101.0, 99.0] * 3))
+    assert found.keys() == {"docker"}
+    time = found["docker"]
+    assert time.value == pytest.approx(2.0, rel=0.02)
+    assert 1.9 < (time.low or 0.0) < time.value < (time.high or 0.0) < 2.1
 
 
 def test_what_the_price_list_has_no_price_of_is_named() -> None:

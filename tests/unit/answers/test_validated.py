@@ -171,7 +171,7 @@ def test_the_page_shows_emulated_stacks_and_judges_without_them() -> None:
     ]
     text = validated.section(cells, ["qemu-tcg"], "One application.")
     assert "In all stacks but qemu-tcg, 100 % of the intervals of 90 %" in text
-    assert "| tare advise | 10.0 points | none | 100 % of 1 | none |" in text
+    assert "| tare advise | 10.0 points | none | 100 % of 1 | 100 % | none |" in text
     assert "| web | 1.10: 1.20 (1.00-1.40) | 12: 3.00 (2.00-4.00) !? |" in text
     assert "| web | qemu-tcg | 12: 3.00 (2.00-4.00) !? | page faults +25 |" in text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,11 @@ from runs import DHRYSTONE, MACHINE, make_run, make_trial, measured, write
 
 from tare.__main__ import run as command_line
 from tare.answers.application import Basket
+from tare.answers.orientation import FOLDER, orientation
+from tare.answers.price_list import price_list
 from tare.cli import app
 from tare.journal import Run
+from tare.model.work import WORK
 from tare.profiles.profile import FORMAT, CallCount, Counts, Profile, Usage, basket, written
 
 _REQUESTS = 1_000_000
@@ -48,7 +52,7 @@ def profile(of: Basket = SERVER, **fields: object) -> Profile:
 
 
 @pytest.fixture(name="prices")
-def price_list(tmp_path: Path) -> Path:
+def prices_of_a_run(tmp_path: Path) -> Path:
     return write(replace(priced(), folder=tmp_path / "prices"))
 
 
@@ -80,7 +84,7 @@ def test_it_ranks_the_stacks_and_says_what_to_try(web: Path, prices: Path, capsy
     assert printed.err == ""
     rows = [line.split()[1] for line in printed.out.splitlines() if "kernel" in line or "sandbox" in line]
     assert rows[:2] == ["docker", "podman"]
-    assert "docker probably costs the least: +14.6 %" in printed.out
+    assert "docker probably costs the least: +15.1 %" in printed.out
     assert printed.out.endswith("Settle it: tare try --on native,docker,podman -- nginx -g 'daemon off;'\n")
 
 
@@ -101,6 +105,30 @@ def test_a_page_is_written_where_asked(web: Path, prices: Path, tmp_path: Path) 
     page = tmp_path / "advice.html"
     assert advise(web, "--prices", prices, "--html", page, "--node-price", "0.12/h", "--load", "5000/s") == 0
     assert "0.12/h" in page.read_text(encoding="utf-8")
+
+
+def test_without_a_price_list_that_of_tare_is_taken_and_said_to_be_of_another_machine(
+    web: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "advice.html"
+    assert advise(web, "--html", page) == 0
+    first, *_, answer, _ = capsys.readouterr().out.splitlines()
+    assert first.startswith("FOR ORIENTATION ONLY: these prices are not of your machine")
+    assert first.endswith("tare prices --out prices")
+    assert answer.startswith("On another machine, ")
+    assert "FOR ORIENTATION ONLY" in page.read_text(encoding="utf-8")
+    assert advise(web, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["prices"]["for_orientation"] is True
+
+
+def test_the_price_list_of_tare_has_each_price_of_ten_stacks_and_nothing_of_where_it_was_made() -> None:
+    run = orientation()
+    prices = price_list(run)
+    assert len(prices.stacks) >= 9
+    assert set(prices.known) == {work.name for work in WORK}
+    assert (prices.drawn.blocks >= 5).all()
+    assert {path.name for path in FOLDER.iterdir()} == {"run.json", "trials.jsonl"}
+    assert not re.search(r"/(root|home|tmp|work)/", "".join(path.read_text() for path in FOLDER.iterdir()))
 
 
 def test_a_price_a_day_is_a_price_an_hour(web: Path, prices: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of an image with nothing but the programs."""
     folder = tmp_path_factory.mktemp("image")
     (folder / "usr/lib/tare").mkdir(parents=True)
-    compiled(folder / "usr/lib/tare", "maker", "enter", "run")
+    compiled(folder / "usr/lib/tare", "maker", "enter", "run", alone=True)
     return folder
 
 

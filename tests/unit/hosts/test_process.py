@@ -50,6 +50,15 @@ def test_much_output_on_both_streams_does_not_block() -> None:
     assert (len(output.stdout), len(output.stderr)) == (1000000, 1000000)
 
 
+@pytest.mark.parametrize("redirected", ["", ">&2"])
+def test_a_command_that_prints_without_end_is_ended_and_fills_no_memory(redirected: str) -> None:
+    with pytest.raises(TrialFailed, match="sh: it printed more than 64 MiB, and was ended") as failed:
+        execute(("sh", "-c", f"yes {redirected}; echo never"), 60.0)
+    output = failed.value.output
+    assert output is not None
+    assert (output.stdout or output.stderr) == 32768 * b"y\n"
+
+
 def test_a_program_that_cannot_be_executed_gives_126(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no program", encoding="ascii")
     (tmp_path / "text").chmod(0o644)

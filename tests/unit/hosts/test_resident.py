@@ -141,6 +141,12 @@ def test_a_mebibyte_passes_unchanged_both_ways_and_more_takes_the_old_way(host: 
     assert host.run("cat", timeout=SECONDS, input=data + b"x").stdout == data + b"x"
 
 
+def test_a_command_that_prints_without_end_is_ended_and_fills_no_memory(host: ExecHost) -> None:
+    with pytest.raises(TrialFailed, match="it printed more than 64 MiB, and was ended"):
+        host.run("yes", timeout=SECONDS)
+    assert host.run("echo", "well", timeout=SECONDS).text == "well\n"
+
+
 def test_input_that_nobody_reads_does_no_harm(host: ExecHost) -> None:
     assert host.run("true", timeout=SECONDS, input=b"x" * MOST_INPUT_BYTES).exit_code == 0
 

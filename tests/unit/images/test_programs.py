@@ -38,7 +38,11 @@ def test_a_program_of_the_image_is_found(root: Path, program: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "program", ["bench", "notes", "folder", "self", "gone", "outside", "/usr/bin/nothing", "/opt/app", "/", "..", "."]
+    "program",
+    [
+        *("bench", "notes", "folder", "self", "gone", "outside", "/usr/bin/nothing", "/opt/app", "/", "..", "."),
+        *(300 * "x", f"/{300 * 'x'}/x"),
+    ],
 )
 def test_what_an_engine_would_not_start_is_missing(root: Path, program: str) -> None:
     (fault,) = missing_programs(root, [program])

@@ -11,6 +11,7 @@ from tare.profiles import perf
 from tare.profiles.calls import NAMES, NUMBERS, name_of
 from tare.profiles.counting import (
     FAULTS,
+    PACKETS,
     is_tick,
     maps_in,
     missing,
@@ -19,6 +20,7 @@ from tare.profiles.counting import (
     program,
     tracing_problem,
 )
+from tare.profiles.kernel_types import FIELDS
 from tare.profiles.profile import CallCount, Traced
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "profile"
@@ -28,6 +30,7 @@ NEEDED = frozenset(
         *("sched:sched_process_fork", "sched:sched_process_exec", "sched:sched_process_exit"),
     }
 )
+PLACES = {place: 100 + at for at, place in enumerate(FIELDS)}
 OF_MACHINE = "pid:[4026531836]"
 
 
@@ -115,12 +118,16 @@ def test_calls_that_pass_several_messages_have_their_number_and_no_bytes() -> No
 
 def test_a_process_that_did_nothing_has_no_calls() -> None:
     found = parse_traced('{"type": "map", "data": {"@on": 1}}\n', 2.0)
-    assert found == Traced(2.0, (), 0, 0, 0, 0, 0, 0)
+    assert found == Traced(2.0, (), 0, 0, 0, 0, 0, 0, packets=0)
     assert found.total == 0
 
 
-def test_faults_that_the_kernel_does_not_show_are_unknown() -> None:
-    assert parse_traced('{"type": "map", "data": {"@on": 1}}\n', 2.0, with_faults=False).faults is None
+def test_faults_and_packets_that_the_program_does_not_count_are_unknown() -> None:
+    found = parse_traced('{"type": "map", "data": {"@on": 1}}\n', 2.0, program([7], NEEDED, PLACES, most=1000))
+    assert (found.faults, found.packets) == (None, None)
+    whole = program([7], NEEDED | {*FAULTS, PACKETS}, PLACES, most=1000)
+    found = parse_traced('{"type": "map", "data": {"@on": 1, "@faults": 3, "@packets": 5}}\n', 2.0, whole)
+    assert (found.faults, found.packets) == (3, 5)
 
 
 @pytest.mark.parametrize("text", ["", "Killed", '{"type": "attached_probes", "data": {"probes": 11}}', "[1]"])
@@ -138,17 +145,17 @@ def test_a_tick_is_told_from_maps_and_other_lines() -> None:
 
 
 def test_the_program_begins_with_the_processes_and_counts_faults_where_the_kernel_shows_them() -> None:
-    text = program([7, 8], NEEDED, typed=True, most=1000)
+    text = program([7, 8], NEEDED, PLACES, most=1000)
     assert text.startswith("BEGIN { @member[(uint64)7] = 1; @member[(uint64)8] = 1; }")
     assert "@sum > 1000" in text
-    assert "f_inode" in text
+    assert "curtask + 100" in text
     assert "page_fault" not in text
-    assert "f_inode" not in program([7], NEEDED, typed=False, most=1000)
-    assert "page_fault_user" in program([7], NEEDED | {*FAULTS}, typed=True, most=1000)
+    assert "curtask" not in program([7], NEEDED, None, most=1000)
+    assert "page_fault_user" in program([7], NEEDED | {*FAULTS}, PLACES, most=1000)
 
 
 def test_system_calls_are_attached_last_and_only_the_tick_after_them() -> None:
-    lines = program([7], NEEDED | {*FAULTS}, typed=True, most=1000).splitlines()
+    lines = program([7], NEEDED | {*FAULTS}, PLACES, most=1000).splitlines()
     assert [line.partition(" ")[0] for line in lines[-4:]] == [
         "tracepoint:raw_syscalls:sys_exit",
         "tracepoint:raw_syscalls:sys_enter",
@@ -161,15 +168,16 @@ def test_what_a_kernel_does_not_show_is_said() -> None:
     assert tracing_problem(NEEDED, OF_MACHINE) == ""
     assert tracing_problem(NEEDED - {"sched:sched_switch"}, OF_MACHINE).endswith("no tracepoint sched:sched_switch")
     assert "in a container" in tracing_problem(NEEDED, "pid:[4026532192]")
-    assert missing(NEEDED | {*FAULTS}, typed=True) == ()
+    assert missing(NEEDED | {*FAULTS, PACKETS}, typed=True) == ()
     assert [each.partition(":")[0] for each in missing(NEEDED, typed=False)] == [
-        "which reads and writes are of files, pipes or the network",
+        "packets, and which reads and writes are of files, pipes or the network",
         "page faults",
+        "packets",
     ]
 
 
-def test_ten_seconds_have_room_for_fifty_thousand_calls() -> None:
-    assert most_calls(10.0) == 50_000
+def test_a_minute_has_room_for_75000_calls() -> None:
+    assert most_calls(60.0) == 75_000
 
 
 # --- perf ------------------------------------------------------------------------------------------------------------

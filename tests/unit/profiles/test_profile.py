@@ -91,6 +91,8 @@ def test_a_basket_has_every_kind_of_work_that_was_counted() -> None:
         (CallCount("accept4", 10, "network"), {"connection": 10}),
         (CallCount("accept4", 10, "local"), {"call": 10}),
         (CallCount("connect", 10, "network", failed=True), {"connection": 10}),
+        (CallCount("close", 10), {"call": 10}),
+        (CallCount("munmap", 10), {"call": 10}),
         (CallCount("execve", 10), {}),
         (CallCount("execve", 10, failed=True), {"call": 10}),
         (CallCount("clone3", 10), {}),
@@ -101,6 +103,35 @@ def test_a_system_call_counts_as_the_kinds_of_work_that_it_is(call: CallCount, w
     without = basket(profile_of(units=1.0))
     found = basket(profile_of(call, units=1.0))
     assert {name: found[name] - without[name] for name in found if found[name] != without[name]} == works
+
+
+def test_a_call_that_undoes_another_is_paid_for_with_it() -> None:
+    found = basket(
+        profile_of(
+            CallCount("openat", 20),
+            CallCount("accept4", 10, "network"),
+            CallCount("close", 70),
+            CallCount("close", 10, failed=True),
+            CallCount("mmap", 50),
+            CallCount("munmap", 20),
+        )
+    )
+    assert found["call"] == pytest.approx((70 - 20 - 10 + 10) / 10)
+    assert (found["open"], found["connection"], found["map"]) == pytest.approx((2.0, 1.0, 5.0))
+
+
+def test_packets_are_messages_where_they_are_more() -> None:
+    profile = profile_of(CallCount("read", 20, "network", bytes=20), CallCount("write", 20, "network", bytes=20))
+    assert profile.counts is not None
+    for packets, messages in ((None, 2.0), (10, 2.0), (60, 6.0)):
+        assert basket(replace(profile, counts=replace(profile.counts, packets=packets)))["message"] == messages
+
+
+def test_packets_that_the_kernel_sends_in_the_time_of_a_command_without_a_network_are_not_its_own() -> None:
+    for call, messages in ((CallCount("write", 20, "pipe"), 0.0), (CallCount("io_uring_enter", 20), 0.2)):
+        profile = profile_of(call)
+        assert profile.counts is not None
+        assert basket(replace(profile, counts=replace(profile.counts, packets=2)))["message"] == messages
 
 
 def test_what_was_not_counted_is_missing_from_the_basket_and_not_zero() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import cast, get_args
 
 import pytest
+from compiled import WATCHED
 
 from plug_ins import own
 from tare.contracts.workloads import Instance, Setup, Workload
@@ -25,7 +26,7 @@ from tare.workloads.whetstone import Whetstone
 
 PROGRAMS = Path(__file__).parents[3] / "programs"
 KERNELS = tuple(name for name in own("workloads") if (PROGRAMS / f"{name}.c").exists())
-FLAGS = ("-std=gnu11", "-O2", "-static", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
+FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
 KINDS = get_args(Kind)
 SMALL = Ramspeed(KINDS, mark_sizes=(128, 4096), array_bytes=1024 * 1024, bytes_per_pass=1024 * 1024, passes=2)
 
@@ -41,11 +42,11 @@ def run(*argv: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(part) for part in argv], capture_output=True, text=True, check=False, timeout=120)
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=[(), WATCHED], ids=["as in the image", "watched"])
+def built(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     folder = tmp_path_factory.mktemp("kernels")
     for name in KERNELS:
-        compile_kernel(name, folder)
+        compile_kernel(name, folder, *request.param)
     return folder
 
 

@@ -170,7 +170,8 @@ def test_with_a_life_line_the_command_reads_nothing(programs: Path, tmp_path: Pa
 
 @pytest.mark.machine
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may change the root directory")
-def test_a_root_directory_without_proc_and_dev_is_enough(programs: Path) -> None:
+def test_a_root_directory_without_proc_and_dev_is_enough(tmp_path: Path) -> None:
+    programs = compiled(tmp_path, "run", "init", alone=True)
     # the inner run puts its command into a session of its own, and is killed first
     with started("/usr/sbin/chroot", programs, "/run", "-s", "--", "/run", "--", "/init", "-") as process:
         assert first_line(process) == b"tare-init: ready\n"
@@ -180,8 +181,8 @@ def test_a_root_directory_without_proc_and_dev_is_enough(programs: Path) -> None
 
 @pytest.mark.machine
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may change mounts")
-def test_without_proc_a_daemon_is_gone_as_well(programs: Path, tmp_path: Path) -> None:
-    file = tmp_path / "number"
+def test_without_proc_a_daemon_is_gone_as_well(tmp_path: Path) -> None:
+    programs, file = compiled(tmp_path, "run", alone=True), tmp_path / "number"
     run = shlex.join((str(programs / "run"), "--", "sh", "-c", f"{daemon(file)}; exit 5"))
     output = call(Path("/usr/bin/unshare"), "--mount", "sh", "-c", f"umount -l /proc && {run}")
     assert (output.returncode, output.stderr) == (5, b"")

@@ -172,7 +172,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the programs where they are in an image."""
     folder = tmp_path_factory.mktemp("root")
     (folder / "usr/lib/tare").mkdir(parents=True)
-    compiled(folder / "usr/lib/tare", "init", "run")
+    compiled(folder / "usr/lib/tare", "init", "run", alone=True)
     return folder
 
 

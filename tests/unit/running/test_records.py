@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from runs import make_run, make_trial
 
+from tare.errors import UsageError
 from tare.hosts.local import LocalHost
 from tare.model.machines import Facts, Hosts, Machine
 from tare.running.machines import Machines
-from tare.running.records import machines_by_role
+from tare.running.records import check_same, machines_by_role
 from tare.suites.suite import parse_suite
 
 HERE = LocalHost().facts()
@@ -47,3 +49,11 @@ def test_a_server_elsewhere_is_not_the_controller() -> None:
 def test_where_all_instances_are_on_lent_servers_no_server_is_this_machine() -> None:
     pytest.importorskip("openstack")
     assert list(_roles("native/openstack", Machines())) == ["controller", "client"]
+
+
+def test_a_run_of_another_tare_is_not_resumed() -> None:
+    now = make_run([make_trial("native", 0, [])]).record
+    check_same(now, now)
+    with pytest.raises(UsageError, match=r"the run was made by tare 0\.0\.9, and this is ") as refused:
+        check_same(replace(now, tare="0.0.9"), now)
+    assert refused.value.hint == "go on with tare 0.0.9, or start a new run"

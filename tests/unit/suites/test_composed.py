@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tare.cli.application import parse_compose
-from tare.errors import SuiteError, TrialFailed
+from tare.errors import SuiteError, TrialFailed, UsageError
 from tare.model.sources import Started
 from tare.suites.composed import Around, Composed, composed
 from tare.workloads.loads.application_file import parse_application
@@ -355,3 +355,10 @@ def test_all_that_cannot_be_kept_is_reported_at_once() -> None:
         "services.web.privileged: cannot be kept",
         "services.db.pid: cannot be kept",
     ]
+
+
+def test_aliases_that_grow_without_end_are_refused() -> None:
+    lines = [f"x{n}: &x{n} [{', '.join(9 * [f'*x{n - 1}'])}]" for n in range(1, 30)]
+    text = "\n".join(("x0: &x0 [lol]", *lines, "services:", "  web: {image: web, ports: ['80:80'], command: *x29}"))
+    with pytest.raises(UsageError, match="its aliases make more than 100,000 values"):
+        of(text)

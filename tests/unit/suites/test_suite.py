@@ -258,3 +258,8 @@ def test_a_bound_is_written_with_the_unit_of_the_value() -> None:
         parse_suite(text, "mine.toml")
     (fault,) = caught.value.faults
     assert (fault.what, fault.hint) == ('mine.toml: workloads[0].duration: "11m" is too large', 'write "10m" or less')
+
+
+def test_a_suite_without_an_end_is_refused() -> None:
+    with pytest.raises(SuiteError, match="/dev/zero: cannot be read: file too large"):
+        read_suite(Path("/dev/zero"))

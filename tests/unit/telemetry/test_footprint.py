@@ -40,7 +40,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of an image with nothing but the program."""
     folder = tmp_path_factory.mktemp("image")
     (folder / PROGRAM).parent.mkdir(parents=True)
-    compiled((folder / PROGRAM).parent, "footprint")
+    compiled((folder / PROGRAM).parent, "footprint", alone=True)
     return folder
 
 
@@ -97,7 +97,7 @@ def test_what_the_processes_of_one_instance_share_counts_once(root: Path, file: 
 
 
 def test_the_resident_process_of_tare_costs_an_instance_nothing(root: Path, tmp_path: Path) -> None:
-    program = compiled(tmp_path, "run") / "run"
+    program = compiled(tmp_path, "run", alone=True) / "run"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen((program, "--", "sleep", "60")) as run:
         children = Path(f"/proc/{run.pid}/task/{run.pid}/children")

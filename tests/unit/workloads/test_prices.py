@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.images.image import compile_program
 from tare.model.trials import Output, Raw
-from tare.model.work import NETWORK, OF_CALL, WORK
+from tare.model.work import FAULTS_OF_PROGRAM, NETWORK, OF_CALL, WORK
 from tare.running.values import read_values
 from tare.workloads.network_prices import NetworkPrices
 from tare.workloads.prices import Prices
@@ -73,6 +74,22 @@ class Here(LocalHost):
         )
 
 
+def faults(built: Path, tmp_path: Path, programs: int) -> int:
+    """The page faults of starting so many programs, all processes of it together."""
+    process = subprocess.Popen(
+        [built / "price", tmp_path, "process", "--times", str(programs)], stdout=subprocess.DEVNULL
+    )
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return used.ru_minflt
+
+
+def test_a_program_that_is_started_has_as_many_page_faults_as_its_price_leaves_out(built: Path, tmp_path: Path) -> None:
+    found = (faults(built, tmp_path, 300) - faults(built, tmp_path, 100)) / 200
+    assert found == pytest.approx(FAULTS_OF_PROGRAM, rel=0.15)
+
+
 # --- the lists
 
 
@@ -84,7 +101,7 @@ def test_every_kind_of_work_has_its_price_in_one_of_the_two_lists() -> None:
 
 def test_each_system_call_is_of_one_kind() -> None:
     assert len(OF_CALL) == sum(len(work.calls) for work in WORK)
-    assert {work.includes for work in WORK} - {""} <= {work.name for work in WORK}
+    assert {kind for work in WORK for kind, _ in work.includes} <= {work.name for work in WORK}
 
 
 def test_each_kind_has_its_turns_and_a_real_run_of_each_is_read(built: Path) -> None:

@@ -9,6 +9,7 @@ from tare.answers.advice import Advice, Candidate
 from tare.answers.bill import Line
 from tare.report.advised import (
     cost_of,
+    for_orientation,
     header_of,
     interval_of,
     legend,
@@ -82,7 +83,10 @@ def advised_page(advice: Advice) -> AdvisedPage:
         remarks=remarks(advice),
         bills=tuple(_bill(each) for each in advice.candidates),
         facts=(
-            ("price list", str(advice.prices.folder)),
+            (
+                "price list",
+                "brought by tare, for orientation" if for_orientation(advice) else str(advice.prices.folder),
+            ),
             ("measured", f"{record.started}, by tare {record.tare}"),
             *described(record.measured_on),
         ),

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field
 
 from tare import plugins
 from tare.errors import SuiteError, UsageError, did_you_mean, unreadable
+from tare.hosts.local import exists
 from tare.model.sources import Source, Started
 from tare.model.trials import ImageWanted, Release
 from tare.suites.command_line import CommandLine, NoCommand, Packages, words_of
@@ -236,7 +237,7 @@ class _Reader:
 
     def _files(self, key: Key, files: dict[str, str]) -> tuple[tuple[str, str], ...]:
         for name in files.values():
-            if not (self.folder / name).exists():
+            if not exists(self.folder / name):
                 hint = "paths on the right are of the application's folder"
                 self.document.fault(key, f'there is no file or folder "{name}"', hint)
         return tuple((target, str(self.folder / name)) for target, name in sorted(files.items()))

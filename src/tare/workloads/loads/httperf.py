@@ -34,9 +34,9 @@ from tare.workloads.loads.load import client_cpus, measured_load, server_address
 _DESCRIPTORS = 450  # of 1,024: a connection waits at most twice, for the server to accept and to answer
 # Starts the same command several times at once; returns the exit code of the last one.
 _TOGETHER = 'n=$1; shift; while [ "$n" -gt 1 ]; do "$@" & n=$((n - 1)); done; "$@"; code=$?; wait; exit $code'
-_N, _F = r"\d{1,15}", r"\d{1,15}\.\d+"
+_N, _F, _D = r"\d{1,15}", r"\d{1,15}\.\d+", r"\d{1,15}(?:\.\d+)?"
 _RESULT = re.compile(
-    rf"httperf --timeout=(?P<timeout>[\d.]+) .*--rate=(?P<rate>[\d.]+) .*--num-conns=(?P<asked>{_N}) --num-calls=1\n"
+    rf"httperf --timeout=(?P<timeout>{_D}) .*--rate=(?P<rate>{_D}) .*--num-conns=(?P<asked>{_N}) --num-calls=1\n"
     rf"(?:httperf: .*\n)*Maximum connect burst length: {_N}\n\n"
     rf"Total: connections (?P<connections>{_N}) requests {_N} replies (?P<replies>{_N}) "
     rf"test-duration (?P<seconds>{_F}) s\n\nConnection rate: .*\n"

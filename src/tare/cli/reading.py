@@ -1,0 +1,43 @@
+"""Runs that a command reads: with the rights of whoever owns them, which may be a stranger's.
+
+A report needs no root. Where root asks for one, this process becomes the owner of the run's folder for good. So nothing
+in the folder can lead to what its owner may not read or write, and what is written there is the owner's.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from tare.errors import UsageError
+from tare.journal import Run, load
+
+
+def read_run(folder: Path) -> Run:
+    """Load a run as its owner; raises UsageError."""
+    become_owner(folder)
+    return load(folder)
+
+
+def become_owner(folder: Path) -> None:
+    """Give up root's rights for those of a folder's owner, unless that is root or the folder is not there.
+
+    Raises UsageError where the owner may not read it, or what this process loads later: tare, its libraries, Python's.
+    """
+    if os.geteuid():
+        return
+    try:
+        owner = folder.stat()
+    except OSError:  # who reads it says what is wrong
+        return
+    if owner.st_uid == 0:
+        return
+    os.setgroups([])
+    os.setresgid(owner.st_gid, owner.st_gid, owner.st_gid)
+    os.setresuid(owner.st_uid, owner.st_uid, owner.st_uid)
+    for place in (folder, Path(__file__), Path(np.__file__), Path(os.__file__)):
+        if not os.access(place, os.R_OK):
+            what = f"{folder} belongs to user {owner.st_uid}, who may not read {place}"
+            raise UsageError(what, "move it to where this user may read it, or make it root's: chown -R root")

@@ -1,0 +1,119 @@
+"""What a run does when something around it breaks: engines' daemons and helpers, guests, CPUs.
+
+For each fault, a run over several technologies is started; when a program measures, the fault happens once. The run is
+waited for. A row says which stacks failed, with which reasons, whether completed trials changed, and what was left on
+the machine after `tare clean`, once the engines are there again.
+
+    PYTHONPATH=tests/support tests/lab/with-engines python tests/bench/faults.py FOLDER [FAULT...]
+
+A fault that ends a daemon ends that of this script's engines alone. Give each its own call of with-engines.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from soak import measuring, state
+from waiting import staying
+
+from tare.hosts.remains import Remains
+from tare.journal import load
+from tare.model.trials import Trial
+
+_TARE = (sys.executable, "-m", "tare")
+_STACKS = ("native", "crun", "docker", "podman", "containerd", "qemu-tcg")
+_SUITE = f"""\
+[suite]
+stacks = {list(_STACKS)}
+blocks = 3
+until = "blocks"
+
+[[workloads]]
+use = "dhrystone"
+duration = "2s"
+""".replace("'", '"')
+_END_SECONDS, _PATIENCE_SECONDS, _HOG_SECONDS = 500.0, 15.0, 30.0
+
+
+def _processes(*names: str) -> Iterator[int]:
+    """Yield the processes of these names that this script's engines, or tare, have started."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (path / "comm").read_text(encoding="utf-8").strip() in names:
+                yield int(path.name)
+
+
+def _sends(number: signal.Signals, *names: str) -> Callable[[], object]:
+    def happen() -> object:
+        found = list(_processes(*names))
+        for pid in found:
+            os.kill(pid, number)
+        return found
+
+    return happen
+
+
+def _hog() -> object:
+    """Take both CPUs for a while."""
+    return [subprocess.Popen(("timeout", f"{_HOG_SECONDS:g}", "sh", "-c", "while :; do :; done")) for _ in range(2)]
+
+
+FAULTS: dict[str, Callable[[], object]] = {
+    "conmon": _sends(signal.SIGKILL, "conmon"),
+    "guest-stopped": _sends(signal.SIGSTOP, "qemu-system-x86"),
+    "hog": _hog,
+    "shim": _sends(signal.SIGKILL, "containerd-shim"),
+    "containerd": _sends(signal.SIGKILL, "containerd"),
+    "dockerd": _sends(signal.SIGKILL, "dockerd"),
+}
+
+
+def row(name: str, folder: Path, before: Remains) -> str:
+    """Let a fault happen in a run; return what was found, as a row of a table."""
+    suite, run = folder / "faults.toml", folder / f"{name}-{os.getpid()}"
+    suite.write_text(_SUITE, encoding="utf-8")
+    with (folder / f"{name}.log").open("w", encoding="utf-8") as said:
+        argv = (*_TARE, "run", str(suite), "--out", str(run))
+        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said) as process:
+            try:
+                while process.poll() is None and not measuring():
+                    time.sleep(0.05)
+                time.sleep(1.0)
+                happened = FAULTS[name]()
+                code = process.wait(_END_SECONDS)
+            finally:
+                process.terminate()
+    trials = load(run).trials if (run / "run.json").exists() else ()
+    subprocess.run((*_TARE, "clean"), capture_output=True, check=False)
+    left = staying(state().beyond(before), state, _PATIENCE_SECONDS)
+    failed = {trial.stack: trial.reason for trial in trials if trial.status == "failed"}
+    text = "; ".join(f"{stack} ({_times(trials, stack)}): {reason}" for stack, reason in failed.items()) or "nothing"
+    names = [f"{kind}: {each}" for kind, names in left.ours.items() for each in names]
+    done = sum(trial.status == "ok" for trial in trials)
+    return f"| {name} {happened} | exit code {code}, {done} trials ok; failed: {text} | left: {names or 'nothing'} |"
+
+
+def _times(trials: tuple[Trial, ...], stack: str) -> int:
+    return sum(trial.status == "failed" for trial in trials if trial.stack == stack)
+
+
+def main() -> None:
+    """Print a row for each fault."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that its run ends with it
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    before = replace(state(), settings={})
+    for name in sys.argv[2:] or FAULTS:
+        print(row(name, folder, before), flush=True)
+
+
+if __name__ == "__main__":
+    main()

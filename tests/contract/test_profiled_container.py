@@ -1,0 +1,34 @@
+"""A container of each engine is found by its name, for `tare profile --container`: its processes, and no others."""
+
+from __future__ import annotations
+
+import pytest
+from waiting import wait_until
+
+from tare.contracts.technologies import Technology
+from tare.hosts.local import LocalHost
+from tare.profiles import finding
+from tare.running.layers import Notes, started
+from tare.running.testbed import Testbed
+from tare.technologies.containerd import Containerd
+from tare.technologies.docker import Docker
+from tare.technologies.podman import Podman
+
+pytestmark = pytest.mark.machine
+
+
+@pytest.mark.parametrize("technology", [Docker(), Podman(), Containerd()], ids=lambda each: each.name)
+def test_a_container_is_found_by_its_name(testbed: Testbed, technology: Technology) -> None:
+    with started(testbed, (technology,), None, Notes()) as (part,):
+        inside = part.instance.inside
+        assert inside is not None
+        with inside.spawn("sleep", "70311"):
+            found = finding.container(LocalHost(), part.instance.name)
+            wait_until(lambda: "sleep\x0070311\0" in commands(found))
+        assert set(found.processes()) <= set(part.instance.processes())
+    assert found.name == f"{part.instance.name} ({technology.title})"
+    assert found.processes() == ()
+
+
+def commands(target: finding.Target) -> list[str]:
+    return [LocalHost().read(f"/proc/{pid}/cmdline") for pid in target.processes()]
