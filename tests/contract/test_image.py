@@ -24,7 +24,7 @@ TARE = (sys.executable, "-m", "tare")
 SMALL = """
 from tare.images.image import built_image
 from tare.images.recipes import Recipe
-built_image(print, Recipe(packages=("busybox-static",), kernel="", server=False))
+print(built_image(print, Recipe(packages=("busybox-static",), kernel="", server=False)).root)
 """
 BUILD = """
 from tare.images.image import built_image
@@ -43,6 +43,23 @@ def test_an_image_that_is_cached_is_not_built_again(image: Image) -> None:
     assert built_image(said.append) == image
     assert said == []
     assert [path.stat() for path in (image.archive, image.disk)] == before
+
+
+def test_an_image_with_one_changed_byte_is_built_anew_and_it_is_said() -> None:
+    """Each time in a process of its own: an image stays in use until its process ends."""
+    root = Path(_small().splitlines()[-1])
+    original = (root / "bin/busybox").read_bytes()
+    with (root / "bin/busybox").open("r+b") as file:
+        file.write(b"\x7eELF")
+    said = _small().splitlines()
+    assert said[0] == "image: root is not as it was built: the image is built anew"
+    assert (root / "bin/busybox").read_bytes() == original
+    assert _small().splitlines() == said[-1:] == [str(root)]
+
+
+def _small() -> str:
+    """Return what is said, and the root of the image."""
+    return subprocess.run((sys.executable, "-c", SMALL), capture_output=True, text=True, check=True).stdout
 
 
 def test_an_image_of_another_recipe_is_not_cached() -> None:

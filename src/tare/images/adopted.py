@@ -22,7 +22,7 @@ from tare.hosts.exec import START, TOOLS
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.images import copying
 from tare.images.building import building, remove_abandoned
-from tare.images.image import absent, built_image, compile_program, hash_of, image_of, keep_built, make_disk
+from tare.images.image import absent, built_image, compile_program, hash_of, image_of, is_intact, keep_built, make_disk
 from tare.images.inside import folder_in, hash_of_files, put_files, text_in, write_in
 from tare.images.kept import in_use, make_room
 from tare.images.micro import program_folder
@@ -136,7 +136,7 @@ class Adoption:
     def of_digest(self, digest: str, images: Path, say: Callable[[str], None]) -> Image:
         """Return the image of this digest, which is made unless it is cached."""
         link = images / ADOPTED / self._key(digest)
-        if not (link.exists() and in_use(link.resolve())):
+        if not (is_intact(link, say) and in_use(link.resolve())):
             say(f"image: copying {self.source}")
             home = self._made(digest, images, say)
             link.parent.mkdir(exist_ok=True)

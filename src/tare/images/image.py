@@ -23,7 +23,8 @@ from tare.hosts.local import LocalHost
 from tare.hosts.process import ALONE
 from tare.images.building import NO_DISK, building
 from tare.images.inside import put_files
-from tare.images.kept import in_use, make_room
+from tare.images.intact import changed, seal
+from tare.images.kept import discard, in_use, make_room
 from tare.images.micro import LINUX
 from tare.images.recipes import DROPPED, MAKE_DISK, Recipe, guest_recipe, program_sources
 from tare.model.trials import Image, Problem, combined_fix
@@ -48,7 +49,7 @@ def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Ima
     Before it builds one, it makes room: it removes those that were not used lately.
     """
     recipe = recipe or guest_recipe()
-    if (cached := cached_image(recipe)) is not None:
+    if is_intact(_link(recipe), say) and (cached := cached_image(recipe)) is not None:
         return cached
     make_room(state_folder() / "images", recipe.build_bytes, say)
     _check(_missing(recipe))
@@ -73,14 +74,32 @@ def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Ima
     return image_of(home.name)
 
 
+def is_intact(link: Path, say: Callable[[str], None]) -> bool:
+    """Return whether a link leads to an image that is as it was built; one that is not is removed, and it is said.
+
+    Raises TareError if a process uses one that is not.
+    """
+    if not link.exists():
+        return False
+    if what := changed(link.resolve()):
+        say(f"image: {what} is not as it was built: the image is built anew")
+        discard(link.resolve())
+    return not what
+
+
 def keep_built(scratch: Path, home: Path) -> None:
     """Keep what was built as `home`. Of the same image with another disk, the larger disk stays: it has more room."""
+    if home.exists() and changed(home):
+        discard(home)
     if not home.exists():
         scratch.rename(home)
         scratch.mkdir()  # for its own removal
         drop_caches([_HOST])
     elif _size_of_disk(scratch) > _size_of_disk(home):
         (scratch / _DISK).rename(home / _DISK)
+    else:
+        return
+    seal(home)
 
 
 def _link(recipe: Recipe) -> Path:

@@ -90,6 +90,16 @@ def make_room(images: Path, need_bytes: int, say: Callable[[str], None]) -> None
         say(f"images: a copy may be left: {trouble}")
 
 
+def discard(image: Path) -> None:
+    """Remove an image that is not as it was built, with the engines' copies. Raises TareError if it is in use."""
+    _take(image)
+    if image.exists():
+        raise TareError(f"{image}: is not as it was built, and another process uses it", "end that, and run again")
+    for folder in image.parent.glob(f"{GOING}*"):
+        shutil.rmtree(folder, ignore_errors=True)
+    forgotten(_HOST, image.name)
+
+
 def forgotten(host: Host, digest: str = "") -> list[str]:
     """Remove an image's copies from the engines, or those of all images; return the reasons for failures."""
     troubles = []

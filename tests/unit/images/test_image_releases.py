@@ -10,6 +10,7 @@ import pytest
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.images.image import cached_image, image_on, keep_built
+from tare.images.intact import seal
 from tare.images.recipes import Recipe, guest_recipe
 
 
@@ -47,6 +48,7 @@ def test_of_two_disks_of_one_image_the_larger_one_is_kept(recipes: Path, there: 
     for folder, size in ((home, there), (scratch, built_now)):
         if size:
             (folder / "root.ext4").write_bytes(b"x" * size)
+    seal(home)
     keep_built(scratch, home)
     found = cached_image(guest_recipe())
     assert found is not None
