@@ -70,6 +70,10 @@ class Unreachable(TrialFailed):
     """A machine over SSH does not answer, or refuses tare."""
 
 
+class Rebooted(TareError):
+    """A machine over SSH was started anew: nothing is left there of what the run has made. It is made again."""
+
+
 class NotRecorded(TareError):
     """A trial could not be written to the run folder. The run ends; `--resume` runs the trial again."""
 

@@ -5,7 +5,8 @@
           server ── client         198.19.242.0/30, with delay and loss
 
 A machine has its own network, mounts, processes and host name. Its file system is the image of machines that are hosts:
-a Debian with the engines and without Python. The control groups are this machine's, the version 2 tree out of sight.
+a Debian with the engines and without Python; its disk is what is at /var/lib/tare. The control groups are this
+machine's, the version 2 tree out of sight.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _SESSIONS = "MaxSessions=100"
 _KEYS = ("host_key", "key.pub")
 _START = """
 set -e
-image=$1 place=$2
-shift 2
+image=$1 place=$2 disk=$3
+shift 3
 mount --make-rprivate /
 mount -t tmpfs tmpfs "$place"
 mkdir "$place/upper" "$place/work" "$place/root"
@@ -44,7 +45,9 @@ mount -t tmpfs tmpfs run
 mount -t tmpfs tmpfs tmp
 echo visitor:*:1000:1000::/tmp:/bin/sh >>etc/passwd
 mkdir -p run/sshd run/lock run/netns var/lib/tare
-mount -t tmpfs tmpfs var/lib/tare
+cp proc/sys/kernel/random/uuid run/boot_id
+mount --bind run/boot_id proc/sys/kernel/random/boot_id
+mount --bind "$disk" var/lib/tare
 pivot_root . mnt
 umount -l /mnt
 if umount /sys/fs/cgroup/unified 2>/dev/null; then
@@ -76,6 +79,8 @@ class Lab:
     folder: Path
     to_server: Link
     between: Link
+    image: Image
+    running: dict[str, ExitStack]
 
     @property
     def server(self) -> Machine:
@@ -101,6 +106,11 @@ class Lab:
         """Run a script on `server` or `client`; return what it prints."""
         reach = ("ssh", "-F", str(self.ssh_config), f"tare-test-{name}", script)
         return _HOST.run(*reach, timeout=_SECONDS, check=False).text
+
+    def reboot(self, name: str) -> None:
+        """End all that runs on `server` or `client` at once, and start it again: what is on its disk stays."""
+        self.running[name].close()
+        self.running[name].enter_context(sshd(self.folder, self.image, f"tare-test-{name}"))
 
     def left(self) -> str:
         """Return what is left on the machines: namespaces, links, mounts, folders of instances, routes."""
@@ -135,16 +145,18 @@ def lab(folder: Path, image: Image) -> Iterator[Lab]:
         blocks = [_host_block(folder, name, f"198.19.{net}.2") for name, net in (("server", 240), ("client", 241))]
         blocks.append(_host_block(folder, "far", "198.19.242.1", ProxyJump="tare-test-client"))
         config.write_text("".join(blocks))
-        for name in ("server", "client"):
-            stack.enter_context(sshd(folder, image, f"tare-test-{name}"))
-        yield Lab(config, folder, to_server, between)
+        running = {name: stack.enter_context(ExitStack()) for name in ("server", "client")}
+        for name, own in running.items():
+            own.enter_context(sshd(folder, image, f"tare-test-{name}"))
+        yield Lab(config, folder, to_server, between, image, running)
 
 
 @contextmanager
 def sshd(folder: Path, image: Image, machine: str) -> Iterator[Process]:
     """Run the SSH server of a machine."""
-    place = folder / machine
-    place.mkdir()
+    place, disk = folder / machine, folder / f"{machine}-disk"
+    for each in (place, disk):
+        each.mkdir(exist_ok=True)
     texts = [(folder / name).read_text() for name in _KEYS]
     script = 'echo "$1" > /run/host_key && chmod 600 /run/host_key && echo "$2" > /run/key.pub && shift 2 && exec "$@"'
     server = ("sh", "-c", script, "sh", *texts, "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null")
@@ -152,7 +164,7 @@ def sshd(folder: Path, image: Image, machine: str) -> Iterator[Process]:
     words = [word for setting in settings for word in ("-o", setting)]
     net = f"--net=/run/netns/{machine}"
     spaces = ("nsenter", net, "unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child")
-    start = ("sh", "-c", _START, "sh", str(image.root), str(place), machine)
+    start = ("sh", "-c", _START, "sh", str(image.root), str(place), str(disk), machine)
     with _HOST.spawn(*spaces, *start, *server, *words) as process:
         reach = ("ssh", "-F", str(folder / "ssh_config"), "-o", "ConnectTimeout=1", machine, "true")
         for _ in range(100):

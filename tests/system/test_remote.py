@@ -42,6 +42,17 @@ duration = "200ms"
 use = "startup"
 """
 
+THREE_BLOCKS = """\
+[suite]
+stacks = ["native", "crun"]
+blocks = 3
+until = "blocks"
+
+[[workloads]]
+use = "dhrystone"
+duration = "1s"
+"""
+
 
 # The machine's kernel seems to bring 50 pages a second back from swap, until the script has been told to end.
 SWAPPING = """
@@ -187,20 +198,9 @@ def test_server_and_client_on_one_other_machine(tare: Call, tmp_path: Path, ther
 
 @pytest.mark.usefixtures("ready_home")
 def test_a_connection_that_is_cut_costs_a_block_and_not_the_run(begin: Begin, tmp_path: Path, there: Lab) -> None:
-    suite = """\
-[suite]
-stacks = ["native", "crun"]
-blocks = 3
-until = "blocks"
-
-[[workloads]]
-use = "dhrystone"
-duration = "1s"
-"""
-    path = _suite(tmp_path, suite, server=there.server_from_here, client=there.server_from_here)
+    path = _suite(tmp_path, THREE_BLOCKS, server=there.server_from_here, client=there.server_from_here)
     with begin("run", path, "--out", tmp_path / "run") as process:
-        _wait(lambda: "block 1 of 3" in read_text(str(tmp_path / "said")), process)
-        _wait(lambda: "dhrystone" in _programs(there, "server"), process)  # in the turns of the second block
+        _wait_for_second_block(process, tmp_path, there)
         there.to_server.set("down")
         _wait(lambda: read_text(str(tmp_path / "run/trials.jsonl")).count("\n") == 6, process)
         there.to_server.set("up")
@@ -211,6 +211,27 @@ duration = "1s"
     reasons = [trial.reason for trial in trials[3:6]]
     assert [reason for reason in reasons if not reason.startswith("SSH to tare-test-server: ")] == []
     assert _not_sampled(tmp_path / "run", trials[-3:]) == []
+    assert there.left() == ""
+
+
+def _wait_for_second_block(process: subprocess.Popen[str], folder: Path, there: Lab) -> None:
+    """Wait until a program measures in the turns of the second block."""
+    _wait(lambda: "block 1 of 3" in read_text(str(folder / "said")), process)
+    _wait(lambda: "dhrystone" in _programs(there, "server"), process)
+
+
+@pytest.mark.usefixtures("ready_home")
+def test_a_machine_that_reboots_costs_a_block_and_not_the_run(begin: Begin, tmp_path: Path, there: Lab) -> None:
+    path = _suite(tmp_path, THREE_BLOCKS, server=there.server_from_here, client=there.server_from_here)
+    with begin("run", path, "--out", tmp_path / "run") as process:
+        _wait_for_second_block(process, tmp_path, there)
+        there.reboot("server")
+        process.wait(180)
+    trials = load(tmp_path / "run").trials
+    assert [trial.status for trial in trials] == [*["ok"] * 3, *["failed"] * 3, *["ok"] * 3]
+    reasons = [trial.reason for trial in trials[3:6]]
+    assert [reason for reason in reasons if not reason.startswith("SSH to tare-test-server: ")] == []
+    assert "tare-test-server was rebooted: what was made there is made again" in read_text(str(tmp_path / "said"))
     assert there.left() == ""
 
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import Self
 
-from tare.errors import TareError, TrialFailed, Unreachable, UsageError
+from tare.errors import Rebooted, TareError, TrialFailed, Unreachable, UsageError
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.host import Host, Process
 from tare.hosts.process import checked
@@ -25,6 +25,7 @@ _SEEN_SECONDS = 0.2
 _AGAIN_SECONDS = 20.0  # the pause after a connection that could not be opened
 _BACK_SECONDS = 90.0  # how long a machine may be away between two trials
 _ASKED = 'id -u; uname -sm; echo "$SSH_CONNECTION"'
+_BOOT = "/proc/sys/kernel/random/boot_id"
 _LOST = 255  # the exit code of OpenSSH's client for a fault of the connection
 # The client notices a dead connection within 15 s.
 _ALIVE = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
@@ -110,6 +111,8 @@ class Master:
         self._was_open = False
         self._failed: tuple[float, Unreachable] | None = None
         self._maker = threading.get_ident()
+        self._boot = ""
+        self._is_rebooted = False
 
     def __enter__(self) -> Self:
         """Open the connection; raises Unreachable with OpenSSH's message if that fails or takes too long."""
@@ -155,7 +158,7 @@ class Master:
             raise
 
     def await_back(self) -> None:
-        """Try for up to 90 s to open the connection; raises Unreachable after that."""
+        """Try for up to 90 s to open the connection; raises Unreachable after that, and Rebooted after a reboot."""
         deadline = time.monotonic() + _BACK_SECONDS
         for attempt in itertools.count(1):
             self._failed = None
@@ -166,7 +169,9 @@ class Master:
                     raise
                 time.sleep(1)
             else:
-                return
+                break
+        if self._is_rebooted:
+            raise Rebooted(f"{self._host.destination} was rebooted")
 
     def _close(self) -> None:
         """End the client, and remove its socket: what is killed leaves that behind."""
@@ -187,6 +192,9 @@ class Master:
             self._process = None
             raise unreachable(self._host.destination, words) from error
         self._process, self._was_open = process, True
+        boot = self._host.read(_BOOT)
+        self._is_rebooted |= self._boot not in ("", boot)
+        self._boot = boot
 
 
 @contextmanager

@@ -8,8 +8,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic
 
-from tare.errors import TareError, UsageError, why_of
+from tare.errors import Rebooted, TareError, UsageError, why_of
 from tare.hosts.ledger import leftovers
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
@@ -49,7 +50,9 @@ def resumed_job(folder: Path, budget_seconds: float | None = None) -> Job:
     journal = Journal(folder)
     journal.read()
     if not os.access(folder, os.W_OK):
-        hint = "is its file system mounted read-only? `tare report` and other readers need not write"
+        owner = folder.stat().st_uid
+        own = f"it belongs to user {owner}, who may go on" if owner != os.geteuid() else "is it mounted read-only?"
+        hint = f"{own}; `tare report` and other readers need not write"
         raise UsageError(f"{folder}: the run cannot go on, as nothing can be written there", hint)
     for name in ("raw", "telemetry"):
         make_within(folder, name)
@@ -76,8 +79,16 @@ def carry_out(job: Job, report: ProgressReporter) -> Stop:
         job = replace(job, suite=job.suite.in_image(image))
         own = own_images(job.suite, say, before)
         check_programs(job.suite, image, own)
-        with _reported_leftovers(report), connected_machines(job.suite.hosts, image) as machines:
-            return _measure(job, image, own, machines, report)
+        began = monotonic()
+        while True:
+            try:
+                with _reported_leftovers(report), connected_machines(job.suite.hosts, image) as machines:
+                    return _measure(job, image, own, machines, report)
+            except Rebooted as error:
+                report(Warned(f"{error}: what was made there is made again, and the run goes on"))
+                if job.budget_seconds is not None:
+                    job = replace(job, budget_seconds=max(1.0, job.budget_seconds - (monotonic() - began)))
+                began = monotonic()
 
 
 def _measure(job: Job, image: Image, own: Mapping[str, Image], machines: Machines, report: ProgressReporter) -> Stop:
