@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
 
 LIMITS = Limits((0,), 512 << 20, 4096)
+TICKS = itertools.count()  # of the clock that turns go by in the tests of tests/unit/running
 
 
 @dataclass(frozen=True)

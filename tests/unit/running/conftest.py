@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from fakes import Bench, Watcher
+from fakes import TICKS, Bench, Watcher
+
+import tare.running.block
+import tare.running.trial
+
+
+@pytest.fixture(autouse=True)
+def _ticking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let turns go by a clock that ticks when it is read: no stall of this machine makes a stack seem slower."""
+    ticks = SimpleNamespace(monotonic=lambda: next(TICKS) / 1000, time=lambda: time.time())  # noqa: PLW0108 - a test may set the clock
+    monkeypatch.setattr(tare.running.trial, "time", ticks)
+    monkeypatch.setattr(tare.running.block, "monotonic", ticks.monotonic)
 
 
 @pytest.fixture

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from unittest.mock import create_autospec
 
 import numpy as np
 import pytest
-from fakes import Bench, suite
+from fakes import TICKS, Bench, suite
 from tare_fake.technology import Fake
 
-import tare.running.block
-import tare.running.trial
 from tare.errors import SuiteError
 from tare.model.trials import Caution, Mark, Measured, Raw, Trial, Turn
 from tare.running.deciding import Decisions
@@ -32,16 +28,6 @@ from tare.suites.plan import plan
 from tare.suites.suite import parse_suite
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
-
-_CLOCK = itertools.count()
-
-
-@pytest.fixture(autouse=True)
-def _ticking(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let turns go by a clock that ticks when it is read: no stall of this machine makes a stack seem slower."""
-    ticks = SimpleNamespace(monotonic=lambda: next(_CLOCK) / 1000, time=time.time)
-    monkeypatch.setattr(tare.running.trial, "time", ticks)
-    monkeypatch.setattr(tare.running.block, "monotonic", ticks.monotonic)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +149,7 @@ class Slow(Fake):
     def _turns(self, number: int) -> Callable[[float], float]:  # noqa: ARG002 - all instances are alike
         def factor(seconds: float) -> float:  # noqa: ARG001 - likewise
             for _ in range(20):
-                next(_CLOCK)
+                next(TICKS)
             return 0.1
 
         return factor

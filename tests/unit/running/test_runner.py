@@ -110,7 +110,7 @@ def test_the_instances_of_a_workload_have_its_own_limits_which_are_read_back(ben
     narrow = replace(LIMITS, memory_bytes=64 << 20)
     assert limits["dhrystone"] == SetLimits(narrow, SeenLimits(1, 64 << 20, 4096))
     assert limits["startup"] == SetLimits(LIMITS, SeenLimits(1, 512 << 20, 4096))
-    assert [trial.cautions for trial in bench.trials] == [(), ()]
+    assert "limits-differ" not in {caution.kind for trial in bench.trials for caution in trial.cautions}
 
 
 def test_a_trial_that_measures_longer_than_it_may_bears_a_caution(bench: Bench) -> None:
