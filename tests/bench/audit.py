@@ -21,7 +21,7 @@ import audit_charts as charts
 import audit_page
 from audit_breaks import BREAKS, broken
 from audit_matrix import matrix
-from audit_real import LOOPS, Looped, containers, loop
+from audit_real import CONTAINERS, LOOPS, Looped, contained, loop
 from audit_rivals import RIVALS
 from audit_rounds import CASES
 from audit_rounds import study as study_rounds
@@ -107,7 +107,9 @@ def main() -> None:
     parser.add_argument("--container", action="store_true", help="run a kernel in containers, too; needs root")
     wanted = parser.parse_args()
     began = time.monotonic()
-    cells = containers() if wanted.container else ()  # first, while this machine has nothing else to do
+    cells = (
+        [(run.heavier, run.alike) for run in contained(CONTAINERS)] if wanted.container else []
+    )  # first, while this machine has nothing else to do
     loops = [(effect, number, disturbed) for (disturbed, effect), count in LOOPS.items() for number in range(count)]
     with ProcessPoolExecutor(2) as pool:
         tables, breaks, turns = pool.submit(matrix), pool.map(broken, BREAKS), pool.map(in_turns, MOMENTS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -175,20 +175,40 @@ class _Shelf:
         return self.OWN[name] if name in self.OWN else plugins.find(kind, name)
 
 
-def containers() -> tuple[tuple[Cell, Cell], ...]:
-    """Run the job in crun containers, some with 3 % more work; return its cells, and those of A/A. Needs root."""
+@dataclass(frozen=True)
+class Contained:
+    """What a run of the job said of crun with 3 % more work, and of crun again, after how many blocks and trials."""
+
+    heavier: Cell
+    alike: Cell
+    blocks: int
+    trials: int
+    quarantined: int
+
+
+def contained(count: int, beside: Callable[[], AbstractContextManager[None]] = nullcontext) -> Iterator[Contained]:
+    """Run the job in crun containers so many times, each run until all is decided, beside something. Needs root."""
     isolate_mounts()
     image = built_image(lambda line: print(line, file=sys.stderr))
     with own_testbed(image, image) as here, tempfile.TemporaryDirectory(prefix="tare-audit-") as folder:
-        return tuple(_contained(here, Path(folder) / str(seed), seed) for seed in range(1, 1 + CONTAINERS))
+        for seed in range(1, 1 + count):
+            with beside():
+                yield _contained(here, Path(folder) / str(seed), seed)
 
 
-def _contained(here: Testbed, folder: Path, seed: int) -> tuple[Cell, Cell]:
+def _contained(here: Testbed, folder: Path, seed: int) -> Contained:
     """Do one run, until all is decided."""
     text = f'[suite]\nstacks = ["crun", "heavier"]\nblocks = {BLOCKS}\nseed = {seed}\n[[workloads]]\nuse = "job"\n'
     planned = parse_suite(text, "audit.toml", _Shelf())
     journal = Journal(folder)
     journal.create(record(planned), planned.text)
     work_through(Work(planned, (), {}, None), here, journal, Watcher(folder / "trials.jsonl"))
-    summary = summarize(load(folder))
-    return summary.headline("job", "heavier"), summary.headline("job", "crun-again")
+    run = load(folder)
+    summary = summarize(run)
+    return Contained(
+        summary.headline("job", "heavier"),
+        summary.headline("job", "crun-again"),
+        max(trial.block for trial in run.trials) + 1,
+        len(run.trials),
+        sum(bool(trial.quarantined) for trial in run.trials),
+    )

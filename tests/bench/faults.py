@@ -17,12 +17,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from soak import measuring, state
-from waiting import staying
+from waiting import comes_true, staying
 
 from tare.hosts.remains import Remains
 from tare.journal import load
@@ -41,6 +41,7 @@ use = "dhrystone"
 duration = "2s"
 """.replace("'", '"')
 _END_SECONDS, _PATIENCE_SECONDS, _HOG_SECONDS = 500.0, 15.0, 30.0
+_GROUP, _GROUP_BYTES = Path("/sys/fs/cgroup/memory/faults-of-tests"), 400 << 20
 
 
 def _processes(*names: str) -> Iterator[int]:
@@ -66,39 +67,65 @@ def _hog() -> object:
     return [subprocess.Popen(("timeout", f"{_HOG_SECONDS:g}", "sh", "-c", "while :; do :; done")) for _ in range(2)]
 
 
+def _memory() -> object:
+    """Take all memory of the control group that tare runs in, so that the kernel ends tare and not who took it."""
+    (_GROUP / "memory.limit_in_bytes").write_text(f"{_GROUP_BYTES}")
+    joined = f"echo $$ > {_GROUP}/cgroup.procs; echo -1000 > /proc/$$/oom_score_adj"
+    script = f"{joined}; head -c {_GROUP_BYTES} /dev/zero | timeout {_HOG_SECONDS:g} tail"
+    return subprocess.run(("sh", "-c", script), capture_output=True, check=False, timeout=2 * _HOG_SECONDS).returncode
+
+
 FAULTS: dict[str, Callable[[], object]] = {
     "conmon": _sends(signal.SIGKILL, "conmon"),
     "guest-stopped": _sends(signal.SIGSTOP, "qemu-system-x86"),
     "hog": _hog,
+    "memory": _memory,
     "shim": _sends(signal.SIGKILL, "containerd-shim"),
     "containerd": _sends(signal.SIGKILL, "containerd"),
     "dockerd": _sends(signal.SIGKILL, "dockerd"),
 }
 
 
+@contextmanager
+def _group() -> Iterator[Path]:
+    """Make the control group that tare runs in, without a limit yet; yield the file that takes processes into it."""
+    _GROUP.mkdir(exist_ok=True)
+    procs = _GROUP / "cgroup.procs"
+    try:
+        yield procs
+    finally:
+        comes_true(lambda: not procs.read_text(encoding="utf-8"))
+        _GROUP.rmdir()
+
+
 def row(name: str, folder: Path, before: Remains) -> str:
     """Let a fault happen in a run; return what was found, as a row of a table."""
     suite, run = folder / "faults.toml", folder / f"{name}-{os.getpid()}"
     suite.write_text(_SUITE, encoding="utf-8")
-    with (folder / f"{name}.log").open("w", encoding="utf-8") as said:
-        argv = (*_TARE, "run", str(suite), "--out", str(run))
-        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=said, stderr=said) as process:
-            try:
-                while process.poll() is None and not measuring():
-                    time.sleep(0.05)
-                time.sleep(1.0)
-                happened = FAULTS[name]()
-                code = process.wait(_END_SECONDS)
-            finally:
-                process.terminate()
+    with _group() as procs:
+        happened, code = _run_with(FAULTS[name], suite, run, procs)
+        subprocess.run((*_TARE, "clean"), capture_output=True, check=False)
     trials = load(run).trials if (run / "run.json").exists() else ()
-    subprocess.run((*_TARE, "clean"), capture_output=True, check=False)
     left = staying(state().beyond(before), state, _PATIENCE_SECONDS)
     failed = {trial.stack: trial.reason for trial in trials if trial.status == "failed"}
     text = "; ".join(f"{stack} ({_times(trials, stack)}): {reason}" for stack, reason in failed.items()) or "nothing"
     names = [f"{kind}: {each}" for kind, names in left.ours.items() for each in names]
     done = sum(trial.status == "ok" for trial in trials)
     return f"| {name} {happened} | exit code {code}, {done} trials ok; failed: {text} | left: {names or 'nothing'} |"
+
+
+def _run_with(fault: Callable[[], object], suite: Path, run: Path, procs: Path) -> tuple[object, int]:
+    """Run a suite, and let a fault happen when a program measures; return what it says, and the run's exit code."""
+    with run.with_suffix(".log").open("w", encoding="utf-8") as said:
+        words = ("sh", "-c", 'echo $$ > "$0"; exec "$@"', str(procs), *_TARE, "run", str(suite), "--out", str(run))
+        with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said) as process:
+            try:
+                while process.poll() is None and not measuring():
+                    time.sleep(0.05)
+                time.sleep(1.0)
+                return fault(), process.wait(_END_SECONDS)
+            finally:
+                process.terminate()
 
 
 def _times(trials: tuple[Trial, ...], stack: str) -> int:

@@ -77,7 +77,8 @@ class Row:
     signal: str
     after_seconds: float
     measuring: bool
-    trials: int
+    recorded: int = 0
+    quarantined: list[str] = field(default_factory=list)
     then: str = ""
     exit_code: int | None = None
     lost: list[str] = field(default_factory=list)
@@ -119,7 +120,7 @@ class Soak:
             )
         try:
             self._wait(process)
-            row = Row(by.name, time.monotonic() - began, measuring(), 0)
+            row = Row(by.name, time.monotonic() - began, measuring())
             process.send_signal(by)
             row.exit_code = _exit_code(process)
         finally:  # also where the soak itself is stopped
@@ -163,9 +164,11 @@ class Soak:
         whole = data[: data.rfind(b"\n") + 1]
         if not data.startswith(self.trials):
             row.lost.append("the journal does not begin with what it held")
-        self.trials = whole
-        row.trials = whole.count(b"\n")
-        completed = [each.trial for each in load(self.run).trials if each.status == "ok"] if whole else []
+        new, self.trials = whole.count(b"\n") - self.trials.count(b"\n"), whole
+        row.recorded += new
+        trials = load(self.run).trials if whole else ()
+        row.quarantined += [f"{each.stack}: {each.reason}" for each in trials[len(trials) - new :] if each.quarantined]
+        completed = [each.trial for each in trials if each.status == "ok"]
         row.lost += [f"{name} is there twice" for name, times in Counter(completed).items() if times > 1]
         now = dict(_digests(self.run, set(completed)))
         row.lost += [f"{name} has changed" for name, digest in self.files.items() if now.get(name) != digest]
@@ -235,7 +238,9 @@ def table(rows: Sequence[Row]) -> str:
         measured = sum(row.measuring for row in own)
         counts = (measured, sum(bool(row.lost) for row in own), sum(bool(row.left) for row in own))
         lines.append(f"| {name} | {len(own)} | {' | '.join(map(str, counts))} |")
-    return "\n".join(lines)
+    quarantined = [reason for row in rows for reason in row.quarantined]
+    recorded = f"{sum(row.recorded for row in rows)} trials recorded, of them {len(quarantined)} quarantined"
+    return "\n".join((*lines, recorded, *quarantined))
 
 
 def main() -> int:

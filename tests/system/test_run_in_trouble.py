@@ -1,0 +1,115 @@
+"""What a run meets: a program that takes all memory, and another user who resumes it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tare.journal import load
+
+pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+GREEDY = """\
+[suite]
+stacks = ["native", "crun", "podman"]
+blocks = 2
+until = "blocks"
+
+[limits]
+memory = "64 MiB"
+
+[[workloads]]
+name = "greedy"
+use = "command"
+command = ["sh", "-c", "head -c 1G /dev/zero | tail"] # which keeps a line that does not end
+runs = 1
+warm_up = 0
+
+[[workloads]]
+use = "dhrystone"
+duration = "100ms"
+repetitions = 1
+"""
+MORE = "it may want more memory than the instance has: [limits] memory"
+NOBODY = 65534
+# Who has no right to read this checkout has read all of it before.
+AS_NOBODY = f"""
+import importlib, os, pkgutil, sys
+import tare
+for module in pkgutil.walk_packages(tare.__path__, "tare."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+from tare.__main__ import main
+os.setuid({NOBODY})
+main()
+"""
+
+
+def test_a_program_that_takes_all_memory_costs_its_trials_alone(tare: Call, tmp_path: Path) -> None:
+    (tmp_path / "greedy.toml").write_text(GREEDY)
+    done = tare("run", tmp_path / "greedy.toml", "--out", tmp_path / "run")
+    trials = load(tmp_path / "run").trials
+    assert {(trial.workload, trial.status) for trial in trials} == {("greedy", "failed"), ("dhrystone", "ok")}
+    failed = [trial for trial in trials if trial.status == "failed"]
+    assert len(failed) == 2 * (3 + 1)
+    assert [trial.hint for trial in failed if not trial.hint.startswith(MORE)] == []
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system that is full after some trials."""
+    place, disk = tmp_path / "small", tmp_path / "small.ext4"
+    place.mkdir()
+    subprocess.run(("mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", disk, "1M"), check=True)
+    subprocess.run(("mount", "-o", "loop", disk, place), check=True)
+    yield place
+    subprocess.run(("umount", place), check=True)
+
+
+def test_a_run_on_a_full_disk_ends_with_two_lines_and_goes_on_when_there_is_room(
+    tare: Call, tmp_path: Path, small_disk: Path
+) -> None:
+    workload = '[[workloads]]\nuse = "dhrystone"\nduration = "100ms"\nrepetitions = 1\n'
+    (tmp_path / "suite.toml").write_text(
+        f'[suite]\nstacks = ["native", "crun"]\nblocks = 40\nuntil = "blocks"\n{workload}'
+    )
+    run = small_disk / "run"
+    done = tare("run", tmp_path / "suite.toml", "--out", run)
+    assert "Traceback" not in done.stderr
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()[-2:]] == ["error", "hint"], done.stderr
+    before = (run / "trials.jsonl").read_bytes()
+    trials = load(run).trials
+    assert {trial.status for trial in trials} == {"ok"}
+    larger = shutil.copytree(run, tmp_path / "run")
+    done = tare("run", "--resume", larger)
+    assert done.returncode == 0, done.stderr
+    assert (larger / "trials.jsonl").read_bytes().startswith(before[: before.rfind(b"\n") + 1])
+    assert len(load(larger).trials) == 40 * 3
+
+
+def test_another_user_who_resumes_a_run_gets_two_lines_and_changes_nothing(tare: Call, tmp_path: Path) -> None:
+    (tmp_path / "suite.toml").write_text('[suite]\nstacks = ["native"]\nblocks = 1\n[[workloads]]\nuse = "startup"\n')
+    run = tmp_path / "run"
+    assert tare("run", tmp_path / "suite.toml", "--out", run).returncode == 0
+    for folder in (tmp_path, *tmp_path.parents[:2], run):
+        folder.chmod(0o755)
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    done = subprocess.run(
+        (sys.executable, "-c", AS_NOBODY, "run", "--resume", str(run)),
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 2, done.stderr
+    error, hint = done.stderr.splitlines()
+    assert error == f"error: {run}: the run cannot go on, as nothing can be written there"
+    assert hint.startswith("hint: it belongs to user 0, who may go on")
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
