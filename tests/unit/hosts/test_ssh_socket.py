@@ -12,6 +12,7 @@ from tare.errors import Unreachable
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.hosts.ssh import Master, SshHost
+from tare.model.trials import Output
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,11 @@ class Around(LocalHost):
 
     socket: Path
     then: str
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+        if argv[0] == "ssh":
+            return Output(argv, 0, b"a boot\n", b"", 0.0)
+        return super().run(*argv, timeout=timeout, input=input, check=check)
 
     def spawn(self, *_: str, life_line: bool = False) -> AbstractContextManager[LocalProcess]:
         return super().spawn("sh", "-c", f'touch "$1"; {self.then}', "sh", str(self.socket), life_line=life_line)
