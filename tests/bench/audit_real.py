@@ -186,19 +186,22 @@ class Contained:
     quarantined: int
 
 
-def contained(count: int, beside: Callable[[], AbstractContextManager[None]] = nullcontext) -> Iterator[Contained]:
+def contained(
+    count: int, beside: Callable[[], AbstractContextManager[None]] = nullcontext, passes: int = 500
+) -> Iterator[Contained]:
     """Run the job in crun containers so many times, each run until all is decided, beside something. Needs root."""
     isolate_mounts()
     image = built_image(lambda line: print(line, file=sys.stderr))
     with own_testbed(image, image) as here, tempfile.TemporaryDirectory(prefix="tare-audit-") as folder:
         for seed in range(1, 1 + count):
             with beside():
-                yield _contained(here, Path(folder) / str(seed), seed)
+                yield _contained(here, Path(folder) / str(seed), seed, passes)
 
 
-def _contained(here: Testbed, folder: Path, seed: int) -> Contained:
+def _contained(here: Testbed, folder: Path, seed: int, passes: int) -> Contained:
     """Do one run, until all is decided."""
-    text = f'[suite]\nstacks = ["crun", "heavier"]\nblocks = {BLOCKS}\nseed = {seed}\n[[workloads]]\nuse = "job"\n'
+    job = f'[[workloads]]\nuse = "job"\npasses = {passes}\n'
+    text = f'[suite]\nstacks = ["crun", "heavier"]\nblocks = {BLOCKS}\nseed = {seed}\n{job}'
     planned = parse_suite(text, "audit.toml", _Shelf())
     journal = Journal(folder)
     journal.create(record(planned), planned.text)

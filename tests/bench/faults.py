@@ -6,7 +6,8 @@ the machine after `tare clean`, once the engines are there again.
 
     PYTHONPATH=tests/support tests/lab/with-engines python tests/bench/faults.py FOLDER [FAULT...]
 
-A fault that ends a daemon ends that of this script's engines alone. Give each its own call of with-engines.
+A fault that ends a daemon ends that of this script's engines alone; Docker's is started again before `tare clean`, as
+a machine's init would do. Give each its own call of with-engines.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,8 +71,7 @@ def _hog() -> object:
 def _memory() -> object:
     """Take all memory of the control group that tare runs in, so that the kernel ends tare and not who took it."""
     (_GROUP / "memory.limit_in_bytes").write_text(f"{_GROUP_BYTES}")
-    joined = f"echo $$ > {_GROUP}/cgroup.procs; echo -1000 > /proc/$$/oom_score_adj"
-    script = f"{joined}; head -c {_GROUP_BYTES} /dev/zero | timeout {_HOG_SECONDS:g} tail"
+    script = f"echo $$ > {_GROUP}/cgroup.procs; head -c {_GROUP_BYTES} /dev/zero | timeout {_HOG_SECONDS:g} tail"
     return subprocess.run(("sh", "-c", script), capture_output=True, check=False, timeout=2 * _HOG_SECONDS).returncode
 
 
@@ -102,11 +102,15 @@ def row(name: str, folder: Path, before: Remains) -> str:
     """Let a fault happen in a run; return what was found, as a row of a table."""
     suite, run = folder / "faults.toml", folder / f"{name}-{os.getpid()}"
     suite.write_text(_SUITE, encoding="utf-8")
-    with _group() as procs:
+    daemons = [_words(pid) for pid in _processes("dockerd")]
+    with _group() as procs, ExitStack() as stack:
         happened, code = _run_with(FAULTS[name], suite, run, procs)
-        subprocess.run((*_TARE, "clean"), capture_output=True, check=False)
+        for words, environment in daemons if not list(_processes("dockerd")) else ():
+            stack.callback(subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL).terminate)
+            comes_true(lambda: subprocess.run(("docker", "ps"), capture_output=True, check=False).returncode == 0)
+        subprocess.run((*_TARE, "clean"), check=False)
+        left = staying(state().beyond(before), state, _PATIENCE_SECONDS)
     trials = load(run).trials if (run / "run.json").exists() else ()
-    left = staying(state().beyond(before), state, _PATIENCE_SECONDS)
     failed = {trial.stack: trial.reason for trial in trials if trial.status == "failed"}
     text = "; ".join(f"{stack} ({_times(trials, stack)}): {reason}" for stack, reason in failed.items()) or "nothing"
     names = [f"{kind}: {each}" for kind, names in left.ours.items() for each in names]
@@ -117,7 +121,8 @@ def row(name: str, folder: Path, before: Remains) -> str:
 def _run_with(fault: Callable[[], object], suite: Path, run: Path, procs: Path) -> tuple[object, int]:
     """Run a suite, and let a fault happen when a program measures; return what it says, and the run's exit code."""
     with run.with_suffix(".log").open("w", encoding="utf-8") as said:
-        words = ("sh", "-c", 'echo $$ > "$0"; exec "$@"', str(procs), *_TARE, "run", str(suite), "--out", str(run))
+        joined = 'echo $$ > "$0"; echo 1000 > /proc/$$/oom_score_adj; exec "$@"'  # the kernel would end it first
+        words = ("sh", "-c", joined, str(procs), *_TARE, "run", str(suite), "--out", str(run))
         with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=said, stderr=said) as process:
             try:
                 while process.poll() is None and not measuring():
@@ -126,6 +131,12 @@ def _run_with(fault: Callable[[], object], suite: Path, run: Path, procs: Path) 
                 return fault(), process.wait(_END_SECONDS)
             finally:
                 process.terminate()
+
+
+def _words(pid: int) -> tuple[list[str], dict[str, str]]:
+    """Return what a process was started with: its command line and its environment."""
+    argv, environ = (Path(f"/proc/{pid}/{name}").read_text(encoding="utf-8") for name in ("cmdline", "environ"))
+    return argv.split("\0")[:-1], dict(each.split("=", 1) for each in environ.split("\0")[:-1])
 
 
 def _times(trials: tuple[Trial, ...], stack: str) -> int:

@@ -77,6 +77,13 @@ left() {
     ctr --namespace "$space" containers list --quiet | grep -qxF "$name" ||
         ctr --namespace "$space" snapshots info "$name" || pgrep --full -- "-id $name( |$)"
 }
+# A containerd that was killed, with the daemon that had started it, knows no shims of before.
+end_shims() {
+    for shim in $(pgrep --full -- "-namespace $space -id $name( |$)"); do
+        pkill -KILL --parent "$shim"
+        kill -KILL "$shim"
+    done
+}
 space=$1 name=$2
 ctr --connect-timeout=5s namespaces list --quiet >/dev/null || exit 1
 for attempt in $(seq 100); do
@@ -86,6 +93,7 @@ for attempt in $(seq 100); do
             ctr --namespace "$space" containers delete "$name"
             ctr --namespace "$space" snapshots delete "$name"
             left || exit 0
+            [ "$attempt" -lt 20 ] || end_shims
         fi
     } >/dev/null 2>&1
     sleep 0.1

@@ -28,6 +28,12 @@ _GONE = (
 )
 
 
+def in_short(argv: Sequence[str]) -> str:
+    """Return a command as one short line: of a shell's script of several lines, what it is called with."""
+    script = next((number for number, word in enumerate(argv) if "\n" in word), None)
+    return " ".join(argv if script is None else argv[script + 2 :])
+
+
 def trouble_of(host: Host, argv: Sequence[str], seconds: float = _SECONDS) -> str:
     """Undo one thing; return the reason for a failure, or an empty text. Raises Unreachable for a lost host."""
     try:

@@ -14,6 +14,7 @@ from tare.errors import Rebooted, TareError, UsageError, why_of
 from tare.hosts.ledger import leftovers
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
+from tare.hosts.undoing import in_short
 from tare.images.adopted import wanted_image
 from tare.journal import Journal, RunRecord, holds_no_trial, make_within
 from tare.model.trials import Image, Stop, StopReason
@@ -194,6 +195,6 @@ def _reported_leftovers(report: ProgressReporter) -> Iterator[None]:
         stays = [(left, argv) for path, left in after.items() if path not in before for argv in left.entries]
         for left, argv in stays:
             machine = f" (on {left.machine.ssh})" if left.machine else ""
-            report(Warned(f"not undone: {' '.join(argv)}{machine}"))
+            report(Warned(f"not undone: {in_short(argv)}{machine}"))
         if stays:
             report(Warned("`tare clean` tries again, and says what is in the way"))

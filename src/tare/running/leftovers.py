@@ -15,7 +15,7 @@ from tare.hosts.host import Host
 from tare.hosts.ledger import Leftovers, keep, leftovers, state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import machine
-from tare.hosts.undoing import trouble_of
+from tare.hosts.undoing import in_short, trouble_of
 from tare.images.building import remove_abandoned
 from tare.images.kept import GOING
 from tare.model.machines import Machine
@@ -60,7 +60,7 @@ def _undo(path: Path, left: Leftovers, say: Callable[[str], None]) -> list[str]:
                     troubles.append(f"on {name}: {trouble}")
                 else:
                     kept.remove(argv)
-                say(f"{'not undone' if trouble else 'undone'}: {' '.join(argv)}")
+                say(f"{'not undone' if trouble else 'undone'}: {in_short(argv)}")
     except TareError as error:  # it cannot be reached, or not any more
         troubles.append(f"on {name}: {error}")
         say(f"not undone: {len(kept)} things on {name}")
