@@ -264,7 +264,8 @@ def main() -> int:
     stacks = asked.stacks.split(",") if asked.stacks else usable()
     suite.write_text(_SUITE.format(stacks=json.dumps(stacks), seed=asked.seed))
     # What engines set up once is not a run's to put back.
-    first = _run("run", str(suite), "--out", str(asked.folder / f"first-{time.time_ns()}"), "--budget", "1m")
+    budget = f"{min(60, asked.seconds / 4):g}s"
+    first = _run("run", str(suite), "--out", str(asked.folder / f"first-{time.time_ns()}"), "--budget", budget)
     print(first.stderr, file=sys.stderr)
     soak = Soak(asked.folder, suite, random.Random(asked.seed), state(), asked.folder / "run")  # noqa: S311
     rows: list[Row] = []
