@@ -31,22 +31,20 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tare.errors import TareError, TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.ledger import DoomedLedger, Ledger, Undo
 from tare.hosts.neighbors import NOBODY, closed
+from tare.hosts.subnets import MACHINES, RUN_PREFIX, take_subnet
 from tare.hosts.tuning import OF_THE_CLIENT
 
 _SECONDS = 30.0
-_OURS = ipaddress.IPv4Network("198.18.0.0/15")
-_SHORTEST_PREFIX = 8  # a VPN writes the default route as two of /1
 SLOTS = 64
-_RUN_PREFIX = 21  # a /24 of the bridge, one of the machine, one of a shared bridge, one that is free, four of engines
 _FIRST_INSTANCE, _LAST_INSTANCE = 10, 253
-_MACHINES, _SHARED, _ENGINES = 256, 512, 1024  # where their addresses begin, counted from the bridge's subnet
+_SHARED, _ENGINES = 512, 1024  # where their addresses begin, counted from the bridge's subnet
 _ENGINE_PREFIX = 28
 # One command inside a guest, which keeps the address: our connection to it uses the card that it moves.
 _BRIDGED = """
@@ -95,7 +93,7 @@ class Network:
     @property
     def run_subnet(self) -> ipaddress.IPv4Network:
         """All addresses of the run."""
-        return self.subnet.supernet(new_prefix=_RUN_PREFIX)
+        return self.subnet.supernet(new_prefix=RUN_PREFIX)
 
     @property
     def enter(self) -> tuple[str, ...]:
@@ -122,7 +120,7 @@ class Network:
         """Address of the host for the instance in this slot, at which no other instance's ports are taken."""
         if self.level:
             return str(self.subnet[self._number(self.level - 1)])
-        return str(self.subnet.network_address + _MACHINES + 1 + self.slot)
+        return str(self.subnet.network_address + MACHINES + 1 + self.slot)
 
     @property
     def gateway(self) -> str:
@@ -324,7 +322,7 @@ def _bridged(ledger: Ledger, prefix: str, elsewhere: str = "", allowed: str = NO
         for command in (f"netns add {lan}", f"link add {port} type veth peer name machine netns {lan}"):
             ledger.host.run("ip", *command.split(), timeout=_SECONDS)
         ledger.host.run("ip", "link", "set", port, "up", timeout=_SECONDS)
-        network = Network(prefix, _take_subnet(ledger.host, port, elsewhere), ledger)
+        network = Network(prefix, take_subnet(ledger.host, port, elsewhere), ledger)
         network.ip(f"addr add {network.gateway}/24 dev {port}")
         network.ip_in(
             network.lan,
@@ -358,50 +356,3 @@ def _set(host: Host, settings: Mapping[str, str], *enter: str) -> None:
     script = 'while [ $# -gt 1 ]; do echo "$2" > "/proc/sys/$1"; shift 2; done'
     words = [word for setting in settings.items() for word in setting]
     host.run(*enter, "sh", "-c", script, "sh", *words, timeout=_SECONDS)
-
-
-def _take_subnet(host: Host, port: str, elsewhere: str) -> ipaddress.IPv4Network:
-    """Add the route to the machine's addresses for the slots, in a subnet that is free; return the bridge's /24.
-
-    One route has all these addresses, so that none is on a list that somebody may read as the machine's. The kernel
-    refuses the route where another run has it: of two runs that begin at the same moment, the second takes the next
-    subnet. Raises TareError if none is free.
-    """
-    refused: list[ipaddress.IPv4Network] = []
-    while True:
-        subnet = _free_subnet(host.read("/proc/net/route") + elsewhere, refused)
-        route = ("route", "add", "local", f"{subnet.network_address + _MACHINES}/24", "dev", port)
-        added = host.run("ip", *route, timeout=_SECONDS, check=False)
-        if not added.exit_code:
-            return subnet
-        words = added.stderr.decode("utf-8", "replace").strip()
-        if "File exists" not in words:
-            raise TareError(f"no route to the instances: ip {' '.join(route)}: {words}", "see the kernel's log: dmesg")
-        refused.append(subnet)
-
-
-def _free_subnet(routes: str, refused: Collection[ipaddress.IPv4Network] = ()) -> ipaddress.IPv4Network:
-    """Return the first /24 of a /21 of 198.18.0.0/15 that has no route and is not refused.
-
-    `routes` is the text of /proc/net/route, of one machine or two. Raises TareError if no subnet is free.
-    """
-    taken = [*_routed_networks(routes), *refused]
-    for subnet in _OURS.subnets(new_prefix=_RUN_PREFIX):
-        if not any(subnet.overlaps(network) for network in taken):
-            return next(subnet.subnets(new_prefix=24))
-    covering = [str(network) for network in taken if network.supernet_of(_OURS)]
-    if covering:
-        what = f"no subnet of {_OURS} is free: there is a route to {covering[0]}"
-        raise TareError(what, f"remove it, if it is not needed: ip route delete {covering[0]}")
-    raise TareError(f"no free subnet left in {_OURS}", "`tare clean` removes what killed runs left behind")
-
-
-def _routed_networks(routes: str) -> list[ipaddress.IPv4Network]:
-    """Read the routed networks; prefixes shorter than /8 count as default routes."""
-    networks = []
-    for line in routes.splitlines():
-        if line.startswith("Iface"):
-            continue
-        destination, mask = (int.from_bytes(bytes.fromhex(line.split()[column]), "little") for column in (1, 7))
-        networks.append(ipaddress.IPv4Network((destination, mask.bit_count())))
-    return [network for network in networks if network.prefixlen >= _SHORTEST_PREFIX]

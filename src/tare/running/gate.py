@@ -20,10 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tare.contracts.technologies import Technology
+from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
 from tare.model.trials import Measured, Trial
+from tare.running.doubts import refuse_swapping
 from tare.units import format_quantity
 
 _HERTZ, _INSTRUCTIONS, _BYTES = 10e9, 10, 128  # the last two are of a cycle
@@ -102,6 +104,17 @@ def clock_inside(stack: Sequence[Technology], inside: Host | None) -> ClockInsid
         return ClockInside(inside, _look(inside))
     except TrialFailed:  # an image of the user's is without tare's programs
         return None
+
+
+def what_is_wrong(stack: Sequence[Technology], instance: Instance, clock: ClockInside | None) -> TrialFailed | None:
+    """Ask an instance that still runs whether what it has measured can be right; return what speaks against it."""
+    try:
+        refuse_swapping(stack, instance)
+        if clock is not None:
+            clock.refuse_apart()
+    except TrialFailed as error:
+        return error
+    return None
 
 
 def apart_share(first: Look, last: Look) -> float:

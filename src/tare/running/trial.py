@@ -25,13 +25,12 @@ from tare.running.doubts import (
     cache_cautions,
     client_cautions,
     limit_cautions,
-    refuse_swapping,
     seen_limits,
     side_cautions,
     waiting_cautions,
 )
 from tare.running.further import FurtherInstances
-from tare.running.gate import ClockInside, clock_inside, refuse_absurd
+from tare.running.gate import ClockInside, clock_inside, refuse_absurd, what_is_wrong
 from tare.running.layers import Notes, StartedLayer, StartedLayers, combined_instance, started
 from tare.running.pace import rounds_by_label
 from tare.running.recordable import recordable
@@ -328,7 +327,7 @@ class TrialRun:
         inside = going.setup.instance.inside
         if inside is not None and self._workload.writes_anywhere:  # after the footprint: what it reads is cached
             notes.file_systems += file_systems_used(inside, going.setup.start)
-        wrong = self._what_is_wrong(going)
+        wrong = what_is_wrong(self._stack, going.setup.instance, going.clock)
         self._going = None
         self._services_stayed = True
         self._open.close()
@@ -345,16 +344,6 @@ class TrialRun:
         refuse_absurd(notes.values, len(self._testbed.limits.cpus))
         if wrong is not None:
             raise wrong
-
-    def _what_is_wrong(self, going: _RunningTrial) -> TrialFailed | None:
-        """Ask an instance that still runs whether what it has measured can be right; return what speaks against it."""
-        try:
-            refuse_swapping(self._stack, going.setup.instance)
-            if going.clock is not None:
-                going.clock.refuse_apart()
-        except TrialFailed as error:
-            return error
-        return None
 
 
 _LACK_OF_MEMORY = re.compile("annot allocate memory|ut of memory")

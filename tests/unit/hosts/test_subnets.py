@@ -7,7 +7,7 @@ import ipaddress
 import pytest
 
 from tare.errors import TareError
-from tare.hosts.network import _free_subnet
+from tare.hosts.subnets import _free_subnet
 
 HEADER = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 DEFAULT = "eth0\t00000000\t0100A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"

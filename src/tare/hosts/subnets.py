@@ -1,0 +1,62 @@
+"""Finds a subnet for a run that neither this machine nor the client's has a route to; see network.py."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection
+
+from tare.errors import TareError
+from tare.hosts.host import Host
+
+RUN_PREFIX = 21  # a /24 of the bridge, one of the machine, one of a shared bridge, one that is free, four of engines
+MACHINES = 256  # where the machine's addresses begin, counted from the bridge's subnet
+_SECONDS = 30.0
+_OURS = ipaddress.IPv4Network("198.18.0.0/15")
+_SHORTEST_PREFIX = 8  # a VPN writes the default route as two of /1
+
+
+def take_subnet(host: Host, port: str, elsewhere: str) -> ipaddress.IPv4Network:
+    """Add the route to the machine's addresses for the slots, in a subnet that is free; return the bridge's /24.
+
+    One route has all these addresses, so that none is on a list that somebody may read as the machine's. The kernel
+    refuses the route where another run has it: of two runs that begin at the same moment, the second takes the next
+    subnet. Raises TareError if none is free.
+    """
+    refused: list[ipaddress.IPv4Network] = []
+    while True:
+        subnet = _free_subnet(host.read("/proc/net/route") + elsewhere, refused)
+        route = ("route", "add", "local", f"{subnet.network_address + MACHINES}/24", "dev", port)
+        added = host.run("ip", *route, timeout=_SECONDS, check=False)
+        if not added.exit_code:
+            return subnet
+        words = added.stderr.decode("utf-8", "replace").strip()
+        if "File exists" not in words:
+            raise TareError(f"no route to the instances: ip {' '.join(route)}: {words}", "see the kernel's log: dmesg")
+        refused.append(subnet)
+
+
+def _free_subnet(routes: str, refused: Collection[ipaddress.IPv4Network] = ()) -> ipaddress.IPv4Network:
+    """Return the first /24 of a /21 of 198.18.0.0/15 that has no route and is not refused.
+
+    `routes` is the text of /proc/net/route, of one machine or two. Raises TareError if no subnet is free.
+    """
+    taken = [*_routed_networks(routes), *refused]
+    for subnet in _OURS.subnets(new_prefix=RUN_PREFIX):
+        if not any(subnet.overlaps(network) for network in taken):
+            return next(subnet.subnets(new_prefix=24))
+    covering = [str(network) for network in taken if network.supernet_of(_OURS)]
+    if covering:
+        what = f"no subnet of {_OURS} is free: there is a route to {covering[0]}"
+        raise TareError(what, f"remove it, if it is not needed: ip route delete {covering[0]}")
+    raise TareError(f"no free subnet left in {_OURS}", "`tare clean` removes what killed runs left behind")
+
+
+def _routed_networks(routes: str) -> list[ipaddress.IPv4Network]:
+    """Read the routed networks; prefixes shorter than /8 count as default routes."""
+    networks = []
+    for line in routes.splitlines():
+        if line.startswith("Iface"):
+            continue
+        destination, mask = (int.from_bytes(bytes.fromhex(line.split()[column]), "little") for column in (1, 7))
+        networks.append(ipaddress.IPv4Network((destination, mask.bit_count())))
+    return [network for network in networks if network.prefixlen >= _SHORTEST_PREFIX]
