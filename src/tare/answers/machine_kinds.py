@@ -16,6 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from tare.answers.fleet import Kind
 from tare.errors import UsageError, unreadable
+from tare.hosts.local import TooLarge, contents
 from tare.suites.document import parse_tables
 from tare.units import Size, parse_rate
 
@@ -41,14 +42,12 @@ _TABLES = TypeAdapter(dict[Annotated[str, Field(min_length=1, max_length=40)], _
 def read_kinds(path: Path) -> tuple[Kind, ...]:
     """Read a file of machine kinds, which may be untrusted; raises UsageError or SuiteError."""
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        text = content.decode("utf-8-sig")
+        text = contents(path, _MOST_BYTES).decode("utf-8-sig")
+    except TooLarge:
+        raise UsageError(f"{path}: more than 1 MiB, and no kinds of machines", _HINT) from None
     except (OSError, UnicodeDecodeError) as error:
         fault = unreadable(path, error, "give the path of a file with kinds of machines")
         raise UsageError(fault.what, fault.hint) from None
-    if len(content) > _MOST_BYTES:
-        raise UsageError(f"{path}: more than 1 MiB, and no kinds of machines", _HINT)
     whole: dict[str, Any] = parse_tables(text, str(path))
     if unknown := sorted(whole.keys() - {"machines"}):
         raise UsageError(f"{path}: unknown key {unknown[0]!r:.60}", _HINT)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tare.errors import UsageError, unreadable, why_of
+from tare.hosts.local import TooLarge, contents
 
 _MOST_BYTES = 1 << 20
 
@@ -14,11 +15,9 @@ _MOST_BYTES = 1 << 20
 def read_small(file: Path, kind: str) -> str:
     """Return a file's text, of which messages say what `kind` of file it should be; raises UsageError."""
     try:
-        with file.open("rb") as opened:
-            content = opened.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise UsageError(f"{file}: more than 1 MiB", f"give a {kind} of at most 1 MiB")
-        return content.decode("utf-8-sig")
+        return contents(file, _MOST_BYTES).decode("utf-8-sig")
+    except TooLarge:
+        raise UsageError(f"{file}: more than 1 MiB", f"give a {kind} of at most 1 MiB") from None
     except (OSError, UnicodeDecodeError) as error:
         fault = unreadable(file, error, f"give the path of a {kind} that you may read")
         raise UsageError(fault.what, fault.hint) from None

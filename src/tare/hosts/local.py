@@ -96,12 +96,16 @@ def is_file(path: str | Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113
 
 
+class TooLarge(OSError):
+    """A file has more bytes than are read of its kind."""
+
+
 def contents(path: Path, most_bytes: int) -> bytes:
-    """Return the bytes of a file; raises OSError, also for more than so many, as those of a device without end."""
+    """Return the bytes of a file; raises OSError, and TooLarge for more than so many, as those of an endless device."""
     with path.open("rb") as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        raise TooLarge(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
     return data
 
 

@@ -38,7 +38,10 @@ _NO_ROOM = "remove files there, or let TMPDIR name a folder on a larger disk"
 
 def cached_image(recipe: Recipe | None = None) -> Image | None:
     """Return the image of a recipe if it has been built on this machine; it is kept while this process runs."""
-    link = _link(recipe or guest_recipe())
+    return _cached(_link(recipe or guest_recipe()))
+
+
+def _cached(link: Path) -> Image | None:
     home = link.resolve()
     return image_of(home.name) if os.access(link, os.R_OK) and in_use(home) else None  # only root may look there
 
@@ -49,11 +52,12 @@ def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Ima
     Before it builds one, it makes room: it removes those that were not used lately.
     """
     recipe = recipe or guest_recipe()
-    if is_intact(_link(recipe), say) and (cached := cached_image(recipe)) is not None:
+    link = _link(recipe)
+    if is_intact(link, say) and (cached := _cached(link)) is not None:
         return cached
     make_room(state_folder() / "images", recipe.build_bytes, say)
     _check(_missing(recipe))
-    images, link = private_state_folder() / "images", _link(recipe)
+    images = private_state_folder() / "images"
     images.mkdir(mode=0o700, exist_ok=True)
     link.parent.mkdir(exist_ok=True)
     with building(images) as scratch:

@@ -78,8 +78,7 @@ def make_room(images: Path, need_bytes: int, say: Callable[[str], None]) -> None
     gone = [each for each in stored if not each.path.exists()]
     if not gone:
         return
-    for folder in images.glob(f"{GOING}*"):
-        shutil.rmtree(folder, ignore_errors=True)  # another tare may remove it, too
+    _remove_taken(images)
     for link in (*images.glob("recipes/*"), *images.glob("roots/*"), *images.glob("adopted/*")):
         if not link.exists():
             link.unlink(missing_ok=True)
@@ -95,8 +94,7 @@ def discard(image: Path) -> None:
     _take(image)
     if image.exists():
         raise TareError(f"{image}: is not as it was built, and another process uses it", "end that, and run again")
-    for folder in image.parent.glob(f"{GOING}*"):
-        shutil.rmtree(folder, ignore_errors=True)
+    _remove_taken(image.parent)
     forgotten(_HOST, image.name)
 
 
@@ -147,6 +145,12 @@ def _take(path: Path) -> None:
         return
     finally:
         os.close(descriptor)
+
+
+def _remove_taken(images: Path) -> None:
+    """Remove what was moved out of the way."""
+    for folder in images.glob(f"{GOING}*"):
+        shutil.rmtree(folder, ignore_errors=True)  # another tare may remove it, too
 
 
 def _is_on(disk: Path, digest: str) -> bool:
