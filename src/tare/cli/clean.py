@@ -13,12 +13,12 @@ import typer
 from tare import plugins
 from tare.cli.console import Console
 from tare.errors import TareError, UsageError
-from tare.hosts.ledger import state_folder
+from tare.hosts.ledger import ledgers, state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import only_one
 from tare.hosts.remains import remains, settings
 from tare.images.kept import forgotten
-from tare.running.leftovers import ledgers, remove_left
+from tare.running.leftovers import remove_left
 
 
 def clean(

@@ -8,7 +8,7 @@ import time
 from tare.contracts.technologies import PATIENCE, first_line
 from tare.errors import TrialFailed
 from tare.hosts.facts import is_emulated
-from tare.hosts.host import Host
+from tare.hosts.host import BOOT_ID, Host
 from tare.hosts.ledger import state_folder
 from tare.images.image import image_on
 from tare.model.trials import Image, Problem
@@ -45,7 +45,7 @@ def _boots(host: Host, image: Image, seconds: float) -> bool:
     A success is remembered until the machine boots again, a failure for ten minutes; also for other images.
     """
     memory = state_folder() / "kvm.json"
-    boot = host.read("/proc/sys/kernel/random/boot_id").strip()
+    boot = host.read(BOOT_ID).strip()
     # Images differ by their programs: the kernel is what boots.
     kernel = " ".join(sorted(line for line in image.packages.splitlines() if line.startswith("linux-image")))
     machine = f"{boot} {kernel} {first_line(host, PROGRAM, '--version')}"

@@ -11,6 +11,8 @@ from tare.errors import TrialFailed
 from tare.model.machines import Facts
 from tare.model.trials import Line, Output
 
+BOOT_ID = "/proc/sys/kernel/random/boot_id"  # a file: its text is another one after each start of the kernel
+
 
 class Process(Protocol):
     """A running command."""

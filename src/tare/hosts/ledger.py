@@ -32,6 +32,11 @@ def state_folder() -> Path:
     return Path(os.environ.get("TARE_HOME") or _STATE).absolute()
 
 
+def ledgers() -> Path:
+    """Return the folder of the ledgers: each is of a run that goes on, or that was killed."""
+    return state_folder() / "ledger"
+
+
 def private_state_folder() -> Path:
     """Return that folder; make it with mode 0700, because it holds setuid programs of images and keys of guests.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tare.errors import TareError
-from tare.hosts.host import Host
+from tare.hosts.host import BOOT_ID, Host
 from tare.hosts.ledger import private_state_folder
 from tare.hosts.local import read_text
 
@@ -79,7 +79,7 @@ def _owner() -> str:
     """Identify this process among those of all machines, and say what it does."""
     words = " ".join(("tare", *sys.argv[1:]))
     command = "".join(letter if letter.isprintable() else "?" for letter in words)[:_LONGEST]
-    return f"{os.getpid()} {read_text('/proc/sys/kernel/random/boot_id').strip()} {command}"
+    return f"{os.getpid()} {read_text(BOOT_ID).strip()} {command}"
 
 
 def _process(owner: str) -> str:

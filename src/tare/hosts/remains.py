@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tare.errors import TrialFailed
-from tare.hosts.ledger import state_folder
+from tare.hosts.ledger import ledgers, state_folder
 from tare.hosts.local import LocalHost
 
 # A lock of systemd-nspawn and a network namespace of Podman's are named by numbers.
@@ -88,7 +88,7 @@ def remains(programs: Collection[str], lists: Iterable[tuple[str, ...]]) -> Rema
         "control groups": _groups(),
         "processes": _processes(programs),
         "instances": _names(home / "instances"),
-        "ledgers": _names(home / "ledger"),
+        "ledgers": _names(ledgers()),
         "images under way": frozenset(_building(home)),
         "files": _files(home),
         "dead network namespaces": _dead_namespaces(),

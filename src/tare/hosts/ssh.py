@@ -14,7 +14,7 @@ from typing import Self
 
 from tare.errors import Rebooted, TareError, TrialFailed, Unreachable, UsageError
 from tare.hosts.exec import ExecHost, at_hand
-from tare.hosts.host import Host, Process
+from tare.hosts.host import BOOT_ID, Host, Process
 from tare.hosts.process import checked
 from tare.model.machines import Machine
 from tare.model.trials import Output
@@ -25,7 +25,6 @@ _SEEN_SECONDS = 0.2
 _AGAIN_SECONDS = 20.0  # the pause after a connection that could not be opened
 _BACK_SECONDS = 90.0  # how long a machine may be away between two trials
 _ASKED = 'id -u; uname -sm; echo "$SSH_CONNECTION"'
-_BOOT = "/proc/sys/kernel/random/boot_id"
 _LOST = 255  # the exit code of OpenSSH's client for a fault of the connection
 # The client notices a dead connection within 15 s.
 _ALIVE = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
@@ -111,8 +110,7 @@ class Master:
         self._was_open = False
         self._failed: tuple[float, Unreachable] | None = None
         self._maker = threading.get_ident()
-        self._boot = ""
-        self._is_rebooted = False
+        self._boots: set[str] = set()
 
     def __enter__(self) -> Self:
         """Open the connection; raises Unreachable with OpenSSH's message if that fails or takes too long."""
@@ -170,7 +168,7 @@ class Master:
                 time.sleep(1)
             else:
                 break
-        if self._is_rebooted:
+        if len(self._boots) > 1:
             raise Rebooted(f"{self._host.destination} was rebooted")
 
     def _close(self) -> None:
@@ -192,9 +190,8 @@ class Master:
             self._process = None
             raise unreachable(self._host.destination, words) from error
         self._process, self._was_open = process, True
-        boot = self._host.read(_BOOT)
-        self._is_rebooted |= self._boot not in ("", boot)
-        self._boot = boot
+        if boot := self._host.read(BOOT_ID):
+            self._boots.add(boot)
 
 
 @contextmanager

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Literal
 
 from tare.errors import TareError, why_of
+from tare.hosts.host import BOOT_ID
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import read_text
 from tare.hosts.tuning import SETTINGS, is_ours, value
 
 _FORMAT = 1
-_BOOT = "/proc/sys/kernel/random/boot_id"
 
 Result = Literal["set", "put back", "refused", "gone", "somebody else's"]
 
@@ -123,9 +123,9 @@ class Tuned:
         return self._root / path.lstrip("/")
 
     def _boot(self) -> str:
-        if boot := self.read(_BOOT).strip():
+        if boot := self.read(BOOT_ID).strip():
             return boot
-        raise TareError(f"{_BOOT} cannot be read: nothing would tell when settings are back by themselves")
+        raise TareError(f"{BOOT_ID} cannot be read: nothing would tell when settings are back by themselves")
 
     def _changes(self) -> dict[str, _Change]:
         """Read the record; it is empty if it is of another boot."""

@@ -11,14 +11,14 @@ from pathlib import Path
 from time import monotonic
 
 from tare.errors import Rebooted, TareError, UsageError, why_of
-from tare.hosts.ledger import leftovers
+from tare.hosts.ledger import ledgers, leftovers
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.undoing import in_short
 from tare.images.adopted import wanted_image
 from tare.journal import Journal, RunRecord, holds_no_trial, make_within
 from tare.model.trials import Image, Stop, StopReason
-from tare.running.leftovers import ledgers, remove_left
+from tare.running.leftovers import remove_left
 from tare.running.machines import Machines, Problems, connected_machines
 from tare.running.own_images import check_programs, own_images
 from tare.running.preparation import Needs, Preparation, prepare, testbed_with_images
@@ -80,16 +80,20 @@ def carry_out(job: Job, report: ProgressReporter) -> Stop:
         job = replace(job, suite=job.suite.in_image(image))
         own = own_images(job.suite, say, before)
         check_programs(job.suite, image, own)
-        began = monotonic()
-        while True:
-            try:
-                with _reported_leftovers(report), connected_machines(job.suite.hosts, image) as machines:
-                    return _measure(job, image, own, machines, report)
-            except Rebooted as error:
-                report(Warned(f"{error}: what was made there is made again, and the run goes on"))
-                if job.budget_seconds is not None:
-                    job = replace(job, budget_seconds=max(1.0, job.budget_seconds - (monotonic() - began)))
-                began = monotonic()
+        return _measure_through_reboots(job, image, own, report)
+
+
+def _measure_through_reboots(job: Job, image: Image, own: Mapping[str, Image], report: ProgressReporter) -> Stop:
+    """Measure; where a machine was rebooted, make again what is gone, and go on within what is left of the budget."""
+    began, budget_seconds = monotonic(), job.budget_seconds
+    while True:
+        try:
+            with _reported_leftovers(report), connected_machines(job.suite.hosts, image) as machines:
+                return _measure(job, image, own, machines, report)
+        except Rebooted as error:
+            report(Warned(f"{error}: what was made there is made again, and the run goes on"))
+        if budget_seconds is not None:
+            job = replace(job, budget_seconds=max(1.0, budget_seconds - (monotonic() - began)))
 
 
 def _measure(job: Job, image: Image, own: Mapping[str, Image], machines: Machines, report: ProgressReporter) -> Stop:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tare.errors import TareError
 from tare.hosts.host import Host
-from tare.hosts.ledger import Leftovers, keep, leftovers, state_folder
+from tare.hosts.ledger import Leftovers, keep, ledgers, leftovers, state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import machine
 from tare.hosts.undoing import in_short, trouble_of
@@ -22,11 +22,6 @@ from tare.model.machines import Machine
 
 _UNDO_SECONDS = 60.0
 _SOCKETS, _SOCKET = "/run", "tare-clean-"  # to other machines: their folder, and the begin of their names
-
-
-def ledgers() -> Path:
-    """Return the folder of the ledgers: each is of a run that goes on, or that was killed."""
-    return state_folder() / "ledger"
 
 
 def remove_left(say: Callable[[str], None]) -> list[str]:

@@ -16,9 +16,9 @@ from tare.hosts.control_groups import controllers_restored
 from tare.hosts.cpus import Placement, choose_cpus
 from tare.hosts.exec import RUN
 from tare.hosts.facts import is_emulated, read_cores
-from tare.hosts.host import Host
+from tare.hosts.host import BOOT_ID, Host
 from tare.hosts.host_cache import HostCache
-from tare.hosts.ledger import Ledger, state_folder
+from tare.hosts.ledger import Ledger, ledgers, state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import only_one_on
 from tare.hosts.network import Network, connected, routed
@@ -70,7 +70,7 @@ def connected_machines(hosts: Hosts, image: Image, lent_as: str = "") -> Iterato
     """Connect to the machines of a run; raises Unreachable or TareError with the reason."""
     prefix = lent_as or _own_prefix(hosts)
     supervisor = image.root / RUN[1:]
-    ledger = Ledger(state_folder() / "ledger" / f"{prefix}-sockets.jsonl")
+    ledger = Ledger(ledgers() / f"{prefix}-sockets.jsonl")
     known: dict[Machine, Host] = {}
     with ExitStack() as stack:
         for target in (hosts.server, hosts.client):
@@ -211,16 +211,16 @@ def _own_prefix(hosts: Hosts) -> str:
     """
     if hosts == Hosts():
         names = [f"tare-{os.getpid() + further:x}" for further in range(0, 1 << 24, _MOST_PROCESSES)]
-        ledgers = state_folder() / "ledger"
-        return next((name for name in names if not (ledgers / f"{name}.jsonl").exists()), names[-1])
+        folder = ledgers()
+        return next((name for name in names if not (folder / f"{name}.jsonl").exists()), names[-1])
     server = hosts.server.ssh if hosts.server else ""
-    unlike = f"{os.getpid()} {server} {LocalHost().read('/proc/sys/kernel/random/boot_id')}"
+    unlike = f"{os.getpid()} {server} {LocalHost().read(BOOT_ID)}"
     return f"tare-{hashlib.sha256(unlike.encode()).hexdigest()[:6]}"
 
 
 @contextmanager
 def _ledger(host: Host, target: Machine | None, name: str, kept: bool = True) -> Iterator[Ledger]:
-    ledger = (Ledger if kept else _UnwrittenLedger)(state_folder() / "ledger" / f"{name}.jsonl", host, target)
+    ledger = (Ledger if kept else _UnwrittenLedger)(ledgers() / f"{name}.jsonl", host, target)
     try:
         yield ledger
     finally:

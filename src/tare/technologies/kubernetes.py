@@ -28,7 +28,7 @@ from tare.errors import TrialFailed, did_you_mean
 from tare.hosts import kata_machine
 from tare.hosts.containerd_of_node import SPACE, Container, container
 from tare.hosts.facts import kernel_version
-from tare.hosts.host import Host
+from tare.hosts.host import BOOT_ID, Host
 from tare.hosts.kubectl import Kubectl
 from tare.hosts.pod_host import PodHost
 from tare.hosts.pod_on_node import PodOnNode
@@ -41,7 +41,6 @@ _CLIENT = "kubernetes-client"
 _CONTAINER = "tare"
 _VOLUME = "tare-volume"
 _ENTER = "/usr/lib/tare/enter"  # in the image: it sets the limit of open files, which Kubernetes cannot
-_BOOT = "/proc/sys/kernel/random/boot_id"
 _FORWARDING = "/proc/sys/net/ipv4/ip_forward"
 _CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 _OWN_KEYS = ("containers", "nodeName", "restartPolicy", "runtimeClassName")
@@ -120,7 +119,7 @@ class Kubernetes(Technology):
     def _node(self, kubectl: Kubectl) -> dict[str, Any]:
         """Return the node that is the client's machine; raises TrialFailed."""
         nodes = kubectl.get("/api/v1/nodes")["items"]
-        boot = kubectl.host.read(_BOOT).strip()
+        boot = kubectl.host.read(BOOT_ID).strip()
         here = [node for node in nodes if node["status"]["nodeInfo"]["bootID"] == boot]
         names = [node["metadata"]["name"] for node in here]
         if self.node and self.node not in names:
