@@ -145,7 +145,7 @@ soak: setup
 	PYTHONPATH=tests/support:tests/lab $(WITH_ENGINES) .venv/bin/python tests/bench/soak.py \
 		"$(or $(OUT),runs/soak)" --kills $(or $(KILLS),200)
 
-# Each reader of strangers' bytes for SECONDS, or those that READERS names. What FOLDER keeps, the next time begins with.
+# Each reader of untrusted bytes for SECONDS, or those that READERS names. What FOLDER keeps, the next time begins with.
 fuzz: setup
 	@tests/lab/install $(FUZZ_PACKAGES)
 	VIRTUAL_ENV= .venv/bin/uv sync --quiet --frozen --inexact --group fuzz --python .venv/bin/python

@@ -32,7 +32,7 @@ from tare.model.trials import Family, Lowered, Metric, Raw, Stop, StopReason, Sw
 FORMAT = 2
 _READABLE = (1, 2)  # the first had no turns
 _WRITTEN = {"suite.toml", "run.json", "run.json.new", "trials.jsonl", "raw", "telemetry", "report"}
-_MOST_BYTES, _LONGEST_LINE = 256 << 20, 64 << 20  # of a run's files, which may be a stranger's
+_MOST_BYTES, _LONGEST_LINE = 256 << 20, 64 << 20  # of a run's files, which may be untrusted
 _DAMAGED = "the file is damaged or of a newer tare"
 
 

@@ -107,9 +107,8 @@ def main() -> None:
     parser.add_argument("--container", action="store_true", help="run a kernel in containers, too; needs root")
     wanted = parser.parse_args()
     began = time.monotonic()
-    cells = (
-        [(run.heavier, run.alike) for run in contained(CONTAINERS)] if wanted.container else []
-    )  # first, while this machine has nothing else to do
+    # First, while this machine has nothing else to do.
+    cells = [(run.heavier, run.alike) for run in contained(CONTAINERS)] if wanted.container else []
     loops = [(effect, number, disturbed) for (disturbed, effect), count in LOOPS.items() for number in range(count)]
     with ProcessPoolExecutor(2) as pool:
         tables, breaks, turns = pool.submit(matrix), pool.map(broken, BREAKS), pool.map(in_turns, MOMENTS)

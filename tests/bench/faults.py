@@ -1,8 +1,8 @@
 """What a run does when something around it breaks: engines' daemons and helpers, guests, CPUs.
 
 For each fault, a run over several technologies is started; when a program measures, the fault happens once. The run is
-waited for. A row says which stacks failed, with which reasons, whether completed trials changed, and what was left on
-the machine after `tare clean`, once the engines are there again.
+waited for. A row says which stacks failed, with which reasons, and what was left on the machine
+after `tare clean`, once the engines are there again.
 
     PYTHONPATH=tests/support tests/lab/with-engines python tests/bench/faults.py FOLDER [FAULT...]
 
@@ -18,11 +18,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from soak import measuring, state
+from soak import measuring, running, state
 from waiting import comes_true, staying
 
 from tare.hosts.remains import Remains
@@ -41,21 +41,14 @@ until = "blocks"
 use = "dhrystone"
 duration = "2s"
 """.replace("'", '"')
+_DAEMON = ("dockerd",)
 _END_SECONDS, _PATIENCE_SECONDS, _HOG_SECONDS = 500.0, 15.0, 30.0
 _GROUP, _GROUP_BYTES = Path("/sys/fs/cgroup/memory/faults-of-tests"), 400 << 20
 
 
-def _processes(*names: str) -> Iterator[int]:
-    """Yield the processes of these names that this script's engines, or tare, have started."""
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if (path / "comm").read_text(encoding="utf-8").strip() in names:
-                yield int(path.name)
-
-
 def _sends(number: signal.Signals, *names: str) -> Callable[[], object]:
     def happen() -> object:
-        found = list(_processes(*names))
+        found = list(running(names))
         for pid in found:
             os.kill(pid, number)
         return found
@@ -102,10 +95,10 @@ def row(name: str, folder: Path, before: Remains) -> str:
     """Let a fault happen in a run; return what was found, as a row of a table."""
     suite, run = folder / "faults.toml", folder / f"{name}-{os.getpid()}"
     suite.write_text(_SUITE, encoding="utf-8")
-    daemons = [_words(pid) for pid in _processes("dockerd")]
+    daemons = [_words(pid) for pid in running(_DAEMON)]
     with _group() as procs, ExitStack() as stack:
         happened, code = _run_with(FAULTS[name], suite, run, procs)
-        for words, environment in daemons if not list(_processes("dockerd")) else ():
+        for words, environment in daemons if not list(running(_DAEMON)) else ():
             stack.callback(subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL).terminate)
             comes_true(lambda: subprocess.run(("docker", "ps"), capture_output=True, check=False).returncode == 0)
         subprocess.run((*_TARE, "clean"), check=False)

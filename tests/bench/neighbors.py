@@ -26,11 +26,12 @@ from statistics import median
 
 from audit_real import Contained, contained
 
+from tare.hosts.facts import parse_meminfo
 from tare.hosts.local import read_text
 
 _CHUNK = 1 << 20
 _FILE_BYTES = 256 << 20
-_LEFT_KIB = 768 << 10  # of memory that can be had, beside the one who takes it
+_LEFT_BYTES = 768 << 20  # of memory that can be had, beside the one who takes it
 _RUN_SECONDS = 1200.0
 _PASSES = 200  # of the job in a turn, which takes 30 ms
 
@@ -73,21 +74,20 @@ def _memory(until: float) -> None:
     """Take all memory but a rest, and touch it again and again; what others free is taken as well."""
     taken: list[mmap.mmap] = []
     while time.monotonic() < until:
-        while _available_kib() > _LEFT_KIB:
+        while _available_bytes() > _LEFT_BYTES:
             taken.append(mmap.mmap(-1, 64 * _CHUNK))
             taken[-1].write(os.urandom(_CHUNK) * 64)
         for each in taken:
             for offset in range(0, len(each), mmap.PAGESIZE):
                 each[offset] = 1
-            if time.monotonic() >= until or _available_kib() < _LEFT_KIB // 2:
+            if time.monotonic() >= until or _available_bytes() < _LEFT_BYTES // 2:
                 break
-        if taken and _available_kib() < _LEFT_KIB // 2:
+        if taken and _available_bytes() < _LEFT_BYTES // 2:
             taken.pop().close()
 
 
-def _available_kib() -> int:
-    line = next(line for line in read_text("/proc/meminfo").splitlines() if line.startswith("MemAvailable:"))
-    return int(line.split()[1])
+def _available_bytes() -> int:
+    return parse_meminfo(read_text("/proc/meminfo")).available_bytes or 0
 
 
 NEIGHBORS: dict[str, Callable[[float], None]] = {

@@ -27,13 +27,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from waiting import staying
 
-from tare.hosts.ledger import state_folder
+from tare.hosts.ledger import ledgers, state_folder
 from tare.hosts.remains import Remains, remains, settings
 from tare.journal import load
 from tare.plugins import lists, processes
@@ -181,13 +182,15 @@ class Soak:
 
 def measuring() -> bool:
     """Return whether a program that measures runs on this machine."""
-    for path in Path("/proc").glob("[0-9]*/comm"):
-        try:
-            if path.read_text(encoding="utf-8").strip() in _MEASURING:
-                return True
-        except OSError:
-            continue
-    return False
+    return any(running(_MEASURING))
+
+
+def running(names: Collection[str]) -> Iterator[int]:
+    """Yield the numbers of the processes of these names."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (path / "comm").read_text(encoding="utf-8").strip() in names:
+                yield int(path.name)
 
 
 def state() -> Remains:
@@ -202,7 +205,7 @@ def usable() -> list[str]:
 
 
 def _ledgers() -> list[str]:
-    return [path.name for path in (state_folder() / "ledger").glob("*")]
+    return [path.name for path in ledgers().glob("*")]
 
 
 def _digests(run: Path, trials: set[str]) -> Iterator[tuple[str, str]]:

@@ -1,11 +1,11 @@
-"""Feeds what reads strangers' bytes (tests/support/readers.py) with inputs that Atheris chooses by the code they reach.
+"""Feeds what reads untrusted bytes (tests/support/readers.py) with inputs that Atheris chooses by the code they reach.
 
     PYTHONPATH=tests/support:tests/lab:tests/plug_ins python tests/fuzz/fuzz.py FOLDER SECONDS [READER...]
 
 Two more are in C, which libFuzzer feeds: `door` and `resident` (protocols.c). Each has so many seconds, two at a time.
-FOLDER keeps what was found to reach further, by reader: the next time
-begins there. An input that raises anything but TareError, takes ten seconds or 2 GiB is a finding: it is kept in
-FOLDER/READER/found-…, and belongs into tests/samples/fuzzed/READER, where a test reads it from then on.
+FOLDER keeps what was found to reach further, by reader: the next time begins there. An input that raises anything but
+TareError, takes ten seconds or 2 GiB is a finding: it is kept in FOLDER/READER/found-…, and belongs into
+tests/samples/fuzzed/READER, where a test reads it from then on.
 """
 
 from __future__ import annotations
@@ -102,11 +102,7 @@ def _of_protocol(name: str, folder: Path, seconds: int) -> tuple[str, ...]:
 
 
 def _cause(text: str) -> str:
-    lines = [
-        line
-        for line in text.splitlines()
-        if re.match(r" *File .*src/tare|[A-Za-z.]+(Error|Exception)\b|.*runtime error|SUMMARY", line)
-    ]
+    lines = [line for line in text.splitlines() if _CAUSE.match(line)]
     return " / ".join(lines[-4:])
 
 

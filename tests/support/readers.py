@@ -1,4 +1,4 @@
-"""All that reads bytes of strangers: files, images, and what programs print. It may raise TareError, and nothing else.
+"""All that reads untrusted bytes: files, images, and what programs print. It may raise TareError, and nothing else.
 
 Each reader has seeds: inputs of its kind from which others are made (tests/unit/test_readers.py, tests/fuzz/fuzz.py).
 """

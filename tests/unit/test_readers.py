@@ -1,4 +1,4 @@
-"""All that reads strangers' bytes, given damaged ones: it reads them, or says what is wrong."""
+"""All that reads untrusted bytes, given damaged ones: it reads them, or says what is wrong."""
 
 from __future__ import annotations
 

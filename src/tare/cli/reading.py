@@ -1,4 +1,4 @@
-"""Runs that a command reads: with the rights of whoever owns them, which may be a stranger's.
+"""Runs that a command reads: with the rights of their owner, as they may be untrusted.
 
 A report needs no root. Where root asks for one, this process becomes the owner of the run's folder for good. So nothing
 in the folder can lead to what its owner may not read or write, and what is written there is the owner's.

@@ -77,7 +77,7 @@ left() {
     ctr --namespace "$space" containers list --quiet | grep -qxF "$name" ||
         ctr --namespace "$space" snapshots info "$name" || pgrep --full -- "-id $name( |$)"
 }
-# A containerd that was killed, with the daemon that had started it, knows no shims of before.
+# Where containerd was killed together with the daemon that started it, the new one does not know older shims.
 end_shims() {
     for shim in $(pgrep --full -- "-namespace $space -id $name( |$)"); do
         pkill -KILL --parent "$shim"
