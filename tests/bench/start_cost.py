@@ -2,7 +2,7 @@
 
     make bench
 
-The first trial is a start of bare metal. What is written is a block of eleven stacks in ten turns: their trials and
+The first trial is one start of bare metal, the shortest that there is. What is written is a block of eleven stacks in ten turns: their trials and
 raw output, and the telemetry of ten seconds. Medians of nine; the first of ten is left out, as it may build the image,
 and imports libraries.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from runs import make_trial, measured
+from runs import make_run, make_trial, measured
 from sampled import rows
 
 from tare.journal import Journal, load
@@ -37,6 +37,7 @@ blocks = 1
 
 [[workloads]]
 use = "startup"
+starts = 1
 """
 
 
@@ -65,9 +66,10 @@ def journal_written(folder: Path, block: int) -> float:
     raw = [Raw("dhrystone", ("/usr/lib/tare/dhrystone", "--seconds", "0.1"), _OUTPUT, 0.1)] * _TURNS
     value = replace(measured("speed", 30e6), turns=(30e6,) * _TURNS)
     trials = [(make_trial(f"stack-{number}", block, [value]), raw) for number in range(_STACKS)]
-    (folder / "raw").mkdir(exist_ok=True)
+    journal = Journal(folder / f"run-{block}")
+    journal.create(make_run([]).record, "")
     began = time.monotonic()
-    Journal(folder).append(*trials)
+    journal.append(*trials)
     return time.monotonic() - began
 
 
