@@ -65,6 +65,8 @@ use = "startup"
 _MEASURING = frozenset({"wrk", "dhrystone"})
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _END_SECONDS, _PATIENCE_SECONDS, _CLEAN_SECONDS = 120.0, 15.0, 300.0
+_BUILD_SECONDS = 3600.0
+_KEPT = ("images", "unikernels")  # what was built once stays for other runs
 _INTERRUPTED = 130
 _LONGEST_WAIT, _IN_TURNS_WAIT, _WHOLE_BLOCKS_WAIT = 20.0, 3.0, 120.0
 _WHOLE_BLOCKS = 0.2  # share of the runs that may complete blocks
@@ -220,8 +222,8 @@ def _names(left: Remains) -> list[str]:
     return [f"{kind}: {name}" for kind, names in kinds for name in sorted(names)]
 
 
-def _run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run((*_TARE, *words), capture_output=True, text=True, check=False, timeout=_CLEAN_SECONDS)
+def _run(*words: str, timeout: float = _CLEAN_SECONDS) -> subprocess.CompletedProcess[str]:
+    return subprocess.run((*_TARE, *words), capture_output=True, text=True, check=False, timeout=timeout)
 
 
 def _exit_code(process: subprocess.Popen[bytes]) -> int | None:
@@ -257,18 +259,21 @@ def main() -> int:
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that its run ends with it
     asked.folder.mkdir(parents=True, exist_ok=True)
-    home, images = asked.folder / "home", state_folder() / "images"
+    home = asked.folder / "home"
     home.mkdir(exist_ok=True)
-    if not (home / "images").exists():
-        images.mkdir(parents=True, exist_ok=True)
-        (home / "images").symlink_to(images)
+    for name in _KEPT:
+        kept = state_folder() / name
+        kept.mkdir(parents=True, exist_ok=True)
+        if not (home / name).exists():
+            (home / name).symlink_to(kept)
     os.environ["TARE_HOME"] = str(home)
     suite = asked.folder / "soak.toml"
     stacks = asked.stacks.split(",") if asked.stacks else usable()
     suite.write_text(_SUITE.format(stacks=json.dumps(stacks), seed=asked.seed))
     # What engines set up once is not a run's to put back.
     budget = f"{min(60, asked.seconds / 4):g}s"
-    first = _run("run", str(suite), "--out", str(asked.folder / f"first-{time.time_ns()}"), "--budget", budget)
+    out = str(asked.folder / f"first-{time.time_ns()}")
+    first = _run("run", str(suite), "--out", out, "--budget", budget, timeout=_BUILD_SECONDS)
     print(first.stderr, file=sys.stderr)
     soak = Soak(asked.folder, suite, random.Random(asked.seed), state(), asked.folder / "run")  # noqa: S311
     rows: list[Row] = []

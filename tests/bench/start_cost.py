@@ -2,9 +2,9 @@
 
     make bench
 
-The first trial is one start of bare metal, the shortest that there is. What is written is a block of eleven stacks in ten turns: their trials and
-raw output, and the telemetry of ten seconds. Medians of nine; the first of ten is left out, as it may build the image,
-and imports libraries.
+The first trial is one start of bare metal, the shortest that there is. What is written is a block of eleven stacks in
+ten turns: their trials and raw output, and the telemetry of ten seconds. Medians of nine; the first of ten is left out,
+as it may build the image, and imports libraries.
 """
 
 from __future__ import annotations
