@@ -14,9 +14,9 @@ from typing import Literal
 
 from tare.answers.application import Application, Basket
 from tare.answers.bill import CORRECTION, Bill, Estimate, Line, predict
+from tare.answers.capacity import Kind, Machines, cheapest
 from tare.answers.comparable import unlike_machines
 from tare.answers.correction import Correction, Reference, corrected, learn
-from tare.answers.fleet import Fleet, Kind, cheapest
 from tare.answers.isolation import ISOLATION, isolation_of
 from tare.answers.price_list import PriceList, price_list
 from tare.errors import UsageError
@@ -73,7 +73,7 @@ class Candidate:
     `memory_bytes` and `start_seconds` are None where they are unknown. `cautions` are the kinds of those of its prices
     and the baseline's. `unmet` are the needs that it does not meet, `doubts` why its cost is unknown.
     Only one that is ranked has ranks, from `best` to `worst`.
-    `hourly` is the price of the work of one machine on bare metal, `fleet` the cheapest machines for the load.
+    `hourly` is the price of the work of one machine on bare metal, `machines` the cheapest ones for the load.
     """
 
     stack: str
@@ -90,7 +90,7 @@ class Candidate:
     best: int = 0
     worst: int = 0
     hourly: float | None = None
-    fleet: Fleet | None = None
+    machines: Machines | None = None
 
     @property
     def decision(self) -> Decision:
@@ -225,9 +225,9 @@ def _priced(candidate: Candidate, application: Application, asked: Asked, machin
     if asked.load is None or not kinds:
         return replace(candidate, hourly=hourly)
     seconds = application.basket.cpu_seconds * candidate.cpu.value
-    fleet = cheapest(kinds, asked.load, seconds, candidate.memory_bytes)
-    doubts = () if fleet else (f"no kind of machine has {format_size(candidate.memory_bytes or 0)} of memory",)
-    return replace(candidate, hourly=hourly, fleet=fleet, doubts=(*candidate.doubts, *doubts))
+    machines = cheapest(kinds, asked.load, seconds, candidate.memory_bytes)
+    doubts = () if machines else (f"no kind of machine has {format_size(candidate.memory_bytes or 0)} of memory",)
+    return replace(candidate, hourly=hourly, machines=machines, doubts=(*candidate.doubts, *doubts))
 
 
 @dataclass(frozen=True)

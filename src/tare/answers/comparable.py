@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from tare.errors import UsageError
 from tare.journal import Run, RunRecord
@@ -51,19 +51,18 @@ def unlike_machines(one: Facts, other: Facts, when: tuple[str, str]) -> tuple[st
     return tuple(apart)
 
 
-def require_same_units(runs: Sequence[Run], stacks: Collection[str]) -> None:
-    """Raise UsageError where a metric of a workload that all runs have is in two units, or has two directions."""
-    shared = set.intersection(*({record.name for record in run.record.workloads} for run in runs))
-    declared = {
-        (trial.workload, value.metric, value.unit, value.better)
-        for run in runs
-        for trial in run.trials
-        if trial.status == "ok" and trial.stack in stacks and (len(runs) == 1 or trial.workload in shared)
-        for value in trial.values
-    }
+def units_of(run: Run, stacks: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield a workload, a metric, and in words its unit and direction, for each value of these stacks."""
+    for trial in run.trials:
+        if trial.status == "ok" and trial.stack in stacks:
+            for value in trial.values:
+                yield trial.workload, value.metric, f"{value.unit or 'no unit'} ({value.better} is better)"
+
+
+def require_same_units(units: Iterable[tuple[str, str, str]]) -> None:
+    """Raise UsageError where a metric of a workload is in two units, or has two directions."""
     seen: dict[tuple[str, str], str] = {}
-    for workload, metric, unit, better in sorted(declared):
-        stated = f"{unit or 'no unit'} ({better} is better)"
+    for workload, metric, stated in sorted(set(units)):
         if seen.setdefault((workload, metric), stated) != stated:
             raise UsageError(
                 f"{workload}: {metric} is in {seen[workload, metric]} and in {stated}",
@@ -77,6 +76,7 @@ def differences(before: Run, after: Run, stacks: Collection[str]) -> tuple[str, 
     pairs = (
         ("tare", old.tare, new.tare),
         ("kernel", old.machine.kernel, new.machine.kernel),
+        ("microcode", old.machine.microcode, new.machine.microcode),
         ("operating system", old.machine.operating_system, new.machine.operating_system),
         ("image", old.image.removeprefix("sha256:")[:12], new.image.removeprefix("sha256:")[:12]),
         ("limits", _limits(before.trials), _limits(after.trials)),

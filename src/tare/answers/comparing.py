@@ -6,14 +6,14 @@ stated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from tare.answers.comparable import differences, require_one_machine, require_same_units, unlike
-from tare.errors import TareError, UsageError, did_you_mean
+from tare.answers.chosen import in_short, known_stack, measured, narrowed, stacks_of
+from tare.answers.comparable import differences, require_one_machine, require_same_units, units_of, unlike
+from tare.errors import TareError, UsageError
 from tare.journal import Run
-from tare.model.trials import Trial
 from tare.statistics.anytime import CONFIDENCE, least_count
 from tare.statistics.cells import Cell, in_words
 from tare.statistics.changes import Change, changes, own_changes
@@ -73,17 +73,17 @@ class Answer:
 
 def compare_stacks(run: Run, asked: Asked) -> Answer:
     """Compare the stacks of one run with a baseline, block by block."""
-    known = _stacks(run)
-    baseline = _known(run, asked.baseline or run.record.baseline, known)
-    asked_for = tuple(_known(run, stack, known) for stack in dict.fromkeys(asked.stacks))
+    known = stacks_of(run)
+    baseline = known_stack(run, asked.baseline or run.record.baseline)
+    asked_for = tuple(known_stack(run, stack) for stack in dict.fromkeys(asked.stacks))
     if baseline in asked_for:
         raise UsageError(f"{baseline} is the baseline, and is compared with nothing", "name another --baseline")
     control = run.record.control if baseline == run.record.baseline else ""
     chosen = asked_for or tuple(stack for stack in known if stack not in (baseline, run.record.control))
     if not chosen:
         raise UsageError(f"{run.folder}: has no stack but {baseline}", "a comparison needs two stacks")
-    require_same_units((run,), {baseline, *chosen})
-    summary = summarize(_narrowed(run, baseline, (baseline, control, *chosen), asked.margin))
+    require_same_units(units_of(run, {baseline, *chosen}))
+    summary = summarize(narrowed(run, baseline, (baseline, control, *chosen), asked.margin))
     cells = tuple(cell for cell in summary.headlines if cell.stack in chosen)
     lost = tuple(cell for cell in cells if not cell.trials and not cell.skipped and cell.failures)
     gate = _gate(asked.fail_on, cells, lost)
@@ -97,10 +97,10 @@ def compare_runs(before: Run, after: Run, asked: Asked) -> Answer:
     if not asked.across_machines:
         require_one_machine(before, after)
     baseline = _common_baseline(before, after, asked.baseline)
-    shared = [stack for stack in _stacks(before) if stack in _stacks(after)]
+    shared = [stack for stack in stacks_of(before) if stack in stacks_of(after)]
     for run in (before, after):
         for stack in asked.stacks:
-            _known(run, stack, _stacks(run))
+            known_stack(run, stack)
     second = {before.record.control, after.record.control}
     chosen = asked.stacks or tuple(stack for stack in shared if stack not in {baseline, *second})
     if not chosen:
@@ -108,9 +108,9 @@ def compare_runs(before: Run, after: Run, asked: Asked) -> Answer:
             f"{before.folder} and {after.folder} have no stack in common beside {baseline}",
             f"compare runs of one suite, or {baseline} itself: --stack {baseline}",
         )
-    require_same_units((before, after), {baseline, *chosen})
+    require_same_units(unit for run in (before, after) for unit in units_of(run, {baseline, *chosen}))
     margin = after.record.margin if asked.margin is None else asked.margin
-    summaries = [summarize(_narrowed(run, baseline, (baseline, *chosen), margin)) for run in (before, after)]
+    summaries = [summarize(narrowed(run, baseline, (baseline, *chosen), margin)) for run in (before, after)]
     earlier, left_out = _comparable(*summaries)
     own = own_changes(earlier, summaries[1], margin)
     changed = (*changes(earlier, summaries[1], margin), *(own if baseline in asked.stacks else ()))
@@ -214,18 +214,6 @@ def cannot_tell(answer: Answer) -> TareError:
     return TareError(f"the gate cannot tell: {why_cannot_tell(answer)}", hint)
 
 
-def _stacks(run: Run) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*run.record.stacks, *(trial.stack for trial in run.trials)]))
-
-
-def _known(run: Run, stack: str, known: Iterable[str]) -> str:
-    names = tuple(known)
-    if stack not in names:
-        hint = did_you_mean(stack, names, f"it has {', '.join(names)}" if names else "it has none")
-        raise UsageError(f"{run.folder}: has no stack {stack}", hint)
-    return stack
-
-
 def _common_baseline(before: Run, after: Run, asked: str | None) -> str:
     own = (before.record.baseline, after.record.baseline)
     if asked is None and own[0] != own[1]:
@@ -233,22 +221,8 @@ def _common_baseline(before: Run, after: Run, asked: str | None) -> str:
             f"the runs have other baselines: {own[0]} before, {own[1]} after", "name one that both have: --baseline"
         )
     for run in (before, after):
-        _known(run, asked or own[0], _stacks(run))
+        known_stack(run, asked or own[0])
     return asked or own[0]
-
-
-def _narrowed(run: Run, baseline: str, stacks: Sequence[str], margin: float | None) -> Run:
-    """Leave only these stacks in a run, so that no verdict is made doubtful by others that nobody asked for."""
-    control = run.record.control if run.record.control in stacks and baseline == run.record.baseline else ""
-    record = replace(
-        run.record,
-        baseline=baseline,
-        control=control,
-        margin=run.record.margin if margin is None else margin,
-        stacks=tuple(stack for stack in run.record.stacks if stack in stacks),
-    )
-    trials: tuple[Trial, ...] = tuple(trial for trial in run.trials if trial.stack in stacks)
-    return replace(run, record=record, trials=trials)
 
 
 def _baseline_lacks(summary: Summary, when: str) -> tuple[str, ...]:
@@ -265,24 +239,13 @@ def _comparable(before: Summary, after: Summary) -> tuple[Summary, tuple[str, ..
     left_out = []
     for workload in before.workloads:
         if workload in after.workloads:
-            old, new = _measured(before, workload), _measured(after, workload)
+            old, new = measured(before, workload), measured(after, workload)
             if old and new and old != new:
-                left_out.append((workload, _points(old ^ new)))
+                left_out.append((workload, in_short(old ^ new)))
     names = [workload for workload, _ in left_out]
     kept = tuple(cell for cell in before.headlines if cell.workload not in names)
     statements = tuple(f"not compared: {workload}: only one run has {points}" for workload, points in left_out)
     return replace(before, headlines=kept), statements
-
-
-def _measured(summary: Summary, workload: str) -> set[tuple[str, float | None]]:
-    metrics = {metric for rule in summary.rules_of(workload) for metric in rule.metrics}
-    return {(cell.metric, cell.point) for cell in summary.of(workload) if cell.metric in metrics}
-
-
-def _points(points: set[tuple[str, float | None]]) -> str:
-    ordered = sorted(points, key=lambda each: (each[0], each[1] is not None, each[1] or 0.0))
-    texts = [metric if point is None else f"{metric} at {point:g}" for metric, point in ordered[:4]]
-    return ", ".join(texts) + (f" and {len(ordered) - 4} more" if len(ordered) > 4 else "")
 
 
 def _only_one(before: Run, after: Run) -> tuple[str, ...]:
@@ -290,7 +253,7 @@ def _only_one(before: Run, after: Run) -> tuple[str, ...]:
     statements = []
     for when, run, other in (("before", before, after), ("after", after, before)):
         control = {before.record.control, after.record.control}
-        stacks = [stack for stack in _stacks(run) if stack not in _stacks(other) and stack not in control]
+        stacks = [stack for stack in stacks_of(run) if stack not in stacks_of(other) and stack not in control]
         names = {record.name for record in other.record.workloads}
         workloads = [record.name for record in run.record.workloads if record.name not in names]
         for what, only in (("stack", stacks), ("workload", workloads)):

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from tare.answers.fleet import Kind
+from tare.answers.capacity import Kind
 from tare.errors import UsageError, unreadable
 from tare.hosts.local import TooLarge, contents
 from tare.suites.document import parse_tables

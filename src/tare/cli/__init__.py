@@ -17,7 +17,21 @@ if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
 
 COMMANDS = (
-    *("doctor", "try", "plan", "run", "report", "compare", "claims", "show", "query", "export", "reparse", "shell"),
+    *(
+        "doctor",
+        "try",
+        "plan",
+        "run",
+        "report",
+        "compare",
+        "history",
+        "claims",
+        "show",
+        "query",
+        "export",
+        "reparse",
+        "shell",
+    ),
     *("prices", "profile", "advise"),
     *("technologies", "workloads", "image", "tune", "clean", "popularity", "application"),
 )

@@ -11,7 +11,7 @@ import typer
 from tare.answers.advice import LEVELS, Advice, Asked, Measured, Needs, measured_times
 from tare.answers.advice import advise as find_advice
 from tare.answers.application import application_of
-from tare.answers.fleet import Kind
+from tare.answers.capacity import Kind
 from tare.answers.machine_kinds import PER, read_kinds
 from tare.answers.orientation import orientation
 from tare.cli.console import output

@@ -67,6 +67,7 @@ class Cpuinfo:
     cpus: int
     hypervisor: bool
     architecture: str
+    microcode: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ def parse_cpuinfo(text: str) -> Cpuinfo:
     """Read /proc/cpuinfo of x86, Arm, RISC-V and POWER machines."""
     flags = _first_field(text, "flags").split()
     cpus = len(re.findall(r"^processor\s*:\s*\d+\s*$", text, re.MULTILINE))
-    return Cpuinfo(_cpu_model(text), cpus, "hypervisor" in flags, _architecture(text, flags))
+    model, microcode = _cpu_model(text), _first_field(text, "microcode")
+    return Cpuinfo(model, cpus, "hypervisor" in flags, _architecture(text, flags), microcode)
 
 
 def _first_field(text: str, name: str) -> str:
@@ -190,6 +192,7 @@ def read_facts(read: Read) -> Facts:
         memory_bytes=parse_meminfo(read("/proc/meminfo")).total_bytes or 0,
         clock_source=read(f"{CLOCK_SOURCES}/current_clocksource").strip(),
         virtualization=read_virtualization(read, cpuinfo),
+        microcode=cpuinfo.microcode,
     )
 
 

@@ -17,6 +17,7 @@ class Facts:
     memory_bytes: int
     clock_source: str
     virtualization: str
+    microcode: str = ""
 
 
 @dataclass(frozen=True)

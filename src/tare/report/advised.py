@@ -66,19 +66,19 @@ def reasons_of(candidate: Candidate) -> str:
 
 def money_of(advice: Advice, candidate: Candidate) -> str:
     """Write what the work of one machine on bare metal costs an hour, or the machines for the load; may be empty."""
-    if (fleet := candidate.fleet) is None:
+    if (machines := candidate.machines) is None:
         return "" if candidate.hourly is None or advice.asked.load is not None else f"{candidate.hourly:.4g}/h"
-    texts = [f"{fleet.count:,} {fleet.kind.name or 'machine' + 's' * (fleet.count != 1)}"]
-    if fleet.hourly is not None:
-        texts.append(f"{fleet.hourly:.4g}/h")
+    texts = [f"{machines.count:,} {machines.kind.name or 'machine' + 's' * (machines.count != 1)}"]
+    if machines.hourly is not None:
+        texts.append(f"{machines.hourly:.4g}/h")
     return ", ".join(texts)
 
 
 def response_of(candidate: Candidate) -> str:
     """Write how long a request takes under the load, and how busy the machines are; empty without a load."""
-    if (fleet := candidate.fleet) is None:
+    if (machines := candidate.machines) is None:
         return ""
-    return f"{format_duration(fleet.response_seconds)} at {percent(fleet.busy)}"
+    return f"{format_duration(machines.response_seconds)} at {percent(machines.busy)}"
 
 
 def table(advice: Advice, width: int) -> Table:
@@ -102,8 +102,8 @@ def header_of(advice: Advice) -> tuple[str, ...]:
     optional = {
         "memory": any(each.memory_bytes is not None for each in known),
         "start-up": any(each.start_seconds is not None for each in known),
-        "money": any(each.fleet is not None or each.hourly is not None for each in known),
-        "response": any(each.fleet is not None for each in known),
+        "money": any(each.machines is not None or each.hourly is not None for each in known),
+        "response": any(each.machines is not None for each in known),
     }
     names = (
         "rank",
@@ -289,7 +289,7 @@ def _fields(candidate: Candidate) -> dict[str, Any]:
         "memory_bytes": candidate.memory_bytes,
         "start_seconds": candidate.start_seconds,
         "hourly": candidate.hourly,
-        "machines": candidate.fleet and asdict(candidate.fleet) | {"hourly": candidate.fleet.hourly},
+        "machines": candidate.machines and asdict(candidate.machines) | {"hourly": candidate.machines.hourly},
         "unmet": candidate.unmet,
         "doubts": candidate.doubts,
         "cautions": candidate.cautions,

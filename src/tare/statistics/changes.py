@@ -92,7 +92,7 @@ def change(before: Cell, after: Cell, margin: float, needed: float = ALONE) -> C
         without = after if not after.ratios else before
         cell = replace(blank, notes=notes, trials=without.trials, failures=without.failures, skipped=without.skipped)
         return Change(cell, before, after)
-    samples = (_sample(np.log(before.ratios), before.widening), _sample(np.log(after.ratios), after.widening))
+    samples = (sample(np.log(before.ratios), before.widening), sample(np.log(after.ratios), after.widening))
     return _changed(Change(blank, before, after), samples, margin, needed)
 
 
@@ -109,9 +109,9 @@ def own_changes(before: Summary, after: Summary, margin: float) -> tuple[Change,
         if new is None or not compared or before.baseline not in old.grid.stacks:
             continue
         cells = before.headline(old.rule.name, before.baseline), after.headline(old.rule.name, after.baseline)
-        logs = _own_logs(old, before.baseline), _own_logs(new, after.baseline)
+        logs = own_logs(old, before.baseline), own_logs(new, after.baseline)
         if logs[0].size and logs[1].size:
-            found.append((Change(_blank(cells[1]), *cells), (_sample(logs[0]), _sample(logs[1]))))
+            found.append((Change(_blank(cells[1]), *cells), (sample(logs[0]), sample(logs[1]))))
     return _together(lambda pair, needed: _changed(*pair, margin, needed), found)
 
 
@@ -190,14 +190,14 @@ def _error(before: Sample, after: Sample) -> tuple[float, float, float]:
     return squared_error, freedom, 1 / (1 + together_count)
 
 
-def _sample(logs: NDArray[np.float64], widening: float | None = None) -> Sample:
+def sample(logs: NDArray[np.float64], widening: float | None = None) -> Sample:
     """Summarize logarithms; without a known `widening`, it is estimated from them."""
     comparison = compare(logs, np.ones(logs.shape, dtype=bool))
     factor = float(comparison.widening) if widening is None else widening
     return Sample(float(comparison.mean), float(comparison.deviation) * factor, int(comparison.count), factor > 1)
 
 
-def _own_logs(head: Headline, stack: str) -> NDArray[np.float64]:
+def own_logs(head: Headline, stack: str) -> NDArray[np.float64]:
     """Return the logarithms of a stack's values, one for each block that has them."""
     row = head.grid.stacks.index(stack)
     return np.asarray(head.logs[row][head.usable[row]])

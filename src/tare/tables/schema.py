@@ -28,6 +28,7 @@ RUNS: Mapping[str, str] = {
     "memory_bytes": "BIGINT",
     "clock_source": "VARCHAR",
     "virtualization": "VARCHAR",
+    "microcode": "VARCHAR",
 }
 """The columns of `runs`; those from `kernel` on are of the machine that instances ran on."""
 

@@ -13,7 +13,7 @@ from runs import MACHINE, pairs
 from tare.answers.advice import Advice, Asked, Candidate, Measured, Needs, advise, corrections, measured_times
 from tare.answers.application import Basket
 from tare.answers.bill import CORRECTION, Estimate
-from tare.answers.fleet import Kind
+from tare.answers.capacity import Kind
 from tare.answers.price_list import price_list
 from tare.errors import UsageError
 from tare.model.trials import Caution
@@ -115,10 +115,10 @@ def test_money_is_the_price_of_the_longer_time_and_machines_are_those_for_the_lo
     gvisor = found["gvisor"]
     assert gvisor.hourly == pytest.approx(0.12 * gvisor.time.value)
     # A request takes 16.6 us of CPU on bare metal, and a machine has two CPUs.
-    assert gvisor.fleet is not None
-    assert gvisor.fleet.count == math.ceil(1e6 * SERVER.cpu_seconds * gvisor.cpu.value / 2)
-    assert gvisor.fleet.hourly == pytest.approx(0.12 * gvisor.fleet.count)
-    docker = found["docker"].fleet
+    assert gvisor.machines is not None
+    assert gvisor.machines.count == math.ceil(1e6 * SERVER.cpu_seconds * gvisor.cpu.value / 2)
+    assert gvisor.machines.hourly == pytest.approx(0.12 * gvisor.machines.count)
+    docker = found["docker"].machines
     assert docker is not None
     assert docker.count == 10
     assert docker.busy == pytest.approx(1e6 * SERVER.cpu_seconds * found["docker"].cpu.value / 20)
@@ -131,7 +131,7 @@ def test_of_kinds_of_machines_the_cheapest_that_has_the_memory_serves_the_load()
         Kind(1, 0.01, 1 << 20, "tiny"),
     )
     found = by_stack(advise(application(), priced(noise=0.0), Asked(load=1e5, kinds=(large, small, tiny))))
-    docker, guest = found["docker"].fleet, found["qemu-tcg"].fleet
+    docker, guest = found["docker"].machines, found["qemu-tcg"].machines
     assert docker is not None
     assert guest is not None
     assert (docker.kind, docker.count) == (small, 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.answers.fleet import Kind, cheapest, fleet_of
+from tare.answers.capacity import Kind, cheapest, machines_for
 from tare.answers.machine_kinds import read_kinds
 from tare.errors import TareError
 
@@ -61,15 +61,15 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 def test_the_fewest_machines_that_keep_up_and_how_busy_they_are() -> None:
     # 1,000 requests of 3 ms are 3 CPUs, which two machines of two CPUs have.
-    fleet = fleet_of(Kind(2, 0.5), 1000, 3e-3)
-    assert (fleet.count, fleet.hourly) == (2, 1.0)
-    assert fleet.busy == pytest.approx(0.75)
+    found = machines_for(Kind(2, 0.5), 1000, 3e-3)
+    assert (found.count, found.hourly) == (2, 1.0)
+    assert found.busy == pytest.approx(0.75)
     # M/M/2: a part 2 r^2 / (1 + r) of the requests waits, for 3 ms / (2 (1 - r)).
-    assert fleet.response_seconds == pytest.approx(3e-3 * (1 + 2 * 0.75**2 / 1.75 / (2 * 0.25)))
+    assert found.response_seconds == pytest.approx(3e-3 * (1 + 2 * 0.75**2 / 1.75 / (2 * 0.25)))
 
 
 def test_machines_that_would_be_busy_all_of_the_time_do_not_keep_up() -> None:
-    assert fleet_of(Kind(1), 1000, 1e-3).count == 2
+    assert machines_for(Kind(1), 1000, 1e-3).count == 2
 
 
 def test_without_prices_the_fewest_machines_are_taken() -> None:

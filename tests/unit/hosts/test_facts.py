@@ -124,6 +124,7 @@ def test_facts_are_put_together_from_files() -> None:
         memory_bytes=25325268992,
         clock_source="tsc",
         virtualization="kvm",
+        microcode="0x1",
     )
 
 

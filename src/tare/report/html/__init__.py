@@ -16,9 +16,11 @@ from markupsafe import Markup
 
 from tare.answers.advice import Advice
 from tare.answers.comparing import Answer
+from tare.answers.history import History
 from tare.journal import Run
 from tare.report.html.advised import AdvisedPage, advised_page
 from tare.report.html.compared import ComparedPage, compared_page
+from tare.report.html.history import HistoryPage, history_page
 from tare.report.html.page import Page, page
 from tare.statistics.summary import Summary
 
@@ -38,6 +40,11 @@ def advised(advice: Advice) -> bytes:
     return _rendered("advised.html.j2", advised_page(advice))
 
 
+def followed(found: History) -> bytes:
+    """Render what `tare history` found, as a page."""
+    return _rendered("history.html.j2", history_page(found))
+
+
 def live(summary: Summary, run: Run) -> bytes:
     """Render the report of a run that goes on, for a server: it renews itself, and has an empty element `live`."""
     return _report(summary, run, live=True)
@@ -54,7 +61,9 @@ def _report(summary: Summary, run: Run, live: bool = False) -> bytes:
         return _rendered("page.html.j2", page(summary, run), live)
 
 
-def _rendered(template: str, content: Page | ComparedPage | AdvisedPage | None, live: bool = False) -> bytes:
+def _rendered(
+    template: str, content: Page | ComparedPage | AdvisedPage | HistoryPage | None, live: bool = False
+) -> bytes:
     environment = Environment(
         loader=PackageLoader("tare.report", "html"),
         autoescape=True,

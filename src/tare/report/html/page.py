@@ -284,6 +284,7 @@ def described(facts: Facts) -> tuple[tuple[str, str], ...]:
         ("operating system", facts.operating_system),
         ("kernel", facts.kernel),
         ("architecture", facts.architecture),
+        ("microcode", facts.microcode),
         ("clock source", facts.clock_source),
         ("virtualization", facts.virtualization),
     )

@@ -20,7 +20,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class Machines:
     """Machines of one kind that serve a load: each an equal part of it, with one instance on each.
 
     `busy` is the share of their CPU time that is in use. `response_seconds` is the mean time from a request to its
@@ -38,19 +38,19 @@ class Fleet:
         return None if self.kind.hourly is None else self.count * self.kind.hourly
 
 
-def fleet_of(kind: Kind, rate: float, cpu_seconds: float) -> Fleet:
+def machines_for(kind: Kind, rate: float, cpu_seconds: float) -> Machines:
     """Return the fewest machines of a kind that keep up with so many requests a second."""
     count = math.floor(rate * cpu_seconds / kind.cpus) + 1
     busy = rate * cpu_seconds / (count * kind.cpus)
     seconds = response_seconds(rate / count, cpu_seconds, kind.cpus)
-    return Fleet(kind, count, busy, math.inf if seconds is None else seconds)
+    return Machines(kind, count, busy, math.inf if seconds is None else seconds)
 
 
-def cheapest(kinds: Iterable[Kind], rate: float, cpu_seconds: float, memory_bytes: int | None) -> Fleet | None:
+def cheapest(kinds: Iterable[Kind], rate: float, cpu_seconds: float, memory_bytes: int | None) -> Machines | None:
     """Return the machines that cost the least, or without prices the fewest; None where no kind has the memory."""
-    fleets = [
-        fleet_of(kind, rate, cpu_seconds)
+    found = [
+        machines_for(kind, rate, cpu_seconds)
         for kind in kinds
         if kind.memory_bytes is None or memory_bytes is None or memory_bytes <= kind.memory_bytes
     ]
-    return min(fleets, key=lambda fleet: (fleet.hourly or 0.0, fleet.count, fleet.response_seconds), default=None)
+    return min(found, key=lambda each: (each.hourly or 0.0, each.count, each.response_seconds), default=None)

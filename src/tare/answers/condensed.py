@@ -1,0 +1,96 @@
+"""What several runs are followed or compared by: of each, the cells and the logarithms that they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tare.answers.chosen import in_short, known_stack, measured, narrowed, stacks_of
+from tare.answers.comparable import units_of
+from tare.errors import UsageError, did_you_mean
+from tare.journal import Run
+from tare.statistics.cells import Cell
+from tare.statistics.changes import own_logs
+from tare.statistics.summarize import summarize
+from tare.statistics.summary import Summary
+
+Key = tuple[str, str]  # a headline, a stack
+
+
+@dataclass(frozen=True)
+class Condensed:
+    """A run's headlines: the cell of each stack, and one logarithm for each of its blocks.
+
+    They are those of ratios to the baseline; of the baseline itself, those of its values. `lost` have failed, although
+    the baseline has values. `measured` are the metrics and points of each workload.
+    """
+
+    folder: Path
+    started: str
+    stacks: tuple[str, ...]
+    cells: Mapping[Key, tuple[Cell, NDArray[np.float64]]]
+    lost: frozenset[Key]
+    measured: Mapping[str, set[tuple[str, float | None]]]
+    units: frozenset[tuple[str, str, str]]
+
+    def is_copy_of(self, other: Condensed) -> bool:
+        """Return whether two runs have exactly the same values."""
+        own, others = ({key: cell for key, (cell, _) in each.cells.items()} for each in (self, other))
+        return own == others
+
+
+def condensed(run: Run, baseline: str, stacks: Collection[str], margin: float | None) -> Condensed:
+    """Compare the stacks of a run with the baseline, or those that are named, and keep what comes of it."""
+    known_stack(run, baseline)
+    chosen = [stack for stack in stacks_of(run) if stack not in (baseline, run.record.control)]
+    if stacks:
+        chosen = [stack for stack in chosen if stack in stacks]
+    summary = summarize(narrowed(run, baseline, (baseline, *chosen), margin))
+    cells: dict[Key, tuple[Cell, NDArray[np.float64]]] = {}
+    lost = set()
+    for cell in summary.headlines:
+        if cell.stack != baseline and cell.ratios:
+            cells[cell.headline, cell.stack] = cell, np.log(cell.ratios)
+        elif cell.stack != baseline and cell.failures and not cell.skipped and _has_baseline(summary, cell):
+            lost.add((cell.headline, cell.stack))
+    for head in summary.measured:
+        logs = own_logs(head, baseline)
+        if logs.size:
+            cells[head.rule.name, baseline] = summary.headline(head.rule.name, baseline), logs
+    points = {workload: measured(summary, workload) for workload in summary.workloads}
+    units = frozenset(units_of(run, {baseline, *chosen}))
+    return Condensed(run.folder, run.record.started, stacks_of(run), cells, frozenset(lost), points, units)
+
+
+def _has_baseline(summary: Summary, cell: Cell) -> bool:
+    return bool(summary.headline(cell.headline, summary.baseline).trials)
+
+
+def require_stacks(runs: Sequence[Condensed], stacks: Collection[str]) -> None:
+    """Raise UsageError where no run has a stack that was asked for."""
+    known = list(dict.fromkeys(stack for run in runs for stack in run.stacks))
+    for stack in stacks:
+        if stack not in known:
+            raise UsageError(f"no run has a stack {stack}", did_you_mean(stack, known, f"there are {', '.join(known)}"))
+
+
+def alike(runs: Sequence[Condensed]) -> tuple[list[Condensed], tuple[str, ...]]:
+    """Leave out of other runs the workloads that the last run measured otherwise, and name them."""
+    kept, statements = [], []
+    for run in runs:
+        wrong = {}
+        for workload, points in run.measured.items():
+            wanted = next((each.measured[workload] for each in reversed(runs) if each.measured.get(workload)), points)
+            if points and points != wanted:
+                wrong[workload] = points ^ wanted
+        statements += [
+            f"left out of {run.folder.name}: {workload}: only it or the last run has {in_short(points)}"
+            for workload, points in wrong.items()
+        ]
+        cells = {key: found for key, found in run.cells.items() if found[0].workload not in wrong}
+        kept.append(replace(run, cells=cells))
+    return kept, tuple(statements)

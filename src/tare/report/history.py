@@ -1,0 +1,258 @@
+"""What `tare history` found: as a table for the terminal, as sentences, as JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from tare import __version__
+from tare.answers.history import History, Series, Step, why_cannot_tell
+from tare.report.numbers import GLYPHS, clean, cut, estimate, interval, some_of
+from tare.report.terminal import STYLES
+from tare.statistics.cells import Cell
+
+FORMAT = 1
+_BARS = "▁▂▃▄▅▆▇█"
+_MISSING = "·"
+_NONE = "\N{EN DASH}"
+_MOST_BARS = 30
+_WIDE = 100
+_CHANGED = 400  # letters of what changed beside a step
+
+
+@dataclass(frozen=True)
+class Event:
+    """Changes of level at one place: the runs that they lie between, and what else differs between these."""
+
+    at: int
+    earliest: int
+    latest: int
+    steps: tuple[tuple[Series, Step], ...]
+    changed: tuple[str, ...]
+
+
+def events(found: History) -> tuple[Event, ...]:
+    """Return the changes of all series, those at one run together, in the order of time."""
+    at_once: dict[int, list[tuple[Series, Step]]] = {}
+    for one, step in found.steps:
+        at_once.setdefault(step.at, []).append((one, step))
+    return tuple(
+        Event(
+            at=at,
+            earliest=min(step.earliest for _, step in steps),
+            latest=max(step.latest for _, step in steps),
+            steps=tuple(steps),
+            changed=tuple(dict.fromkeys(text for _, step in steps for text in step.changed)),
+        )
+        for at, steps in at_once.items()
+    )
+
+
+def sentence(found: History) -> str:
+    """Describe in one sentence what came of it."""
+    followed = [one for one in found.series if not one.own]
+    moved = [one for one in followed if one.steps]
+    span = f"Through {len(found.folders)} runs from {day(found, 0)} to {day(found, -1)}"
+    if not moved:
+        return f"{span}, none of {len(followed)} series is found to have changed its level."
+    texts = [f"{name(one)} ({_in_words(one.steps[-1])})" for one in moved]
+    return f"{span}, {len(moved)} of {len(followed)} series changed: {some_of(texts)}."
+
+
+def own_sentence(found: History) -> str:
+    """Describe the changes of the baseline's own values; empty where there are none."""
+    moved = [(one, step) for one, step in found.steps if one.own]
+    if not moved:
+        return ""
+    texts = [f"{one.headline} ({_in_words(step)} from {day(found, step.at)} on)" for one, step in moved]
+    return f"{found.baseline} itself changed in {some_of(texts)}: the program has changed, or the machine."
+
+
+def gate_sentence(found: History) -> str:
+    """Describe whether the gate passed; empty where there is none."""
+    gate = found.gate
+    if not gate.fail_on:
+        return ""
+    asked = f"--fail-on {','.join(gate.fail_on)}"
+    if gate.answer == "cannot tell":
+        return f"The gate ({asked}) cannot tell: {why_cannot_tell(gate, found.series)}."
+    if gate.answer == "passed":
+        return f"The gate ({asked}) passed: no such change has come to light."
+    failing = [f"{name(one)} ({_in_words(step)} from {day(found, step.at)} on)" for one, step in gate.failing]
+    lost = [f"{stack} in {headline} (lost)" for headline, stack in gate.lost]
+    return f"The gate ({asked}) failed: {some_of([*failing, *lost])}."
+
+
+def conclusions(found: History) -> tuple[str, ...]:
+    """Return the sentences that answer what was asked."""
+    return tuple(filter(None, (sentence(found), own_sentence(found), gate_sentence(found))))
+
+
+def event_sentence(found: History, event: Event) -> str:
+    """Describe changes at one place, with the runs that they lie between, and what else differs between these."""
+    texts = [f"{name(one)} ({_in_words(step)})" for one, step in event.steps]
+    place = f"from {when(found, event.at)} on"
+    if event.earliest != event.latest:
+        place += f", or from one of {when(found, event.earliest)} to {when(found, event.latest)} on"
+    changed = cut("; ".join(event.changed), _CHANGED) or "nothing else that tare knows of"
+    return f"{place}: {some_of(texts)}. What changed with it: {changed}"
+
+
+def legend(found: History) -> str:
+    """Describe what the numbers of the table are."""
+    return (
+        f"percent of {found.baseline} in each run, 95 % interval; {found.baseline} itself: percent of its first run; "
+        f"↑ more is better, ↓ less is better; a change holds for all series and all looks together"
+    )
+
+
+def name(one: Series) -> str:
+    """Name a one as sentences do."""
+    return f"{one.stack} in {one.headline}"
+
+
+def day(found: History, place: int) -> str:
+    """Return the day of a run."""
+    return found.records[place].started[:10]
+
+
+def when(found: History, place: int) -> str:
+    """Name a run by its time, to the minute where its day has others."""
+    days = [record.started[:10] for record in found.records]
+    return found.records[place].started[: 10 if days.count(days[place]) == 1 else 16].replace("T", " ")
+
+
+def present(one: Series) -> tuple[str, str]:
+    """Write the last value and its interval."""
+    last = one.latest
+    return estimate(last), "" if one.own else interval(last)
+
+
+def change(found: History, one: Series) -> tuple[str, Cell | None]:
+    """Write the last change of a one, with its cell; a dash where there is none."""
+    if not one.steps:
+        return _NONE, None
+    step = one.steps[-1]
+    text = f"{GLYPHS[step.cell.verdict]} {_in_words(step)} from {when(found, step.at)} on"
+    return text + (f", {len(one.steps) - 1} before" if len(one.steps) > 1 else ""), step.cell
+
+
+def table(found: History, width: int) -> Table:
+    """Make the table for a terminal: a row for each workload and stack. A narrow one has no small picture."""
+    made = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    header = ["workload", "stack", "now", "interval", "runs", "last change"]
+    if width >= _WIDE:
+        header.insert(5, "run by run")
+    for title in header:
+        right = title in ("now", "interval", "runs")
+        made.add_column(title, justify="right" if right else "left", no_wrap=title not in ("workload", "stack"))
+    for one in found.series:
+        text, cell = change(found, one)
+        row = [Text(_titled(one), overflow="fold"), Text(clean(one.stack), overflow="fold")]
+        row += [Text(each) for each in (*present(one), str(one.count))]
+        row += [Text(bars(one))] if width >= _WIDE else []
+        made.add_row(*row, Text(text, style=STYLES.get(cell.verdict, "dim") if cell else "dim"))
+    return made
+
+
+def bars(one: Series) -> str:
+    """Draw the last values of a one as small bars, from its least to its most; a point for a run without one."""
+    ratios = [None if cell is None or cell.ratio is None else math.log(cell.ratio) for cell in one.cells]
+    shown = ratios[-_MOST_BARS:]
+    known = [ratio for ratio in shown if ratio is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    if high - low < math.log1p(0.01):  # all alike: in the middle
+        low, high = (low + high) / 2 - 0.01, (low + high) / 2 + 0.01
+    return "".join(
+        _MISSING if ratio is None else _BARS[min(int((ratio - low) / (high - low) * len(_BARS)), len(_BARS) - 1)]
+        for ratio in shown
+    )
+
+
+def remarks(found: History) -> tuple[str, ...]:
+    """Return all that is to be known beside the table."""
+    return (*(event_sentence(found, event) for event in events(found)), *found.statements)
+
+
+def document(found: History) -> str:
+    """Write JSON. Runs are in the order of time; a one has an entry for each of them, null without a value."""
+    gate = found.gate
+    whole = {
+        "format": FORMAT,
+        "tare": __version__,
+        "baseline": found.baseline,
+        "margin": found.margin,
+        "runs": [
+            {
+                "folder": str(folder),
+                "suite": record.suite,
+                "started": record.started,
+                "tare": record.tare,
+                "image": record.image,
+                "machine": asdict(record.machine),
+            }
+            for folder, record in zip(found.folders, found.records, strict=True)
+        ],
+        "series": [
+            _place(one)
+            | {"own": one.own, "values": [_value(cell) for cell in one.cells]}
+            | {"changes": [_step(found, step) for step in one.steps]}
+            for one in found.series
+        ],
+        "answer": sentence(found),
+        "baseline_answer": own_sentence(found) or None,
+        "remarks": found.statements,
+        "gate": {
+            "fail_on": gate.fail_on,
+            "answer": gate.answer if gate.fail_on else None,
+            "reason": gate_sentence(found) or None,
+            "changes": [_place(one) | _step(found, step) for one, step in gate.failing],
+            "lost": [{"headline": headline, "stack": stack} for headline, stack in gate.lost],
+            "baseline_changes": [_place(one) | _step(found, step) for one, step in gate.moved],
+        },
+    }
+    return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
+
+
+def _value(cell: Cell | None) -> dict[str, Any] | None:
+    if cell is None:
+        return None
+    return {"estimate": cell.ratio, "interval": _interval(cell), "n": cell.n, "decision": cell.verdict}
+
+
+def _step(found: History, step: Step) -> dict[str, Any]:
+    folders = {
+        which: str(found.folders[place])
+        for which, place in (("from", step.at), ("earliest", step.earliest), ("latest", step.latest))
+    }
+    return folders | {
+        "found": str(found.folders[step.found]),
+        "estimate": step.cell.ratio,
+        "interval": _interval(step.cell),
+        "decision": step.cell.verdict,
+        "changed": step.changed,
+    }
+
+
+def _interval(cell: Cell) -> list[float] | None:
+    return None if cell.low is None or cell.high is None else [cell.low, cell.high]
+
+
+def _place(one: Series) -> dict[str, Any]:
+    return {"workload": one.latest.workload, "headline": one.headline, "stack": one.stack}
+
+
+def _titled(one: Series) -> str:
+    return clean(f"{one.headline} {'↑' if one.latest.better == 'higher' else '↓'}")
+
+
+def _in_words(step: Step) -> str:
+    """Write what a series is now: `worse, 95.4 % [93.9, 96.8] of before`."""
+    found = f"{estimate(step.cell)} {interval(step.cell)}".rstrip()
+    return f"{step.cell.verdict}, {found} of before"

@@ -1,0 +1,117 @@
+"""What machines of one kind have in common, and how much they differ: machine is a random effect.
+
+A block's log ratio on a machine is the kind's mean, plus the machine's own part, plus noise: the parts of machines are
+normal with a variance between machines, the noise with one within them. The two variances are those of restricted
+maximum likelihood (Searle, Casella and McCulloch, *Variance Components*, Wiley 1992, section 6.6), as in lme4 (Bates,
+Mächler, Bolker and Walker, "Fitting linear mixed-effects models using lme4", Journal of Statistical Software 67
+(2015), 1).
+
+What a kind promises is for a machine that was not measured. Its value lies within Student's t of k - 1 degrees of
+freedom, times the standard deviation of the k machines' means, times the root of 1 + 1/k: a prediction interval (Hahn,
+"Factors for calculating two-sided prediction intervals for samples from a normal distribution", Journal of the American
+Statistical Association 64 (1969), 878-888). That deviation has both variances in it, in their true proportion, so the
+interval holds for any of them. It is exact for machines with equally many blocks.
+
+A machine that is unlike its kind lies outside of what the others predict: its externally studentized residual (Cook and
+Weisberg, *Residuals and Influence in Regression*, Chapman and Hall 1982, section 2.2.2), for as many machines as there
+are (Bonferroni).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+LEAST_MACHINES = 2  # for an interval
+LEAST_TO_JUDGE_ONE = 3  # machines: two others say how much machines differ
+_LOWEST, _HIGHEST = -20.0, 20.0  # logarithm of the ratio of the two variances, in which it is searched for
+
+
+@dataclass(frozen=True)
+class Components:
+    """The mean, and the variances of a machine's own part and of a block's noise."""
+
+    mean: float
+    between: float
+    within: float
+
+    @property
+    def share(self) -> float | None:
+        """The share of a block's variance that is between machines (intraclass correlation); None without any."""
+        whole = self.between + self.within
+        return self.between / whole if whole > 0 else None
+
+
+def components(groups: Sequence[NDArray[np.float64]]) -> Components | None:
+    """Estimate the variances from the blocks of each machine; None for one machine, or one block on each."""
+    counts = np.array([len(group) for group in groups], dtype=float)
+    if len(groups) < LEAST_MACHINES or counts.sum() <= len(groups):
+        return None
+    means = np.array([group.mean() for group in groups])
+    rest = float(sum(((group - group.mean()) ** 2).sum() for group in groups))
+
+    def weights(ratio: float) -> NDArray[np.float64]:
+        return np.asarray(counts / (1 + counts * ratio))
+
+    def squares(ratio: float) -> tuple[float, float]:
+        own = weights(ratio)
+        mean = float(np.average(means, weights=own))
+        return mean, rest + float((own * (means - mean) ** 2).sum())
+
+    def criterion(log_ratio: float) -> float:
+        return _criterion(counts, math.exp(log_ratio), squares(math.exp(log_ratio))[1])
+
+    if squares(0.0)[1] <= 0:
+        return Components(float(means[0]), 0.0, 0.0)
+    if rest <= 0:  # blocks of a machine are all equal
+        return Components(float(means.mean()), float(means.var(ddof=1)), 0.0)
+    best = optimize.minimize_scalar(criterion, bounds=(_LOWEST, _HIGHEST), method="bounded", options={"xatol": 1e-9})
+    ratio = math.exp(float(best.x))
+    if _criterion(counts, 0.0, squares(0.0)[1]) <= float(best.fun):
+        ratio = 0.0
+    mean, sum_of_squares = squares(ratio)
+    within = sum_of_squares / (counts.sum() - 1)
+    return Components(mean, ratio * within, within)
+
+
+def _criterion(counts: NDArray[np.float64], ratio: float, sum_of_squares: float) -> float:
+    """Return minus twice the restricted log likelihood, for the best mean and variance within."""
+    freedom = counts.sum() - 1
+    spread = np.log1p(counts * ratio).sum() + math.log((counts / (1 + counts * ratio)).sum())
+    return float(freedom * (1 + math.log(2 * math.pi * sum_of_squares / freedom)) + spread)
+
+
+def half_width(means: NDArray[np.float64], share: float) -> float:
+    """Return half the width of the prediction interval around the mean of machines; infinite for one machine.
+
+    `share` of such intervals do not hold the mean of another machine with as many blocks.
+    """
+    count = len(means)
+    if count < LEAST_MACHINES:
+        return math.inf
+    quantile = float(stats.t.ppf(1 - share / 2, count - 1))
+    return quantile * float(means.std(ddof=1)) * math.sqrt(1 + 1 / count)
+
+
+def chances(means: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return for each machine how probable it is that one of its kind is as far from the others, were all alike.
+
+    They are p-values, already for as many machines as there are; 1 where too few others are there to tell.
+    """
+    count = len(means)
+    if count < LEAST_TO_JUDGE_ONE:
+        return np.ones(count)
+    found = np.ones(count)
+    for at in range(count):
+        others = np.delete(means, at)
+        scale = others.std(ddof=1) * math.sqrt(1 + 1 / (count - 1))
+        away = abs(means[at] - others.mean())
+        if away > 0:
+            own = 2 * stats.t.sf(away / scale, count - 2) if scale > 0 else 0.0
+            found[at] = min(1.0, count * float(own))
+    return found
