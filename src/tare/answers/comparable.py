@@ -44,11 +44,16 @@ def unlike_machines(one: Facts, other: Facts, when: tuple[str, str]) -> tuple[st
         for fact, name in _MACHINE.items()
         if getattr(one, fact) != getattr(other, fact)
     ]
-    most = max(one.memory_bytes, other.memory_bytes)
-    if abs(one.memory_bytes - other.memory_bytes) > _MEMORY_MAY_DIFFER * most:
+    if memory_differs(one, other):
         sizes = [format_size(facts.memory_bytes) if facts.memory_bytes else "unknown" for facts in (one, other)]
         apart.append(f"memory: {sizes[0]} {when[0]}, {sizes[1]} {when[1]}")
     return tuple(apart)
+
+
+def memory_differs(one: Facts, other: Facts) -> bool:
+    """Return whether two machines have another amount of memory, beyond what their kernels keep."""
+    most = max(one.memory_bytes, other.memory_bytes)
+    return abs(one.memory_bytes - other.memory_bytes) > _MEMORY_MAY_DIFFER * most
 
 
 def units_of(run: Run, stacks: Collection[str]) -> Iterator[tuple[str, str, str]]:

@@ -86,7 +86,7 @@ def compare_stacks(run: Run, asked: Asked) -> Answer:
     summary = summarize(narrowed(run, baseline, (baseline, control, *chosen), asked.margin))
     cells = tuple(cell for cell in summary.headlines if cell.stack in chosen)
     lost = tuple(cell for cell in cells if not cell.trials and not cell.skipped and cell.failures)
-    gate = _gate(asked.fail_on, cells, lost)
+    gate = gate_of(asked.fail_on, cells, lost)
     return _checked(Answer((run,), summary, cells, (), (), _baseline_lacks(summary, ""), gate))
 
 
@@ -122,7 +122,7 @@ def compare_runs(before: Run, after: Run, asked: Asked) -> Answer:
         raise UsageError(f"{before.folder} and {after.folder}: {what}", "compare runs of one suite")
     cells = tuple(each.cell for each in changed)
     moved = () if asked.stacks else _moved(asked.fail_on, own, margin)
-    gate = _gate(asked.fail_on, cells, _lost(changed, summaries[1]), moved)
+    gate = gate_of(asked.fail_on, cells, _lost(changed, summaries[1]), moved)
     beside = () if baseline in asked.stacks else own
     return _checked(Answer((before, after), summaries[1], cells, changed, beside, statements, gate))
 
@@ -146,7 +146,7 @@ def _why_nothing(answer: Answer, baseline: str) -> str:
     return f"{first.stack} in {first.name}: {first.skipped or '; '.join(first.notes)}"
 
 
-def _gate(
+def gate_of(
     fail_on: tuple[Kind, ...], cells: Sequence[Cell], lost: tuple[Cell, ...], moved: tuple[Cell, ...] = ()
 ) -> Gate:
     """Judge the cells. What is lost fails every gate: it is neither better nor equivalent."""

@@ -31,6 +31,7 @@ class Condensed:
 
     folder: Path
     started: str
+    baseline: str
     stacks: tuple[str, ...]
     cells: Mapping[Key, tuple[Cell, NDArray[np.float64]]]
     lost: frozenset[Key]
@@ -63,7 +64,7 @@ def condensed(run: Run, baseline: str, stacks: Collection[str], margin: float | 
             cells[head.rule.name, baseline] = summary.headline(head.rule.name, baseline), logs
     points = {workload: measured(summary, workload) for workload in summary.workloads}
     units = frozenset(units_of(run, {baseline, *chosen}))
-    return Condensed(run.folder, run.record.started, stacks_of(run), cells, frozenset(lost), points, units)
+    return Condensed(run.folder, run.record.started, baseline, stacks_of(run), cells, frozenset(lost), points, units)
 
 
 def _has_baseline(summary: Summary, cell: Cell) -> bool:

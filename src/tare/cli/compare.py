@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tare.answers.comparing import KINDS, Answer, Asked, cannot_tell, compare_runs, compare_stacks
+from tare.answers.comparing import KINDS, Answer, Asked, Passing, cannot_tell, compare_runs, compare_stacks
+from tare.answers.fleet import is_fleet
 from tare.cli.console import output, printable
 from tare.cli.files import writing
+from tare.cli.fleet_table import cannot_tell as fleet_cannot_tell
+from tare.cli.fleet_table import compare_fleets
 from tare.cli.reading import read_run
 from tare.cli.verdicts import verdicts_named
-from tare.errors import UsageError
+from tare.errors import TareError, UsageError
 from tare.report.comparison import conclusions, document, legend, markdown, remarks, table
 from tare.report.numbers import clean
 from tare.units import margin_option
@@ -21,7 +25,7 @@ _LOG = 160
 
 
 def compare(  # noqa: PLR0913 - each is an option of the command line
-    run: Annotated[Path, typer.Argument(help="A run folder.", metavar="RUN")],
+    run: Annotated[Path, typer.Argument(help="A run folder, or a fleet: a folder with runs.", metavar="RUN")],
     after: Annotated[
         Path | None, typer.Argument(help="A later run, to compare RUN with.", metavar="AFTER", show_default=False)
     ] = None,
@@ -43,13 +47,19 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
 ) -> None:
-    """Compare the stacks of a run with a baseline, or show what changed from one run to another."""
+    """Compare the stacks of a run or a fleet with a baseline, or show what changed from one to another."""
     if as_json and as_markdown:
         raise UsageError("--json and --markdown exclude each other", "call `tare compare` once for each")
     stacks = tuple(dict.fromkeys(stack or ()))
     named = verdicts_named(fail_on, KINDS, "verdict", "worse")
     kinds = tuple(kind for kind in KINDS if kind in named)
     asked = Asked(baseline, stacks, margin_option(margin), kinds, across_machines)
+    if is_fleet(run) or (after is not None and is_fleet(after)):
+        if as_markdown:
+            raise UsageError("--markdown is for runs, and not for fleets", "use --json, or --html FILE")
+        found = compare_fleets(run, after, asked, page, as_json=as_json)
+        _end(found.gate.answer, fleet_cannot_tell)
+        return
     before = read_run(run)
     answer = compare_stacks(before, asked) if after is None else compare_runs(before, read_run(after), asked)
     if page is not None:
@@ -60,9 +70,14 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
         print(printable(markdown(answer)), end="")
     else:
         _print(answer)
-    if answer.gate.answer == "cannot tell":
-        raise cannot_tell(answer)
-    if answer.gate.answer == "failed":
+    _end(answer.gate.answer, lambda: cannot_tell(answer))
+
+
+def _end(gate: Passing, error: Callable[[], TareError]) -> None:
+    """End with what the gate says."""
+    if gate == "cannot tell":
+        raise error()
+    if gate == "failed":
         raise typer.Exit(1)
 
 

@@ -16,10 +16,12 @@ from markupsafe import Markup
 
 from tare.answers.advice import Advice
 from tare.answers.comparing import Answer
+from tare.answers.fleet import Fleet
 from tare.answers.history import History
 from tare.journal import Run
 from tare.report.html.advised import AdvisedPage, advised_page
 from tare.report.html.compared import ComparedPage, compared_page
+from tare.report.html.fleet import FleetPage, fleet_page
 from tare.report.html.history import HistoryPage, history_page
 from tare.report.html.page import Page, page
 from tare.statistics.summary import Summary
@@ -45,6 +47,11 @@ def followed(found: History) -> bytes:
     return _rendered("history.html.j2", history_page(found))
 
 
+def of_fleet(found: Fleet) -> bytes:
+    """Render what is found of a fleet, as a page."""
+    return _rendered("fleet.html.j2", fleet_page(found))
+
+
 def live(summary: Summary, run: Run) -> bytes:
     """Render the report of a run that goes on, for a server: it renews itself, and has an empty element `live`."""
     return _report(summary, run, live=True)
@@ -62,7 +69,7 @@ def _report(summary: Summary, run: Run, live: bool = False) -> bytes:
 
 
 def _rendered(
-    template: str, content: Page | ComparedPage | AdvisedPage | HistoryPage | None, live: bool = False
+    template: str, content: Page | ComparedPage | AdvisedPage | HistoryPage | FleetPage | None, live: bool = False
 ) -> bytes:
     environment = Environment(
         loader=PackageLoader("tare.report", "html"),

@@ -1,0 +1,355 @@
+"""What a fleet answers: how stacks stand on each kind of machine, on machines that were not measured, too.
+
+A fleet is a folder with a run folder of one suite for each machine, named after it. Machines of one kind have the same
+architecture, CPU, number of CPUs, virtualization below and kernel, and as much memory. In each run, stacks are compared
+with the baseline block by block; a machine's value is the mean of its blocks. See `tare.statistics.random_effects`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tare.answers.comparable import memory_differs, require_same_units
+from tare.answers.comparing import Asked, Gate, gate_of
+from tare.answers.condensed import Condensed, Key, alike, condensed, require_stacks
+from tare.errors import TareError, UsageError
+from tare.journal import RunRecord, load, load_record
+from tare.model.machines import Facts
+from tare.statistics.anytime import CONFIDENCE
+from tare.statistics.cells import DECIDED, Cell, Verdict, in_words
+from tare.statistics.random_effects import LEAST_MACHINES, chances, components, half_width
+from tare.statistics.ratios import backwards, side_of
+
+_RECORD = "run.json"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Machines that are alike: a letter for their name, what one of them reports, and their names."""
+
+    name: str
+    facts: Facts
+    machines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Unlike:
+    """A machine that lies outside of what the others of its kind predict: its value, and theirs, to the baseline.
+
+    `chance` is that of a machine so far off among all of its kind and all values, were it like them.
+    """
+
+    machine: str
+    ratio: float
+    others: float
+    chance: float
+
+
+@dataclass(frozen=True)
+class OnKind:
+    """A stack in a headline on a kind of machine.
+
+    `cell` has the ratio of a usual machine, and the interval for one that was not measured; `n` counts machines. Of
+    two fleets, it is that of after to before. `cells` are those of the machines, `means` their logarithms, and `blocks`
+    how many each has. `share` is that of the variance of blocks which is between machines; None where it is not known.
+    Of the baseline itself (`own`), values are those to the mean of the kind, and nothing is decided.
+    """
+
+    kind: str
+    own: bool
+    cell: Cell
+    cells: Mapping[str, Cell]
+    means: Mapping[str, float]
+    blocks: Mapping[str, int]
+    share: float | None
+    unlike: tuple[Unlike, ...] = ()
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Whether what is decided of a stack on one kind of machine holds on the others: `yes`, `no` or `open`."""
+
+    headline: str
+    stack: str
+    verdicts: Mapping[str, Verdict]
+
+    @property
+    def answer(self) -> str:
+        """All kinds have decided alike, some otherwise, or not all have decided."""
+        decided = {verdict for verdict in self.verdicts.values() if verdict in DECIDED}
+        if len(decided) > 1:
+            return "no"
+        return "yes" if decided and all(verdict in DECIDED for verdict in self.verdicts.values()) else "open"
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What is found of a fleet, or of what changed from one to another; `folders` are one or two."""
+
+    folders: tuple[Path, ...]
+    suites: tuple[str, ...]
+    baseline: str
+    margin: float
+    kinds: tuple[Kind, ...]
+    found: tuple[OnKind, ...]
+    statements: tuple[str, ...]
+    gate: Gate
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """Each stack in each headline on all kinds, where there are several."""
+        verdicts: dict[Key, dict[str, Verdict]] = {}
+        for each in self.found:
+            if not each.own:
+                verdicts.setdefault((each.cell.headline, each.cell.stack), {})[each.kind] = each.cell.verdict
+        return tuple(Transfer(*key, found) for key, found in verdicts.items()) if len(self.kinds) > 1 else ()
+
+
+@dataclass(frozen=True)
+class _Machine:
+    name: str
+    record: RunRecord
+    run: Condensed
+
+
+def is_fleet(folder: Path) -> bool:
+    """Return whether a folder has runs in it, and is none itself."""
+    return folder.is_dir() and not (folder / _RECORD).exists() and bool(members(folder))
+
+
+def fleet(folder: Path, asked: Asked, progress: Callable[[int], None]) -> Fleet:
+    """Compare the stacks on each kind of machine; raises UsageError. `progress` is told how many runs were read."""
+    machines, statements = _machines(folder, asked, progress)
+    baseline = machines[0].run.baseline
+    margin = machines[-1].record.margin if asked.margin is None else asked.margin
+    kinds = _kinds(machines, software=True)
+    found = [
+        on_kind
+        for kind in kinds
+        for on_kind in _on_kind(kind.name, [each for each in machines if each.name in kind.machines], baseline)
+    ]
+    return _decided((folder,), machines, (baseline, margin), kinds, found, statements, asked)
+
+
+def fleets(before: Path, after: Path, asked: Asked, progress: Callable[[int], None]) -> Fleet:
+    """Say what changed from one fleet to another, by the machines that are in both; raises UsageError.
+
+    Their kernels may differ, as that may be what changed.
+    """
+    if before.resolve() == after.resolve():
+        raise UsageError(f"{before} and {after} are the same fleet", "give the fleets before and after")
+    old, statements = _machines(before, asked, progress)
+    new, more = _machines(after, replace(asked, baseline=old[0].run.baseline), lambda n: progress(len(old) + n))
+    baseline, earlier = new[0].run.baseline, {each.name: each for each in old}
+    margin = new[-1].record.margin if asked.margin is None else asked.margin
+    both = [each for each in new if each.name in earlier]
+    lines = [*statements, *more]
+    for when, some, others in (("before", old, new), ("after", new, old)):
+        alone = [each.name for each in some if each.name not in {other.name for other in others}]
+        lines += [f"only {when}, and not compared: {', '.join(alone)}"] if alone else []
+    changed = [each.name for each in both if _unlike(each.record, earlier[each.name].record)]
+    lines += [f"another machine under the same name, and not compared: {', '.join(changed)}"] if changed else []
+    both = [each for each in both if each.name not in changed]
+    if not both:
+        raise UsageError(f"{before} and {after} have no machine in common", "a change is that of a machine by its name")
+    kinds = _kinds(both, software=False)
+    found = [
+        on_kind
+        for kind in kinds
+        for on_kind in _changed(
+            kind.name, [(earlier[each.name], each) for each in both if each.name in kind.machines], baseline
+        )
+    ]
+    return _decided((before, after), both, (baseline, margin), kinds, found, tuple(lines), asked)
+
+
+def members(folder: Path) -> list[Path]:
+    """Return the run folders of a fleet, one for each machine."""
+    return sorted(path.parent for path in folder.glob(f"*/{_RECORD}"))
+
+
+def _machines(folder: Path, asked: Asked, progress: Callable[[int], None]) -> tuple[list[_Machine], tuple[str, ...]]:
+    """Read the runs of a fleet, one at a time."""
+    runs = members(folder)
+    if not runs:
+        raise UsageError(f"{folder}: no fleet: no folder in it is a run", "it has a run folder for each machine")
+    ordered = [(member, load_record(member)) for member in runs]
+    baselines = list(dict.fromkeys(record.baseline for _, record in ordered))
+    if asked.baseline is None and len(baselines) > 1:
+        raise UsageError(
+            f"{folder}: the runs have other baselines: {', '.join(baselines)}", "name one that all have: --baseline"
+        )
+    baseline = asked.baseline or baselines[0]
+    kept, statements = [], []
+    for number, (member, record) in enumerate(ordered, start=1):
+        run = condensed(load(member), baseline, asked.stacks, asked.margin)
+        progress(number)
+        if run.cells:
+            kept.append((member.name, record, run))
+        else:
+            statements.append(f"{member.name} has no result, and is left out")
+    if not kept:
+        raise TareError(
+            f"{folder}: no machine has a result", f"`tare show {ordered[0][0]}` lists trials with their reasons"
+        )
+    require_same_units(unit for _, _, run in kept for unit in run.units)
+    require_stacks([run for _, _, run in kept], asked.stacks)
+    comparable, left_out = alike([run for _, _, run in kept])
+    machines = [_Machine(name, record, run) for (name, record, _), run in zip(kept, comparable, strict=True)]
+    return machines, (*statements, *left_out, *_differences(machines))
+
+
+def _differences(machines: Sequence[_Machine]) -> Iterator[str]:
+    """State what runs of a fleet should have alike, and have not."""
+    for what, of in (("suites", "suite"), ("versions of tare", "tare"), ("images", "image")):
+        texts = list(dict.fromkeys(str(getattr(each.record, of)).removeprefix("sha256:")[:60] for each in machines))
+        if len(texts) > 1:
+            yield f"the runs have several {what}: {', '.join(text[:12] if of == 'image' else text for text in texts)}"
+
+
+def _kinds(machines: Sequence[_Machine], *, software: bool) -> tuple[Kind, ...]:
+    """Sort machines by their kind, the largest first."""
+    kinds: list[list[_Machine]] = []
+    for machine in machines:
+        for kind in kinds:
+            if not _unlike(machine.record, kind[0].record) and not (software and _kernel(machine) != _kernel(kind[0])):
+                kind.append(machine)
+                break
+        else:
+            kinds.append([machine])
+    kinds.sort(key=lambda kind: -len(kind))
+    names = (f"{chr(ord('A') + at % 26)}{at // 26 or ''}" for at in range(len(kinds)))
+    return tuple(
+        Kind(name, kind[0].record.machine, tuple(each.name for each in kind))
+        for name, kind in zip(names, kinds, strict=True)
+    )
+
+
+def _kernel(machine: _Machine) -> str:
+    return machine.record.machine.kernel
+
+
+def _unlike(one: RunRecord, other: RunRecord) -> bool:
+    """Return whether two machines are of another hardware."""
+    own, others = (
+        (facts.architecture, facts.cpu_model, facts.cpus, facts.virtualization)
+        for facts in (one.machine, other.machine)
+    )
+    return own != others or memory_differs(one.machine, other.machine)
+
+
+def _on_kind(kind: str, machines: Sequence[_Machine], baseline: str) -> Iterator[OnKind]:
+    """Yield each stack in each headline, with the machines of a kind that have a value."""
+    for key in dict.fromkeys(key for each in machines for key in each.run.cells):
+        have = [each for each in machines if key in each.run.cells]
+        cells = {each.name: each.run.cells[key][0] for each in have}
+        logs = {each.name: each.run.cells[key][1] for each in have}
+        yield _together(kind, cells, logs, own=key[1] == baseline)
+
+
+def _changed(kind: str, pairs: Sequence[tuple[_Machine, _Machine]], baseline: str) -> Iterator[OnKind]:
+    """Yield what changed of each stack in each headline: the difference of two means, machine by machine."""
+    for key in dict.fromkeys(key for _, after in pairs for key in after.run.cells):
+        have = [(old, new) for old, new in pairs if key in old.run.cells and key in new.run.cells]
+        if have and key[1] != baseline:
+            cells = {new.name: new.run.cells[key][0] for _, new in have}
+            logs = {new.name: new.run.cells[key][1] - old.run.cells[key][1].mean() for old, new in have}
+            yield _together(kind, cells, logs, own=False)
+
+
+def _together(kind: str, cells: Mapping[str, Cell], logs: Mapping[str, NDArray[np.float64]], *, own: bool) -> OnKind:
+    """Put the machines of a kind together; what is decided, `_decided` says."""
+    means = {name: float(each.mean()) for name, each in logs.items()}
+    middle = float(np.mean([*means.values()]))
+    if own:
+        means = {name: mean - middle for name, mean in means.items()}
+    first = next(iter(cells.values()))
+    cell = Cell(
+        first.workload,
+        first.metric,
+        first.point,
+        first.stack,
+        "",
+        first.better,
+        "baseline" if own else "too few blocks",
+        n=len(means),
+        ratio=1.0 if own else backwards(middle),
+        headline=first.headline,
+        notes=() if own or len(means) >= LEAST_MACHINES else (f"one machine has no interval: {LEAST_MACHINES} do",),
+    )
+    found = components([*logs.values()])
+    blocks = {name: len(each) for name, each in logs.items()}
+    return OnKind(kind, own, cell, cells, means, blocks, found.share if found else None)
+
+
+def _decided(  # noqa: PLR0913, PLR0917 - all that an answer has
+    folders: tuple[Path, ...],
+    machines: Sequence[_Machine],
+    compared: tuple[str, float],
+    kinds: tuple[Kind, ...],
+    found: Sequence[OnKind],
+    statements: tuple[str, ...],
+    asked: Asked,
+) -> Fleet:
+    """Decide all cells together: at most a share of 5 % of the decided ones is expected to be false."""
+    baseline, margin = compared
+    judged = [each for each in found if not each.own]
+    if not judged:
+        raise TareError(f"{folders[-1]}: nothing can be compared with {baseline}", "a comparison needs two stacks")
+    share = share_of_each([np.array([*each.means.values()]) for each in judged], margin)
+    every = tuple(_with_unlike(each if each.own else _judged(each, share, margin), found) for each in found)
+    cells = [each.cell for each in every if not each.own]
+    suites = tuple(dict.fromkeys(each.record.suite for each in machines))
+    return Fleet(folders, suites, baseline, margin, kinds, every, statements, gate_of(asked.fail_on, cells, ()))
+
+
+def share_of_each(means: Sequence[NDArray[np.float64]], margin: float) -> float:
+    """Return the share of intervals that may be false, so that it is 5 % of the decided cells.
+
+    For as many as are decided at it, it is 5 % times their share of all (Benjamini and Yekutieli, "False discovery
+    rate-adjusted multiple confidence intervals for selected parameters", Journal of the American Statistical
+    Association 100 (2005), 71-81).
+    """
+    limit = math.log1p(margin)
+    for count in range(len(means), 0, -1):
+        share = (1 - CONFIDENCE) * count / len(means)
+        sides = [side_of(float(each.mean()), half_width(each, share), limit) for each in means]
+        if sum(side in ("more", "less", "equivalent") for side in sides) >= count:
+            return share
+    return (1 - CONFIDENCE) / len(means)
+
+
+def _judged(each: OnKind, share: float, margin: float) -> OnKind:
+    means = np.array([*each.means.values()])
+    mean, half = float(means.mean()), half_width(means, share)
+    known = math.isfinite(half)
+    cell = replace(
+        each.cell,
+        verdict=in_words(side_of(mean, half, math.log1p(margin)), each.cell.better),
+        low=backwards(mean - half) if known else None,
+        high=backwards(mean + half) if known else None,
+    )
+    return replace(each, cell=cell)
+
+
+def _with_unlike(each: OnKind, found: Sequence[OnKind]) -> OnKind:
+    """Add the machines that are unlike the others of their kind, for all of its values together."""
+    names, means = list(each.means), np.array([*each.means.values()])
+    beside = sum(other.kind == each.kind for other in found)
+    unlike = [
+        Unlike(
+            names[at],
+            backwards(float(means[at])),
+            backwards(float(np.delete(means, at).mean())),
+            min(1.0, float(chance) * beside),
+        )
+        for at, chance in enumerate(chances(means))
+        if chance * beside < 1 - CONFIDENCE
+    ]
+    return replace(each, unlike=tuple(unlike))

@@ -1,0 +1,182 @@
+"""The page of a fleet: kinds of machines beside each other, and every machine beside its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tare import __version__
+from tare.answers.fleet import Fleet, Kind, OnKind
+from tare.report.fleet import (
+    ANSWERS,
+    HEADER,
+    gate_sentence,
+    judged,
+    kind_sentence,
+    legend,
+    row,
+    sentence,
+    transfer_sentence,
+    unlike_sentences,
+)
+from tare.report.html.drawing import Drawing, drawing
+from tare.report.html.drawings import MOST_DRAWN
+from tare.report.html.entries import look
+from tare.report.html.page import described
+from tare.report.machines import bars, machines
+from tare.report.numbers import GLYPHS
+
+_GATE_LOOKS = {"passed": "equivalent", "failed": "worse", "cannot tell": "undecided"}
+_BAR, _HALF = 7, 16  # pixels: the room of a bar, and the longest up or down
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A value of a machine beside its kind: a rectangle, and what it is."""
+
+    x: int
+    y: float
+    height: float
+    unlike: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class MachineRow:
+    """A machine: its kind, how many blocks it has, its values beside its kind as bars, and what is unlike."""
+
+    name: str
+    kind: str
+    blocks: str
+    bars: tuple[Bar, ...]
+    width: int
+    unlike: str
+
+
+@dataclass(frozen=True)
+class FleetRow:
+    """A row of the table, as in the terminal."""
+
+    texts: tuple[str, ...]
+    look: str
+
+
+@dataclass(frozen=True)
+class TransferRow:
+    """A stack in a headline: the verdict on each kind, and whether it holds from kind to kind."""
+
+    headline: str
+    stack: str
+    verdicts: tuple[tuple[str, str], ...]
+    answer: str
+
+
+@dataclass(frozen=True)
+class FleetPage:
+    """All of the page."""
+
+    title: str
+    version: str
+    lead: str
+    transfer: str
+    gate: str
+    gate_look: str
+    kinds: tuple[str, ...]
+    unlike: tuple[str, ...]
+    drawings: tuple[Drawing, ...]
+    header: tuple[str, ...]
+    rows: tuple[FleetRow, ...]
+    legend: str
+    transfers: tuple[TransferRow, ...]
+    machines: tuple[MachineRow, ...]
+    half: int
+    remarks: tuple[str, ...]
+    facts: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def fleet_page(found: Fleet) -> FleetPage:
+    """Lay out what is found of a fleet, or of two."""
+    names = [folder.resolve().name for folder in found.folders]
+    return FleetPage(
+        title=" → ".join(names),
+        version=__version__,
+        lead=sentence(found),
+        transfer=transfer_sentence(found),
+        gate=gate_sentence(found),
+        gate_look=_GATE_LOOKS[found.gate.answer],
+        kinds=tuple(_capital(kind_sentence(kind)) for kind in found.kinds),
+        unlike=tuple(text.removeprefix("! ") for text in unlike_sentences(found)),
+        drawings=tuple(_drawings(found)),
+        header=HEADER,
+        rows=tuple(FleetRow(row(each), look(each.cell.verdict, each.cell)) for each in judged(found)),
+        legend=legend(found),
+        transfers=tuple(
+            TransferRow(
+                each.headline,
+                each.stack,
+                tuple((kind, _shown(each.verdicts.get(kind))) for kind in (kind.name for kind in found.kinds)),
+                ANSWERS[each.answer],
+            )
+            for each in found.transfers
+        ),
+        machines=tuple(_machine(found, kind, name) for kind in found.kinds for name in kind.machines),
+        half=_HALF,
+        remarks=found.statements,
+        facts=tuple(_facts(found.kinds)),
+    )
+
+
+def _shown(verdict: str | None) -> str:
+    return "" if verdict is None else f"{GLYPHS[verdict]} {verdict}"
+
+
+def _drawings(found: Fleet) -> Iterator[Drawing]:
+    if len({each.cell.stack for each in found.found}) > MOST_DRAWN:
+        return
+    for at, headline in enumerate(dict.fromkeys(each.cell.headline for each in judged(found))):
+        caption = (
+            f"{headline}: a dot for each machine, a tick for their mean; shaded: where a machine of the kind lies that "
+            "was not measured."
+        )
+        if drawn := drawing(machines(found, headline), f"f{at}", caption, wide=True):
+            yield drawn
+
+
+def _machine(found: Fleet, kind: Kind, name: str) -> MachineRow:
+    away = bars(found, name)
+    counts = sorted({each.blocks[name] for each, _ in away})
+    drawn = []
+    for at, (each, distance) in enumerate(away):
+        length = max(abs(distance) * _HALF, 0.5)
+        drawn.append(
+            Bar(
+                x=at * _BAR,
+                y=_HALF - length if distance >= 0 else _HALF,
+                height=length,
+                unlike=any(one.machine == name for one in each.unlike),
+                text=f"{_value(each)}: {100 * distance:+.0f} % of the farthest of its kind",
+            )
+        )
+    unlike = [_value(each) for each, _ in away if any(one.machine == name for one in each.unlike)]
+    return MachineRow(
+        name=name,
+        kind=kind.name,
+        blocks="\N{EN DASH}".join(map(str, counts[:1] + counts[1:][-1:])),
+        bars=tuple(drawn),
+        width=max(len(drawn), 1) * _BAR,
+        unlike="; ".join(unlike),
+    )
+
+
+def _value(each: OnKind) -> str:
+    return f"{each.cell.stack} in {each.cell.headline}" + (" (own value)" if each.own else "")
+
+
+def _facts(kinds: tuple[Kind, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    yield "machines", tuple(", ".join(kind.machines) for kind in kinds)
+    for rows in zip(*(described(kind.facts) for kind in kinds), strict=True):
+        yield rows[0][0], tuple(text for _, text in rows)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
