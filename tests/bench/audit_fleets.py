@@ -91,11 +91,11 @@ def main() -> None:
                 each = study(machines, share, worlds, dies=dies)
                 cells = (
                     f"{machines}, one of which died" if dies else str(machines),
-                    f"{share:.0%}",
-                    f"{each.share:.0%}",
-                    f"{each.false / max(each.decided, 1):.1%}",
-                    f"{each.missed / each.intervals:.1%}",
-                    f"{each.found / each.effects:.0%}",
+                    f"{100 * (share):.0f} %",
+                    f"{100 * (each.share):.0f} %",
+                    f"{100 * (each.false / max(each.decided, 1)):.1f} %",
+                    f"{100 * (each.missed / each.intervals):.1f} %",
+                    f"{100 * (each.found / each.effects):.0f} %",
                 )
                 print(f"| {' | '.join(cells)} |", flush=True)
 

@@ -61,14 +61,17 @@ NOISE: Mapping[str, Noise] = {
 
 @dataclass(frozen=True)
 class Found:
-    """Shares of histories: with a false change, with the change found by the end, at its place, with it covered.
+    """Shares of histories: with a false change, with a firm one, and with the change found by the end; of those, with
+    it at its place, and with it covered.
 
-    `delay` is the median number of runs from the change on until it was found.
+    `delay` is the median number of runs from the change on until it was found, `firm_delay` until it was firm.
     """
 
     false: float
+    firm: float = 0.0
     found: float = 0.0
     delay: float = 0.0
+    firm_delay: float = 0.0
     exact: float = 0.0
     covered: float = 0.0
 
@@ -76,16 +79,18 @@ class Found:
 def without_change(noise: Noise, histories: int) -> Found:
     """Count histories in which some series is said to have changed."""
     chance = np.random.default_rng(_SEED)
-    false = sum(
-        any(change_points(noise(chance), np.zeros(_RUNS), _SERIES) for _ in range(_SERIES)) for _ in range(histories)
-    )
-    return Found(false / histories)
+    false = firm = 0
+    for _ in range(histories):
+        points = [each for _ in range(_SERIES) for each in change_points(noise(chance), np.zeros(_RUNS), _SERIES)]
+        false += bool(points)
+        firm += any(each.firm is not None for each in points)
+    return Found(false / histories, firm / histories)
 
 
 def with_change(step: float, histories: int) -> Found:
     """Count what is found of one series that changes, among ten."""
     chance = np.random.default_rng(_SEED)
-    delays, exact, covered, false = [], 0, 0, 0
+    delays, firm_delays, exact, covered, false = [], [], 0, 0, 0
     for _ in range(histories):
         values = normal(chance)
         values[_CHANGED:] += step
@@ -94,11 +99,16 @@ def with_change(step: float, histories: int) -> Found:
         false += len(points) > len(right[:1])
         if right:
             delays.append(right[0].found - _CHANGED + 1)
+            firm_delays.append(_RUNS if right[0].firm is None else right[0].firm - _CHANGED + 1)
             exact += right[0].at == _CHANGED
             covered += abs(right[0].step - step) <= right[0].half
     count = max(len(delays), 1)
-    delay = float(np.median(delays)) if delays else float("nan")
-    return Found(false / histories, len(delays) / histories, delay, exact / count, covered / count)
+    delay, firm_delay = (float(np.median(each)) if each else float("nan") for each in (delays, firm_delays))
+    return Found(false / histories, 0.0, len(delays) / histories, delay, firm_delay, exact / count, covered / count)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def main() -> None:
@@ -106,15 +116,29 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--histories", type=int, default=2000)
     histories: int = parser.parse_args().histories
-    print("| nothing changes; between runs | histories with a false change |\n| --- | --- |")
+    print("| nothing changes; between runs | histories with a false change | with a firm one |\n| --- | --- | --- |")
     for name, noise in NOISE.items():
-        print(f"| {name} | {without_change(noise, histories).false:.1%} |", flush=True)
-    head = "one of ten series changes by", "found", "after, median", "at its run", "covered", "another change"
+        each = without_change(noise, histories)
+        print(f"| {name} | {_percent(each.false)} | {_percent(each.firm)} |", flush=True)
+    head = (
+        "one of ten series changes by",
+        "found",
+        "after, median",
+        "firm after",
+        "at its run",
+        "covered",
+        "another change",
+    )
     print(f"\n| {' | '.join(head)} |\n|{' --- |' * len(head)}")
     for step in _STEPS:
         each = with_change(step, histories)
-        cells = (f"{each.found:.0%}", f"{each.delay:g} runs", f"{each.exact:.0%}", f"{each.covered:.1%}")
-        print(f"| {step:g} SD | {' | '.join(cells)} | {each.false:.1%} |", flush=True)
+        cells = (
+            _percent(each.found),
+            f"{each.delay:g} runs",
+            f"{each.firm_delay:g} runs",
+            *map(_percent, (each.exact, each.covered, each.false)),
+        )
+        print(f"| {step:g} SD | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

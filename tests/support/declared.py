@@ -4,22 +4,27 @@
     python tests/support/declared.py docs
 
 `packages` are those of what the contract tests run on the real thing; `test-packages` are all that a test may need.
-`docs` writes the tables of docs/catalogue.md, one row for each plug-in: `make docs`.
+`docs` writes the tables of docs/catalogue.md, one row for each plug-in, and docs/suite.schema.json: `make docs`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from plug_ins import in_contract, own
+from tare import plugins
 from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Workload
 from tare.doctor.catalogue import settings_of
+from tare.suites.schema import suite_schema
 
-CATALOGUE = Path(__file__).parents[2] / "docs" / "catalogue.md"
+DOCS = Path(__file__).parents[2] / "docs"
+CATALOGUE, SCHEMA = DOCS / "catalogue.md", DOCS / "suite.schema.json"
 _METRICS = 10  # of more, a row lists only the first
 _TABLE = re.compile(r"(<!-- (?P<name>[a-z]+) -->\n)(?P<rows>.*?)(<!-- end -->)", re.DOTALL)
 
@@ -82,10 +87,28 @@ def written(text: str) -> str:
     return _TABLE.sub(lambda match: match[1] + "\n".join(lines(TABLES[match["name"]]())) + "\n" + match[4], text)
 
 
+class _Own:
+    """Finds tare's own plug-ins."""
+
+    def names(self, kind: plugins.Kind) -> list[str]:
+        """Return their names."""
+        return sorted(own(kind))
+
+    def find(self, kind: plugins.Kind, name: str) -> type[Any]:
+        """Return the class of one."""
+        return own(kind)[name]
+
+
+def schema() -> str:
+    """Return the JSON Schema of a suite with tare's own plug-ins."""
+    return json.dumps(suite_schema(_Own()), indent=1, ensure_ascii=False) + "\n"
+
+
 def main(what: str, *without: str) -> None:
     """Print packages, or write the page."""
     if what == "docs":
         CATALOGUE.write_text(written(CATALOGUE.read_text(encoding="utf-8")), encoding="utf-8")
+        SCHEMA.write_text(schema(), encoding="utf-8")
         return
     technologies = {"packages": in_contract, "test-packages": startable}[what]()
     sys.stdout.write(" ".join(sorted(packages(technologies) - {*without})) + "\n")

@@ -145,7 +145,7 @@ def test_a_command_line_that_is_wrong_is_noticed() -> None:
     assert faults(["rum"]) == ["rum"]
     assert faults(["run", "--budgt", "5m"]) == ["--budgt"]
     assert faults(["run", "--budget"]) == ["--budget without a value"]
-    assert faults(["plan"]) == ["0 arguments"]
+    assert faults(["compare"]) == ["0 arguments"]
     assert faults(["shell", "crun", "--", "ls", "--all"]) == []
     assert faults(["shell", "crun", "--al", "--", "ls"]) == ["--al"]
     assert faults(["plan", "examples/quik.toml"]) == ["examples/quik.toml"]

@@ -23,7 +23,7 @@ from tare.journal import RunRecord, load, load_record
 from tare.model.machines import Facts
 from tare.statistics.anytime import CONFIDENCE
 from tare.statistics.cells import DECIDED, Cell, Verdict, in_words
-from tare.statistics.random_effects import LEAST_MACHINES, chances, components, half_width
+from tare.statistics.random_effects import LEAST_MACHINES, chances, components, half_width, narrowest_share
 from tare.statistics.ratios import backwards, side_of
 
 _RECORD = "run.json"
@@ -312,17 +312,18 @@ def _decided(  # noqa: PLR0913, PLR0917 - all that an answer has
 def share_of_each(means: Sequence[NDArray[np.float64]], margin: float) -> float:
     """Return the share of intervals that may be false, so that it is 5 % of the decided cells.
 
-    For as many as are decided at it, it is 5 % times their share of all (Benjamini and Yekutieli, "False discovery
+    It is 5 % times the share of the cells that are decided at it (Benjamini and Yekutieli, "False discovery
     rate-adjusted multiple confidence intervals for selected parameters", Journal of the American Statistical
     Association 100 (2005), 71-81).
     """
-    limit = math.log1p(margin)
-    for count in range(len(means), 0, -1):
-        share = (1 - CONFIDENCE) * count / len(means)
-        sides = [side_of(float(each.mean()), half_width(each, share), limit) for each in means]
-        if sum(side in ("more", "less", "equivalent") for side in sides) >= count:
-            return share
-    return (1 - CONFIDENCE) / len(means)
+    limit, alpha = math.log1p(margin), 1 - CONFIDENCE
+    middles = [abs(float(each.mean())) for each in means]
+    # A cell is decided where its interval is narrower than the way to 0, or to the margin.
+    shares = sorted(
+        narrowest_share(each, max(middle, limit - middle)) for each, middle in zip(means, middles, strict=True)
+    )
+    counts = [count for count, share in enumerate(shares, start=1) if share < alpha * count / len(means)]
+    return alpha * max(counts, default=1) / len(means)
 
 
 def _judged(each: OnKind, share: float, margin: float) -> OnKind:

@@ -40,8 +40,8 @@ _NOTICED = 0.2  # correlation of neighboring runs
 class AskedHistory:
     """What the user asked for. Without a baseline or margin, those of the last run count; without stacks, all of them.
 
-    A gate is about changes that runs brought to light which were started at `since` or later, a date or a time as in
-    run.json; without it, about those of the last run.
+    A gate is about changes that became firm with runs which were started at `since` or later, a date or a time as in
+    run.json; without it, with the last run.
     """
 
     baseline: str | None = None
@@ -58,7 +58,8 @@ class Step:
 
     The other numbers are places of runs in the history: the first of the new level, the earliest and the latest that it
     may be, and the one that brought it to light. `changed` is what else differs between the run before the earliest and
-    the latest.
+    the latest. From the run `firm` on, it would be found even if noise lasted from run to run (a correlation of 0.5);
+    None if that is not so yet.
     """
 
     cell: Cell
@@ -66,6 +67,7 @@ class Step:
     earliest: int
     latest: int
     found: int
+    firm: int | None
     changed: tuple[str, ...]
 
 
@@ -272,7 +274,8 @@ def _step(one: Series, places: Sequence[int], point: ChangePoint, margin: float,
         headline=one.headline,
     )
     at, earliest, latest, found = (places[each] for each in (point.at, point.earliest, point.latest, point.found))
-    return Step(cell, at, earliest, latest, found, changed)
+    firm = None if point.firm is None else places[point.firm]
+    return Step(cell, at, earliest, latest, found, firm, changed)
 
 
 def _doubts(series: Sequence[Series]) -> Iterator[str]:
@@ -303,7 +306,8 @@ def _gate(asked: AskedHistory, series: Sequence[Series], runs: Sequence[Condense
         for one in series
         for step in one.steps
         if step.cell.verdict in verdicts
-        and (runs[step.found].started >= asked.since if asked.since else step.found == last)
+        and step.firm is not None
+        and (runs[step.firm].started >= asked.since if asked.since else step.firm == last)
     ]
     judged = tuple((one, step) for one, step in news if not one.own or one.stack in asked.stacks)
     moved = () if asked.stacks else tuple((one, step) for one, step in news if one.own)

@@ -35,14 +35,14 @@ def history(  # noqa: PLR0913 - each is an option of the command line
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Exit with 1 on a change that the last run brought to light: {', '.join(DIRECTIONS)}.",
+            help=f"Exit with 1 on a change that became firm with the last run: {', '.join(DIRECTIONS)}.",
             metavar="VERDICT",
         ),
     ] = None,
     since: Annotated[
         datetime | None,
         typer.Option(
-            help="Of --fail-on: a change that a run of this day or a later one brought to light.",
+            help="Of --fail-on: a change that became firm with a run of this day or a later one.",
             formats=["%Y-%m-%d"],
             metavar="DAY",
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -21,12 +22,13 @@ from tare.running.schedule import shortfall
 from tare.statistics.summarize import summarize
 from tare.suites.brought import brought
 from tare.suites.plan import estimate, to_run
+from tare.suites.schema import suite_schema
 from tare.suites.suite import Suite, read_suite
 from tare.units import format_duration, format_size, margin_option
 
 
 def plan(
-    suite: Annotated[Path, typer.Argument(help="A suite, a TOML file.")],
+    suite: Annotated[Path | None, typer.Argument(help="A suite, a TOML file.", show_default=False)] = None,
     pilot: Annotated[
         Path | None,
         typer.Option("--from", help="A short or earlier run, to predict blocks and minutes.", metavar="RUN"),
@@ -34,8 +36,16 @@ def plan(
     margin: Annotated[
         str | None, typer.Option(help="With --from, the difference to resolve, such as 3% [default: the suite's].")
     ] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of suites, for your editor, instead.")
+    ] = False,
 ) -> None:
     """Show what a suite would run, and estimate how long it takes. Starts nothing."""
+    if schema:
+        print(json.dumps(suite_schema(), indent=1, ensure_ascii=False))
+        return
+    if suite is None:
+        raise UsageError("no suite is named", "tare plan SUITE; examples/ has some")
     read = read_suite(suite)
     wanted = margin_option(margin) or read.margin
     if margin and not pilot:

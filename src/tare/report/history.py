@@ -83,7 +83,7 @@ def gate_sentence(found: History) -> str:
     if gate.answer == "cannot tell":
         return f"The gate ({asked}) cannot tell: {why_cannot_tell(gate, found.series)}."
     if gate.answer == "passed":
-        return f"The gate ({asked}) passed: no such change has come to light."
+        return f"The gate ({asked}) passed: no such change has become firm."
     failing = [f"{name(one)} ({_in_words(step)} from {day(found, step.at)} on)" for one, step in gate.failing]
     lost = [f"{stack} in {headline} (lost)" for headline, stack in gate.lost]
     return f"The gate ({asked}) failed: {some_of([*failing, *lost])}."
@@ -177,7 +177,10 @@ def bars(one: Series) -> str:
 
 def remarks(found: History) -> tuple[str, ...]:
     """Return all that is to be known beside the table."""
-    return (*(event_sentence(found, event) for event in events(found)), *found.statements)
+    sentences = [event_sentence(found, event) for event in events(found)]
+    if any(step.firm is None for _, step in found.steps):
+        sentences.append("?: noise that lasts from run to run (a correlation of 0.5) may explain it")
+    return (*sentences, *found.statements)
 
 
 def document(found: History) -> str:
@@ -236,6 +239,7 @@ def _step(found: History, step: Step) -> dict[str, Any]:
         "estimate": step.cell.ratio,
         "interval": _interval(step.cell),
         "decision": step.cell.verdict,
+        "firm": None if step.firm is None else str(found.folders[step.firm]),
         "changed": step.changed,
     }
 
@@ -253,6 +257,6 @@ def _titled(one: Series) -> str:
 
 
 def _in_words(step: Step) -> str:
-    """Write what a series is now: `worse, 95.4 % [93.9, 96.8] of before`."""
+    """Write what a series is now: `worse, 95.4 % [93.9, 96.8] of before`; with a mark where it is not firm."""
     found = f"{estimate(step.cell)} {interval(step.cell)}".rstrip()
-    return f"{step.cell.verdict}, {found} of before"
+    return f"{step.cell.verdict}{' ?' if step.firm is None else ''}, {found} of before"

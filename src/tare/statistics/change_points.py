@@ -17,12 +17,13 @@ together, a/(1·2), a/(2·3), …, add up to a.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tare.statistics.anytime import CONFIDENCE
+from tare.statistics.cells import LASTING
 
 LEAST = 3  # runs on either side of a change
 # Variance of the prior on the change, in variances of a run. Steps that people look for are larger than the noise; of
@@ -30,6 +31,7 @@ LEAST = 3  # runs on either side of a change
 _SPREAD = 10.0
 _ROUNDING = 1e-12
 _LIKELY = 0.95  # of the weight of all places
+_TRIPLED = (1 + LASTING) / (1 - LASTING)
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class ChangePoint:
     `at` is the index of the first run of the new level. It may also be any from `earliest` to `latest`, which have 95 %
     of the evidence. `found` is the run that brought it to light. `step` is the change, as a logarithm, by all runs of
     the two levels, and `half` half the width of its interval, which holds at all looks together; it may be infinite.
+    From the run `firm` on, the evidence would do even if each run kept half of what moved the one before (`LASTING`),
+    which triples the variance of a mean; None if that is not so yet.
     """
 
     at: int
@@ -47,6 +51,7 @@ class ChangePoint:
     found: int
     step: float
     half: float
+    firm: int | None
 
 
 @dataclass(frozen=True)
@@ -158,9 +163,24 @@ def _described(
                 found=found,
                 step=float(places.step[index]),
                 half=places.half(index, needed),
+                firm=_firm(values[first:end], errors[first:end], (at - first, found - first), needed, first),
             )
         )
     return made
+
+
+def _firm(
+    values: NDArray[np.float64], errors: NDArray[np.float64], change: tuple[int, int], needed: float, first: int
+) -> int | None:
+    """Return the first run at which a change is firm; `change` is its place and the run that found it, in the piece."""
+    at, found = change
+    for end in range(found + 1, len(values) + 1):
+        places = _places(values, errors, 0, end)
+        if places is not None:
+            wider = replace(places, squares=_TRIPLED * places.squares)
+            if wider.evidence[places.at == at].max(initial=0.0) >= needed:
+                return first + end - 1
+    return None
 
 
 def lasting(pieces: Sequence[NDArray[np.float64]], series: int) -> tuple[float, float]:

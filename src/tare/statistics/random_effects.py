@@ -94,8 +94,20 @@ def half_width(means: NDArray[np.float64], share: float) -> float:
     count = len(means)
     if count < LEAST_MACHINES:
         return math.inf
-    quantile = float(stats.t.ppf(1 - share / 2, count - 1))
-    return quantile * float(means.std(ddof=1)) * math.sqrt(1 + 1 / count)
+    return float(stats.t.ppf(1 - share / 2, count - 1)) * _scale(means)
+
+
+def narrowest_share(means: NDArray[np.float64], half: float) -> float:
+    """Return the share for which half the width of the prediction interval is `half`; 1 for one machine."""
+    if len(means) < LEAST_MACHINES:
+        return 1.0
+    scale = _scale(means)
+    return float(2 * stats.t.sf(half / scale, len(means) - 1)) if scale > 0 else 0.0
+
+
+def _scale(means: NDArray[np.float64]) -> float:
+    """Return the standard error of another machine's mean, beside the mean of these."""
+    return float(means.std(ddof=1)) * math.sqrt(1 + 1 / len(means))
 
 
 def chances(means: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -109,9 +121,7 @@ def chances(means: NDArray[np.float64]) -> NDArray[np.float64]:
     found = np.ones(count)
     for at in range(count):
         others = np.delete(means, at)
-        scale = others.std(ddof=1) * math.sqrt(1 + 1 / (count - 1))
-        away = abs(means[at] - others.mean())
+        away = abs(float(means[at] - others.mean()))
         if away > 0:
-            own = 2 * stats.t.sf(away / scale, count - 2) if scale > 0 else 0.0
-            found[at] = min(1.0, count * float(own))
+            found[at] = min(1.0, count * narrowest_share(others, away))
     return found

@@ -109,6 +109,29 @@ def test_independent_runs_do_not_resemble_each_other_and_a_random_walk_does() ->
     assert lasting([np.zeros(9), np.array([1.0])], 2) == (0.0, 1.0)
 
 
+def test_a_change_becomes_firm_when_it_would_be_found_with_three_times_the_variance() -> None:
+    values = series(1, 40, (12, 4.0))
+    [point] = change_points(values, NONE[:40])
+    assert point.firm is not None
+    assert point.firm > point.found
+    [early] = change_points(values[: point.firm], NONE[: point.firm])
+    assert (early.at, early.found, early.firm) == (point.at, point.found, None)
+    assert change_points(values[: point.firm + 1], NONE[: point.firm + 1])[0].firm == point.firm
+
+
+def test_noise_that_lasts_from_run_to_run_makes_no_firm_change() -> None:
+    firm = found = 0
+    for seed in range(200):
+        values = series(seed, 40)
+        for at in range(1, 40):
+            values[at] = 0.5 * values[at - 1] + math.sqrt(0.75) * values[at]
+        points = change_points(values, NONE[:40])
+        found += bool(points)
+        firm += any(point.firm is not None for point in points)
+    assert firm / 200 <= 0.05
+    assert found >= firm
+
+
 def test_equal_values_have_not_changed() -> None:
     assert change_points(np.full(50, 0.3), NONE[:50]) == ()
 

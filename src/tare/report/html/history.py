@@ -16,6 +16,7 @@ from tare.report.history import (
     legend,
     own_sentence,
     present,
+    remarks,
     sentence,
     when,
 )
@@ -87,7 +88,7 @@ def history_page(found: History) -> HistoryPage:
         legend=legend(found),
         events=tuple(_capital(event_sentence(found, event)) for event in events(found)),
         drawings=tuple(_drawings(found)),
-        remarks=found.statements,
+        remarks=remarks(found)[len(events(found)) :],
         alike="; ".join(f"{title}: {texts[0]}" for title, texts in facts.items() if title not in differing),
         facts=tuple(differing),
         runs=tuple(_runs(found, [*differing.values()])),
