@@ -3,7 +3,7 @@
 # make alone   the tests that start no engine; make engines: those that do; make check: linters and types
 # make quick   linters, types, and the tests that start no engine: 3 minutes
 # make plugin  all tests of one plug-in: make plugin NAME=redis
-# make docs    write docs/catalogue.md from what the plug-ins declare
+# make docs    write docs/catalogue.md, the JSON Schema of suites, the manual page and shell completion
 # make setup   only install: Debian packages, and a virtual environment in .venv
 # make bench   what tare itself costs, per technology and for its statistics, on this machine
 # make audit   whether its decisions can be trusted: thousands of simulated runs, and a real container; writes docs/audit.md
@@ -31,7 +31,7 @@ PACKAGES := binutils cargo-web e2fsprogs gcc iproute2 libc6-dev libseccomp-dev l
 	python3-venv rust-web-src rustc-web util-linux $(OF_RELEASE)
 DECLARED := PYTHONPATH=tests/support .venv/bin/python tests/support/declared.py
 # What checks the sources, and takes pictures of pages; what the tests of a plug-in need, the plug-in declares.
-TEST_PACKAGES := bpftrace busybox-static chromium clang-format linux-perf musl-tools poppler-utils procps rustfmt-web \
+TEST_PACKAGES := bpftrace busybox-static chromium clang-format groff-base linux-perf musl-tools poppler-utils procps rustfmt-web \
 	shellcheck skopeo texlive-latex-recommended umoci
 # What takes exports, which tests start themselves; Debian 13 has no InfluxDB.
 SERVERS := influxdb prometheus prometheus-node-exporter prometheus-pushgateway victoria-metrics

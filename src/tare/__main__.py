@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 import typer
+from typer._completion_classes import completion_init
 from typer.main import get_command
 
 from tare.errors import Fault, SuiteError, TareError
 
+_COMPLETE = "_TARE_COMPLETE"
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell gives it
 _PIPE_CLOSED = 141  # 128 + SIGPIPE
 _USUAL_HINTS = {2: "`tare --help` lists the commands", 3: "`tare doctor` tells what is usable here"}
@@ -34,6 +36,8 @@ def main() -> None:
 def run(app: typer.Typer, argv: Sequence[str]) -> int:
     """Run a command line and give its exit code. It prints errors of the user and raises all others."""
     try:
+        if _COMPLETE in os.environ:  # a shell asks what may follow
+            completion_init()
         code = get_command(app).main(args=list(argv), prog_name="tare", standalone_mode=False)
         sys.stdout.flush()
     except (TareError, typer.TyperException) as error:

@@ -4,7 +4,8 @@
     python tests/support/declared.py docs
 
 `packages` are those of what the contract tests run on the real thing; `test-packages` are all that a test may need.
-`docs` writes the tables of docs/catalogue.md, one row for each plug-in, and docs/suite.schema.json: `make docs`.
+`docs` writes the tables of docs/catalogue.md, one row for each plug-in, docs/suite.schema.json, and what
+is below share/: `make docs`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+import manual
 
 from plug_ins import in_contract, own
 from tare import plugins
@@ -109,6 +112,7 @@ def main(what: str, *without: str) -> None:
     if what == "docs":
         CATALOGUE.write_text(written(CATALOGUE.read_text(encoding="utf-8")), encoding="utf-8")
         SCHEMA.write_text(schema(), encoding="utf-8")
+        manual.write()
         return
     technologies = {"packages": in_contract, "test-packages": startable}[what]()
     sys.stdout.write(" ".join(sorted(packages(technologies) - {*without})) + "\n")

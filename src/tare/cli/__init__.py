@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from tare import __file__ as tare_package
 from tare import __version__
 
 if TYPE_CHECKING:
@@ -94,9 +96,26 @@ app = typer.Typer(
 )
 
 
+def _commit() -> str:
+    """Name the commit that the wheel was built of, or that of the checkout; empty where neither is known."""
+    import subprocess  # noqa: PLC0415 - all other commands start sooner without it
+
+    package = Path(tare_package).parent
+    commit = package / "commit"
+    if commit.is_file():
+        return f" ({commit.read_text(encoding='utf-8').strip()})"
+    if not (package.parents[1] / ".git").exists():
+        return ""
+    argv = ("git", "-C", str(package), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+    with suppress(OSError, subprocess.SubprocessError):
+        asked = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=10)
+        return f" ({asked.stdout.strip()})" if asked.returncode == 0 else ""
+    return ""
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"tare {__version__}")
+        print(f"tare {__version__}{_commit()}")
         raise typer.Exit
 
 
