@@ -54,7 +54,7 @@ from tare.telemetry.series import COLUMNS
 from tare.units import written
 from tare.workloads.loads.own_metrics import OwnMetric
 
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 COMMANDS: dict[str, Any] = {name: command(name) for name in cli.COMMANDS}
 TECHNOLOGIES, WORKLOADS = own("technologies"), own("workloads")
 
