@@ -55,6 +55,9 @@ demo: setup
 	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
 	@began=$$(date +%s); $(WITH_ENGINES) $(TARE) run examples/quick.toml --budget $(BUDGET) && \
 		echo "run and report: $$(($$(date +%s) - began)) s" >&2
+	@printf '%s\n' 'next:' '  $(TARE) doctor' '      what works here, and what the rest needs' \
+		'  $(TARE) try --package sysbench -- sysbench cpu --time=1 run' '      a command of yours on every stack' \
+		'  $(TARE) run examples/full.toml --serve' '      every workload, with a live page' >&2
 
 # Two lanes side by side, as each of the two works on one CPU. All targets run, whatever fails.
 test: setup test-packages servers

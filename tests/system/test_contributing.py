@@ -51,5 +51,5 @@ def test_a_target_of_make_exists(line: str, clone: Path) -> None:
 
 def test_the_new_workload_has_its_tests_and_the_schema_knows_it(clone: Path) -> None:
     assert '"const": "byte-copies"' in run(clone, sys.executable, "-m", "tare", "plan", "--schema")
-    argv = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "byte-copies or byte_copies", "--collect-only")
-    assert "tests/contract/test_workloads.py" in run(clone, sys.executable, *argv)
+    argv = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "byte-copies", "--collect-only")
+    assert "[byte-copies" in run(clone, sys.executable, *argv, "tests/unit/workloads")
