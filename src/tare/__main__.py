@@ -17,19 +17,18 @@ from typer._completion_classes import completion_init
 from typer.main import get_command
 
 from tare.errors import Fault, SuiteError, TareError
+from tare.loading import INTERRUPTED, end_at_interrupt
 
 _COMPLETE = "_TARE_COMPLETE"
-_INTERRUPTED = 130  # 128 + SIGINT, as a shell gives it
 _PIPE_CLOSED = 141  # 128 + SIGPIPE
 _USUAL_HINTS = {2: "`tare --help` lists the commands", 3: "`tare doctor` tells what is usable here"}
 
 
 def main() -> None:
     """Run the command line that this process was started with."""
-    try:
-        from tare.cli import app  # noqa: PLC0415 - an interrupt while the libraries load is an interrupt too
-    except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
+    end_at_interrupt()
+    from tare.cli import app  # noqa: PLC0415 - an interrupt while the libraries load is an interrupt too
+
     sys.exit(run(app, sys.argv[1:]))
 
 
@@ -44,7 +43,7 @@ def run(app: typer.Typer, argv: Sequence[str]) -> int:
         _print(_faults(error))
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
-        return _INTERRUPTED
+        return INTERRUPTED
     except (BrokenPipeError, SystemExit) as error:
         if not _is_closed_pipe(error):
             raise

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from tare import __file__ as tare_package
 from tare import __version__
+from tare.loading import raise_at_interrupt
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
@@ -76,7 +77,9 @@ class _Commands(TyperGroup):
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
         """Find the command that is called, and load it."""
         name, found, rest = super().resolve_command(ctx, args)
-        return name, command(name) if name and found else found, rest
+        loaded = command(name) if name and found else found
+        raise_at_interrupt()
+        return name, loaded, rest
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - as groups are asked
         """Write what each command does."""

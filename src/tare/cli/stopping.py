@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from tare.hosts.process import STOPPING
+from tare.hosts.process import STOP_ASKED, STOPPING
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
     """Turn the first SIGINT, SIGTERM or SIGHUP into an orderly stop.
 
-    A second one does not interrupt the cleaning up. Under `nohup`, the run goes on without its terminal.
+    A second one does not interrupt the cleaning up. Under `nohup`, the run goes on without its terminal. Where a
+    library drops the exception, `heed_stop` raises it again.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal handlers are
@@ -24,6 +25,7 @@ def stoppable() -> Iterator[None]:
             signal.signal(each, signal.SIG_IGN)
         if number == signal.SIGHUP:
             _leave_terminal()
+        STOP_ASKED.set()
         raise KeyboardInterrupt
 
     unheard = signal.SIGHUP if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else None
@@ -35,6 +37,7 @@ def stoppable() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+        STOP_ASKED.clear()
 
 
 def _leave_terminal() -> None:

@@ -34,6 +34,7 @@ _AT_ONCE_BYTES = 65536
 _ENDING_SECONDS = 3.0  # how long a process may take to end with its life line
 _CLOSING_SECONDS = 3.0  # how long a writer may delay the end of a process
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_ASKED = threading.Event()  # a signal has raised KeyboardInterrupt, which a library may have dropped
 
 # Who gets the keys of our terminal while a command runs on our streams. `kept`: this process, so that Ctrl-C ends the
 # command. `passed`: a command that makes a terminal of its own. `shared`: a command that uses ours.
@@ -140,6 +141,12 @@ def held_back() -> Iterator[None]:
             signal.signal(each, signal.SIG_DFL if handler is None else handler)
         for number in arrived:
             signal.raise_signal(number)
+
+
+def heed_stop() -> None:
+    """Raise KeyboardInterrupt where a signal has asked to stop, and that was dropped on the way."""
+    if STOP_ASKED.is_set():
+        raise KeyboardInterrupt
 
 
 def attached(argv: Sequence[str], keys: Keys) -> int:

@@ -16,6 +16,7 @@ from time import monotonic
 from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Workload
 from tare.hosts.facts import parse_meminfo
+from tare.hosts.process import heed_stop
 from tare.model.trials import Caution, Trial
 from tare.running.doubts import time_cautions
 from tare.running.gate import beyond_bare_metal
@@ -110,6 +111,7 @@ class Rounds:
             here = testbed.slot(slots[step.stack]).of(step.stack)
             own = self._of_stack(workload, step.stack, here)
             attempt = exits.enter_context(TrialRun(here, step, self.stacks[step.stack], own))
+            heed_stop()
             attempt.start()
             return attempt
 
@@ -267,6 +269,7 @@ class _Turns:
             self.count += 1
 
     def _has_more(self, attempt: TrialRun) -> bool:
+        heed_stop()
         raw = attempt.take_turn(self.count, self.since)
         if raw is not None:
             self.report(TurnEnded(attempt.step, raw))

@@ -69,3 +69,37 @@ def test_every_signal_that_stops_a_run_lets_it_clean_up(tmp_path: Path, number: 
         (tmp_path / "said.stopped").touch()
         process.wait(SECONDS)
     assert (tmp_path / "said").read_text(encoding="utf-8") == "nothing is torn\ncleaned up\n"
+
+
+DROPPED = """
+import os, signal
+from tare.cli.stopping import stoppable
+from tare.hosts.process import heed_stop
+
+heed_stop()
+try:
+    with stoppable():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            print("dropped")
+        os.kill(os.getpid(), signal.SIGINT)
+        print("cleaning up is not interrupted")
+        heed_stop()
+        print("went on")
+except KeyboardInterrupt:
+    print("stopped")
+heed_stop()
+print("another one may begin")
+"""
+
+
+def test_a_stop_that_a_library_has_dropped_is_heeded_at_the_next_turn() -> None:
+    argv = ("env", "--default-signal=INT", sys.executable, "-c", DROPPED)
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "dropped",
+        "cleaning up is not interrupted",
+        "stopped",
+        "another one may begin",
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from fakes import Bench, planned, suite
 
+from tare.hosts.process import STOP_ASKED
 from tare.suites.plan import plan
 from tare.suites.suite import Suite
 
@@ -20,6 +21,16 @@ def test_an_interrupt_during_a_trial_leaves_no_line_for_it(bench: Bench) -> None
     assert (interrupted.stack, interrupted.workload, interrupted.block) == ("b", "dhrystone", 1)
     whole = [step.trial for step, _, _ in bench.watcher.begun if step.block == 0]
     assert [trial.trial for trial in bench.all_trials] == whole  # what took turns with it is lost, too
+
+
+def test_a_stop_that_a_library_has_dropped_ends_the_run_at_the_next_turn(bench: Bench) -> None:
+    STOP_ASKED.set()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            bench.work(suite("a:", "b:"))
+    finally:
+        STOP_ASKED.clear()
+    assert bench.all_trials == ()
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 6])

@@ -1,0 +1,37 @@
+"""Ctrl-C while the libraries load: the process ends, also where one of them would drop the exception."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+DROPPED = """
+import os, signal
+from tare.loading import end_at_interrupt, raise_at_interrupt
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def interrupt():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        return "raised"
+    return "nothing"
+"""
+
+
+def said(code: str) -> tuple[int, str]:
+    done = subprocess.run((sys.executable, "-c", DROPPED + code), capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def test_it_ends_the_process_at_once_although_the_exception_would_be_dropped() -> None:
+    assert said("end_at_interrupt()\ninterrupt()\nprint('went on')") == (130, "")
+
+
+def test_afterwards_it_is_an_exception_again() -> None:
+    assert said("end_at_interrupt()\nraise_at_interrupt()\nprint(interrupt())") == (0, "raised\n")
+
+
+def test_what_somebody_else_has_decided_stays() -> None:
+    ignoring = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    assert said(f"{ignoring}end_at_interrupt()\nraise_at_interrupt()\nprint(interrupt())") == (0, "nothing\n")
