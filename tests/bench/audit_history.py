@@ -107,6 +107,10 @@ def with_change(step: float, histories: int) -> Found:
     return Found(false / histories, 0.0, len(delays) / histories, delay, firm_delay, exact / count, covered / count)
 
 
+def _runs(count: float) -> str:
+    return f"{count:g} runs" if count < _RUNS - _CHANGED else "not by the end"
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
@@ -134,8 +138,8 @@ def main() -> None:
         each = with_change(step, histories)
         cells = (
             _percent(each.found),
-            f"{each.delay:g} runs",
-            f"{each.firm_delay:g} runs",
+            _runs(each.delay),
+            _runs(each.firm_delay),
             *map(_percent, (each.exact, each.covered, each.false)),
         )
         print(f"| {step:g} SD | {' | '.join(cells)} |", flush=True)
