@@ -150,7 +150,7 @@ def gate_of(
     fail_on: tuple[Kind, ...], cells: Sequence[Cell], lost: tuple[Cell, ...], moved: tuple[Cell, ...] = ()
 ) -> Gate:
     """Judge the cells. What is lost fails every gate: it is neither better nor equivalent."""
-    verdicts = _verdicts(fail_on)
+    verdicts = verdicts_of(fail_on)
     open_ones = tuple(cell for cell in cells if cell.verdict == "no value" and not cell.skipped)
     failing = tuple(
         cell
@@ -171,12 +171,13 @@ def _moved(fail_on: tuple[Kind, ...], own: Sequence[Change], margin: float) -> t
     for cell in (each.cell for each in own):
         ratio = cell.ratio or 1.0
         direction = in_words("more" if ratio > 1 else "less", cell.better)
-        if max(ratio, 1 / ratio) > 1 + margin and direction in _verdicts(fail_on):
+        if max(ratio, 1 / ratio) > 1 + margin and direction in verdicts_of(fail_on):
             cells.append(cell)
     return tuple(cells)
 
 
-def _verdicts(fail_on: tuple[Kind, ...]) -> set[str]:
+def verdicts_of(fail_on: Sequence[Kind]) -> set[str]:
+    """Return the verdicts that a gate fails on."""
     return {verdict for kind in fail_on for verdict in _VERDICTS[kind]}
 
 

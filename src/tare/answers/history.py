@@ -6,7 +6,7 @@ baseline, and the baseline's own value to that of its first run, which shows wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,22 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.answers.comparable import differences, require_same_units, unlike_machines
+from tare.answers.comparing import Passing, verdicts_of
 from tare.answers.condensed import Condensed, Key, alike, condensed, require_stacks
 from tare.errors import TareError, UsageError
 from tare.journal import RunRecord, load, load_record
-from tare.statistics.cells import Cell, Verdict, in_words
+from tare.statistics.cells import Cell, in_words
 from tare.statistics.change_points import LEAST, ChangePoint, change_points, lasting
 from tare.statistics.changes import Sample, sample
 from tare.statistics.ratios import backwards, side_of
 
 Direction = Literal["worse", "better", "different"]
 DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
-Passing = Literal["passed", "failed", "cannot tell"]
-_VERDICTS: Mapping[Direction, tuple[Verdict, ...]] = {
-    "worse": ("worse",),
-    "better": ("better",),
-    "different": ("worse", "better"),
-}
 LEAST_RUNS = 2 * LEAST
 _NOTICED = 0.2  # correlation of neighboring runs
 
@@ -300,7 +295,7 @@ def _gate(asked: AskedHistory, series: Sequence[Series], runs: Sequence[Condense
     if not asked.fail_on:
         return HistoryGate()
     last = len(runs) - 1
-    verdicts = {verdict for direction in asked.fail_on for verdict in _VERDICTS[direction]}
+    verdicts = verdicts_of(asked.fail_on)
     news = [
         (one, step)
         for one in series

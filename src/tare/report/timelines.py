@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 
 import altair as alt
@@ -42,8 +44,8 @@ def timeline(found: History, headline: str, stacks: Sequence[str]) -> Spec | Non
     shown = ratio_scale([row[end] for row in rows for end in ("low", "ratio", "high")])
     count = len(found.records)
     every = max(1, -(-count // _LABELS))
-    labels = [found.records[place].started[5:10] for place in range(count)]
-    names = f"{labels}[datum.value] || ''".replace('"', "'")
+    labels = [_day(record.started) for record in found.records]
+    names = f"{json.dumps(labels)}[datum.value] || ''"
     axis = alt.Axis(values=list(range(0, count, every)), labelExpr=names, grid=False, labelOverlap=True)
     x = alt.X("run:Q", title="run, by its day", axis=axis, scale=alt.Scale(domain=[-_ROOM, count - 1 + _ROOM]))
     y = alt.Y("ratio:Q", title=None, scale=shown, axis=alt.Axis(labelExpr=FACTORS, tickCount=6))
@@ -69,6 +71,11 @@ def timeline(found: History, headline: str, stacks: Sequence[str]) -> Spec | Non
     better = "more" if series[0].latest.better == "higher" else "less"
     title = f"{headline}, percent of {found.baseline}, {better} is better"
     return finished(alt.layer(*layers).properties(title=title))
+
+
+def _day(started: str) -> str:
+    """Return the month and the day; nothing of what an untrusted folder may have in their place."""
+    return started[5:10] if re.fullmatch(r"\d\d-\d\d", started[5:10], re.ASCII) else ""
 
 
 def _dashes(present: Sequence[str], stacks: Sequence[str]) -> alt.Scale:

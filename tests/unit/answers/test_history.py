@@ -17,6 +17,7 @@ from runs import write
 from tare.__main__ import run as command_line
 from tare.cli import app
 from tare.journal import load
+from tare.report.timelines import _day
 
 History = Callable[..., Printed]
 STEP = [0.97] * 12 + [0.90] * 12  # from the 13th of November on
@@ -153,6 +154,14 @@ def test_the_page_draws_the_series_and_names_what_changed(
     assert "docker: worse, 9" in text  # the mark of the change
     assert f'<td class="differs">{KERNELS[1]}</td>' in text
     assert "All of them: suite: nightly" in text
+
+
+def test_what_a_folder_has_for_a_date_is_no_expression_in_a_chart(history: History, tmp_path: Path) -> None:
+    folders = nights(tmp_path, [0.97] * 2)
+    record = json.loads((folders[0] / "run.json").read_text())
+    (folders[0] / "run.json").write_text(json.dumps(record | {"started": "2026-'+[0"}))
+    assert history(*folders, "--html", tmp_path / "page.html").code == 0
+    assert [_day(started) for started in ("2026-'+[0", "2026-11-27T02:00:00Z")] == ["", "11-27"]
 
 
 def test_a_workload_that_was_measured_otherwise_is_left_out_of_the_earlier_runs(
