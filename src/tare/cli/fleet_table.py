@@ -1,4 +1,4 @@
-"""What `tare compare` prints where its arguments are fleets."""
+"""What `tare compare` prints and `tare report` writes where their arguments are fleets."""
 
 from __future__ import annotations
 
@@ -21,6 +21,27 @@ _LOG = 160
 
 def compare_fleets(before: Path, after: Path | None, asked: Asked, page: Path | None, *, as_json: bool) -> Fleet:
     """Compare the stacks of a fleet, or two fleets, and print what is found."""
+    found = _read(before, after, asked)
+    if page is not None:
+        _write(page, found)
+    if as_json:
+        print(document(found))
+    else:
+        _print(found)
+    return found
+
+
+def report_fleet(folder: Path, out: Path | None) -> tuple[Path, ...]:
+    """Write the report of a fleet: a page, and JSON; return their paths."""
+    found, place = _read(folder, None, Asked()), out or folder / "report"
+    place.mkdir(parents=True, exist_ok=True)
+    page, data = place / "index.html", place / "report.json"
+    _write(page, found)
+    data.write_text(document(found) + "\n", encoding="utf-8")
+    return page, data
+
+
+def _read(before: Path, after: Path | None, asked: Asked) -> Fleet:
     folders = [each for each in (before, after) if each is not None]
     runs = [run for folder in folders for run in members(folder)]
     for run in runs:
@@ -31,14 +52,7 @@ def compare_fleets(before: Path, after: Path | None, asked: Asked, page: Path | 
         def progress(number: int) -> None:
             bar.update(task, completed=number)
 
-        found = fleet(before, asked, progress) if after is None else fleets(before, after, asked, progress)
-    if page is not None:
-        _write(page, found)
-    if as_json:
-        print(document(found))
-    else:
-        _print(found)
-    return found
+        return fleet(before, asked, progress) if after is None else fleets(before, after, asked, progress)
 
 
 def cannot_tell() -> TareError:

@@ -10,9 +10,11 @@ from typing import Annotated
 import typer
 
 from tare.answers.claim_file import read_together
+from tare.answers.fleet import is_fleet
 from tare.cli.claims import ClaimFiles
 from tare.cli.console import say
 from tare.cli.files import writing
+from tare.cli.fleet_table import report_fleet
 from tare.cli.reading import read_run
 from tare.errors import UsageError
 from tare.journal import Run, without_collection
@@ -22,7 +24,7 @@ _MANY = 20_000
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN...")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or a fleet: a folder with runs.", metavar="RUN...")],
     formats: Annotated[
         str,
         typer.Option("--format", help="Formats, with commas between: html, csv, json, yaml, markdown, latex, pdf, …"),
@@ -38,6 +40,14 @@ def report(
         if "html" not in wanted:
             raise UsageError("--claims: only the format html judges claims", "add it to --format, or see tare claims")
         read_together(claims)  # wrong ones are refused before anything is written
+    if any(map(is_fleet, runs)):
+        if len(runs) > 1 or claims or formats != ",".join(DEFAULT_FORMATS):
+            what = "a fleet has a report of its own: a page, and JSON"
+            raise UsageError(what, f"tare report {next(filter(is_fleet, runs))}")
+        with writing(out, "choose another folder with --out"):
+            for path in report_fleet(runs[0], out):
+                print(path)
+        return
     with writing(out, "choose another folder with --out"), without_collection():
         read = [read_run(folder) for folder in runs]
         with _drawn_meanwhile(read) if "html" in wanted else nullcontext():

@@ -15,7 +15,9 @@ from compared import Compare, changed, compare_command  # noqa: F401 - a fixture
 from fleets import Make, fleet
 from runs import MACHINE, write
 
+from tare.__main__ import run as command_line
 from tare.answers.fleet import share_of_each
+from tare.cli import app
 from tare.journal import load
 from tare.statistics.random_effects import half_width
 
@@ -126,6 +128,20 @@ def test_the_page_has_the_kinds_and_every_machine(two_kinds: Path, compare: Comp
     assert all(f'<th scope="row">{name}</th>' in text for name in ("a1", "a6", "b4"))
     assert 'aria-label="a6 beside its kind"' in text
     assert '<td class="differs">Imaginary CPU 12000</td>' in text
+
+
+def test_its_report_is_the_page_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = fleet(tmp_path / "fleet", [Make(3)])
+    assert command_line(app, ["report", str(folder)]) == 0
+    paths = [folder / "report" / "index.html", folder / "report" / "report.json"]
+    assert capsys.readouterr().out.splitlines() == [str(path) for path in paths]
+    assert json.loads(paths[1].read_text())["kinds"][0]["machines"] == ["a1", "a2", "a3"]
+    assert "3 machines" in paths[0].read_text()
+    assert command_line(app, ["report", str(folder), "--out", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "index.html").exists()
+    assert command_line(app, ["report", str(folder), "--format", "csv"]) == 2
+    assert "a fleet has a report of its own" in capsys.readouterr().err
+    assert command_line(app, ["compare", str(folder)]) == 0  # its report is no machine
 
 
 def test_a_machine_without_a_result_is_left_out_and_named(tmp_path: Path, compare: Compare) -> None:
