@@ -5,17 +5,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import time
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from tare.cli.console import Console, output
+from tare.cli.console import Console, output, say
 from tare.cli.screen import screen
-from tare.doctor.usable import Usable, look_at
+from tare.doctor.usable import Usable, installable, look_at
+from tare.errors import TareError, UsageError
 from tare.hosts.local import LocalHost, isolate_mounts, read_text
+from tare.hosts.process import attached
 from tare.model.machines import Facts
 from tare.telemetry.noise import Noise, assess
 from tare.units import format_size
@@ -27,13 +31,23 @@ _STYLES = {"quiet": "green", "watch": "yellow", "noisy": "red", "unknown": "dim"
 def doctor(
     everything: Annotated[bool, typer.Option("--all", help="Print every version, reason and fix in full.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Print only the command that installs what is missing.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="With --fix: run that command.")] = False,
 ) -> None:
     """Show which technologies can be used here, fixes for the rest, and how noisy this machine is.
 
-    It only observes: it changes nothing on the machine.
+    It only observes: without --apply, it changes nothing on the machine.
     """
+    if apply and not fix:
+        raise UsageError("--apply is of --fix", "tare doctor --fix prints the command first")
     waiting = Console(stderr=True)
     host = LocalHost()
+    if fix:
+        if os.geteuid() == 0:
+            isolate_mounts(names_shown=False)
+        with waiting.status("looking at the machine"):
+            _fix(*installable(look_at(host)), apply=apply)
+        return
     before, began = read_text("/proc/stat"), time.monotonic()
     facts = host.facts()
     mounts = read_text("/proc/self/mounts")
@@ -55,6 +69,27 @@ def doctor(
         console = output()
         for line in screen(technologies, about(facts), noise, console.width):
             console.print(line, soft_wrap=True)
+
+
+def _fix(technologies: Sequence[Usable], command: str, *, apply: bool) -> None:
+    """Print the command that installs what is missing, or run it."""
+    if not command:
+        say("nothing is missing that packages of Debian would fix: `tare doctor` has the rest")
+        return
+    if not apply:
+        print(command)
+        return
+    names = ", ".join(each.name for each in technologies)
+    if os.geteuid():
+        raise TareError("only root can install packages", "sudo tare doctor --fix --apply")
+    if shutil.which("apt-get") is None:
+        packages = command.removeprefix("apt-get install ")
+        raise TareError(f"no apt-get here, for {names}", f"install what these packages of Debian have: {packages}")
+    program, *words = command.split()
+    code = attached((program, *words, "--yes", "--no-install-recommends"), "kept")
+    if code:
+        raise TareError(f"{program} failed with exit code {code}", command)
+    say(f"installed what {names} lacked; `tare doctor` looks again")
 
 
 def about(facts: Facts) -> tuple[str, str]:

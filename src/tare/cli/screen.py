@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from rich.text import Text
 
-from tare.contracts.technologies import NOT_ROOT
-from tare.doctor.usable import Usable
-from tare.model.trials import Problem, combined_fix
+from tare.doctor.usable import Usable, installable, problems_but_root
+from tare.model.trials import Problem
 from tare.telemetry.noise import Noise
 
 LINES = 22
@@ -29,31 +28,25 @@ def screen(technologies: Sequence[Usable], machine: Iterable[str], noise: Iterab
     width = min(width, _WIDEST)
     usable = [each for each in technologies if each.usable]
     rest = [each for each in technologies if not each.usable]
-    installable = [each for each in rest if combined_fix(_problems(each))]
+    fixed, command = installable(rest)
     yours = [each for each in rest if _lacks(each, "yours")]
     foreign = [each for each in rest if _lacks(each, "program")]
-    only_root = [each for each in rest if not _problems(each)]
-    others = [each for each in rest if each not in (*installable, *yours, *foreign, *only_root)]
+    only_root = [each for each in rest if not problems_but_root(each)]
+    others = [each for each in rest if each not in (*fixed, *yours, *foreign, *only_root)]
 
-    command = combined_fix(problem for each in installable for problem in _problems(each))
     lines = [
         *(Text(_cut(line, width)) for line in machine),
         *_titled(f"Usable, {len(usable)} of {len(technologies)}", _names(usable), width, "bold green"),
         *(line for each in usable for line in _titled(each.name, _also(each), width)),
         *(line for each in technologies for advice in each.advice for line in _advised(each.name, advice, width)),
         *_titled("Needs root, as in `sudo tare doctor`", _names(only_root), width),
-        *_titled("Installable", _names(installable), width),
+        *_titled("Installable", _names(fixed), width),
         *_continued(command, width),
         *_titled("Needs an image or an account of yours", _names(yours), width),
         *_titled("Needs a program that Debian does not have", _names(foreign), width),
     ]
     after = [*_noise(noise, width), Text(_LAST, style="dim")]
     return [*lines, *_reasons(others, width, LINES - len(lines) - len(after)), *after]
-
-
-def _problems(technology: Usable) -> tuple[Problem, ...]:
-    """Return a technology's problems, except that tare is not root."""
-    return tuple(each for each in technology.problems if each != NOT_ROOT)
 
 
 def _lacks(technology: Usable, missing: str) -> bool:
@@ -103,7 +96,7 @@ def _reasons(technologies: Sequence[Usable], width: int, room: int) -> list[Text
     """Return the reasons why technologies cannot be used, a line each; count those that do not fit."""
     sharing: dict[str, list[tuple[str, str]]] = {}
     for each in technologies:
-        problem = _problems(each)[0]
+        problem = problems_but_root(each)[0]
         sharing.setdefault(problem.what, []).append((each.name, problem.fix))
     if not sharing:
         return []

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tare import plugins
-from tare.contracts.technologies import Technology
+from tare.contracts.technologies import NOT_ROOT, Technology
 from tare.doctor.catalogue import other_names
 from tare.errors import TareError
 from tare.hosts.host import Host
-from tare.model.trials import Problem
+from tare.model.trials import Problem, combined_fix
 
 
 @dataclass(frozen=True)
@@ -68,3 +68,14 @@ def look_at(host: Host, names: Iterable[str] | None = None) -> Iterator[Usable]:
             yield Usable(name, name, "", "", (Problem(f"the plug-in is broken: {error!r}", "repair its package"),))
         else:
             yield Usable(name, technology.title, technology.family, version, problems, advice, also)
+
+
+def problems_but_root(technology: Usable) -> tuple[Problem, ...]:
+    """Return a technology's problems, except that tare is not root."""
+    return tuple(each for each in technology.problems if each != NOT_ROOT)
+
+
+def installable(technologies: Iterable[Usable]) -> tuple[list[Usable], str]:
+    """Return the technologies that Debian packages alone make usable, and the command that installs all of these."""
+    found = [each for each in technologies if combined_fix(problems_but_root(each))]
+    return found, combined_fix(problem for each in found for problem in problems_but_root(each))
