@@ -39,7 +39,7 @@ def reader(files: dict[str, str]) -> Callable[[str], str]:
 
 def test_cpuinfo_of_a_guest_has_model_cpus_and_hypervisor() -> None:
     assert parse_cpuinfo(sample("cpuinfo")) == Cpuinfo(
-        "Intel(R) Xeon(R) Processor", 2, hypervisor=True, architecture="x86_64"
+        "Intel(R) Xeon(R) Processor", 2, hypervisor=True, architecture="x86_64", microcode="0x1"
     )
 
 
