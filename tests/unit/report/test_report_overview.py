@@ -32,6 +32,11 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return full_run(tmp_path_factory.mktemp("full") / "run", blocks=5)
 
 
+@pytest.fixture(scope="module")
+def full_page(full: Run) -> str:
+    return html_of(full)
+
+
 def drawn(run: Run) -> Overview:
     return overview(summarize(run))
 
@@ -235,8 +240,8 @@ def test_the_axis_is_the_same_in_all_columns_of_costs(full: Run) -> None:
     assert math.isclose(columns[0].baseline, (columns[0].band[0] + columns[0].band[1]) / 2)
 
 
-def test_each_dot_leads_to_the_section_of_its_workload_and_each_number_to_its_trials(full: Run) -> None:
-    html = html_of(full)
+def test_each_dot_leads_to_the_section_of_its_workload_and_each_number_to_its_trials(full_page: str) -> None:
+    html = full_page
     figure = html[html.index('<figure id="overview"') : html.index("<details><summary>The figure as a table")]
     identifiers = set(re.findall(r'id="([^"]+)"', html))
     dots = re.findall(r'<a href="#([^"]+)" tabindex="-1"><circle', figure)
@@ -247,8 +252,8 @@ def test_each_dot_leads_to_the_section_of_its_workload_and_each_number_to_its_tr
     assert {*dots, *numbers} <= identifiers
 
 
-def test_the_figure_is_there_as_a_table_with_the_same_numbers(full: Run) -> None:
-    html = html_of(full)
+def test_the_figure_is_there_as_a_table_with_the_same_numbers(full: Run, full_page: str) -> None:
+    html = full_page
     table = html[html.index('aria-label="The figure as a table"') :]
     rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', table[: table.index("</table>")], re.DOTALL)
     found = drawn(full)
@@ -265,8 +270,8 @@ def test_what_is_faster_than_the_baseline_is_no_small_cost(ratio: float, size: s
     assert size_of(math.log(ratio), 0.03) == size
 
 
-def test_the_answer_stands_first_then_what_was_compared_then_the_figure(full: Run) -> None:
-    html = html_of(full)
+def test_the_answer_stands_first_then_what_was_compared_then_the_figure(full_page: str) -> None:
+    html = full_page
     places = [
         html.index(words) for words in ("The cheapest is", "The dearest is qemu-tcg", "9 stacks", 'id="overview"')
     ]
