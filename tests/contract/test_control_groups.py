@@ -113,10 +113,11 @@ def test_a_group_limits_and_counts_what_is_started_in_it(ledger: Ledger, limits:
     ):
         process.read_line(SECONDS)
         # What made the group was in it for a moment, and may not be reaped yet.
-        wait_until(lambda: all(read_text(f"/proc/{pid}/cgroup").count(name) for pid in group.processes()))
+        wait_until(
+            lambda: {read_text(f"/proc/{pid}/cgroup").count(name) for pid in group.processes()} == {len(group.paths)}
+        )
         pids = group.processes()
         assert process.pid in pids
-        assert [read_text(f"/proc/{pid}/cgroup").count(name) for pid in pids] == [len(group.paths)] * len(pids)
         assert {cpu for pid in pids for cpu in os.sched_getaffinity(pid)} == set(limits.cpus)
         assert memory_limit_of(host, process.pid) == 256 << 20
         assert group_folder(host, process.pid).startswith(f"{group.layout.mounts['memory']}/{name}")
