@@ -23,6 +23,12 @@ def image(
         Path | None, typer.Argument(help="For this suite alone [default: for all workloads but large ones].")
     ] = None,
     release: Annotated[Release, typer.Option(help="The Debian release, as in [image] of a suite.")] = "bookworm",
+    archives: Annotated[
+        Path | None,
+        typer.Option(
+            help="Take images that other machines have put into this folder; add what it lacks.", metavar="FOLDER"
+        ),
+    ] = None,
 ) -> None:
     """Build the guest image and the client's root if they are not cached, and print the image's hash."""
     read = read_suite(suite) if suite else None
@@ -36,7 +42,7 @@ def image(
         def say(text: str) -> None:
             console.print(text) if not console.is_terminal else status.update(text)
 
-        built = wanted_image(wanted, workloads, say)
-        images_beside(workloads or (), say, {})
-        built_image(say, client_recipe(workloads or (), wanted.release))
+        built = wanted_image(wanted, workloads, say, archives=archives)
+        images_beside(workloads or (), say, {}, archives)
+        built_image(say, client_recipe(workloads or (), wanted.release), archives)
     print(built.digest)

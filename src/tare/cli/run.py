@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -16,6 +17,7 @@ from tare.cli.ending import WHY, leave, show_end
 from tare.cli.stopping import stoppable
 from tare.doctor.usable import runnable
 from tare.errors import TareError, UsageError
+from tare.hosts.facts import parse_cpu_list
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import Taken, until_free
 from tare.running.job import Job, carry_out, new_job, only_root, resumed_job
@@ -26,11 +28,16 @@ from tare.units import parse_duration
 if TYPE_CHECKING:
     from tare.live.watch import LivePage
 
+_NUMBERS = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", re.ASCII)
+
 
 def run(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     suite: Annotated[Path | None, typer.Argument(help="The suite to run, a TOML file.", show_default=False)] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to make for the run [default: runs/TIME-SUITE].")] = None,
     budget: Annotated[str | None, typer.Option(help="Time to spend, such as 30m; ends at a block's end.")] = None,
+    blocks: Annotated[
+        str | None, typer.Option(help="Measure all of these blocks, and no others, such as 1-4,9.", metavar="NUMBERS")
+    ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with a run that was stopped.", metavar="RUN")] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Show the report in a browser while it grows.")] = False,
     port: Annotated[
@@ -39,12 +46,12 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     wait: Annotated[bool, typer.Option("--wait", help="Wait while another tare runs on this machine.")] = False,
 ) -> None:
     """Run a suite: every stack, every workload, in randomized blocks, and write the report."""
-    seconds, at = _seconds(budget), (port or 0) if serve or port else None
-    job = _job(suite, out, seconds, resume)
+    seconds, only, at = _seconds(budget), _numbers(blocks), (port or 0) if serve or port else None
+    job = _job(suite, out, seconds, only, resume)
     while wait:
         until_free(partial(say, style="dim"))
         try:
-            run_and_show(_job(suite, out, seconds, resume), "run", at)  # a run to go on with may have grown
+            run_and_show(_job(suite, out, seconds, only, resume), "run", at)  # a run to go on with may have grown
         except Taken:  # by another one that waited
             continue
         return
@@ -90,12 +97,18 @@ def _served(port: int, say: Callable[[str], None]) -> AbstractContextManager[Liv
     return served(port, say)
 
 
-def _job(suite: Path | None, out: Path | None, budget_seconds: float | None, resume: Path | None) -> Job:
+def _job(
+    suite: Path | None,
+    out: Path | None,
+    budget_seconds: float | None,
+    only: frozenset[int] | None,
+    resume: Path | None,
+) -> Job:
     if resume is not None and suite is None:
-        return resumed_job(resume, budget_seconds)
+        return resumed_job(resume, budget_seconds, only)
     if suite is None or resume is not None:
         raise UsageError("give a suite to run, or --resume with a run", "tare run examples/quick.toml")
-    return new_job(read_suite(suite), out, budget_seconds)
+    return new_job(read_suite(suite), out, budget_seconds, only)
 
 
 def _seconds(budget: str | None) -> float | None:
@@ -106,3 +119,13 @@ def _seconds(budget: str | None) -> float | None:
     if seconds == 0:
         raise UsageError(f"--budget {budget}: a budget is more than 0", "for example --budget 5m")
     return seconds
+
+
+def _numbers(blocks: str | None) -> frozenset[int] | None:
+    """Read numbers of blocks, which count from 1 for users: `1-4,9`."""
+    if blocks is None:
+        return None
+    numbers = parse_cpu_list(blocks) if _NUMBERS.fullmatch(blocks) else ()
+    if not numbers or 0 in numbers:
+        raise UsageError(f"--blocks {blocks}: these are no numbers of blocks", "for example --blocks 1-4,9")
+    return frozenset(number - 1 for number in numbers)

@@ -43,12 +43,17 @@ _PACKAGE = re.compile(r"^Package: (\S+)$(?:.|\n(?!\n))*?^Version: (\S+)$", re.MU
 
 
 def wanted_image(
-    wanted: ImageWanted, workloads: Iterable[Workload] | None, say: Callable[[str], None], again: str = ""
+    wanted: ImageWanted,
+    workloads: Iterable[Workload] | None,
+    say: Callable[[str], None],
+    again: str = "",
+    archives: Path | None = None,
 ) -> Image:
     """Return the image that a suite asks for, for these workloads; build it if it is not cached.
 
     Raises TareError, and UsageError where the file of an image does not exist, also of one for a service beside.
-    `again` is the origin that an earlier image of it had: from a registry, the very same one is taken.
+    `again` is the origin that an earlier image of it had: from a registry, the very same one is taken. For `archives`,
+    see `built_image`.
     """
     workloads = None if workloads is None else tuple(workloads)
     beside = [each.image for workload in workloads or () for each in workload.beside]
@@ -56,9 +61,9 @@ def wanted_image(
     remove_abandoned()
     recipe = guest_recipe(workloads, wanted.release, wanted.packages, wanted.files)
     if wanted.source is None:
-        return built_image(say, recipe)
+        return built_image(say, recipe, archives)
     _refuse_missing()
-    base = built_image(say, _BASE)
+    base = built_image(say, _BASE, archives)
     images = private_state_folder() / "images"
     with building(images) as scratch:
         adoption = Adoption(wanted.source.again(again), wanted.files, base, recipe.room_bytes, scratch)
@@ -66,7 +71,10 @@ def wanted_image(
 
 
 def images_beside(
-    workloads: Iterable[Workload], say: Callable[[str], None], again: Mapping[str, str]
+    workloads: Iterable[Workload],
+    say: Callable[[str], None],
+    again: Mapping[str, str],
+    archives: Path | None = None,
 ) -> dict[ImageWanted, Image]:
     """Return the images of what runs beside the servers of these workloads; build those that are not cached.
 
@@ -77,9 +85,9 @@ def images_beside(
     faults: list[Fault] = []
     for each in (beside for workload in workloads for beside in workload.beside):
         if each.image not in images and each.image.source is None:
-            images[each.image] = built_image(say, beside_recipe(each.image))
+            images[each.image] = built_image(say, beside_recipe(each.image), archives)
         elif each.image not in images:
-            images[each.image] = wanted_image(each.image, (), say, again.get(each.name, ""))
+            images[each.image] = wanted_image(each.image, (), say, again.get(each.name, ""), archives)
         missing = lacking(images[each.image], each.program)
         faults += [Fault(f"{each.name}: {fault.what}", fault.hint) for fault in missing]
     if faults:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from tare.errors import TareError
+from tare.errors import TareError, why_of
 from tare.hosts.disks import drop_caches
 from tare.hosts.host import Host
 from tare.hosts.ledger import private_state_folder, state_folder
@@ -33,6 +33,7 @@ _HOST = LocalHost()
 _BUILD_SECONDS = 900.0
 _CARRIED = Path("/var/lib/tare/images")  # on another host
 _DISK = "root.ext4"
+_PACKED, _LISTED = ".tar.gz", ".txt"  # an archive for other machines, and its packages
 _NO_ROOM = "remove files there, or let TMPDIR name a folder on a larger disk"
 
 
@@ -46,28 +47,36 @@ def _cached(link: Path) -> Image | None:
     return image_of(home.name) if os.access(link, os.R_OK) and in_use(home) else None  # only root may look there
 
 
-def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Image:
+def built_image(say: Callable[[str], None], recipe: Recipe | None = None, archives: Path | None = None) -> Image:
     """Return the image of a recipe; build it if it is not cached, which takes about a minute. Raises TareError.
 
-    Before it builds one, it makes room: it removes those that were not used lately.
+    Before it builds one, it makes room: it removes those that were not used lately. In the folder `archives` it looks
+    for one from another machine, and puts its own there where that has none.
     """
-    recipe = recipe or guest_recipe()
+    image = _built(say, recipe or guest_recipe(), archives)
+    if archives is not None:
+        _put_archive(image, archives, recipe or guest_recipe())
+    return image
+
+
+def _built(say: Callable[[str], None], recipe: Recipe, archives: Path | None) -> Image:
     link = _link(recipe)
     if is_intact(link, say) and (cached := _cached(link)) is not None:
         return cached
     make_room(state_folder() / "images", recipe.build_bytes, say)
-    _check(_missing(recipe))
+    archive = archives / f"{recipe.archive}{_PACKED}" if archives else None
+    if archive is None or not archive.exists():
+        archive = None
+    _check(_missing(recipe) if archive is None else _missing_to_unpack(recipe))
     images = private_state_folder() / "images"
     images.mkdir(mode=0o700, exist_ok=True)
     link.parent.mkdir(exist_ok=True)
     with building(images) as scratch:
-        say("image: compiling the programs")
-        _compile(scratch / "overlay")
-        put_files(scratch / "overlay", recipe.files)
-        if recipe.server:
-            shutil.copy(LINUX.built(say) / "micro", scratch / "overlay/usr/lib/tare")
-        say(f"image: installing Debian {recipe.release}")
-        _bootstrap(recipe, scratch)
+        if archive is None:
+            _make(recipe, scratch, say)
+        else:
+            say(f"image: taking it from {archive}")
+            _take(archive, scratch)
         say("image: making the directory and the disk" if recipe.kernel else "image: making the directory")
         _convert(recipe, scratch)
         home = images / hash_of(scratch / "root.tar")
@@ -76,6 +85,37 @@ def built_image(say: Callable[[str], None], recipe: Recipe | None = None) -> Ima
     link.unlink(missing_ok=True)
     link.symlink_to(Path("..") / home.name)
     return image_of(home.name)
+
+
+def _make(recipe: Recipe, scratch: Path, say: Callable[[str], None]) -> None:
+    say("image: compiling the programs")
+    _compile(scratch / "overlay")
+    put_files(scratch / "overlay", recipe.files)
+    if recipe.server:
+        shutil.copy(LINUX.built(say) / "micro", scratch / "overlay/usr/lib/tare")
+    say(f"image: installing Debian {recipe.release}")
+    _bootstrap(recipe, scratch)
+
+
+def _take(archive: Path, scratch: Path) -> None:
+    """Unpack another machine's `root.tar`, and its list of packages."""
+    script = 'gzip -dc -- "$1" > "$2"'
+    _HOST.run("sh", "-c", script, "sh", str(archive), str(scratch / "root.tar"), timeout=_BUILD_SECONDS)
+    shutil.copyfile(archive.with_name(archive.name.removesuffix(_PACKED) + _LISTED), scratch / "packages.txt")
+
+
+def _put_archive(image: Image, archives: Path, recipe: Recipe) -> None:
+    """Keep an image's archive for other machines; raises TareError if it cannot be written."""
+    packed, listed = (archives / f"{recipe.archive}{ending}" for ending in (_PACKED, _LISTED))
+    if packed.exists():
+        return
+    try:
+        archives.mkdir(parents=True, exist_ok=True)
+        listed.write_text(image.packages, encoding="utf-8")
+        made = shutil.copyfile(_packed(image.archive), archives / f"new-{packed.name}")
+        made.rename(packed)
+    except OSError as error:
+        raise TareError(f"{archives}: cannot be written: {why_of(error)}", "choose another folder") from error
 
 
 def is_intact(link: Path, say: Callable[[str], None]) -> bool:
@@ -189,10 +229,14 @@ def absent(tools: Mapping[str, str]) -> list[Problem]:
 
 
 def _missing(recipe: Recipe) -> list[Problem]:
-    tools = {"mmdebstrap": "mmdebstrap", "cc": "gcc libc6-dev", **({"mke2fs": "e2fsprogs"} if recipe.kernel else {})}
-    missing = absent(tools)
+    missing = absent({"mmdebstrap": "mmdebstrap", "cc": "gcc libc6-dev"})
     if recipe.server:
         missing += LINUX.problems()
+    return missing + _missing_to_unpack(recipe)
+
+
+def _missing_to_unpack(recipe: Recipe) -> list[Problem]:
+    missing = absent({"mke2fs": "e2fsprogs"} if recipe.kernel else {})
     if os.geteuid():
         missing.append(Problem("only root can build the image", "run tare as root"))
     return missing or _no_room(recipe)

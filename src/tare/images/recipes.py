@@ -65,12 +65,21 @@ class Recipe:
     @property
     def key(self) -> str:
         """Hash of the package names, our programs, and how they are built."""
+        digest = self._digest()
+        digest.update(_HOST.run("cc", "--version", timeout=10, check=False).stdout)
+        return digest.hexdigest()
+
+    @property
+    def archive(self) -> str:
+        """The name of its archive among others: the hash without the compiler, which another machine may not have."""
+        return self._digest().hexdigest()
+
+    def _digest(self) -> hashlib._Hash:
         digest = hashlib.sha256(repr((self, DROPPED, MAKE_DISK, LINUX.key if self.server else "")).encode())
         digest.update(hash_of_files(self.files).encode())
         for source in sorted(program_sources()):
             digest.update(source.name.encode() + b"\0" + source.read_bytes())
-        digest.update(_HOST.run("cc", "--version", timeout=10, check=False).stdout)
-        return digest.hexdigest()
+        return digest
 
 
 def guest_recipe(

@@ -40,8 +40,9 @@ class Block:
 
 
 def plan(suite: Suite) -> tuple[Block, ...]:
-    """Plan all blocks of a suite, in the order in which they run."""
-    return tuple(_block(suite, planned.name, index) for index in range(suite.blocks) for planned in suite.workloads)
+    """Plan the blocks of a suite, in the order in which they run."""
+    numbers = range(suite.blocks) if suite.only is None else sorted(suite.only)
+    return tuple(_block(suite, planned.name, index) for index in numbers for planned in suite.workloads)
 
 
 def to_run(suite: Suite) -> tuple[Block, ...]:

@@ -52,7 +52,8 @@ class Suite:
     A stack gets no more blocks of a workload `until` its cell is decided, or until all blocks are done, as in the
     papers. `sample_seconds` are those from one sample of the telemetry to the next. A block has at least so many
     `rounds`; None: as many as the run finds best. A decided cell goes on until half its interval is at most the
-    `precision`: a factor of 1 and this share, or this share of its ratio's logarithm.
+    `precision`: a factor of 1 and this share, or this share of its ratio's logarithm. Of its blocks, `only` those with
+    these numbers, from 0, are measured, whatever is decided earlier; None: all.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Suite:
     rounds: int | None = None
     precision: float = PRECISION
     image: ImageWanted = field(default_factory=ImageWanted)
+    only: frozenset[int] | None = None
 
     @property
     def control(self) -> str:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from tare import plugins
@@ -44,6 +44,12 @@ def test_each_round_has_one_block_of_each_workload_in_the_order_of_the_suite() -
         ("redis", 2),
         ("nginx", 2),
     ]
+
+
+def test_of_some_blocks_each_is_as_in_the_whole_plan() -> None:
+    whole = plan(suite(blocks=9))
+    some = plan(replace(suite(blocks=9), only=frozenset({7, 2})))
+    assert some == tuple(block for block in whole if block.index in {2, 7})
 
 
 def test_each_block_has_each_stack_once_and_the_baseline_twice() -> None:
