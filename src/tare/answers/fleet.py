@@ -128,7 +128,7 @@ def fleet(folder: Path, asked: Asked, progress: Callable[[int], None]) -> Fleet:
     machines, statements = _machines(folder, asked, progress)
     baseline = machines[0].run.baseline
     margin = machines[-1].record.margin if asked.margin is None else asked.margin
-    kinds = _kinds(machines, software=True)
+    kinds = kinds_of(_facts(machines))
     found = [
         on_kind
         for kind in kinds
@@ -153,12 +153,12 @@ def fleets(before: Path, after: Path, asked: Asked, progress: Callable[[int], No
     for when, some, others in (("before", old, new), ("after", new, old)):
         alone = [each.name for each in some if each.name not in {other.name for other in others}]
         lines += [f"only {when}, and not compared: {', '.join(alone)}"] if alone else []
-    changed = [each.name for each in both if _unlike(each.record, earlier[each.name].record)]
+    changed = [each.name for each in both if _unlike(each.record.machine, earlier[each.name].record.machine)]
     lines += [f"another machine under the same name, and not compared: {', '.join(changed)}"] if changed else []
     both = [each for each in both if each.name not in changed]
     if not both:
         raise UsageError(f"{before} and {after} have no machine in common", "a change is that of a machine by its name")
-    kinds = _kinds(both, software=False)
+    kinds = kinds_of(_facts(both), software=False)
     found = [
         on_kind
         for kind in kinds
@@ -205,6 +205,10 @@ def _machines(folder: Path, asked: Asked, progress: Callable[[int], None]) -> tu
     return machines, (*statements, *left_out, *_differences(machines))
 
 
+def _facts(machines: Sequence[_Machine]) -> dict[str, Facts]:
+    return {each.name: each.record.machine for each in machines}
+
+
 def _differences(machines: Sequence[_Machine]) -> Iterator[str]:
     """State what runs of a fleet should have alike, and have not."""
     for what, of in (("suites", "suite"), ("versions of tare", "tare"), ("images", "image")):
@@ -213,35 +217,26 @@ def _differences(machines: Sequence[_Machine]) -> Iterator[str]:
             yield f"the runs have several {what}: {', '.join(text[:12] if of == 'image' else text for text in texts)}"
 
 
-def _kinds(machines: Sequence[_Machine], *, software: bool) -> tuple[Kind, ...]:
-    """Sort machines by their kind, the largest first."""
-    kinds: list[list[_Machine]] = []
-    for machine in machines:
+def kinds_of(machines: Mapping[str, Facts], *, software: bool = True) -> tuple[Kind, ...]:
+    """Sort machines by their kind, the largest first. Kernels count as `software` only."""
+    kinds: list[list[str]] = []
+    for name, facts in machines.items():
         for kind in kinds:
-            if not _unlike(machine.record, kind[0].record) and not (software and _kernel(machine) != _kernel(kind[0])):
-                kind.append(machine)
+            other = machines[kind[0]]
+            if not _unlike(facts, other) and not (software and facts.kernel != other.kernel):
+                kind.append(name)
                 break
         else:
-            kinds.append([machine])
+            kinds.append([name])
     kinds.sort(key=lambda kind: -len(kind))
-    names = (f"{chr(ord('A') + at % 26)}{at // 26 or ''}" for at in range(len(kinds)))
-    return tuple(
-        Kind(name, kind[0].record.machine, tuple(each.name for each in kind))
-        for name, kind in zip(names, kinds, strict=True)
-    )
+    letters = (f"{chr(ord('A') + at % 26)}{at // 26 or ''}" for at in range(len(kinds)))
+    return tuple(Kind(letter, machines[kind[0]], tuple(kind)) for letter, kind in zip(letters, kinds, strict=True))
 
 
-def _kernel(machine: _Machine) -> str:
-    return machine.record.machine.kernel
-
-
-def _unlike(one: RunRecord, other: RunRecord) -> bool:
+def _unlike(one: Facts, other: Facts) -> bool:
     """Return whether two machines are of another hardware."""
-    own, others = (
-        (facts.architecture, facts.cpu_model, facts.cpus, facts.virtualization)
-        for facts in (one.machine, other.machine)
-    )
-    return own != others or memory_differs(one.machine, other.machine)
+    own, others = ((facts.architecture, facts.cpu_model, facts.cpus, facts.virtualization) for facts in (one, other))
+    return own != others or memory_differs(one, other)
 
 
 def _on_kind(kind: str, machines: Sequence[_Machine], baseline: str) -> Iterator[OnKind]:
