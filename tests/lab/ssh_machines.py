@@ -27,7 +27,7 @@ from tare.model.trials import Image
 
 _HOST = LocalHost()
 _SECONDS = 30.0
-_SESSIONS = "MaxSessions=100"
+SESSIONS = "MaxSessions=100"
 _KEYS = ("host_key", "key.pub")
 _START = """
 set -e
@@ -160,7 +160,7 @@ def sshd(folder: Path, image: Image, machine: str) -> Iterator[Process]:
     texts = [(folder / name).read_text() for name in _KEYS]
     script = 'echo "$1" > /run/host_key && chmod 600 /run/host_key && echo "$2" > /run/key.pub && shift 2 && exec "$@"'
     server = ("sh", "-c", script, "sh", *texts, "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null")
-    settings = ("HostKey=/run/host_key", "AuthorizedKeysFile=/run/key.pub", "StrictModes=no", "UsePAM=no", _SESSIONS)
+    settings = ("HostKey=/run/host_key", "AuthorizedKeysFile=/run/key.pub", "StrictModes=no", "UsePAM=no", SESSIONS)
     words = [word for setting in settings for word in ("-o", setting)]
     net = f"--net=/run/netns/{machine}"
     spaces = ("nsenter", net, "unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child")

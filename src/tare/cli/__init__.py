@@ -28,6 +28,7 @@ COMMANDS = (
         "report",
         "compare",
         "history",
+        "fleet",
         "claims",
         "show",
         "query",

@@ -11,7 +11,7 @@ import typer
 from tare.cli.console import Console
 from tare.errors import TareError
 from tare.hosts.lock import only_one
-from tare.images.adopted import images_beside, wanted_image
+from tare.images.adopted import images_beside, missing_archives, wanted_image
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe
 from tare.model.trials import ImageWanted, Release
@@ -29,6 +29,9 @@ def image(
             help="Take images that other machines have put into this folder; add what it lacks.", metavar="FOLDER"
         ),
     ] = None,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="Build none: print the names of the archives that are missing here.")
+    ] = False,
 ) -> None:
     """Build the guest image and the client's root if they are not cached, and print the image's hash."""
     read = read_suite(suite) if suite else None
@@ -36,6 +39,10 @@ def image(
     wanted = read.image if read else ImageWanted(release)
     if os.geteuid():
         raise TareError("only root can build the image", "sudo tare image")
+    if missing:
+        for name in missing_archives(wanted, workloads):
+            print(name)
+        return
     console = Console(stderr=True)
     with only_one(), console.status("image") as status:
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -38,6 +39,29 @@ def stoppable() -> Iterator[None]:
         for each, handler in before.items():
             signal.signal(each, handler)
         STOP_ASKED.clear()
+
+
+@contextmanager
+def stop_asked() -> Iterator[threading.Event]:
+    """Set an event at the first SIGINT, SIGTERM or SIGHUP; a second one ends this process as usual."""
+    asked = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal handlers are
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        if number == signal.SIGHUP:
+            _leave_terminal()
+        asked.set()
+
+    unheard = signal.SIGHUP if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else None
+    before = {each: signal.getsignal(each) for each in STOPPING if each != unheard}
+    for each in before:
+        signal.signal(each, stop)
+    try:
+        yield asked
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _leave_terminal() -> None:

@@ -22,13 +22,23 @@ from tare.hosts.exec import START, TOOLS
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.images import copying
 from tare.images.building import building, remove_abandoned
-from tare.images.image import absent, built_image, compile_program, hash_of, image_of, is_intact, keep_built, make_disk
+from tare.images.image import (
+    absent,
+    built_image,
+    cached_image,
+    compile_program,
+    hash_of,
+    image_of,
+    is_intact,
+    keep_built,
+    make_disk,
+)
 from tare.images.inside import folder_in, hash_of_files, put_files, text_in, write_in
 from tare.images.kept import in_use, make_room
 from tare.images.micro import program_folder
 from tare.images.oci import Configuration, changed, read_configuration, refuse_other_platform, written
 from tare.images.programs import missing_programs
-from tare.images.recipes import GUEST, Recipe, beside_recipe, guest_recipe
+from tare.images.recipes import GUEST, Recipe, beside_recipe, client_recipe, guest_recipe
 from tare.model.sources import Source
 from tare.model.trials import Image, ImageWanted, combined_fix
 
@@ -68,6 +78,16 @@ def wanted_image(
     with building(images) as scratch:
         adoption = Adoption(wanted.source.again(again), wanted.files, base, recipe.room_bytes, scratch)
         return adoption.image(images, say)
+
+
+def missing_archives(wanted: ImageWanted, workloads: Iterable[Workload] | None) -> tuple[str, ...]:
+    """Return the archives (see `built_image`) of the images for these workloads that are not cached here."""
+    workloads = None if workloads is None else tuple(workloads)
+    own = guest_recipe(workloads, wanted.release, wanted.packages, wanted.files) if wanted.source is None else _BASE
+    beside = [each.image for workload in workloads or () for each in workload.beside]
+    recipes = [own, client_recipe(workloads or (), wanted.release)]
+    recipes += [beside_recipe(each) if each.source is None else _BASE for each in beside]
+    return tuple(dict.fromkeys(each.archive for each in recipes if cached_image(each) is None))
 
 
 def images_beside(

@@ -1,0 +1,147 @@
+"""Ansible's playbooks of the collection `tare.bench`, run by ansible-runner; answers come as they arrive."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from tare.errors import TareError
+
+_INSTALL = "pip install 'tare-bench[fleet]'"
+_ENDED = {"runner_on_ok": "ok", "runner_on_failed": "failed", "runner_on_unreachable": "unreachable"}
+_OF_SYSTEM = re.compile(r"\[Errno \d+\] ([^:\]]+)")  # such as `[Errno 28] No space left on device: '/etc/x'`
+_SHOWN = 300  # characters of a message
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a task ended with on a machine: `ok`, `failed` or `unreachable`, its output, and the reason of a failure."""
+
+    machine: str
+    task: str
+    outcome: str
+    text: str
+    reason: str
+
+
+Told = Callable[[Answer], None]
+
+
+def ansible_command(name: str) -> str:
+    """Return the path of one of Ansible's commands; raises TareError if it is not installed."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if not found:
+        raise TareError(f"Ansible is not installed: {name} is missing", _INSTALL)
+    return found
+
+
+def collection() -> Path:
+    """Return the folder of the collection: in the installed package, or at the top of a checkout."""
+    package = Path(__file__).parents[1]
+    folder = next((each for each in (package / "ansible", package.parents[1] / "ansible") if each.is_dir()), None)
+    if folder is None:
+        raise TareError("the Ansible collection is missing", "install tare-bench again")
+    return folder
+
+
+@dataclass(frozen=True)
+class Playbooks:
+    """Runs playbooks on machines of an inventory."""
+
+    inventory: Path
+    folder: Path  # of Ansible's own files, which are gone afterwards
+    stop: Event
+
+    def run(self, name: str, machines: Sequence[str], variables: Mapping[str, Any], told: Told) -> None:
+        """Run a playbook on these machines; `told` is called for each task of each. Raises TareError.
+
+        A machine that fails does not stop the others. Once `stop` is set, the playbook is ended.
+        """
+        import ansible_runner  # noqa: PLC0415 - it is only there with the extra `fleet`
+
+        def heed(event: Mapping[str, Any]) -> bool:
+            if answer := _answer(event):
+                told(answer)
+            return False
+
+        done = ansible_runner.run(
+            private_data_dir=str(self.folder),
+            playbook=str(collection() / "playbooks" / f"{name}.yml"),
+            inventory=str(self.inventory.resolve()),
+            extravars={**variables, "tare_machines": ":".join(machines)},
+            envvars=_environment(self.folder, len(machines)),
+            event_handler=heed,
+            cancel_callback=self.stop.is_set,
+            quiet=True,
+            rotate_artifacts=1,
+        )
+        if done.status == "failed" and done.rc not in (0, 2, 4):  # 2 and 4: some machines failed, or are unreachable
+            raise TareError(f"Ansible ended with exit code {done.rc}: {_last_words(done)}", "is the inventory right?")
+
+
+@contextmanager
+def playbooks(inventory: Path, stop: Event) -> Iterator[Playbooks]:
+    """Make what ansible-runner needs; it is gone after the block. Raises TareError if that is not installed."""
+    ansible_command("ansible-playbook")
+    try:
+        import ansible_runner  # noqa: F401, PLC0415 - it is only there with the extra `fleet`
+    except ImportError as error:
+        raise TareError("ansible-runner is not installed", _INSTALL) from error
+    with tempfile.TemporaryDirectory(prefix="tare-fleet-") as name:
+        folder = Path(name)
+        place = folder / "collections/ansible_collections/tare"
+        place.mkdir(parents=True)
+        (place / "bench").symlink_to(collection())
+        yield Playbooks(inventory, folder, stop)
+
+
+def _environment(folder: Path, machines: int) -> dict[str, str]:
+    """Return what Ansible is told: of the user's own configuration, only where collections are is replaced."""
+    paths = (str(folder / "collections"), os.environ.get("ANSIBLE_COLLECTIONS_PATH", ""))
+    own = Path("ansible.cfg")
+    return {
+        "ANSIBLE_COLLECTIONS_PATH": os.pathsep.join(filter(None, paths)),
+        "ANSIBLE_FORKS": os.environ.get("ANSIBLE_FORKS", str(max(5, min(machines, 50)))),
+        "ANSIBLE_RETRY_FILES_ENABLED": "false",
+        "ANSIBLE_DEPRECATION_WARNINGS": "false",
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))),
+        **({"ANSIBLE_CONFIG": str(own.resolve())} if own.exists() and "ANSIBLE_CONFIG" not in os.environ else {}),
+    }
+
+
+def _answer(event: Mapping[str, Any]) -> Answer | None:
+    """Read what a machine ended a task with; None for other events, and for failures that the task ignores."""
+    outcome, data = _ENDED.get(str(event.get("event"))), event.get("event_data") or {}
+    if outcome is None or data.get("ignore_errors"):
+        return None
+    result = data.get("res") or {}
+    text = str(result.get("stdout") or "")
+    reason = "" if outcome == "ok" else _reason(result)
+    return Answer(str(data.get("host") or ""), str(data.get("task") or ""), outcome, text, reason)
+
+
+def _reason(result: Mapping[str, Any]) -> str:
+    """Return the line that tells why a task failed, or its first item that did."""
+    failed = next((each for each in result.get("results") or () if each.get("failed")), None)
+    if failed:
+        return _reason(failed)
+    texts = (result.get("stderr"), result.get("msg"), result.get("stdout"), result.get("module_stdout"))
+    lines = [line.strip() for text in texts if text for line in str(text).splitlines() if line.strip()]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    of_system = [match[1] for line in lines if (match := _OF_SYSTEM.search(line))]
+    return (errors or of_system or lines or ["no reason is given"])[0][:_SHOWN]
+
+
+def _last_words(done: Any) -> str:
+    lines = [line.strip() for line in done.stdout.read().splitlines() if line.strip()]
+    return next((line for line in lines if "ERROR" in line), lines[-1] if lines else "it said nothing")[:_SHOWN]

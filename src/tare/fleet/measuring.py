@@ -1,0 +1,375 @@
+"""Measure a suite on the machines of an inventory: find their kinds, prepare, start, watch, and bring the runs here.
+
+A run on a machine needs no connection: it goes on when the controller is killed, which finds it again later. Blocks of
+a machine that is lost are given to others of its kind.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from tare.answers.fleet import Kind, kinds_of
+from tare.errors import TareError, UsageError, why_of
+from tare.fleet.ansible import Answer, Playbooks
+from tare.fleet.asking import (
+    MOST_BYTES,
+    Standing,
+    facts_script,
+    read_answered_facts,
+    read_standing,
+    standing_script,
+)
+from tare.fleet.spreading import Blocks, given_over, spread, written
+from tare.fleet.state import GONE, Fleet, Member, State, save
+from tare.journal import load
+from tare.running.pace import Pace
+from tare.suites.plan import Block, estimate, remaining, to_run
+from tare.suites.suite import Suite
+
+ON_MACHINES = "/var/lib/tare-fleet"
+_SILENT = 3  # looks in a row without an answer: then a machine is lost
+_STARTS = 3  # how often the run of a machine is begun again that ended without a word, as by a reboot
+_STOP_SECONDS = 60
+_AGAIN: dict[State, State] = {"lost": "runs", "failed": "prepared"}
+_REACHED = "no machine can be reached"
+
+
+class Stopped(Exception):
+    """The user has asked to stop."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be measured, and where: the suite and its file, the fleet's folder, and variables for the roles."""
+
+    suite: Suite
+    path: Path
+    folder: Path
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def there(self) -> str:
+        """The folder of the run on the machines."""
+        return f"{ON_MACHINES}/{self.folder.resolve().name}"
+
+
+@dataclass
+class Controller:
+    """Measures a fleet; tells `report` after each change. `every` is the seconds from one look to the next.
+
+    Unless it `keeps` it, what is known is not written: another process may measure the fleet.
+    """
+
+    asked: Asked
+    fleet: Fleet
+    playbooks: Playbooks
+    report: Callable[[], None]
+    stop: Event
+    every: float
+    keeps: bool = True
+
+    # --- before ------------------------------------------------------------------------------------------------------
+
+    def look(self) -> tuple[Kind, ...]:
+        """Ask the machines what they are, and spread the blocks over them; return their kinds.
+
+        One that was lost, or has failed, has another chance. Raises TareError if none answers.
+        """
+        members = self.fleet.members
+
+        def learn(answer: Answer) -> None:
+            member = members[answer.machine]
+            if answer.outcome == "ok":
+                member.facts, member.seen, member.reason = read_answered_facts(answer.text), time.time(), ""
+                if member.state in GONE:
+                    member.state = _AGAIN[member.state] if member.start else "asked"
+            else:
+                self._gone(member, "lost", answer.reason)
+            self.report()
+
+        self._run("ask", members, learn, tare_scripts=dict.fromkeys(members, facts_script()))
+        answered = {name: each.facts for name, each in members.items() if each.facts}
+        if not any(each.state not in GONE for each in members.values()):
+            first = next(iter(members.values()))
+            raise TareError(
+                f"{_REACHED}; {first.name}: {first.reason}", "ansible -i INVENTORY servers -m ping tries it"
+            )
+        kinds = kinds_of(answered)
+        if not any(each.blocks for each in members.values()):
+            for kind in kinds:
+                self._spread(kind)
+        self._keep()
+        return kinds
+
+    def _spread(self, kind: Kind) -> None:
+        alive = [name for name in kind.machines if self.fleet.members[name].state not in GONE]
+        for name, blocks in spread(self.asked.suite.blocks, alive).items():
+            member = self.fleet.members[name]
+            member.kind = kind.name
+            self._assign(member, blocks)
+
+    def _assign(self, member: Member, blocks: Blocks) -> None:
+        member.blocks = blocks
+        member.trials = sum(len(block.steps) for block in blocks_of(self.asked.suite, blocks))
+
+    def prepare(self) -> None:
+        """Install tare and make the images where these are not there. Where that fails, others get the blocks."""
+        waiting = [each for each in self.fleet.members.values() if each.state == "asked" and each.blocks]
+
+        def learn(answer: Answer) -> None:
+            member = self.fleet.members[answer.machine]
+            member.seen, member.said = time.time(), answer.task.rpartition(" : ")[2]
+            if answer.outcome != "ok":
+                self._gone(
+                    member, "failed" if answer.outcome == "failed" else "lost", f"{member.said}: {answer.reason}"
+                )
+            self.report()
+
+        if waiting:
+            self._run("prepare", [each.name for each in waiting], learn)
+        for each in waiting:
+            if each.state == "asked":
+                each.state, each.said = "prepared", ""
+        self._give_over()
+        self._keep()
+
+    # --- measuring ---------------------------------------------------------------------------------------------------
+
+    def measure(self) -> None:
+        """Start the runs, and look after them until all have ended and are here."""
+        self._start([each for each in self.fleet.members.values() if each.state == "prepared" and each.blocks])
+        while any(each.goes_on or each.state == "ended" for each in self.fleet.members.values()):
+            self._look_after()
+            self._give_over()
+            self.collect([each for each in self.fleet.members.values() if each.state == "ended"])
+            if any(each.goes_on for each in self.fleet.members.values()):
+                self._wait()
+
+    def _start(self, members: Sequence[Member]) -> None:
+        if not members:
+            return
+        for member in members:
+            member.start += 1
+            member.state, member.said, member.silent = "runs", "starts", 0
+        self._keep()
+
+        def learn(answer: Answer) -> None:
+            if answer.outcome == "failed":
+                self._gone(self.fleet.members[answer.machine], "failed", answer.reason)
+            self.report()
+
+        self._run(
+            "start",
+            [each.name for each in members],
+            learn,
+            tare_blocks_of={each.name: written(each.blocks) for each in members},
+            tare_starts={each.name: each.start for each in members},
+        )
+
+    def _look_after(self) -> None:
+        """Look how far the runs are, and bring what is new of their journals."""
+        going = [each for each in self.fleet.members.values() if each.goes_on]
+        again: list[Member] = []
+
+        def learn(answer: Answer) -> None:
+            member = self.fleet.members[answer.machine]
+            if answer.outcome == "ok":
+                if not self._learn(member, read_standing(answer.text)):
+                    again.append(member)
+            else:
+                member.silent += 1
+                member.reason = answer.reason
+                if member.silent >= _SILENT:
+                    self._gone(member, "lost", answer.reason)
+            self.report()
+
+        if going:
+            scripts = {each.name: standing_script(self.asked.there, each.start, each.size) for each in going}
+            self._run("ask", [each.name for each in going], learn, tare_scripts=scripts)
+        self._start(again)
+        self._keep()
+
+    def _learn(self, member: Member, standing: Standing) -> bool:
+        """Learn how far a run is; return False if it is to be begun again, as it has gone without a word."""
+        member.seen, member.silent, member.reason = time.time(), 0, ""
+        member.said = standing.left or standing.said or member.said
+        self._add(member, standing)
+        if standing.exit_code is not None and len(standing.new) < MOST_BYTES:
+            if standing.exit_code:
+                self._gone(member, "failed", standing.said or f"exit code {standing.exit_code}")
+            else:
+                member.state = "ended"
+        elif standing.exit_code is None and not standing.runs:
+            if member.start < _STARTS:
+                return False
+            self._gone(member, "failed", f"the run ended {member.start} times without a word")
+        return True
+
+    def _add(self, member: Member, standing: Standing) -> None:
+        """Add what is new of a machine's journal to what is here."""
+        place = self.asked.folder / member.name
+        try:
+            place.mkdir(exist_ok=True)
+            if standing.size < member.size:  # the machine was set up anew
+                member.size = member.done = 0
+                return
+            if standing.record:
+                (place / "run.json").write_bytes(standing.record)
+                (place / "suite.toml").write_text(self.asked.suite.text, encoding="utf-8")
+            if standing.new:
+                mode = "r+b" if member.size else "wb"
+                with (place / "trials.jsonl").open(mode) as file:
+                    file.seek(member.size)
+                    file.write(standing.new)
+                    file.truncate()
+        except OSError as error:
+            member.reason = f"cannot be kept here: {why_of(error)}"
+            return
+        member.size += len(standing.new)
+        member.done += standing.new.count(b"\n")
+
+    def _give_over(self) -> None:
+        """Give the blocks that machines have not measured, and never will, to others of their kind."""
+        for lost in [each for each in self.fleet.members.values() if each.state in GONE and each.blocks]:
+            missing = frozenset(block.index for block in self._missing(lost))
+            others = [each for each in self.fleet.of_kind(lost.kind) if each.state not in GONE]
+            if missing and not others:
+                self._note(f"no machine of kind {lost.kind} is left for blocks {written(missing)} of {lost.name}")
+            if not missing or not others:
+                continue
+            self._assign(lost, lost.blocks - missing)
+            dealt = given_over(missing, {each.name: each.blocks for each in others})
+            more = [each for each in others if dealt[each.name] != each.blocks]
+            self._note(
+                f"{lost.name} is {'lost' if lost.state == 'lost' else 'failing'} ({lost.reason}): its blocks "
+                f"{written(missing)} go to {', '.join(each.name for each in more)}"
+            )
+            for each in more:
+                self._assign(each, dealt[each.name])
+            self._start([each for each in more if each.start])
+
+    def _missing(self, member: Member) -> Sequence[Block]:
+        """Return the blocks of a machine of which trials are not here; a stack that it skips is not missing."""
+        blocks = blocks_of(self.asked.suite, member.blocks)
+        try:
+            trials = load(self.asked.folder / member.name).trials
+        except UsageError:
+            return blocks
+        skipped = {(trial.workload, trial.stack) for trial in trials if trial.status == "skipped"}
+        left = remaining(blocks, {trial.trial for trial in trials})
+        can = (
+            replace(block, steps=tuple(each for each in block.steps if (each.workload, each.stack) not in skipped))
+            for block in left
+        )
+        return [block for block in can if block.steps]
+
+    # --- afterwards --------------------------------------------------------------------------------------------------
+
+    def collect(self, members: Sequence[Member]) -> None:
+        """Bring the runs of these machines here, whole; what cannot be brought is said."""
+        if not members:
+            return
+        failed: dict[str, str] = {}
+
+        def learn(answer: Answer) -> None:
+            if answer.outcome != "ok":
+                failed[answer.machine] = f"{answer.task.rpartition(' : ')[2]}: {answer.reason}"
+
+        self._run("collect", [each.name for each in members], learn, tare_fleet=str(self.asked.folder.resolve()))
+        for member in members:
+            (self.asked.folder / f".{member.name}.tar.gz").unlink(missing_ok=True)
+            member.reason = failed.get(member.name, member.reason)
+            if member.name in failed:
+                self._note(f"{member.name}: not all of its run is here: {member.reason}")
+            else:
+                self._count(member)
+            if member.state == "ended":
+                member.state = "collected"
+        self._keep()
+
+    def _count(self, member: Member) -> None:
+        """Take from the run that is here how far it is."""
+        try:
+            member.done = len(load(self.asked.folder / member.name).trials)
+            member.size = (self.asked.folder / member.name / "trials.jsonl").stat().st_size
+        except (UsageError, OSError) as error:
+            member.reason = str(error)
+
+    def end_runs(self) -> None:
+        """Ask the runs to end, after the trial that they are in, and bring what they have."""
+        going = [each for each in self.fleet.members.values() if each.goes_on]
+        script = (
+            f"cd {self.asked.there} || exit; for file in *.pid; do "
+            '[ -e "${file%.pid}.ended" ] || kill "$(cat "$file")"; done 2>/dev/null; '
+            f"for file in *.pid; do for n in $(seq {_STOP_SECONDS}); do "
+            '[ ! -e "${file%.pid}.ended" ] || break; sleep 1; done; done'
+        )
+        if going:
+            names = [each.name for each in going]
+            self._run("ask", names, lambda _: None, tare_scripts=dict.fromkeys(names, script))
+            self.collect(going)
+            for each in going:
+                each.state = "prepared"
+        self._keep()
+
+    def clean(self) -> None:
+        """Remove the runs, which are here, from the machines."""
+        here = [each.name for each in self.fleet.members.values() if each.state == "collected" and not each.reason]
+
+        def learn(answer: Answer) -> None:
+            if answer.outcome != "ok":
+                self._note(f"{answer.machine}: not all could be removed: {answer.task}: {answer.reason}")
+
+        if here:
+            self._run("clean", here, learn)
+        self._keep()
+
+    # --- what all need -----------------------------------------------------------------------------------------------
+
+    def _run(self, name: str, machines: Iterable[str], told: Callable[[Answer], None], **variables: Any) -> None:
+        """Run a playbook; raises Stopped, and TareError."""
+        common = {"tare_suite": str(self.asked.path.resolve()), "tare_folder": self.asked.there}
+
+        def heed(answer: Answer) -> None:
+            if answer.machine in self.fleet.members:
+                told(answer)
+
+        self.playbooks.run(name, list(machines), {**common, **self.asked.variables, **variables}, heed)
+        if self.stop.is_set():
+            raise Stopped
+
+    def _wait(self) -> None:
+        if self.stop.wait(self.every):
+            raise Stopped
+
+    def _gone(self, member: Member, state: State, reason: str) -> None:
+        member.state, member.reason = state, reason
+
+    def _note(self, text: str) -> None:
+        if text not in self.fleet.notes:
+            self.fleet.notes.append(text)
+        self.report()
+
+    def _keep(self) -> None:
+        """Write what is known, for other terminals; a full disk does not end the measurement."""
+        try:
+            if self.keeps:
+                save(self.asked.folder, self.fleet)
+        except OSError as error:
+            self._note(f"{self.asked.folder}: cannot be written: {why_of(error)}")
+        self.report()
+
+
+def blocks_of(suite: Suite, numbers: Blocks) -> tuple[Block, ...]:
+    """Return the blocks of a suite with these numbers, without the trials that it excludes."""
+    return to_run(replace(suite, only=numbers))
+
+
+def seconds_of(suite: Suite, numbers: Blocks) -> float:
+    """Estimate how long these blocks take a machine."""
+    return estimate(blocks_of(suite, numbers), Pace(suite.by_name).seconds_of)

@@ -1,0 +1,130 @@
+"""What is known of a fleet while it is measured: a file in its folder, which other terminals read."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from tare import __version__
+from tare.errors import UsageError
+from tare.fleet.spreading import Blocks
+from tare.hosts.local import contents
+from tare.model.machines import Facts
+
+State = Literal["asked", "prepared", "runs", "ended", "collected", "failed", "lost"]
+GONE: tuple[State, ...] = ("failed", "lost")
+_FILE = "fleet.json"
+_FORMAT = 1
+_MOST_BYTES = 64 << 20
+
+
+@dataclass
+class Member:
+    """A machine of a fleet. `kind` is empty and `facts` are None as long as it did not answer.
+
+    `blocks` are those that it is to measure, from 0, and `trials` how many trials these are, of which `done` are here.
+    `start` counts how often its run was begun or continued. `seen` is when it last answered, in seconds since 1970;
+    `reason` why it is lost or has failed, or what could not be brought here.
+    """
+
+    name: str
+    kind: str = ""
+    facts: Facts | None = None
+    state: State = "asked"
+    blocks: Blocks = frozenset()
+    trials: int = 0
+    done: int = 0
+    start: int = 0
+    size: int = 0
+    said: str = ""
+    seen: float = 0.0
+    silent: int = 0
+    reason: str = ""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether its run is under way."""
+        return self.state == "runs"
+
+
+@dataclass
+class Fleet:
+    """A fleet that is measured: the suite's name, Ansible's inventory, and the machines."""
+
+    suite: str
+    inventory: str
+    members: dict[str, Member]
+    tare: str = __version__
+    format: int = _FORMAT
+    notes: list[str] = field(default_factory=list)
+
+    def of_kind(self, kind: str) -> list[Member]:
+        """Return the machines of a kind."""
+        return [each for each in self.members.values() if each.kind == kind]
+
+
+_ADAPTER = TypeAdapter(Fleet)
+
+
+def is_measured(folder: Path) -> bool:
+    """Return whether a folder is that of a fleet that `tare fleet run` has begun."""
+    return (folder / _FILE).exists()
+
+
+def save(folder: Path, fleet: Fleet) -> None:
+    """Write the file, at once or not at all; raises OSError."""
+    new = folder / f".new-{_FILE}"
+    new.write_bytes(_ADAPTER.dump_json(fleet, indent=1))
+    new.rename(folder / _FILE)
+
+
+def read(folder: Path) -> Fleet:
+    """Read the file; raises UsageError."""
+    try:
+        return _ADAPTER.validate_json(contents(folder / _FILE, _MOST_BYTES))
+    except OSError as error:
+        what = f"{folder}: no fleet that `tare fleet run` has begun"
+        raise UsageError(what, "give the folder that it printed: --fleet FOLDER") from error
+    except ValidationError as error:
+        what = f"{folder / _FILE}: not as this tare writes it: {error.errors()[0]['msg']}"
+        raise UsageError(what, "is it of another version? its runs can be compared all the same") from error
+
+
+def newest(suite: str, below: Path) -> Path:
+    """Return the newest fleet of a suite; raises UsageError without one."""
+    found = [path.parent for path in below.glob(f"*-{suite}/{_FILE}")]
+    if not found:
+        raise UsageError(f"{below}: no fleet of {suite} has been begun", "tare fleet run -i INVENTORY SUITE")
+    return max(found, key=lambda path: path.name)
+
+
+@contextmanager
+def only_controller(folder: Path) -> Iterator[None]:
+    """Hold the lock of a fleet; raises UsageError if another process measures it."""
+    with (folder / ".lock").open("a+", encoding="ascii", errors="replace") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            what = f"{folder}: another tare measures this fleet (process {file.read().strip()})"
+            raise UsageError(what, "tare fleet status shows how far it is") from error
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def has_controller(folder: Path) -> bool:
+    """Return whether a process measures this fleet now."""
+    try:
+        with only_controller(folder):
+            return False
+    except (UsageError, OSError):
+        return True
