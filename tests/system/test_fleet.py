@@ -71,21 +71,22 @@ def test_each_block_is_measured_whatever_dies(
     place = tmp_path / "week"
     run = ("fleet", "run", "-i", machines.inventory, suite, "--fleet", place)
 
-    def state() -> dict[str, Any]:
+    def said_by(name: str) -> str:
         text = read_text(str(place / "fleet.json"))
-        return {name: each["state"] for name, each in json.loads(text)["members"].items()} if text else {}
+        member: dict[str, Any] = json.loads(text)["members"][name] if text else {"state": ""}
+        return member["said"] if member["state"] == "runs" else ""
 
-    # The controller is killed as soon as the machines measure: they go on, and it finds them again.
+    # The controller is killed when the machines have begun: they go on, and it finds them again.
     with begin(*run) as process:
-        wait_until(lambda: state().get("b3") == "runs" and (place / "b3/trials.jsonl").exists())
+        wait_until(lambda: said_by("a2") not in ("", "starts"))
+        machines.kill("a2")
         assert "another tare measures this fleet" in tare(*run).stderr
         process.kill()
         process.wait(SECONDS)
     said = tare("fleet", "status", "--fleet", place)
     assert said.returncode == 0
     assert "no tare watches it now" in said.stdout
-    # A machine is killed, too, before its blocks are here: another one of its kind measures them.
-    machines.kill("a2")
+    # A machine was killed, too, before its blocks are here: another one of its kind measures them.
     done = tare(*run)
     assert done.returncode == 0, done.stderr
     members = json.loads((place / "fleet.json").read_text())["members"]
@@ -101,7 +102,7 @@ def test_each_block_is_measured_whatever_dies(
     # Whole runs are here, with what only comes at the end, and the page.
     assert list((place / "a1/telemetry").glob("*.parquet"))
     assert "Imaginary CPU 9000" in (place / "report/index.html").read_text()
-    assert "1 on too few machines" in done.stdout
+    assert "2 on too few machines" in done.stdout
     for name in ("a1", "b3"):
         left = machines.on(name, LEFT)
         assert "tare-fleet" not in left

@@ -112,6 +112,7 @@ def _environment(folder: Path, machines: int) -> dict[str, str]:
     return {
         "ANSIBLE_COLLECTIONS_PATH": os.pathsep.join(filter(None, paths)),
         "ANSIBLE_FORKS": os.environ.get("ANSIBLE_FORKS", str(max(5, min(machines, 50)))),
+        "ANSIBLE_PIPELINING": os.environ.get("ANSIBLE_PIPELINING", "true"),
         "ANSIBLE_RETRY_FILES_ENABLED": "false",
         "ANSIBLE_DEPRECATION_WARNINGS": "false",
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))),

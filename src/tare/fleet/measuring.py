@@ -85,10 +85,10 @@ class Controller:
         def learn(answer: Answer) -> None:
             member = members[answer.machine]
             if answer.outcome == "ok":
-                member.facts, member.seen, member.reason = read_answered_facts(answer.text), time.time(), ""
-                if member.state in GONE:
-                    member.state = _AGAIN[member.state] if member.start else "asked"
-            else:
+                member.facts, member.seen = read_answered_facts(answer.text), time.time()
+                if member.state in GONE and member.blocks:
+                    member.state, member.reason = _AGAIN[member.state] if member.start else "asked", ""
+            elif member.state not in GONE:
                 self._gone(member, "lost", answer.reason)
             self.report()
 
