@@ -3,6 +3,9 @@
     this machine ── server         198.19.240.0/30
     this machine ── client         198.19.241.0/30
           server ── client         198.19.242.0/30, with delay and loss
+    this machine ── client-2       198.19.243.0/30
+          server ── client-2       198.19.244.0/30, over which it reaches the server's 198.19.242.1, too
+          client ── client-2       198.19.245.0/30
 
 A machine has its own network, mounts, processes and host name. Its file system is the image of machines that are hosts:
 a Debian with the engines and without Python; its disk is what is at /var/lib/tare. The control groups are this
@@ -15,7 +18,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tare import plugins
@@ -28,6 +31,7 @@ from tare.model.trials import Image
 _HOST = LocalHost()
 _SECONDS = 30.0
 SESSIONS = "MaxSessions=100"
+_NAMES = ("server", "client", "client-2")
 _KEYS = ("host_key", "key.pub")
 _START = """
 set -e
@@ -73,7 +77,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Lab:
-    """Two machines: what to write into a suite, and the links."""
+    """The machines: what to write into a suite, and the links."""
 
     ssh_config: Path
     folder: Path
@@ -102,13 +106,19 @@ class Lab:
         """The machine of the client."""
         return Machine("tare-test-client", str(self.ssh_config))
 
+    @property
+    def clients(self) -> tuple[Machine, ...]:
+        """All clients; `address` is the one that the other clients see."""
+        second = Machine("tare-test-client-2", str(self.ssh_config))
+        return (replace(self.client, address="198.19.245.1"), second)
+
     def on(self, name: str, script: str) -> str:
-        """Run a script on `server` or `client`; return what it prints."""
+        """Run a script on a machine, such as `server`; return what it prints."""
         reach = ("ssh", "-F", str(self.ssh_config), f"tare-test-{name}", script)
         return _HOST.run(*reach, timeout=_SECONDS, check=False).text
 
     def reboot(self, name: str) -> None:
-        """End all that runs on `server` or `client` at once, and start it again: what is on its disk stays."""
+        """End all that runs on a machine, such as `server`, at once, and start it again: what is on its disk stays."""
         self.running[name].close()
         self.running[name].enter_context(sshd(self.folder, self.image, f"tare-test-{name}"))
 
@@ -118,7 +128,7 @@ class Lab:
             "ip netns; ip -o link | grep tare-; grep ' /var/lib/tare/' /proc/self/mounts; "
             "ls /var/lib/tare/instances; ip route | grep 198.18"
         )
-        return "".join(self.on(name, script) for name in ("server", "client"))
+        return "".join(self.on(name, script) for name in self.running)
 
 
 def machines_recipe() -> Recipe:
@@ -132,20 +142,21 @@ def lab(folder: Path, image: Image) -> Iterator[Lab]:
     config = folder / "ssh_config"
     _keys(folder)
     with ExitStack() as stack:
-        for name in ("server", "client"):
+        for name in _NAMES:
             stack.callback(_HOST.run, "ip", "netns", "delete", f"tare-test-{name}", timeout=_SECONDS, check=False)
             _HOST.run("ip", "netns", "add", f"tare-test-{name}", timeout=_SECONDS)
             _ip(f"tare-test-{name}", "link", "set", "lo", "up")
         to_server = _link(("", "tare-ts", "198.19.240.1"), ("tare-test-server", "up0", "198.19.240.2"))
         to_client = _link(("", "tare-tc", "198.19.241.1"), ("tare-test-client", "up0", "198.19.241.2"))
-        for link in (to_server, to_client):
+        for link in (to_server, to_client, _second_client()):
             device = link.ends[0][1]
             stack.callback(_HOST.run, "ip", "link", "delete", device, timeout=_SECONDS, check=False)
         between = stack.enter_context(_slow_link())
-        blocks = [_host_block(folder, name, f"198.19.{net}.2") for name, net in (("server", 240), ("client", 241))]
+        nets = zip(_NAMES, (240, 241, 243), strict=True)
+        blocks = [_host_block(folder, name, f"198.19.{net}.2") for name, net in nets]
         blocks.append(_host_block(folder, "far", "198.19.242.1", ProxyJump="tare-test-client"))
         config.write_text("".join(blocks))
-        running = {name: stack.enter_context(ExitStack()) for name in ("server", "client")}
+        running = {name: stack.enter_context(ExitStack()) for name in _NAMES}
         for name, own in running.items():
             own.enter_context(sshd(folder, image, f"tare-test-{name}"))
         yield Lab(config, folder, to_server, between, image, running)
@@ -175,6 +186,16 @@ def sshd(folder: Path, image: Image, machine: str) -> Iterator[Process]:
         yield process
 
 
+def _second_client() -> Link:
+    """Link the second client to the others; return its link to this machine."""
+    second = "tare-test-client-2"
+    link = _link(("", "tare-tc2", "198.19.243.1"), (second, "up0", "198.19.243.2"))
+    _link(("tare-test-server", "peer1", "198.19.244.1"), (second, "peer0", "198.19.244.2"))
+    _link(("tare-test-client", "peer1", "198.19.245.1"), (second, "peer1", "198.19.245.2"))
+    _ip(second, "route", "add", "198.19.242.1", "dev", "peer0")
+    return link
+
+
 @contextmanager
 def _slow_link() -> Iterator[Link]:
     """Link the two machines by a wire with 2 ms of delay each way, which loses one frame of 200."""
@@ -192,7 +213,7 @@ def _keys(folder: Path) -> None:
     for name in ("host_key", "key"):
         _HOST.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(folder / name), timeout=_SECONDS)
     key = (folder / "host_key.pub").read_text().strip()
-    (folder / "known_hosts").write_text(f"198.19.240.2,198.19.241.2,198.19.242.1 {key}\n")
+    (folder / "known_hosts").write_text(f"198.19.240.2,198.19.241.2,198.19.242.1,198.19.243.2 {key}\n")
 
 
 def _host_block(folder: Path, name: str, address: str, **more: str) -> str:

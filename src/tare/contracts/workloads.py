@@ -66,7 +66,8 @@ class Setup:
     disks of the machine under test have read during a cold start; None for a warm one. A command that drives the server
     has `patience_seconds` beyond the time that it should take. `further` is for workloads of one round, whose instance
     is the only one alive; None for others. `start` is what runs a command in an image that others have built, with that
-    image's settings: its user, environment and folder, and its entry point before the words.
+    image's settings: its user, environment and folder, and its entry point before the words. `further_clients` share
+    the load with the client, which they see at `client_address`; a workload that does not split its load has none.
     """
 
     instance: Instance
@@ -79,6 +80,13 @@ class Setup:
     patience_seconds: float = 30.0
     further: Further | None = None
     start: tuple[str, ...] = ()
+    further_clients: tuple[Host, ...] = ()
+    client_address: str = ""
+
+    @property
+    def clients(self) -> tuple[Host, ...]:
+        """All clients, in the order of the suite."""
+        return (self.client, *self.further_clients)
 
     def inside(self, name: str) -> Host:
         """Return the instance's inside, where a program of this name is to run; raises TrialFailed without one."""
@@ -276,6 +284,11 @@ class Workload(ABC):
     @property
     def without_pause(self) -> bool:
         """Whether its clients ask again as soon as they have an answer, so that some CPU is busy unless one waits."""
+        return False
+
+    @property
+    def splits(self) -> bool:
+        """Whether its load can be divided among several clients."""
         return False
 
     @property

@@ -10,11 +10,21 @@ from tare.model.trials import Caution
 
 @dataclass(frozen=True)
 class Placement:
-    """CPU numbers of the instance and of the client, with cautions. tare itself runs on the client's CPUs."""
+    """CPU numbers of the instance and of the client, with cautions. tare itself runs on the client's CPUs.
+
+    Services beside the one under test have the client's or, where that is on another machine, those that the machine of
+    the instances `has_beside` them.
+    """
 
     server: tuple[int, ...]
     client: tuple[int, ...]
     cautions: tuple[Caution, ...] = ()
+    has_beside: tuple[int, ...] = ()
+
+    @property
+    def beside(self) -> tuple[int, ...]:
+        """The CPUs of services beside the one under test."""
+        return self.has_beside or self.client
 
 
 def choose_cpus(cores: Sequence[Sequence[int]], wanted: int) -> Placement:

@@ -62,17 +62,18 @@ def only_one() -> Iterator[None]:
 
 
 @contextmanager
-def only_one_on(host: Host, name: str, path: str = _ELSEWHERE) -> Iterator[None]:
+def only_one_on(host: Host, name: str, path: str = _ELSEWHERE) -> Iterator[bool]:
     """Hold the lock of a machine over SSH, which a tare on it would also hold; raises TareError if it is taken.
 
-    The lock is released when this process ends, even when it is killed, and when the connection is lost.
+    Yield False where this process holds it already, under another name of the machine. The lock is released when this
+    process ends, even when it is killed, and when the connection is lost.
     """
     with host.spawn("sh", "-c", _HOLD, "sh", path, _owner(), life_line=True) as holder:
         answer = holder.read_line(_SECONDS).text.removeprefix("taken by ")
         if answer not in ("held", _owner()):  # another name of this machine, or of one that this process has locked
             what = f"another tare runs on {name} (process {_process(answer)} of its controller)"
             raise TareError(what, "wait until it has ended")
-        yield
+        yield answer == "held"
 
 
 def _owner() -> str:

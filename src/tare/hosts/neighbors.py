@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tare.hosts.ledger import Ledger
 
@@ -34,8 +34,9 @@ _OPEN = '! nft list table netdev "$1" >/dev/null 2>&1 || nft delete table netdev
 
 
 @contextlib.contextmanager
-def closed(ledger: Ledger, prefix: str, subnet: ipaddress.IPv4Network, allowed: str) -> Iterator[None]:
-    """Drop in the block what comes for a subnet on a device that was there before, but from the `allowed` address."""
+def closed(ledger: Ledger, prefix: str, subnet: ipaddress.IPv4Network, allowed: Sequence[str]) -> Iterator[None]:
+    """Drop in the block what comes for a subnet on a device that was there before, but from the `allowed` addresses."""
+    sources = f"{{ {', '.join(sorted(set(allowed)))} }}" if len(set(allowed)) > 1 else allowed[0]
     with ledger.undone_by("sh", "-c", _OPEN, "sh", prefix):
-        ledger.host.run("sh", "-c", _CLOSE, "sh", prefix, str(subnet), allowed, timeout=_SECONDS, check=False)
+        ledger.host.run("sh", "-c", _CLOSE, "sh", prefix, str(subnet), sources, timeout=_SECONDS, check=False)
         yield

@@ -31,7 +31,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tare.errors import TareError, TrialFailed
@@ -58,6 +58,7 @@ link set bridge up
 route add default via $2
 END
 """
+_ONE_NETWORK = "they have to be on one network, as in the papers; `address` in [hosts.server] is the server's there"
 
 
 @dataclass(frozen=True)
@@ -274,16 +275,16 @@ def connected(ledger: Ledger, prefix: str) -> Iterator[Network]:
 
 
 @contextlib.contextmanager
-def routed(ledger: Ledger, client: Ledger, prefix: str, machine: str) -> Iterator[Network]:
-    """Make the network of a run whose client is another machine, which reaches the instances over a route.
+def routed(ledger: Ledger, clients: Sequence[Ledger], prefix: str, machine: str) -> Iterator[Network]:
+    """Make the network of a run whose clients are other machines, which reach the instances over a route.
 
-    `machine` is the address of the instances' machine as the client sees it. Raises TareError if there is a router
-    between the two, so that the client cannot have such a route.
+    `machine` is the address of the instances' machine as the clients see it. Raises TareError if there is a router in
+    between, so that a client cannot have such a route.
     """
     with contextlib.ExitStack() as stack:
-        ways = json.loads(client.host.run("ip", "-json", "route", "get", machine, timeout=_SECONDS).text)
-        allowed = str(ways[0].get("prefsrc", NOBODY))
-        network = stack.enter_context(_bridged(ledger, prefix, client.host.read("/proc/net/route"), allowed))
+        allowed = [source_address(client.host, machine) for client in clients]
+        elsewhere = "".join(client.host.read("/proc/net/route") for client in clients)
+        network = stack.enter_context(_bridged(ledger, prefix, elsewhere, allowed))
         network = replace(network, near=False)
         route = ("route", "add", str(network.run_subnet), "via", machine)
         undo = ("sh", "-c", 'ip route delete "$1" via "$2"', prefix, route[2], machine)
@@ -291,13 +292,20 @@ def routed(ledger: Ledger, client: Ledger, prefix: str, machine: str) -> Iterato
             stack.enter_context(ledger.undone_by("iptables", "-w", "-D", *option))
             ledger.host.run("iptables", "-w", "-I", *option, timeout=_SECONDS, check=False)
         ledger.host.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward", timeout=_SECONDS)
-        stack.enter_context(client.undone_by(*undo))
-        added = client.host.run("ip", *route, timeout=_SECONDS, check=False)
-        if added.exit_code:
-            words = added.stderr.decode("utf-8", "replace").strip()
-            hint = "they have to be on one network, as in the papers; `address` in [hosts.server] is the server's there"
-            raise TareError(f"the client has no route to the instances over {machine}: {words}", hint)
+        for number, client in enumerate(clients, start=1):
+            stack.enter_context(client.undone_by(*undo))
+            added = client.host.run("ip", *route, timeout=_SECONDS, check=False)
+            if added.exit_code:
+                who = f"client {number}" if len(clients) > 1 else "the client"
+                words = added.stderr.decode("utf-8", "replace").strip()
+                raise TareError(f"{who} has no route to the instances over {machine}: {words}", _ONE_NETWORK)
         yield network
+
+
+def source_address(host: Host, target: str) -> str:
+    """Return the address from which a host reaches a target; that of nobody if the host does not say."""
+    ways = json.loads(host.run("ip", "-json", "route", "get", target, timeout=_SECONDS).text)
+    return str(ways[0].get("prefsrc", NOBODY))
 
 
 def _passing(prefix: str) -> tuple[tuple[str, ...], ...]:
@@ -307,10 +315,10 @@ def _passing(prefix: str) -> tuple[tuple[str, ...], ...]:
 
 
 @contextlib.contextmanager
-def _bridged(ledger: Ledger, prefix: str, elsewhere: str = "", allowed: str = NOBODY) -> Iterator[Network]:
+def _bridged(ledger: Ledger, prefix: str, elsewhere: str = "", allowed: Sequence[str] = (NOBODY,)) -> Iterator[Network]:
     """Make the bridge and the machine's port, in a subnet without a route here and `elsewhere` (/proc/net/route).
 
-    Of what other machines send, only that from the `allowed` address comes in, where the machine has nftables.
+    Of what other machines send, only that from the `allowed` addresses comes in, where the machine has nftables.
     """
     with contextlib.ExitStack() as stack:
         # Engines turn on forwarding for NAT, and leave it on.

@@ -37,7 +37,8 @@ class Tuning:
 class Machine:
     """A machine over SSH: `ssh` is OpenSSH's destination, `ssh_config` a file for its client or an empty text.
 
-    `address` is its address as the client's machine sees it; if empty, the one that answered over SSH.
+    `address` is its address as the other machines see it; if empty, a server has the one that answered over SSH, and a
+    client the one from which it reaches the server.
     """
 
     ssh: str
@@ -47,10 +48,14 @@ class Machine:
 
 @dataclass(frozen=True)
 class Hosts:
-    """The machines of a run; None is this one. If the two are equal, server and client are on one machine."""
+    """The machines of a run; None is this one. If the two are equal, server and client are on one machine.
+
+    `further_clients` share the load with the client; none of them is the server.
+    """
 
     server: Machine | None = None
     client: Machine | None = None
+    further_clients: tuple[Machine, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -298,6 +298,7 @@ class Raw:
     disk_share: float | None = None  # of the bytes that it moved past all caches, what the machine's disks have seen
     client_limit: str = ""  # what the client could not do, so that a value is none of the server's; empty if nothing
     errors: str = ""  # what it wrote to standard error, where that is kept separately
+    clients_cpu: tuple[float | None, ...] = ()  # `client_cpu` of each client, where several share the load
 
 
 @dataclass(frozen=True)

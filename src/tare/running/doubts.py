@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.hosts.control_groups import memory_limit_of
+from tare.hosts.cpus import Placement
 from tare.hosts.exec import RUN
 from tare.model.trials import Caution, Raw, SeenLimits, SetLimits, Trial
 from tare.running.layers import StartedLayer
@@ -86,11 +88,20 @@ def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caut
     said = tuple(Caution("client-bound", each.client_limit) for each in raw if each.client_limit)
     if server_busy is not None and server_busy >= _BUSY:
         return said
-    bound = [label for label, share in _client_cpu(raw).items() if share >= _BUSY]
-    if not bound:
-        return said
-    text = f"the load had no CPU time to spare at {', '.join(bound)}"
-    return (*said, Caution("client-bound", text))
+    loads = {
+        f"the load of client {number}" if number else "the load": [label for label, share in by_label if share >= _BUSY]
+        for number, by_label in _of_each_client(raw)
+    }
+    texts = (f"{load} had no CPU time to spare at {', '.join(bound)}" for load, bound in loads.items() if bound)
+    return (*said, *(Caution("client-bound", text) for text in texts))
+
+
+def _of_each_client(raw: Sequence[Raw]) -> Iterator[tuple[int, Iterable[tuple[str, float]]]]:
+    """Yield the CPU shares by label of each client: under its number where several share the load, else under 0."""
+    yield 0, _client_cpu([each for each in raw if not each.clients_cpu]).items()
+    for place in range(max((len(each.clients_cpu) for each in raw), default=0)):
+        own = (replace(each, client_cpu=each.clients_cpu[place]) for each in raw if len(each.clients_cpu) > place)
+        yield place + 1, _client_cpu(list(own)).items()
 
 
 def waiting_cautions(raw: Sequence[Raw], server_cpus: Mapping[str, Sequence[float]]) -> tuple[Caution, ...]:
@@ -117,14 +128,24 @@ def _client_cpu(raw: Sequence[Raw]) -> Mapping[str, float]:
     return {label: fmean(found) for label, found in shares.items()}
 
 
-def side_cautions(client_busy: float | None, server_busy: float | None) -> tuple[Caution, ...]:
+def place_cautions(placement: Placement) -> tuple[Caution, ...]:
+    """Warn if services beside the one under test share CPUs with it, on a machine that the client is not on."""
+    if not set(placement.has_beside) & set(placement.server):
+        return ()
+    text = "services beside the one under test run on the same CPUs: the machine is too small"
+    return (Caution("shared-cpus", text),)
+
+
+def side_cautions(client_busy: float | None, server_busy: float | None, near: bool = True) -> tuple[Caution, ...]:
     """Warn if the load and the services beside had used up the client's CPUs, and the server had not used up its own.
 
-    Shares are from 0 to 1, None where they are unknown.
+    Shares are from 0 to 1, None where they are unknown. Where the client is not `near`, the CPUs are those of the
+    services beside alone.
     """
     if client_busy is None or client_busy < _BUSY or (server_busy is not None and server_busy >= _BUSY):
         return ()
     text = "the load and the services beside the one under test had no CPU time to spare together"
+    text = text if near else "the services beside the one under test had no CPU time to spare"
     return (Caution("client-bound", text),)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tare.contracts.technologies import Technology
-from tare.errors import Unavailable, in_words
+from tare.errors import TareError, Unavailable, in_words
+from tare.hosts.clocks import read_clock
 from tare.hosts.control_groups import controllers_restored
 from tare.hosts.cpus import Placement, choose_cpus
 from tare.hosts.exec import RUN
@@ -21,11 +21,11 @@ from tare.hosts.host_cache import HostCache
 from tare.hosts.ledger import Ledger, ledgers, state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import only_one_on
-from tare.hosts.network import Network, connected, routed
+from tare.hosts.network import Network, connected, routed, source_address
 from tare.hosts.ssh import SshHost, machine
 from tare.images.image import carried
 from tare.model.machines import Facts, Hosts, Machine
-from tare.model.trials import Caution, Image, Limits, Problem
+from tare.model.trials import Caution, Image, ImageWanted, Limits, Problem
 from tare.running.client import client_of
 from tare.running.nesting import prepare
 from tare.running.testbed import RunResources, Testbed
@@ -34,7 +34,6 @@ from tare.suites.stacks import Stack
 Problems = Mapping[str, tuple[Problem, ...]]  # by the name of the stack that cannot run
 _CARRIED_TO = Path("/var/lib/tare")
 _MOST_PROCESSES = 1 << 22  # of Linux
-_CLOCK_LOOKS = 7
 
 
 @dataclass(frozen=True)
@@ -48,11 +47,18 @@ class Machines:
     server: Host = field(default_factory=LocalHost)
     client: Host = field(default_factory=LocalHost)
     lent_as: str = ""
+    further_clients: tuple[Host, ...] = ()
 
     @property
     def near(self) -> bool:
         """Whether the client is on the machine of the instances."""
         return self.hosts.server == self.hosts.client
+
+    @property
+    def clients(self) -> tuple[tuple[Host, Machine | None], ...]:
+        """All clients, in the order of the suite, each with how it is reached."""
+        further = zip(self.further_clients, self.hosts.further_clients, strict=True)
+        return ((self.client, self.hosts.client), *further)
 
     @property
     def server_address(self) -> str:
@@ -73,39 +79,49 @@ def connected_machines(hosts: Hosts, image: Image, lent_as: str = "") -> Iterato
     ledger = Ledger(ledgers() / f"{prefix}-sockets.jsonl")
     known: dict[Machine, Host] = {}
     with ExitStack() as stack:
-        for target in (hosts.server, hosts.client):
+        for target in (hosts.server, hosts.client, *hosts.further_clients):
             if target is not None and target not in known:
                 socket = f"/run/{prefix}-{len(known)}.ssh"
                 stack.enter_context(ledger.undone_by("rm", "-f", socket))
                 known[target] = stack.enter_context(machine(LocalHost(), target, socket, supervisor))
-                if not lent_as:  # a lent server is ours alone, and the client is locked already
-                    stack.enter_context(only_one_on(known[target], target.ssh))
+                if lent_as:  # a lent server is ours alone, and the clients are locked already
+                    continue
+                is_another = stack.enter_context(only_one_on(known[target], target.ssh))
+                if hosts.further_clients and not is_another:
+                    what = f"{target.ssh} is a machine that [hosts] has under another name"
+                    raise TareError(what, "name each machine once: several clients are machines of their own")
 
         def host(target: Machine | None) -> Host:
             return LocalHost() if target is None else known[target]
 
-        yield Machines(hosts, host(hosts.server), host(hosts.client), lent_as)
+        further = tuple(map(host, hosts.further_clients))
+        yield Machines(hosts, host(hosts.server), host(hosts.client), lent_as, further)
 
 
 def assign_cpus(machines: Machines, wanted: int) -> Placement:
     """Choose the CPUs of instances and client: different ones if both are on one machine."""
-
-    def cores(host: Host) -> Sequence[Sequence[int]]:
-        allowed = os.sched_getaffinity(0) if isinstance(host, LocalHost) else None
-        online = [tuple(cpu for cpu in core if allowed is None or cpu in allowed) for core in read_cores(host.read)]
-        return [core for core in online if core]
-
-    placement = choose_cpus(cores(machines.server), wanted)
+    placement = choose_cpus(_cores(machines.server), wanted)
     cautions = (*placement.cautions, *emulated(machines))
     if machines.near:
         return replace(placement, cautions=cautions)
     cautions = tuple(caution for caution in cautions if caution.kind != "shared-cpus")
-    return Placement(placement.server, tuple(sorted(cpu for core in cores(machines.client) for cpu in core)), cautions)
+    return Placement(placement.server, _cpus(machines.client), cautions, placement.client)
+
+
+def _cores(host: Host) -> Sequence[Sequence[int]]:
+    allowed = os.sched_getaffinity(0) if isinstance(host, LocalHost) else None
+    online = [tuple(cpu for cpu in core if allowed is None or cpu in allowed) for core in read_cores(host.read)]
+    return [core for core in online if core]
+
+
+def _cpus(host: Host) -> tuple[int, ...]:
+    return tuple(sorted(cpu for core in _cores(host) for cpu in core))
 
 
 def emulated(machines: Machines) -> tuple[Caution, ...]:
     """Warn of machines that are emulated in software: values from there hold for no real machine."""
-    by_name = {"the server's": machines.server, "the client's": machines.client}
+    further = {f"client {number}'s": host for number, host in enumerate(machines.further_clients, start=2)}
+    by_name = {"the server's": machines.server, "the client's": machines.client, **further}
     names = [name for name, host in by_name.items() if is_emulated(host)]
     text = f"{' and '.join(names)} processors are emulated in software: these are not values of any real machine"
     return (Caution("emulated", text),) if names else ()
@@ -133,21 +149,29 @@ def open_testbed(machines: Machines, spec: TestbedSpec) -> Iterator[Testbed]:
     prefix = machines.lent_as or _own_prefix(machines.hosts)
     with ExitStack() as stack:
         server = stack.enter_context(_ledger(machines.server, machines.hosts.server, prefix, kept=not machines.lent_as))
-        client = server
+        clients = (server,) if machines.near else _client_ledgers(stack, machines, prefix)
+        loads = [_on(each.host, spec.loads) for each in clients]
         if not machines.near:
-            client = stack.enter_context(_ledger(machines.client, machines.hosts.client, f"{prefix}-client"))
-            stack.enter_context(client.making(_on(machines.client, spec.loads).root))
+            for ledger, root in zip(clients, loads, strict=True):
+                stack.enter_context(ledger.making(root.root))
         image = _on(machines.server, spec.image)
         stack.enter_context(server.making(image.root))
         stack.enter_context(controllers_restored(server))
-        network = stack.enter_context(_network(machines, server, client, prefix))
+        network = stack.enter_context(_network(machines, server, clients, prefix))
         instances = _state(server.host) / "instances"
-        for ledger in (server, client):
+        for ledger in (server, *clients):
             ledger.host.run("mkdir", "-p", "-m", "700", str(_state(ledger.host) / "instances"), timeout=30)
-        folder = _state(client.host) / "instances" / f"{prefix}-client"
-        loads = _on(client.host, spec.loads)
+        cpus = (spec.run.placement.client, *map(_cpus, machines.further_clients))
+        client, *further = [
+            stack.enter_context(
+                client_of(ledger, network, root, own, _state(ledger.host) / "instances" / f"{prefix}-client")
+            )
+            for ledger, root, own in zip(clients, loads, cpus, strict=True)
+        ]
         yield Testbed(
-            client=stack.enter_context(client_of(client, network, loads, spec.run.placement.client, folder)),
+            client=client,
+            further_clients=tuple(further),
+            client_address=_client_address(machines) if further else "",
             cache=stack.enter_context(HostCache()),
             image=image,
             network=network,
@@ -157,9 +181,11 @@ def open_testbed(machines: Machines, spec: TestbedSpec) -> Iterator[Testbed]:
             outer=_on(server.host, spec.outer) if spec.outer else None,
             run=replace(
                 spec.run,
-                clock_ahead_seconds=0.0 if isinstance(machines.client, LocalHost) else _clock_ahead(machines.client),
+                clock_ahead_seconds=_clock_ahead(machines.client),
                 own={name: _on(machines.server, each) for name, each in spec.run.own.items()},
-                lend=_Lender(machines.hosts.client, spec).testbed if machines.hosts.server is None else None,
+                # Nothing runs beside what is on a lent server.
+                beside={} if machines.lent_as else _each_on(machines.server, spec.run.beside),
+                lend=_Lender(machines.hosts, spec).testbed if machines.hosts.server is None else None,
             ),
         )
 
@@ -168,14 +194,15 @@ def open_testbed(machines: Machines, spec: TestbedSpec) -> Iterator[Testbed]:
 class _Lender:
     """Makes testbeds on machines that technologies lend."""
 
-    client: Machine | None
+    hosts: Hosts
     spec: TestbedSpec
 
     @contextmanager
     def testbed(self, target: Machine, inner: Sequence[Technology]) -> Iterator[Testbed]:
         """Make a testbed on a lent machine, and prepare these layers there."""
-        lent_as = _own_prefix(Hosts(target, self.client))
-        with connected_machines(Hosts(target, self.client), self.spec.image, lent_as) as machines:
+        hosts = replace(self.hosts, server=target)
+        lent_as = _own_prefix(hosts)
+        with connected_machines(hosts, self.spec.image, lent_as) as machines:
             placement = assign_cpus(machines, len(self.spec.limits.cpus))
             spec = replace(
                 self.spec,
@@ -228,12 +255,12 @@ def _ledger(host: Host, target: Machine | None, name: str, kept: bool = True) ->
 
 
 @contextmanager
-def _network(machines: Machines, server: Ledger, client: Ledger, prefix: str) -> Iterator[Network]:
+def _network(machines: Machines, server: Ledger, clients: Sequence[Ledger], prefix: str) -> Iterator[Network]:
     if machines.near:
         with connected(server, prefix) as network:
             yield network
     else:
-        with routed(server, client, prefix, machines.server_address) as network:
+        with routed(server, clients, prefix, machines.server_address) as network:
             yield network
 
 
@@ -245,16 +272,26 @@ def _on(host: Host, image: Image) -> Image:
     return image if isinstance(host, LocalHost) else carried(host, image)
 
 
+def _each_on(host: Host, images: Mapping[ImageWanted, Image]) -> Mapping[ImageWanted, Image]:
+    return {wanted: _on(host, image) for wanted, image in images.items()}
+
+
 def _clock_ahead(host: Host) -> float:
-    """Return the seconds by which a host's monotonic clock is ahead of ours; the error is at most half a round trip."""
-    clock = host.supervisor if isinstance(host, SshHost) else RUN
-    looks = []
-    for _ in range(_CLOCK_LOOKS):
-        before = time.monotonic()
-        theirs = int(host.run(clock, "--clock", timeout=30).text) / 1e9
-        after = time.monotonic()
-        looks.append((after - before, theirs - (before + after) / 2))
-    return min(looks)[1]
+    """Return the seconds by which a machine's monotonic clock is ahead of ours."""
+    return read_clock(host, host.supervisor).ahead_seconds if isinstance(host, SshHost) else 0.0
+
+
+def _client_ledgers(stack: ExitStack, machines: Machines, prefix: str) -> tuple[Ledger, ...]:
+    """Open a ledger for each client of a run; they are closed with `stack`."""
+    names = [f"{prefix}-client", *(f"{prefix}-client-{n}" for n in range(2, 2 + len(machines.further_clients)))]
+    opened = [_ledger(host, target, name) for name, (host, target) in zip(names, machines.clients, strict=True)]
+    return tuple(map(stack.enter_context, opened))
+
+
+def _client_address(machines: Machines) -> str:
+    """Return the first client's address as the further ones see it."""
+    target = machines.hosts.client
+    return (target.address if target else "") or source_address(machines.client, machines.server_address)
 
 
 def problems_by_stack(stacks: Iterable[Stack], look: Callable[[Stack], Sequence[Problem]]) -> Problems:

@@ -90,7 +90,8 @@ def machines_by_role(suite: Suite, machines: Machines) -> dict[str, Facts]:
     """Return the machines that take part, by role, except those that a technology will lend."""
     lent = all(stack.layers[-1].gives_machine for stack in suite.stacks)
     server = {} if lent else {"server": machines.server.facts()}
-    return {"controller": LocalHost().facts(), **server, "client": machines.client.facts()}
+    further = {f"client {number}": each.facts() for number, each in enumerate(machines.further_clients, start=2)}
+    return {"controller": LocalHost().facts(), **server, "client": machines.client.facts(), **further}
 
 
 def check_same(before: RunRecord, now: RunRecord) -> None:

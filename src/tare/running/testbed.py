@@ -75,6 +75,7 @@ class Testbed:
     """Where an instance is started, and with what: a host with its ledger, and its image, limits and network.
 
     `outer` is the image of machines that are hosts. `alive` are the instances on the same host, in whichever slot.
+    `further_clients` share the load with the client, which they see at `client_address`.
     """
 
     client: Host
@@ -88,6 +89,8 @@ class Testbed:
     outer: Image | None = None
     cache: HostCache = field(default_factory=HostCache)
     alive: list[Instance] = field(default_factory=list)
+    further_clients: tuple[Host, ...] = ()
+    client_address: str = ""
 
     def of(self, stack: str) -> Testbed:
         """Return the same testbed with the image of a stack."""
@@ -111,8 +114,8 @@ class Testbed:
 
     def await_machines(self) -> None:
         """Wait until the run's machines over SSH answer; raises Unreachable after 90 s."""
-        outer = self.client.outer if isinstance(self.client, ExecHost) else None
-        for host in (self.host, outer):
+        clients = (self.client, *self.further_clients)
+        for host in (self.host, *(each.outer for each in clients if isinstance(each, ExecHost))):
             if isinstance(host, SshHost) and host.master:
                 host.master.await_back()
         self.ledger.catch_up()

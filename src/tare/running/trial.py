@@ -25,6 +25,7 @@ from tare.running.doubts import (
     cache_cautions,
     client_cautions,
     limit_cautions,
+    place_cautions,
     seen_limits,
     side_cautions,
     waiting_cautions,
@@ -273,9 +274,11 @@ class TrialRun:
             drop_caches=lambda: drop_caches(_kernels(parts, outermost)),
             disks_moved=lambda: disks_moved(outermost.host),
             cold_read_bytes=cold_read_bytes,
+            further_clients=tuple(map(self._server.asking, within.further_clients)) if workload.splits else (),
+            client_address=within.client_address,
             further=FurtherInstances(testbed, stack, tuple(notes.marks)) if workload.alone else None,
         )
-        edges = _edges(outermost, self._testbed.run.placement.client if workload.beside else ())
+        edges = _edges(outermost, self._testbed.run.placement.beside if workload.beside else ())
         self._open.callback(edges.resume)
         self._going = _RunningTrial(parts, setup, telemetry, edges, clock_inside(stack, instance.inside))
 
@@ -337,7 +340,10 @@ class TrialRun:
         notes.cautions += [noticed] if noticed else []
         edges = going.edges
         notes.cautions += client_cautions(notes.raw, edges.spent.busy_share)
-        notes.cautions += side_cautions(edges.others.busy_share, edges.spent.busy_share) if edges.others else ()
+        if edges.others:
+            near = self._testbed.network.near
+            notes.cautions += side_cautions(edges.others.busy_share, edges.spent.busy_share, near)
+            notes.cautions += place_cautions(self._testbed.run.placement)
         notes.cautions += waiting_cautions(notes.raw, notes.busy_cpus) if self._workload.without_pause else ()
         notes.cautions += cache_cautions(notes.raw)
         notes.values = (*read_values(self._workload, notes.raw), *service_ready(notes.ready_seconds))

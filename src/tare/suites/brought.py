@@ -29,7 +29,8 @@ def _by_workloads(suite: Suite) -> Iterator[str]:
 
 
 def _by_hosts(suite: Suite) -> Iterator[str]:
-    for role, machine in (("server", suite.hosts.server), ("client", suite.hosts.client)):
+    further = {f"client {number}": each for number, each in enumerate(suite.hosts.further_clients, start=2)}
+    for role, machine in {"server": suite.hosts.server, "client": suite.hosts.client, **further}.items():
         if machine is not None:
             yield f"{role}: as root on {machine.ssh}"
         if machine is not None and machine.ssh_config:

@@ -29,7 +29,9 @@ _KEPT = ("type", "enum", "const", "anyOf", "items", "minimum", "maximum", "minIt
 def suite_schema(catalogue: Catalogue = plugins) -> Schema:
     """Return the schema of a suite with the plug-ins that are there; one that is broken is left out."""
     stacks = {"description": "stacks of yours, by name", "type": "object", "additionalProperties": _variant(catalogue)}
-    hosts = {name: _table(Machine) for name in ("server", "client")}
+    machine = _table(Machine)
+    several = {"type": "array", "items": machine, "minItems": 1, "description": "clients that share the load"}
+    hosts: Schema = {"server": machine, "client": {"anyOf": [machine, several]}}
     return {
         "$schema": _DRAFT,
         "title": "A suite of tare",

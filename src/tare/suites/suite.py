@@ -145,6 +145,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
     wanted = LimitsWanted(limits.cpus, limits.memory, limits.open_files, limits.time) if limits else _UNKNOWN
     workloads = _read_workloads(document, wanted)
     hosts = _read_hosts(document)
+    _refuse_one_client_only(document, hosts, workloads)
     refuse_far_clients(document, stacks, near=hosts.server == hosts.client)
     stem = re.sub(r"[^a-z0-9.-]+", "-", Path(source).stem.lower()).lstrip("-.")[:64]
     name = document.name(("suite", "name"), stem or "suite")
@@ -314,17 +315,45 @@ def _bounded(document: Document, key: Key, planned: Planned) -> Planned:
 def _read_hosts(document: Document) -> Hosts:
     """Read the machines of a run. Their paths become absolute, because `tare clean` may run in another folder."""
     document.refuse_unknown(("hosts",), ("server", "client"))
-    machines: dict[str, Machine | None] = {}
-    for name in ("server", "client"):
-        read: Machine | None = document.build(("hosts", name), Machine)
-        if read is not None and (not read.ssh or read.ssh.startswith("-")):
-            document.fault(("hosts", name, "ssh"), "not a machine", 'write ssh = "user@address"')
-        if name in document.table(("hosts",)) and not isinstance(document.at(("hosts", name)), dict):
-            document.fault(("hosts", name), "not a table", f'write [hosts.{name}] and below it ssh = "user@address"')
-        if read is not None and read.ssh_config:
-            read = replace(read, ssh_config=str(Path(read.ssh_config).absolute()))
-        machines[name] = read
-    return Hosts(machines["server"], machines["client"])
+    key: Key = ("hosts", "client")
+    clients = document.at(key)
+    if not isinstance(clients, list) or not clients:
+        return Hosts(_read_machine(document, ("hosts", "server")), _read_machine(document, key))
+    server = _read_machine(document, ("hosts", "server"))
+    first, *others = [_read_machine(document, (*key, index)) for index in range(len(clients))]
+    further = tuple(each for each in others if each is not None)
+    names = [server.ssh if server else "", *(str(document.table((*key, n)).get("ssh")) for n in range(len(clients)))]
+    for index, name in enumerate(names[1:] if further else ()):
+        if name == names[0]:
+            hint = "name other machines; the server can only be the client alone, in one [hosts.client]"
+            document.fault((*key, index, "ssh"), f"{name} is the server, and one of several clients", hint)
+        elif name in names[1 : 1 + index]:
+            document.fault((*key, index, "ssh"), f"{name} is a client already", "name each machine once")
+    return Hosts(server, first, further)
+
+
+def _read_machine(document: Document, key: Key) -> Machine | None:
+    """Read the table of a machine, if there is one."""
+    read: Machine | None = document.build(key, Machine)
+    if read is not None and (not read.ssh or read.ssh.startswith("-")):
+        document.fault((*key, "ssh"), "not a machine", 'write ssh = "user@address"')
+    if document.at(key) is not None and not isinstance(document.at(key), dict):
+        document.fault(key, "not a table", f'write [hosts.{key[1]}] and below it ssh = "user@address"')
+    if read is not None and read.ssh_config:
+        return replace(read, ssh_config=str(Path(read.ssh_config).absolute()))
+    return read
+
+
+def _refuse_one_client_only(document: Document, hosts: Hosts, workloads: Sequence[Planned]) -> None:
+    """Refuse several clients for loads that cannot be divided."""
+    if not hosts.further_clients:
+        return
+    known = [planned for planned in workloads if isinstance(planned.workload, Workload)]
+    whole = [each.name for each in known if each.workload.port is not None and not each.workload.splits]
+    if whole:
+        names = " and ".join(whole)
+        hint = f"name one client, or leave out {names}; the HTTP loads of wrk can be divided, such as that of nginx"
+        document.fault(("hosts", "client"), f"the load of {names} cannot be divided among several clients", hint)
 
 
 def _read_baseline(document: Document) -> str:

@@ -171,6 +171,11 @@ class ServerOfYours(Workload):
         return self.driver.without_pause
 
     @property
+    def splits(self) -> bool:
+        """As the load does."""
+        return self.driver.splits
+
+    @property
     def rounds(self) -> int:
         """As the load is divided."""
         return self.driver.rounds

@@ -259,6 +259,8 @@ def test_what_a_suite_brings_along_is_listed(tmp_path: Path, capsys: pytest.Capt
         [hosts.server]
         ssh = "root@there"
         ssh_config = "/tmp/config"
+        [hosts.client]
+        ssh = "root@client"
         [[workloads]]
         use = "service"
         command = ["/tmp/app", "a b"]
@@ -272,7 +274,7 @@ def test_what_a_suite_brings_along_is_listed(tmp_path: Path, capsys: pytest.Capt
     )
     code, text = said(capsys, "plan", path)
     assert code == 0
-    assert text.splitlines()[-9:] == [
+    assert text.splitlines()[-10:] == [
         "this suite also executes or opens, outside tare:",
         "  theirs: boots /tmp/kernel",
         "  theirs: boots /tmp/usr.img",
@@ -282,7 +284,17 @@ def test_what_a_suite_brings_along_is_listed(tmp_path: Path, capsys: pytest.Capt
         "  service: as root on the client: /tmp/load '{address}'",
         "  server: as root on root@there",
         "  server: ssh reads /tmp/config, which may name programs to start (ProxyCommand)",
+        "  client: as root on root@client",
     ]
+
+
+def test_each_of_several_clients_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "suite.toml"
+    clients = "".join(f'[[hosts.client]]\nssh = "root@{name}"\n' for name in "ab")
+    path.write_text(f'[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "nginx"\n{clients}', encoding="utf-8")
+    code, text = said(capsys, "plan", path)
+    assert code == 0
+    assert text.splitlines()[-2:] == ["  client: as root on root@a", "  client 2: as root on root@b"]
 
 
 def test_a_suite_that_brings_nothing_along_is_not_said_to(

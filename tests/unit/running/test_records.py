@@ -46,6 +46,12 @@ def test_a_server_elsewhere_is_not_the_controller() -> None:
     assert _roles("crun", there) == expected
 
 
+def test_further_clients_are_numbered() -> None:
+    hosts = Hosts(Machine("a"), Machine("b"), (Machine("c"), Machine("d")))
+    there = Machines(hosts, _Elsewhere(), LocalHost(), further_clients=(_Elsewhere(), LocalHost()))
+    assert list(_roles("crun", there)) == ["controller", "server", "client", "client 2", "client 3"]
+
+
 def test_where_all_instances_are_on_lent_servers_no_server_is_this_machine() -> None:
     pytest.importorskip("openstack")
     assert list(_roles("native/openstack", Machines())) == ["controller", "client"]

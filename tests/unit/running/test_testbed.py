@@ -12,6 +12,7 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.machines import Facts, Hosts, Machine
 from tare.model.trials import Problem
+from tare.running.doubts import place_cautions
 from tare.running.machines import Machines, assign_cpus, emulated, find_unusable
 
 CPU = "/sys/devices/system/cpu"
@@ -58,6 +59,25 @@ def test_a_client_on_another_machine_has_all_of_its_cpus() -> None:
     assert len(placement.server) == 1
     assert placement.client == tuple(sorted({0, 1, 2, 3} & os.sched_getaffinity(0)))
     assert placement.cautions == ()
+
+
+def test_services_beside_have_the_clients_cpus_or_those_that_the_server_has_beside_the_instances() -> None:
+    near = assign_cpus(Machines(server=Somewhere(files=FOUR), client=Somewhere(files=FOUR)), 1)
+    assert near.beside == near.client
+    assert place_cautions(near) == ()
+    far = assign_cpus(_reached(Somewhere(files=FOUR), Somewhere(files=FOUR)), 1)
+    there = {0, 1, 2, 3} & os.sched_getaffinity(0)
+    assert set(far.beside) == (there - set(far.server) or there)
+    assert [each.kind for each in place_cautions(replace(far, has_beside=far.server))] == ["shared-cpus"]
+
+
+def test_a_further_client_that_is_emulated_is_named_by_its_number() -> None:
+    hosts = Hosts(Machine("server"), Machine("client"), (Machine("second"),))
+    further = (Somewhere(virtualization="qemu"),)
+    there = Machines(hosts, Somewhere(), Somewhere(), further_clients=further)
+    (caution,) = emulated(there)
+    assert caution.text.startswith("client 2's processors are emulated")
+    assert [target for _, target in there.clients] == [Machine("client"), Machine("second")]
 
 
 def test_an_engine_that_hangs_when_it_is_asked_costs_only_its_own_stack() -> None:

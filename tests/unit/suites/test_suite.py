@@ -20,9 +20,10 @@ from shelf import (
 )
 
 from tare.errors import SuiteError
+from tare.model.machines import Hosts, Machine
 from tare.model.trials import ImageWanted, LimitsWanted
 from tare.suites.stacks import Stack
-from tare.suites.suite import parse_suite, read_suite
+from tare.suites.suite import Suite, parse_suite, read_suite
 
 # --- good suites
 
@@ -163,6 +164,36 @@ def test_a_table_adds_settings_to_those_of_a_name_and_its_own_count() -> None:
 def test_a_client_on_the_machine_of_the_instances_reaches_all_of_them() -> None:
     there = "".join(f'[hosts.{name}]\nssh = "root@a"\n' for name in ("server", "client"))
     assert read('[suite]\nstacks = ["pod-a"]\n' + REDIS + there).stacks == (Stack("pod-a", (Cluster("a"),)),)
+
+
+def _on_clients(workloads: str, *clients: str) -> Suite:
+    hosts = "".join(f'[[hosts.client]]\nssh = "{each}"\n' for each in clients)
+    return parse_suite(f"{NATIVE}{workloads}{hosts}", "quick.toml")
+
+
+WRK = "".join(f'[[workloads]]\nuse = "{use}"\n' for use in ("nginx", "nginx-latency", "service", "dhrystone"))
+
+
+def test_several_clients_are_a_list_of_tables_and_one_of_them_is_the_client() -> None:
+    assert _on_clients(WRK, "a", "b", "c").hosts == Hosts(None, Machine("a"), (Machine("b"), Machine("c")))
+    assert _on_clients(WRK, "a").hosts == Hosts(None, Machine("a"))
+
+
+def test_a_load_that_cannot_be_divided_is_refused_with_several_clients_alone() -> None:
+    others = "".join(f'[[workloads]]\nuse = "{use}"\n' for use in ("redis", "apache"))
+    assert len(_on_clients(WRK + others, "a").workloads) == 6
+    with pytest.raises(SuiteError) as caught:
+        _on_clients(WRK + others, "a", "b")
+    (fault,) = caught.value.faults
+    assert fault.what == (
+        "quick.toml: hosts.client: the load of redis and apache cannot be divided among several clients"
+    )
+    assert fault.hint.startswith("name one client, or leave out redis and apache; ")
+    command = (
+        '[[workloads]]\nuse = "service"\nload = "true"\nmetrics = [{ name = "n", better = "lower", pattern = "(.)" }]\n'
+    )
+    with pytest.raises(SuiteError, match="the load of service cannot be divided"):
+        _on_clients(command, "a", "b")
 
 
 def test_a_suite_without_a_name_is_named_after_its_file() -> None:

@@ -14,6 +14,7 @@ from tare.errors import SuiteError
 
 STACK = '[suite]\nstacks = ["%s"]\n' + REDIS
 USER = 'write ssh = "user@address"'
+CLIENT = '[[hosts.client]]\nssh = "%s"\n'
 TABLE = 'write [hosts.client] and below it ssh = "user@address"'
 LENT = 'name what runs in it, as in "native/lender"'
 NO_DEVICES = "its instances have neither the devices nor the control groups that another technology needs"
@@ -53,6 +54,19 @@ OFTEN = 'write a duration from 10ms to 1h, for example "100ms"'
         (NATIVE + REDIS + '[hosts.server]\nssh = "-oProxyCommand=x"\n', "hosts.server.ssh: not a machine", USER),
         (NATIVE + REDIS + '[hosts.load]\nssh = "a@b"\n', "hosts.load: unknown key", "the keys here are client, server"),
         (NATIVE + REDIS + "[hosts]\nclient = 5\n", "hosts.client: not a table", TABLE),
+        (NATIVE + REDIS + "[hosts]\nclient = []\n", "hosts.client: not a table", TABLE),
+        (NATIVE + REDIS + "[hosts]\nclient = [5]\n", "hosts.client[0]: not a table", TABLE),
+        (NATIVE + REDIS + CLIENT % "a@b" + "[[hosts.client]]\n", "hosts.client[1].ssh: missing", USER),
+        (
+            NATIVE + REDIS + CLIENT % "a@b" + CLIENT % "a@c" + CLIENT % "a@b",
+            "hosts.client[2].ssh: a@b is a client already",
+            "name each machine once",
+        ),
+        (
+            NATIVE + REDIS + '[hosts.server]\nssh = "a@c"\n' + CLIENT % "a@b" + CLIENT % "a@c",
+            "hosts.client[1].ssh: a@c is the server, and one of several clients",
+            "name other machines; the server can only be the client alone, in one [hosts.client]",
+        ),
         (
             STACK % "qemu/docker",
             f"suite.stacks[0]: docker cannot be an outer layer: {NO_DEVICES}",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, ClassVar
@@ -19,11 +19,13 @@ from pydantic import AfterValidator
 
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
+from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Sweep, Value
 from tare.units import Size
 from tare.workloads.loads.load import ClientCounts, LoadDuration, server_address, server_port
 from tare.workloads.loads.outputs import as_output, check_labels
 from tare.workloads.loads.requests import Request, put_requests
+from tare.workloads.loads.together import Together, cpu_shares, started_together, texts_in, window_seconds, windows_in
 from tare.workloads.loads.turns import Resident, limit_seconds, resident, rounds_of, turn_seconds
 
 HTTP_PORT = 18080  # not the usual one, which the machine may use
@@ -33,7 +35,8 @@ _LEAD_SECONDS = 0.02  # of the script
 _NUMBER = r"\d+\.\d+"
 # What wrk prints of its own when it begins is there before the first turn, which warms up.
 _TURN = re.compile(
-    rf"requests: (?P<requests>\d+)\nseconds: (?P<seconds>{_NUMBER})\ncpu_seconds: (?P<cpu>{_NUMBER})\nturn: done\n",
+    rf"requests: (?P<requests>\d+)\nseconds: (?P<seconds>{_NUMBER})\ncpu_seconds: (?P<cpu>{_NUMBER})\n"
+    rf"(?:behind: {_NUMBER}\n)?turn: done\n",  # the clients of a load that several share say so
     re.ASCII,
 )
 _END = re.compile(
@@ -82,16 +85,25 @@ class WrkLoad(Workload):
         """The requests, in their order; none for the page alone."""
         return ()
 
+    @property
+    def splits(self) -> bool:
+        """Its connections are divided among several clients."""
+        return True
+
     @contextmanager
-    def wrk(self, setup: Setup, script: PurePosixPath, clients: int, threads: int) -> Iterator[Resident]:
-        """Start wrk with a script that is on the client."""
+    def wrk(self, setup: Setup, script: PurePosixPath, clients: int, threads: int | None = None) -> Iterator[Together]:
+        """Start wrk on all clients, which have the script: with so many threads, or one for each connection."""
         place = f"{server_address(setup)}:{server_port(setup, self.server, self.port)}"
-        asked = put_requests(setup.client, self.asked, place, keep_alive=self.keep_alive)
         header = () if self.keep_alive else ("-H", "Connection: close")
-        # Its table of latencies grows with the time-out. Neither is used, nor does it run for as long as this.
-        how = (f"-t{threads}", f"-c{clients}", "-d24h", "--timeout", "1s", "-s", str(script), *header)
-        argv = ("wrk", *how, f"http://{place}/file", str(clients), *asked)
-        with resident(setup.client, *argv, last="turn: done") as wrk:
+
+        def start(stack: ExitStack, client: Host, own: int) -> Resident:
+            asked = put_requests(client, self.asked, place, keep_alive=self.keep_alive)
+            # Its table of latencies grows with the time-out. Neither is used, nor does it run for as long as this.
+            how = (f"-t{threads or own}", f"-c{own}", "-d24h", "--timeout", "1s", "-s", str(script), *header)
+            argv = ("wrk", *how, f"http://{place}/file", str(own), *asked)
+            return stack.enter_context(resident(client, *argv, last="turn: done"))
+
+        with started_together(setup.clients, clients, start) as wrk:
             yield wrk
 
 
@@ -119,13 +131,15 @@ class HttpLoad(WrkLoad):
         All turns of a point come before those of the next one: only its connections are open. In a first turn,
         which does not count, the clients connect.
         """
-        setup.client.put(_SCRIPT, _SCRIPT_THERE)
+        for client in setup.clients:
+            client.put(_SCRIPT, _SCRIPT_THERE)
         for clients in self.clients:
             with self.wrk(setup, _SCRIPT_THERE, clients, 1) as wrk:
                 patience_seconds = limit_seconds(turn_seconds(self.duration), setup.patience_seconds)
                 for number in range(1 + self.rounds):
-                    yield self._turn(wrk, clients, patience_seconds, warm_up=number == 0)
-                check_end(wrk.turn("end", "end", 30), clients, self.page_bytes)
+                    raw = self._turn(wrk, clients, patience_seconds, warm_up=number == 0)
+                    yield replace(raw, client_limit=wrk.doubt(raw)) if number == self.rounds else raw
+                check_ends(wrk, self.page_bytes)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the requests a second; raises TrialFailed for a point that is missing or broken."""
@@ -140,12 +154,23 @@ class HttpLoad(WrkLoad):
         """Estimate the seconds of `measure`: a first turn comes before those that count, and a lead before each."""
         return len(self.clients) * (0.1 + (1 + self.rounds) * (turn_seconds(self.duration) + _LEAD_SECONDS))
 
-    def _turn(self, wrk: Resident, clients: int, patience_seconds: float, *, warm_up: bool) -> Raw:
-        raw = wrk.turn(f"clients {clients}", f"{turn_seconds(self.duration):.6g}", patience_seconds, warm_up)
-        found = None if warm_up else _TURN.fullmatch(raw.text)
-        if found is None or not float(found["seconds"]):
-            return raw
-        return replace(raw, client_cpu=min(1.0, float(found["cpu"]) / float(found["seconds"])))
+    def _turn(self, wrk: Together, clients: int, patience_seconds: float, *, warm_up: bool) -> Raw:
+        lines = [f"{turn_seconds(self.duration):.6g}"] * len(wrk.parts)
+        raw = wrk.turn(f"clients {clients}", lines, patience_seconds, warm_up)
+        found = [None if warm_up else _TURN.fullmatch(each) for each in texts_in(raw.text)]
+        cpu, each_cpu = cpu_shares([_cpu_share(each) for each in found])
+        return replace(raw, client_cpu=cpu, clients_cpu=each_cpu if cpu is not None else ())
+
+
+def _cpu_share(found: re.Match[str] | None) -> float | None:
+    seconds = float(found["seconds"]) if found else 0.0
+    return min(1.0, float(found["cpu"]) / seconds) if found and seconds else None
+
+
+def check_ends(wrk: Together, page_bytes: int) -> None:
+    """End wrk on all clients; raise TrialFailed as `check_end` does."""
+    for part, raw in zip(wrk.parts, wrk.end(30), strict=True):
+        check_end(raw, part.connections, page_bytes)
 
 
 def check_end(raw: Raw, clients: int, page_bytes: int) -> None:
@@ -172,9 +197,10 @@ def _rate(text: str, clients: int) -> float:
     if text.startswith("Running") and "Requests/sec" in text:
         what = f"wrk with {clients} clients ran for whole seconds: this run is from before there were turns"
         raise TrialFailed(what, "its values cannot be read again; tare keeps the earlier ones in trials.jsonl.before")
-    found = _TURN.fullmatch(text)
-    seconds = float(found["seconds"]) if found else 0.0
-    rate = float(found["requests"]) / seconds if found and seconds > 0 else 0.0
+    parts = texts_in(text)
+    found = [each for each in map(_TURN.fullmatch, parts) if each]
+    seconds = window_seconds(windows_in(text)) if len(parts) > 1 else sum(float(each["seconds"]) for each in found)
+    rate = sum(float(each["requests"]) for each in found) / seconds if len(found) == len(parts) and seconds > 0 else 0.0
     if not 0 < rate < math.inf:
         raise TrialFailed(f"wrk gave no rate for {clients} clients; {printed(text)}", _HINT)
     return rate

@@ -4,6 +4,9 @@ A load that waits for each answer before it asks again asks less while the serve
 missing in its latencies: Gil Tene calls that coordinated omission. Here wrk sends on a schedule (`schedule.lua`): each
 request is due at its time, whatever became of those before, and what the server makes it wait counts.
 
+Several clients share a schedule: each has every n-th request of it, and the percentiles are those of all requests
+together, from counts in classes of 0.1 %, which each client prints.
+
 wrk has a thread for each connection, which has every n-th request. What the client itself delays is no latency of the
 server, and taken out. Where it delays more than a hundredth of a point's requests by more than a millisecond, the trial
 is marked as client-bound.
@@ -23,10 +26,11 @@ from pydantic import Field
 from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Sweep, Value
-from tare.workloads.loads.http import WrkLoad, check_end
+from tare.workloads.loads.http import WrkLoad, check_ends
 from tare.workloads.loads.load import LoadDuration, Rates
 from tare.workloads.loads.outputs import check_labels
-from tare.workloads.loads.turns import Resident, limit_seconds, rounds_of, turn_seconds
+from tare.workloads.loads.together import Together, cpu_shares, shares, texts_in, window_seconds, windows_in
+from tare.workloads.loads.turns import limit_seconds, rounds_of, turn_seconds
 
 _SCRIPT = Path(__file__).with_name("schedule.lua")
 _SCRIPT_THERE = PurePosixPath("/srv/tare-schedule.lua")
@@ -39,9 +43,13 @@ _TURN = re.compile(
     rf"requests: (?P<requests>\d{{1,9}})\nseconds: (?P<seconds>{_NUMBER})\n"
     rf"p50: (?P<p50>{_NUMBER})\np90: (?P<p90>{_NUMBER})\np99: (?P<p99>{_NUMBER})\np99\.9: (?P<p999>{_NUMBER})\n"
     rf"late: (?P<late>\d{{1,9}})\nusual_delay: (?P<delay>{_NUMBER})\n"
-    rf"cpu_seconds: (?P<cpu>{_NUMBER})\ncpus: (?P<cpus>[1-9]\d{{0,3}})\nturn: done\n",
+    rf"cpu_seconds: (?P<cpu>{_NUMBER})\ncpus: (?P<cpus>[1-9]\d{{0,3}})\n"
+    # The clients of a schedule that several share say more.
+    rf"(?:behind: {_NUMBER}\nclasses:(?P<classes>(?: -?\d{{1,6}}:\d{{1,9}})+)\n)?turn: done\n",
     re.ASCII,
 )
+_CLASS = 1.001  # of latencies: the ratio of its ends
+_SHARES = (0.5, 0.9, 0.99, 0.999)
 _HINT = "`tare show` has the whole output; it is that of tare's script for wrk"
 
 
@@ -81,16 +89,18 @@ class LatencyLoad(WrkLoad):
 
         What comes before the first round, a tenth of a turn at each rate, holds no values.
         """
-        setup.client.put(_SCRIPT, _SCRIPT_THERE)
+        for client in setup.clients:
+            client.put(_SCRIPT, _SCRIPT_THERE)
         late = Counter[int]()
-        with self.wrk(setup, _SCRIPT_THERE, self.connections, self.connections) as wrk:
+        with self.wrk(setup, _SCRIPT_THERE, self.connections) as wrk:
             for number in range(1 + self.rounds):
                 for rate in self.rates:
                     raw = self._turn(wrk, rate, warm_up=number == 0)
                     late[rate] += _late(raw)
                     is_last = number == self.rounds
-                    yield replace(raw, client_limit=self._doubt(rate, late[rate])) if is_last else raw
-            check_end(wrk.turn("end", "end", 30), self.connections, self.page_bytes)
+                    doubt = (self._doubt(rate, late[rate]) or wrk.doubt(raw)) if is_last else ""
+                    yield replace(raw, client_limit=doubt)
+            check_ends(wrk, self.page_bytes)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the latencies; raises TrialFailed for a rate that is missing or broken."""
@@ -119,14 +129,15 @@ class LatencyLoad(WrkLoad):
     def _requests(self, rate: int) -> int:
         return max(1, round(rate * self._turn_seconds))
 
-    def _turn(self, wrk: Resident, rate: int, *, warm_up: bool) -> Raw:
-        requests = self._requests(rate) // (_WARMING if warm_up else 1)
-        limit = limit_seconds(self._turn_seconds)
-        raw = wrk.turn(f"rate {rate}", f"{rate} {max(1, requests)}", limit, warm_up)
-        found = None if warm_up else _TURN.fullmatch(raw.text)
-        if found is None or not float(found["seconds"]):
-            return raw
-        return replace(raw, client_cpu=min(1.0, float(found["cpu"]) / float(found["seconds"]) / int(found["cpus"])))
+    def _turn(self, wrk: Together, rate: int, *, warm_up: bool) -> Raw:
+        requests, count = self._requests(rate) // (_WARMING if warm_up else 1), len(wrk.parts)
+        lines = [f"{rate / count:.12g} {max(1, each)}" for each in shares(requests, count)]
+        if count > 1:  # each client's first request is due a little after that of the one before it
+            lines = [f"{line} {number / rate:.9f}" for number, line in enumerate(lines)]
+        raw = wrk.turn(f"rate {rate}", lines, limit_seconds(self._turn_seconds), warm_up)
+        found = [None if warm_up else _TURN.fullmatch(each) for each in texts_in(raw.text)]
+        cpu, each_cpu = cpu_shares([_cpu_share(each) for each in found])
+        return replace(raw, client_cpu=cpu, clients_cpu=each_cpu if cpu is not None else ())
 
     def _doubt(self, rate: int, late: int) -> str:
         """Describe how the client missed the schedule; empty if it did not."""
@@ -145,11 +156,33 @@ class _Turn:
 
 
 def _read(text: str, rate: int) -> _Turn:
-    found = _TURN.fullmatch(text)
-    seconds, latencies = (float(found["seconds"]), _latencies(found)) if found else (0.0, (0.0,))
-    if found is None or not seconds or not latencies[0] or list(latencies) != sorted(latencies):
+    parts = texts_in(text)
+    found = [each for each in map(_TURN.fullmatch, parts) if each]
+    is_whole, is_shared = len(found) == len(parts), len(parts) > 1
+    latencies: tuple[float, ...] = (0.0,)
+    if is_whole:
+        latencies = _merged(found) if is_shared else _latencies(found[0])
+    seconds = window_seconds(windows_in(text)) if is_shared else sum(float(each["seconds"]) for each in found)
+    if not is_whole or not seconds or not latencies[0] or list(latencies) != sorted(latencies):
         raise TrialFailed(f"wrk gave no latencies at {rate}/s; {printed(text)}", _HINT)
-    return _Turn(int(found["requests"]), seconds, latencies)
+    return _Turn(sum(int(each["requests"]) for each in found), seconds, latencies)
+
+
+def _merged(parts: Sequence[re.Match[str]]) -> tuple[float, ...]:
+    """Return the percentiles of the requests of all clients together: each is the middle of its class."""
+    counts = Counter[int]()
+    for part in parts:
+        for each in (part["classes"] or "").split():
+            place, _, count = each.partition(":")
+            counts[int(place)] += int(count)
+    total, passed, found = sum(counts.values()), 0, list[float]()
+    if total != sum(int(part["requests"]) for part in parts):
+        return (0.0,)
+    for place in sorted(counts):
+        passed += counts[place]
+        while len(found) < len(_SHARES) and passed >= _SHARES[len(found)] * total - 1e-9:
+            found.append(_CLASS ** (place + 0.5))
+    return tuple(found)
 
 
 def _latencies(found: re.Match[str]) -> tuple[float, ...]:
@@ -157,6 +190,11 @@ def _latencies(found: re.Match[str]) -> tuple[float, ...]:
 
 
 def _late(raw: Raw) -> int:
-    """Return how many requests of a turn the client sent too late; what wrk printed otherwise, `parse` refuses."""
-    found = None if raw.warm_up else _TURN.fullmatch(raw.text)
-    return int(found["late"]) if found else 0
+    """Return how many requests of a turn the clients sent too late; what wrk printed otherwise, `parse` refuses."""
+    found = [] if raw.warm_up else [_TURN.fullmatch(each) for each in texts_in(raw.text)]
+    return sum(int(each["late"]) for each in found if each)
+
+
+def _cpu_share(found: re.Match[str] | None) -> float | None:
+    seconds = float(found["seconds"]) if found else 0.0
+    return min(1.0, float(found["cpu"]) / seconds / int(found["cpus"])) if found and seconds else None

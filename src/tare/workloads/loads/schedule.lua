@@ -1,6 +1,7 @@
 -- Lets wrk send on a schedule, in turns. A line of standard input, "RATE COUNT", sets how many requests a second are
 -- due, and how many; then the script prints how long the answers took, and waits for the next line with its connections
--- open. A line that is no such numbers ends it.
+-- open. A line that is no such numbers ends it. Where several clients share a load, two more numbers say how long after
+-- the moment at which all of them begin this client's first request is due, and when that is on this client's clock.
 --
 -- Each thread of wrk has one connection and every n-th request. wrk calls request() from the thread when its connection
 -- is free. So the thread can wait until its next request is due. What was due while the server still owed an answer on
@@ -18,7 +19,7 @@ ffi.cdef [[
     typedef struct {
         tare_barrier barrier;
         int threads, count, ended;
-        double began, gap;
+        double began, gap, behind; // behind the moment at which all clients begin; below 0 for a client alone
         double *latencies, *delays; // of each request, in seconds
     } tare_turn;
     int clock_gettime(int clock, tare_moment *moment);
@@ -35,6 +36,7 @@ ffi.cdef [[
 
 local WALL, OWN_CPU, AT_TIME, TIMER_SLACK, INTERRUPT = 1, 2, 1, 29, 2 -- as Linux numbers them
 local LEAD, LATE = 0.005, 0.001 -- seconds until a turn begins; seconds after which the client was late
+local CLASS, SHORTEST = math.log(1.001), 1e-9 -- of latencies, for clients that share a load
 local moment = ffi.new("tare_moment")
 local made, threads_made = nil, 0 -- of wrk's main thread alone
 local turn, texts, to_look_at -- of each thread, as all that follows
@@ -72,6 +74,20 @@ local function quantile(values, share) -- the nearest rank
     return values[math.max(1, math.ceil(share * #values - 1e-9))]
 end
 
+local function classes(values) -- how many are in each class, from sorted values
+    local found, at, count = {}, nil, 0
+    for number = 1, #values + 1 do
+        local value = values[number]
+        local class = value and math.floor(math.log(math.max(value, SHORTEST)) / CLASS)
+        if class ~= at then
+            if at then found[#found + 1] = string.format(" %d:%d", at, count) end
+            at, count = class, 0
+        end
+        count = count + 1
+    end
+    return table.concat(found)
+end
+
 local function print_turn()
     local seconds, cpu_seconds = now(WALL) - turn.began, now(OWN_CPU) - cpu_began
     local latencies, delays, late = sorted(turn.latencies), sorted(turn.delays), 0
@@ -83,7 +99,11 @@ local function print_turn()
         io.write(string.format("p%s: %.9f\n", name, quantile(latencies, tonumber(name) / 100)))
     end
     io.write(string.format("late: %d\nusual_delay: %.9f\n", late, quantile(delays, 0.5)))
-    io.write(string.format("cpu_seconds: %.9f\ncpus: %d\nturn: done\n", cpu_seconds, cpus()))
+    io.write(string.format("cpu_seconds: %.9f\ncpus: %d\n", cpu_seconds, cpus()))
+    if turn.behind >= 0 then
+        io.write(string.format("behind: %.9f\nclasses:%s\n", turn.behind, classes(latencies)))
+    end
+    io.write("turn: done\n")
     io.flush()
 end
 
@@ -98,7 +118,7 @@ local function array()
 end
 
 local function plan(line)
-    local rate, count = (line or ""):match("^(%S+) (%d+)$")
+    local rate, count, own, moment_to_begin = (line or ""):match("^(%S+) (%d+) ?(%S*) ?(%S*)$")
     if not rate then
         turn.ended = 1
         ffi.C.kill(ffi.C.getpid(), INTERRUPT) -- wrk prints what it counted, and calls done()
@@ -106,7 +126,14 @@ local function plan(line)
     end
     turn.count, turn.gap = tonumber(count), 1 / tonumber(rate)
     turn.latencies, turn.delays = array(), array()
-    turn.began, cpu_began = now(WALL) + LEAD, now(OWN_CPU)
+    local soonest, wanted = now(WALL) + LEAD, tonumber(moment_to_begin)
+    turn.began, turn.behind = soonest, -1
+    if wanted then
+        turn.began = math.max(wanted, soonest)
+        turn.behind = turn.began - wanted + tonumber(own)
+        turn.began = turn.began + tonumber(own)
+    end
+    cpu_began = now(OWN_CPU)
 end
 
 local function await_turn()

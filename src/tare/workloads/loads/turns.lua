@@ -1,5 +1,6 @@
 -- Lets wrk take turns. A line of standard input sets for how many seconds it asks the server; then it prints what it
--- did, and waits for the next line with its connections open. A line that is no number ends it.
+-- did, and waits for the next line with its connections open. A line that is no number ends it. Where several clients
+-- share a load, a second number is the moment at which all of them begin, on this client's clock.
 --
 -- wrk calls request() before each request, from its one thread: while this one waits, nothing is sent or read. Answers
 -- to what was already sent arrive meanwhile, at most one on each connection. The next turn begins after as many
@@ -18,7 +19,7 @@ local WALL, OWN_CPU, INTERRUPT = 1, 2, 2 -- CLOCK_MONOTONIC, CLOCK_PROCESS_CPUTI
 local LONGEST_REST = 1 -- seconds
 local LEAD = 0.02 -- seconds, of any turn: caches are cold for so long, however long the turn
 local moment = ffi.new("tare_moment")
-local texts, clients, length -- texts of requests, which are sent in their order, again and again
+local texts, clients, length, moment_to_begin -- texts of requests, which are sent in their order, again and again
 local sent = 0
 local asked = -1 -- wrk asks for one request, to look at it, before it begins
 local requests, woken, began, cpu_began
@@ -35,7 +36,9 @@ local function rest(seconds)
 end
 
 local function await_turn()
-    asked, requests, woken, length = 0, nil, nil, tonumber(io.read("*l"))
+    local line = io.read("*l") or ""
+    asked, requests, woken, length = 0, nil, nil, tonumber(line:match("^%S+"))
+    moment_to_begin = tonumber(line:match(" (%S+)$"))
     if not length then
         length = math.huge
         ffi.C.kill(ffi.C.getpid(), INTERRUPT) -- wrk prints what it counted, and calls done()
@@ -68,7 +71,7 @@ function request()
     if not requests then
         local instant = now(WALL)
         woken = woken or instant
-        if asked > clients and instant - woken >= LEAD then
+        if asked > clients and instant - woken >= LEAD and instant >= (moment_to_begin or 0) then
             requests, began, cpu_began = 0, instant, now(OWN_CPU)
         end
         return next_text()
@@ -78,7 +81,9 @@ function request()
     if seconds >= length then
         local cpu_seconds = now(OWN_CPU) - cpu_began
         rest(math.min(clients * seconds / requests, LONGEST_REST)) -- the server answers what was already sent
-        print_turn(string.format("requests: %d\nseconds: %.9f\ncpu_seconds: %.9f\n", requests, seconds, cpu_seconds))
+        local behind = moment_to_begin and string.format("behind: %.9f\n", began - moment_to_begin) or ""
+        print_turn(string.format("requests: %d\nseconds: %.9f\ncpu_seconds: %.9f\n%s",
+            requests, seconds, cpu_seconds, behind))
         await_turn()
     end
     return next_text()

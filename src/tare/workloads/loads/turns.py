@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -77,19 +77,33 @@ class Resident:
 
         Raises TrialFailed or TimedOut with what it printed. What prints without an end is cut off.
         """
-        began, lines = time.monotonic(), list[str]()
+        began = time.monotonic()
+        self.ask(line)
+        return self.answer(label, began, timeout, warm_up)
+
+    def ask(self, line: str) -> None:
+        """Let it begin to work; raises TrialFailed where it has ended."""
         try:
             self.process.send(f"{line}\n")
+        except TrialFailed as error:
+            raise self._failed(error, [], 0.0) from error
+
+    def answer(self, label: str, began: float, timeout: float, warm_up: bool = False) -> Raw:
+        """Return what it printed of the work that began then, on the monotonic clock; see `turn`."""
+        lines = list[str]()
+        try:
             while not lines or (lines[-1] != self.last and len(lines) < _MOST_LINES):
                 left = began + timeout - time.monotonic()
                 lines.append(self.process.read_line(max(left, 0.001)).text)
         except TrialFailed as error:
-            text = "".join(f"{each}\n" for each in lines)
-            what = f"{error}; {printed(text)}"
-            output = Output(self.argv, 1, text.encode(), self.process.errors().encode(), time.monotonic() - began)
-            raise type(error)(what, error.hint, output) from error
+            raise self._failed(error, lines, time.monotonic() - began) from error
         text = "".join(f"{each}\n" for each in lines)
         return Raw(label, self.argv, text, time.monotonic() - began, warm_up=warm_up)
+
+    def _failed(self, error: TrialFailed, lines: Sequence[str], seconds: float) -> TrialFailed:
+        text = "".join(f"{each}\n" for each in lines)
+        output = Output(self.argv, 1, text.encode(), self.process.errors().encode(), seconds)
+        return type(error)(f"{error}; {printed(text)}", error.hint, output)
 
 
 @contextmanager
