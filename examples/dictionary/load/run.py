@@ -6,7 +6,7 @@ There is a worker for each CPU, as Locust's processes compute on one CPU each. W
 there and connect to this one; `--expect-workers` then says how many there are in all, and `--master-address` where this
 one listens for them:
 
-    python3 -m locust -f users.py --worker --master-host 198.18.1.1
+    join.py --master-address 198.18.1.1
 
 Exit code 1: the load is no result, and standard error says why. A load that was its own bottleneck is one, and standard
 error has a line that begins with "the load was the bottleneck".
@@ -98,14 +98,19 @@ def run(options: Namespace, result: Path) -> int:
     try:
         return running[0].wait()
     finally:
-        for each in running:
-            each.terminate()
-        for each in running:
-            try:
-                each.wait(_END_SECONDS)
-            except subprocess.TimeoutExpired:
-                each.kill()
-                each.wait()
+        end(running)
+
+
+def end(running: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End processes, and wait for them."""
+    for each in running:
+        each.terminate()
+    for each in running:
+        try:
+            each.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            each.kill()
+            each.wait()
 
 
 def main() -> int:

@@ -1,7 +1,8 @@
 """What runs beside the service under test of an application: plain instances on the client's side of the bridge.
 
 They are the same for all stacks: the image's programs in a chroot, with a control group and a network namespace, on the
-client's CPUs. All services of the application find one another by their names, in `/etc/hosts` of every instance.
+client's CPUs or, where that is on another machine, on those that the machine of the instances has beside them. All
+services of the application find one another by their names, in `/etc/hosts` of every instance.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Neighbors:
         """
         if not workload.beside:
             return
-        _refuse_unreachable(testbed, instance)
+        _place(instance)  # raises Unavailable where they cannot reach it
         places: dict[str, Place] = {}
         for number, group in enumerate(groups(workload.beside)):
             place = exits.enter_context(self._started(testbed, group, SLOTS - 1 - number))
@@ -70,7 +71,7 @@ class Neighbors:
         if image is None:
             raise TrialFailed(f"there is no image for {group[0].name}", "report this bug of tare")
         plain = self.plain or plugins.find("technologies", "native")()
-        limits = Limits(testbed.run.placement.client, group[0].memory_bytes, testbed.limits.open_files)
+        limits = Limits(testbed.run.placement.beside, group[0].memory_bytes, testbed.limits.open_files)
         start = replace(testbed.start, sampler=None)
         here = replace(testbed.slot(slot), image=image, limits=limits, alive=[], start=start)
         names = ", ".join(each.name for each in group)
@@ -111,13 +112,6 @@ def with_names(text: str, addresses: Mapping[str, str]) -> str:
 
 def _names_in(line: str) -> set[str]:
     return set(line.partition("#")[0].split()[1:])
-
-
-def _refuse_unreachable(testbed: Testbed, instance: Instance) -> None:
-    if not testbed.network.near:
-        what = "services beside the one under test run on the machine of the instances, and the client is on another"
-        raise Unavailable(what, "leave [hosts] out of suites of applications")
-    _place(instance)
 
 
 def _introduce(places: Mapping[str, Place], under_test: str, instance: Instance) -> None:

@@ -157,7 +157,14 @@ class OfSeveral(Workload):
         for each in application.beside:
             who = "as its image's user" if each.image.source else "as root"
             lines.append(f"{who} beside it, on the client's side: {line(each.words)}")
-        return (*lines, f"as root on the client: {line(application.load.command)}")
+        lines.append(f"as root on the client: {line(application.load.command)}")
+        further = f"as root on clients beside the first, if there are any: {line(application.load.worker)}"
+        return (*lines, *([further] if application.load.worker else ()))
+
+    @property
+    def splits(self) -> bool:
+        """Where the application says what further clients run."""
+        return bool(self.application.load.worker)
 
     def service(self, listen: str) -> Service:
         """Return the service under test, with its places filled."""

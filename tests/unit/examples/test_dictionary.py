@@ -26,10 +26,10 @@ def test_every_file_of_the_application_is_there() -> None:
     tables = [*application["services"].values(), application["load"]]
     named = {name for table in tables for name in table.get("files", {}).values()}
     assert named == {"services", "load"}
-    commands = [table["command"] for table in tables]
+    commands = [*(table["command"] for table in tables), application["load"]["worker"]]
     programs = {word for command in commands for word in command.split() if word.endswith(".py")}
     places = {"/srv/dictionary": FOLDER / "services", "/srv/users": FOLDER / "load"}
-    assert len(programs) == 4
+    assert len(programs) == 5
     for each in programs:
         assert (places[str(Path(each).parent)] / Path(each).name).is_file()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
+from join import options_of as options_of_join
 from run import BOTTLENECK, master_command, options_of, worker_command
 
 LOAD = Path(__file__).parents[3] / "examples" / "dictionary"
@@ -24,6 +26,12 @@ def test_the_master_gets_users_and_their_time() -> None:
 def test_workers_connect_to_the_master_and_get_nothing_else() -> None:
     command = worker_command(options_of((*BASIC, "--master-address", "198.18.1.1", "--master-port", "6000")))
     assert command[5:] == ("--worker", "--master-host=198.18.1.1", "--master-port=6000")
+
+
+def test_workers_on_another_machine_are_as_many_as_its_cpus_and_connect_to_the_master() -> None:
+    options = options_of_join(("--master-address", "198.18.1.1"))
+    assert options.workers == len(os.sched_getaffinity(0))
+    assert worker_command(options)[5:] == ("--worker", "--master-host=198.18.1.1", "--master-port=5557")
 
 
 def test_workers_of_other_machines_are_awaited() -> None:

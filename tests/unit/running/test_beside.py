@@ -246,12 +246,7 @@ def test_one_that_ends_for_lack_of_memory_is_reported_with_what_helps(tmp_path: 
     assert trial.hint.startswith("it may want more memory than the instance has: [limits] memory")
 
 
-def test_a_client_on_another_machine_and_an_instance_without_a_network_are_skipped(tmp_path: Path) -> None:
-    testbed = bed_in(tmp_path)
-    far = replace(testbed, network=replace(testbed.network, near=False))
-    shop, inside = Shop((beside("db"),)), Folder(tmp_path / "own")
-    with ExitStack() as exits:
-        with pytest.raises(Unavailable, match="the client is on another"):
-            Neighbors().start(exits, far, shop, Instance("one", inside, "127.0.0.1", "bridge", lambda: ()))
-        with pytest.raises(Unavailable, match="an inside and a network"):
-            Neighbors().start(exits, testbed, shop, Instance("one", None, "127.0.0.1", "tap", lambda: ()))
+def test_an_instance_without_a_network_is_skipped(tmp_path: Path) -> None:
+    shop = Shop((beside("db"),))
+    with ExitStack() as exits, pytest.raises(Unavailable, match="an inside and a network"):
+        Neighbors().start(exits, bed_in(tmp_path), shop, Instance("one", None, "127.0.0.1", "tap", lambda: ()))

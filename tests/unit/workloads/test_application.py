@@ -17,6 +17,7 @@ from tare.images.recipes import beside_recipe, client_recipe, guest_recipe
 from tare.model.trials import Image, ImageWanted, Raw
 from tare.suites.suite import Suite, parse_suite
 from tare.workloads.application import OfSeveral
+from tare.workloads.loads.application import Load, OwnService
 
 SHOP = """
 [application]
@@ -134,6 +135,66 @@ def test_the_load_runs_once_and_says_where_it_was_the_bottleneck(shop: Path) -> 
             workload.parse(other)
     with pytest.raises(TrialFailed, match="the pattern of users does not match"):
         workload.parse([Raw("load", (), "", 1.0)])
+
+
+# --- several clients
+
+
+def _shared(load: Load, *, further: int = 1) -> Raw:
+    """Run a load on clients that are all this machine."""
+    host = LocalHost()
+    instance = Instance("one", host, "198.18.0.10", "bridge", lambda: ())
+    setup = Setup(instance, host, (), further_clients=further * (host,), client_address="198.18.9.9" if further else "")
+    return load.run(setup, OwnService("web", ImageWanted(), port=80), {"users": 3})
+
+
+def test_further_clients_run_the_worker_while_the_load_runs_and_both_know_where_the_first_is(tmp_path: Path) -> None:
+    meeting = tmp_path / "meeting"
+    waiting = f"while [ ! -e {meeting} ]; do sleep 0.01; done; cat {meeting}; echo {{first_client}} {{client_cpus}}"
+    busy = "n=0; while [ $n -lt 100000 ]; do n=$((n + 1)); done"
+    load = Load(
+        command=("sh", "-c", waiting),
+        metrics=(),
+        worker=("sh", "-c", f"echo {{first_client}} {{users}} > {meeting}.new; mv {meeting}.new {meeting}; {busy}"),
+    )
+    raw = _shared(load)
+    cpus = int(LocalHost().run("nproc", timeout=30).text)
+    assert raw.text == f"198.18.9.9 3\n198.18.9.9 {2 * cpus}\n"
+    assert raw.clients_cpu[0] is None  # who runs a command on this machine directly learns no CPU time
+    assert raw.clients_cpu[1]
+    assert raw.client_cpu == raw.clients_cpu[1]
+
+
+def test_a_client_alone_is_where_the_load_is_and_has_no_worker() -> None:
+    load = Load(("echo", "{first_client}", "{client_cpus}"), (), worker=("false",))
+    raw = _shared(load, further=0)
+    assert raw.text == f"127.0.0.1 {LocalHost().run('nproc', timeout=30).text}"
+    assert raw.clients_cpu == ()
+
+
+def test_a_load_that_fails_says_which_client_could_not_help() -> None:
+    load = Load(("sh", "-c", "sleep 1; exit 1"), (), worker=("sh", "-c", "echo 'no master' >&2; exit 3"))
+    with pytest.raises(TrialFailed, match=r"^sh: exit code 1: it printed nothing; client 2: no master$"):
+        _shared(load)
+
+
+def test_a_worker_that_goes_on_is_ended_with_the_load_and_its_cpu_time_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tare.workloads.loads.application._END_SECONDS", 0.1)
+    assert _shared(Load(("echo", "done"), (), worker=("sleep", "600"))).clients_cpu == (None, None)
+
+
+def test_an_application_with_a_worker_alone_may_have_several_clients(shop: Path) -> None:
+    clients = "".join(f'[[hosts.client]]\nssh = "{name}"\n' for name in "ab")
+    (told,) = refusal(shop, clients)
+    assert told.startswith("s.toml: hosts.client: the load of application cannot be divided among several clients")
+    text = SHOP.replace("[load]\n", '[load]\nworker = "locust --worker --master-host {first_client}"\n')
+    (shop / "application.toml").write_text(text)
+    (planned,) = suite(shop, clients).workloads
+    assert planned.workload.brings()[-1] == (
+        "as root on clients beside the first, if there are any: locust --worker --master-host '{first_client}'"
+    )
 
 
 # --- suites

@@ -7,19 +7,27 @@ others beside it on the client's side, and the load is a command on the client.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
 from tare.contracts.workloads import Beside, Setup
-from tare.errors import did_you_mean
+from tare.errors import TrialFailed, did_you_mean
+from tare.hosts.host import Process
 from tare.model.trials import ImageWanted, Raw, Service
 from tare.workloads.loads.load import client_cpus, server_address, server_port
 from tare.workloads.loads.own_load import filled, run_own
 from tare.workloads.loads.own_metrics import OwnMetric
+from tare.workloads.loads.together import cpu_shares
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - in a network namespace of tare's own
-GIVEN_BY_TARE = ("address", "listen", "port")  # places that no parameter can have
+GIVEN_BY_TARE = ("address", "client_cpus", "first_client", "listen", "port")  # places that no parameter can have
+_ALONE = "127.0.0.1"  # the address of a client that has no others
 _LONGEST_LINE = 200
+_END_SECONDS = 10.0  # for what further clients run, once the load has ended
+_TIMED = '"$@"; code=$?; echo; times; exit $code'
+_TIMES = re.compile(r"(\d{1,9})m(\d{1,2}\.\d{1,9})s (\d{1,9})m(\d{1,2}\.\d{1,9})s", re.ASCII)
 
 Parameters = Mapping[str, str | int | float]
 
@@ -67,7 +75,8 @@ class OwnService:
 class Load:
     """The load of an application: a command on the client, which takes about `duration` seconds.
 
-    Where it prints what the regular expression `bottleneck` finds, it was itself the bottleneck.
+    Where it prints what the regular expression `bottleneck` finds, it was itself the bottleneck. Where several clients
+    share the load, the first runs the command, and the others run `worker`, from before it begins until it has ended.
     """
 
     command: tuple[str, ...]
@@ -77,13 +86,32 @@ class Load:
     duration: float = 60.0
     timeout: float = 600.0
     bottleneck: str = ""
+    worker: tuple[str, ...] = ()
 
     def run(self, setup: Setup, service: OwnService, parameters: Parameters) -> Raw:
         """Drive the service, once; raises TrialFailed if the load fails or does not end."""
-        places = {"address": server_address(setup), "port": server_port(setup, "application", service.port)}
-        argv = in_places(self.command, {**parameters, **places})
-        raw = run_own(setup.client, argv, self.timeout, client_cpus(setup.client))
-        return replace(raw, client_limit=self.limit_in(f"{raw.text}\n{raw.errors}"))
+        cpus = [client_cpus(client) for client in setup.clients]
+        places = {
+            **parameters,
+            "address": server_address(setup),
+            "port": server_port(setup, "application", service.port),
+            "first_client": setup.client_address or _ALONE,
+            "client_cpus": sum(cpus),
+        }
+        argv, worker = in_places(self.command, places), in_places(self.worker, places)
+        with ExitStack() as stack:
+            workers = [
+                _Worker(number, stack.enter_context(client.spawn("sh", "-c", _TIMED, "sh", *worker)), own_cpus)
+                for number, (client, own_cpus) in enumerate(zip(setup.further_clients, cpus[1:], strict=True), start=2)
+            ]
+            try:
+                raw = run_own(setup.client, argv, self.timeout, cpus[0])
+            except TrialFailed as error:
+                whole = f"{error}{''.join(each.why() for each in workers)}"
+                raise type(error)(whole, error.hint, error.output) from error
+            busiest, every = cpu_shares((raw.client_cpu, *(each.cpu_share(raw.seconds) for each in workers)))
+        limit = self.limit_in(f"{raw.text}\n{raw.errors}")
+        return replace(raw, client_limit=limit, client_cpu=busiest, clients_cpu=every)
 
     def limit_in(self, printed: str) -> str:
         """Return the line in which the load reports that it was the bottleneck; empty without one."""
@@ -92,6 +120,32 @@ class Load:
             return ""
         line = printed[printed.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0].strip()
         return f"the load says: {line[:_LONGEST_LINE]}"
+
+
+@dataclass(frozen=True)
+class _Worker:
+    """What a further client runs while the load does; it prints last how much CPU time it has used."""
+
+    number: int
+    process: Process
+    cpus: int
+
+    def why(self) -> str:
+        """Return why it has ended early; empty while it goes on, and where it had no more to do."""
+        if self.process.running() or self.process.exit_code() == 0:
+            return ""
+        said = self.process.errors().strip().rpartition("\n")[2][:_LONGEST_LINE]
+        return f"; client {self.number}: {said or f'ended with {self.process.exit_code()}'}"
+
+    def cpu_share(self, seconds: float) -> float | None:
+        """Wait a little for its end; return the share of its CPUs that it used in so many seconds, if that is known."""
+        until, last = time.monotonic() + _END_SECONDS, ""
+        with suppress(TrialFailed):  # its end, or its time is over
+            while (left := until - time.monotonic()) > 0:
+                last = self.process.read_line(left).text
+        found = _TIMES.fullmatch(last)
+        used = sum(60 * float(found[at]) + float(found[at + 1]) for at in (1, 3)) if found else None
+        return None if used is None else min(1.0, used / seconds / self.cpus)
 
 
 @dataclass(frozen=True)
@@ -133,7 +187,7 @@ class Application:
         """All texts that may have places for parameters."""
         for each in (self.under_test, *self.beside):
             yield from each.texts
-        yield from self.load.command
+        yield from (*self.load.command, *self.load.worker)
 
 
 def in_places(words: Sequence[str], places: Mapping[str, object]) -> tuple[str, ...]:

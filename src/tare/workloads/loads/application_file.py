@@ -106,6 +106,7 @@ class _LoadTable:
     duration: Annotated[Duration, Field(gt=0, le=86400)] = 60.0
     timeout: Annotated[Duration, Field(gt=0, le=86400)] = 600.0
     bottleneck: Annotated[str, AfterValidator(_expression)] = ""
+    worker: CommandLine | NoCommand = ""
 
 
 def read_application(folder: Path) -> Application:
@@ -259,6 +260,7 @@ class _Reader:
             duration=table.duration,
             timeout=table.timeout,
             bottleneck=table.bottleneck,
+            worker=words_of(table.worker),
         )
 
     def _parameters(self) -> dict[str, str | int | float]:
