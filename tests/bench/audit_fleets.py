@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.answers.fleet import share_of_each
-from tare.statistics.random_effects import components, half_width
+from tare.statistics.random_effects import components, group_of, half_width
 from tare.statistics.ratios import side_of
 
 _STACKS, _BLOCKS, _SD, _COST, _MARGIN = 10, 10, 0.02, 0.10, 0.03
@@ -65,7 +65,7 @@ def study(machines: int, share: float, worlds: int, *, dies: bool) -> Tally:
                 tally.decided += 1
                 tally.false += side != ("less" if truth < 0 else "equivalent")
                 tally.found += truth < 0 and side == "less"
-        found = components(logs[0])
+        found = components([*map(group_of, logs[0])])
         shares.append(found.share or 0.0 if found else 0.0)
     tally.share = float(np.mean(shares))
     return tally

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +20,12 @@ from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
 
 Key = tuple[str, str]  # a headline, a stack
+Logs = TypeVar("Logs")
 
 
 @dataclass(frozen=True)
-class Condensed:
-    """A run's headlines: the cell of each stack, and one logarithm for each of its blocks.
+class Condensed(Generic[Logs]):
+    """A run's headlines: the cell of each stack, and one logarithm for each of its blocks, or these in short.
 
     They are those of ratios to the baseline; of the baseline itself, those of its values. `lost` have failed, although
     the baseline has values. `measured` are the metrics and points of each workload.
@@ -33,18 +35,21 @@ class Condensed:
     started: str
     baseline: str
     stacks: tuple[str, ...]
-    cells: Mapping[Key, tuple[Cell, NDArray[np.float64]]]
+    cells: Mapping[Key, tuple[Cell, Logs]]
     lost: frozenset[Key]
     measured: Mapping[str, set[tuple[str, float | None]]]
     units: frozenset[tuple[str, str, str]]
 
-    def is_copy_of(self, other: Condensed) -> bool:
+    def is_copy_of(self, other: Condensed[Any]) -> bool:
         """Return whether two runs have exactly the same values."""
         own, others = ({key: cell for key, (cell, _) in each.cells.items()} for each in (self, other))
         return own == others
 
 
-def condensed(run: Run, baseline: str, stacks: Collection[str], margin: float | None) -> Condensed:
+InFull = Condensed[NDArray[np.float64]]
+
+
+def condensed(run: Run, baseline: str, stacks: Collection[str], margin: float | None) -> InFull:
     """Compare the stacks of a run with the baseline, or those that are named, and keep what comes of it."""
     known_stack(run, baseline)
     chosen = [stack for stack in stacks_of(run) if stack not in (baseline, run.record.control)]
@@ -71,7 +76,7 @@ def _has_baseline(summary: Summary, cell: Cell) -> bool:
     return bool(summary.headline(cell.headline, summary.baseline).trials)
 
 
-def require_stacks(runs: Sequence[Condensed], stacks: Collection[str]) -> None:
+def require_stacks(runs: Sequence[Condensed[Any]], stacks: Collection[str]) -> None:
     """Raise UsageError where no run has a stack that was asked for."""
     known = list(dict.fromkeys(stack for run in runs for stack in run.stacks))
     for stack in stacks:
@@ -79,7 +84,7 @@ def require_stacks(runs: Sequence[Condensed], stacks: Collection[str]) -> None:
             raise UsageError(f"no run has a stack {stack}", did_you_mean(stack, known, f"there are {', '.join(known)}"))
 
 
-def alike(runs: Sequence[Condensed]) -> tuple[list[Condensed], tuple[str, ...]]:
+def alike(runs: Sequence[Condensed[Logs]]) -> tuple[list[Condensed[Logs]], tuple[str, ...]]:
     """Leave out of other runs the workloads that the last run measured otherwise, and name them."""
     kept, statements = [], []
     for run in runs:

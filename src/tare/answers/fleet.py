@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from tare.answers.comparable import memory_differs, require_same_units
 from tare.answers.comparing import Asked, Gate, gate_of
-from tare.answers.condensed import Condensed, Key, alike, condensed, require_stacks
+from tare.answers.condensed import Condensed, Key, alike, require_stacks
+from tare.answers.stored import condensed_runs
 from tare.errors import TareError, UsageError
-from tare.journal import RunRecord, load, load_record
+from tare.journal import RunRecord, load_record
 from tare.model.machines import Facts
 from tare.statistics.anytime import CONFIDENCE
 from tare.statistics.cells import DECIDED, Cell, Verdict, in_words
-from tare.statistics.random_effects import LEAST_MACHINES, chances, components, half_width, narrowest_share
+from tare.statistics.random_effects import LEAST_MACHINES, Group, chances, components, half_width, narrowest_share
 from tare.statistics.ratios import backwards, side_of
 
 _RECORD = "run.json"
@@ -115,7 +116,7 @@ class Fleet:
 class _Machine:
     name: str
     record: RunRecord
-    run: Condensed
+    run: Condensed[Group]
 
 
 def is_fleet(folder: Path) -> bool:
@@ -129,10 +130,11 @@ def fleet(folder: Path, asked: Asked, progress: Callable[[int], None]) -> Fleet:
     baseline = machines[0].run.baseline
     margin = machines[-1].record.margin if asked.margin is None else asked.margin
     kinds = kinds_of(_facts(machines))
+    by_name = {each.name: each for each in machines}
     found = [
         on_kind
         for kind in kinds
-        for on_kind in _on_kind(kind.name, [each for each in machines if each.name in kind.machines], baseline)
+        for on_kind in _on_kind(kind.name, [by_name[name] for name in kind.machines], baseline)
     ]
     return _decided((folder,), machines, (baseline, margin), kinds, found, statements, asked)
 
@@ -151,7 +153,8 @@ def fleets(before: Path, after: Path, asked: Asked, progress: Callable[[int], No
     both = [each for each in new if each.name in earlier]
     lines = [*statements, *more]
     for when, some, others in (("before", old, new), ("after", new, old)):
-        alone = [each.name for each in some if each.name not in {other.name for other in others}]
+        known = {other.name for other in others}
+        alone = [each.name for each in some if each.name not in known]
         lines += [f"only {when}, and not compared: {', '.join(alone)}"] if alone else []
     changed = [each.name for each in both if _unlike(each.record.machine, earlier[each.name].record.machine)]
     lines += [f"another machine under the same name, and not compared: {', '.join(changed)}"] if changed else []
@@ -159,12 +162,11 @@ def fleets(before: Path, after: Path, asked: Asked, progress: Callable[[int], No
     if not both:
         raise UsageError(f"{before} and {after} have no machine in common", "a change is that of a machine by its name")
     kinds = kinds_of(_facts(both), software=False)
+    later = {each.name: each for each in both}
     found = [
         on_kind
         for kind in kinds
-        for on_kind in _changed(
-            kind.name, [(earlier[each.name], each) for each in both if each.name in kind.machines], baseline
-        )
+        for on_kind in _changed(kind.name, [(earlier[name], later[name]) for name in kind.machines], baseline)
     ]
     return _decided((before, after), both, (baseline, margin), kinds, found, tuple(lines), asked)
 
@@ -175,7 +177,7 @@ def members(folder: Path) -> list[Path]:
 
 
 def _machines(folder: Path, asked: Asked, progress: Callable[[int], None]) -> tuple[list[_Machine], tuple[str, ...]]:
-    """Read the runs of a fleet, one at a time."""
+    """Read the runs of a fleet."""
     runs = members(folder)
     if not runs:
         raise UsageError(f"{folder}: no fleet: no folder in it is a run", "it has a run folder for each machine")
@@ -187,11 +189,12 @@ def _machines(folder: Path, asked: Asked, progress: Callable[[int], None]) -> tu
         )
     baseline = asked.baseline or baselines[0]
     kept, statements = [], []
-    for number, (member, record) in enumerate(ordered, start=1):
-        run = condensed(load(member), baseline, asked.stacks, asked.margin)
-        progress(number)
-        if run.cells:
-            kept.append((member.name, record, run))
+    for (member, record), run in zip(ordered, condensed_runs(runs, baseline, progress), strict=True):
+        cells = {
+            key: each for key, each in run.cells.items() if not asked.stacks or key[1] in {baseline, *asked.stacks}
+        }
+        if cells:
+            kept.append((member.name, record, replace(run, cells=cells)))
         else:
             statements.append(f"{member.name} has no result, and is left out")
     if not kept:
@@ -254,13 +257,13 @@ def _changed(kind: str, pairs: Sequence[tuple[_Machine, _Machine]], baseline: st
         have = [(old, new) for old, new in pairs if key in old.run.cells and key in new.run.cells]
         if have and key[1] != baseline:
             cells = {new.name: new.run.cells[key][0] for _, new in have}
-            logs = {new.name: new.run.cells[key][1] - old.run.cells[key][1].mean() for old, new in have}
+            logs = {new.name: new.run.cells[key][1].beside(old.run.cells[key][1]) for old, new in have}
             yield _together(kind, cells, logs, own=False)
 
 
-def _together(kind: str, cells: Mapping[str, Cell], logs: Mapping[str, NDArray[np.float64]], *, own: bool) -> OnKind:
+def _together(kind: str, cells: Mapping[str, Cell], logs: Mapping[str, Group], *, own: bool) -> OnKind:
     """Put the machines of a kind together; what is decided, `_decided` says."""
-    means = {name: float(each.mean()) for name, each in logs.items()}
+    means = {name: each.mean for name, each in logs.items()}
     middle = float(np.mean([*means.values()]))
     if own:
         means = {name: mean - middle for name, mean in means.items()}
@@ -279,7 +282,7 @@ def _together(kind: str, cells: Mapping[str, Cell], logs: Mapping[str, NDArray[n
         notes=() if own or len(means) >= LEAST_MACHINES else (f"one machine has no interval: {LEAST_MACHINES} do",),
     )
     found = components([*logs.values()])
-    blocks = {name: len(each) for name, each in logs.items()}
+    blocks = {name: each.count for name, each in logs.items()}
     return OnKind(kind, own, cell, cells, means, blocks, found.share if found else None)
 
 

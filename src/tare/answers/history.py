@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tare.answers.comparable import differences, require_same_units, unlike_machines
 from tare.answers.comparing import Passing, verdicts_of
-from tare.answers.condensed import Condensed, Key, alike, condensed, require_stacks
+from tare.answers.condensed import InFull, Key, alike, condensed, require_stacks
 from tare.errors import TareError, UsageError
 from tare.journal import RunRecord, load, load_record
 from tare.statistics.cells import Cell, in_words
@@ -188,7 +188,7 @@ def _in_order(folders: Sequence[Path], asked: AskedHistory) -> list[tuple[Path, 
     return ordered
 
 
-def _require_alike(runs: Sequence[Condensed], asked: AskedHistory, baseline: str) -> None:
+def _require_alike(runs: Sequence[InFull], asked: AskedHistory, baseline: str) -> None:
     """Raise UsageError where values are no values of the same, or no run has what was asked for."""
     for before, after in pairwise(runs):
         if before.cells and before.is_copy_of(after):
@@ -205,7 +205,7 @@ def _suites(ordered: Sequence[tuple[Path, RunRecord]]) -> Iterator[str]:
         yield f"the runs are of several suites: {', '.join(suites)}"
 
 
-def _series(runs: Sequence[Condensed], baseline: str) -> Iterator[tuple[Series, list[int], list[Sample]]]:
+def _series(runs: Sequence[InFull], baseline: str) -> Iterator[tuple[Series, list[int], list[Sample]]]:
     """Yield each stack in each headline, the places of the runs that have a value, and these values."""
     keys = list(dict.fromkeys(key for run in reversed(runs) for key in run.cells))
     for headline, stack in sorted(keys, key=lambda key: key[1] == baseline):
@@ -230,7 +230,7 @@ def _sample(cell: Cell, logs: NDArray[np.float64], *, own: bool) -> Sample:
 
 
 def _with_steps(
-    found: Iterable[tuple[Series, list[int], list[Sample]]], runs: Sequence[Condensed], baseline: str, margin: float
+    found: Iterable[tuple[Series, list[int], list[Sample]]], runs: Sequence[InFull], baseline: str, margin: float
 ) -> Iterator[Series]:
     """Yield the series with the changes of their levels. What holds, holds for all series together."""
     every = list(found)
@@ -291,7 +291,7 @@ def _pieces(one: Series) -> Iterator[NDArray[np.float64]]:
         yield np.log(np.array(ratios, dtype=float))
 
 
-def _gate(asked: AskedHistory, series: Sequence[Series], runs: Sequence[Condensed]) -> HistoryGate:
+def _gate(asked: AskedHistory, series: Sequence[Series], runs: Sequence[InFull]) -> HistoryGate:
     if not asked.fail_on:
         return HistoryGate()
     last = len(runs) - 1

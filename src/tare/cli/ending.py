@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import typer
 
+from tare.answers.stored import store
 from tare.cli.console import Console, output, say
-from tare.errors import TareError, why_of
+from tare.errors import TareError, UsageError, why_of
 from tare.journal import Run
 from tare.model.trials import Stop, StopReason
 from tare.report import write_report
@@ -79,6 +81,8 @@ def _report(run: Run, summary: Summary, console: Console) -> Path | None:
     began = time.monotonic()
     try:
         pages = write_report([run], summaries=[summary])
+        with suppress(UsageError):  # it cannot be part of a fleet: no trial has the baseline
+            store(run)
     except OSError as error:
         console.print(f"no report: {why_of(error)}; later: tare report {run.folder}", style="red")
         return None

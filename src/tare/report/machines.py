@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import altair as alt
+import numpy as np
 
 from tare.answers.fleet import Fleet, OnKind
 from tare.report.looks import (
@@ -26,6 +28,40 @@ from tare.statistics.ratios import backwards
 
 _HEIGHT = 18  # of a kind in a stack
 _SPREAD = 0.7  # of that height, over which the dots of machines are spread
+MOST_DOTS = 50  # of a kind in a stack, beside those of machines that are unlike
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What a machine is compared with in a value: the mean of its kind, and the largest distance from it there."""
+
+    of: OnKind
+    middle: float
+    most: float
+
+    def distance(self, machine: str) -> float:
+        """Return how far a machine is from the mean, in the largest distance."""
+        return (self.of.means[machine] - self.middle) / self.most if self.most else 0.0
+
+
+def scales(found: Fleet) -> tuple[Scale, ...]:
+    """Return what machines are compared with, in each value of each kind."""
+    return tuple(_scale(each) for each in found.found)
+
+
+def _scale(each: OnKind) -> Scale:
+    middle = sum(each.means.values()) / len(each.means)
+    return Scale(each, middle, max(abs(mean - middle) for mean in each.means.values()))
+
+
+def farthest_first(found: Fleet, of: Sequence[Scale]) -> tuple[str, ...]:
+    """Return all machines: those that are unlike first, then those that are farthest from their kind on average."""
+    away: dict[str, list[float]] = {name: [] for kind in found.kinds for name in kind.machines}
+    for scale in of:
+        for name in scale.of.means:
+            away[name].append(abs(scale.distance(name)))
+    unlike = {one.machine for each in found.found for one in each.unlike}
+    return tuple(sorted(away, key=lambda name: (name not in unlike, -float(np.mean(away[name] or 0.0)))))
 
 
 def machines(found: Fleet, headline: str) -> Spec | None:
@@ -79,8 +115,18 @@ def _dots(each: OnKind) -> Rows:
             "text": f"{each.cell.stack}, {name} of kind {each.kind}: {100 * backwards(mean):.1f} %"
             + (", unlike the others" if name in sick else ""),
         }
-        for name, mean in each.means.items()
+        for name, mean in _drawn(each.means, sick)
     ]
+
+
+def _drawn(means: Mapping[str, float], sick: set[str]) -> Iterator[tuple[str, float]]:
+    """Yield the machines with a dot: all, or of many those that are unlike, and some from the least to the most."""
+    if len(means) <= MOST_DOTS:
+        yield from means.items()
+        return
+    ordered = sorted(means, key=lambda name: means[name])
+    picked = {ordered[at] for at in np.linspace(0, len(ordered) - 1, MOST_DOTS).round().astype(int)}
+    yield from ((name, mean) for name, mean in means.items() if name in picked | sick)
 
 
 def _band(each: OnKind) -> dict[str, object]:
@@ -95,14 +141,3 @@ def _band(each: OnKind) -> dict[str, object]:
         "look": VERDICTS[cell.verdict][0],
         "text": f"{cell.stack}, kind {each.kind}: {estimate(cell)} {interval(cell)}".rstrip(),
     }
-
-
-def bars(found: Fleet, machine: str) -> Sequence[tuple[OnKind, float]]:
-    """Return how far a machine is from the mean of its kind in each of its values, in the largest distance there."""
-    own = [each for each in found.found if machine in each.means]
-    away = []
-    for each in own:
-        middle = sum(each.means.values()) / len(each.means)
-        most = max((abs(mean - middle) for mean in each.means.values()), default=0.0)
-        away.append((each, (each.means[machine] - middle) / most if most else 0.0))
-    return away

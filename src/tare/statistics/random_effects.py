@@ -27,9 +27,30 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
+from tare.statistics.ratios import ROUNDING
+
 LEAST_MACHINES = 2  # for an interval
 LEAST_TO_JUDGE_ONE = 3  # machines: two others say how much machines differ
 _LOWEST, _HIGHEST = -20.0, 20.0  # logarithm of the ratio of the two variances, in which it is searched for
+
+
+@dataclass(frozen=True)
+class Group:
+    """The logarithms of a machine's blocks in short: how many, their mean, and the sum of the squares around it."""
+
+    count: int
+    mean: float
+    squares: float
+
+    def beside(self, other: Group) -> Group:
+        """Return the group of the logarithms without the mean of another's."""
+        return Group(self.count, self.mean - other.mean, self.squares)
+
+
+def group_of(logs: NDArray[np.float64]) -> Group:
+    """Return the logarithms of a machine's blocks in short."""
+    mean = logs.mean()
+    return Group(len(logs), float(mean), float(((logs - mean) ** 2).sum()))
 
 
 @dataclass(frozen=True)
@@ -47,13 +68,13 @@ class Components:
         return self.between / whole if whole > 0 else None
 
 
-def components(groups: Sequence[NDArray[np.float64]]) -> Components | None:
+def components(groups: Sequence[Group]) -> Components | None:
     """Estimate the variances from the blocks of each machine; None for one machine, or one block on each."""
-    counts = np.array([len(group) for group in groups], dtype=float)
+    counts = np.array([group.count for group in groups], dtype=float)
     if len(groups) < LEAST_MACHINES or counts.sum() <= len(groups):
         return None
-    means = np.array([group.mean() for group in groups])
-    rest = float(sum(((group - group.mean()) ** 2).sum() for group in groups))
+    means = np.array([group.mean for group in groups])
+    rest = sum(group.squares for group in groups)
 
     def weights(ratio: float) -> NDArray[np.float64]:
         return np.asarray(counts / (1 + counts * ratio))
@@ -118,10 +139,10 @@ def chances(means: NDArray[np.float64]) -> NDArray[np.float64]:
     count = len(means)
     if count < LEAST_TO_JUDGE_ONE:
         return np.ones(count)
-    found = np.ones(count)
-    for at in range(count):
-        others = np.delete(means, at)
-        away = abs(float(means[at] - others.mean()))
-        if away > 0:
-            found[at] = min(1.0, count * narrowest_share(others, away))
-    return found
+    others, away = count - 1, np.abs(means - means.mean())
+    away[away < ROUNDING] = 0.0
+    squares = np.maximum((away**2).sum() - away**2 * count / others, 0.0)  # of the others, around their own mean
+    scale = np.sqrt(squares / (others - 1) * (1 + 1 / others))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = count * 2 * stats.t.sf(away * count / others / scale, others - 1)
+    return np.where(away > 0, np.minimum(found, 1.0), 1.0)

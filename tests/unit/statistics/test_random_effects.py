@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 from scipy import optimize, stats
 
 from tare.statistics import random_effects
-from tare.statistics.random_effects import Components, chances, components, half_width
+from tare.statistics.random_effects import Components, Group, chances, components, group_of, half_width
 
 # Yield of dyestuff from samples of six batches, in grams of standard color (Davies and Goldsmith, *Statistical Methods
 # in Research and Production*, 4th edition, Hafner 1972; `Dyestuff` in lme4).
@@ -25,8 +27,8 @@ DYESTUFF = (
 )
 
 
-def groups(values: tuple[tuple[float, ...], ...] = DYESTUFF) -> list[np.ndarray]:
-    return [np.array(group, dtype=float) for group in values]
+def groups(values: Iterable[ArrayLike] = DYESTUFF) -> list[Group]:
+    return [group_of(np.array(group, dtype=float)) for group in values]
 
 
 def test_the_variances_of_the_dyestuff_are_those_that_lme4_prints() -> None:
@@ -55,7 +57,7 @@ def test_with_equally_many_blocks_the_variances_are_those_of_the_analysis_of_var
 ) -> None:
     chance = np.random.default_rng(seed)
     values = chance.normal(0, between, (machines, 1)) + chance.normal(0, 1, (machines, 6))
-    found = components([*values])
+    found = components(groups(values))
     assert found is not None
     of_means, within = 6 * values.mean(axis=1).var(ddof=1), values.var(axis=1, ddof=1).mean()
     if of_means > within:  # else the best variance between is 0
@@ -82,16 +84,16 @@ def test_with_unlike_numbers_of_blocks_the_variances_are_those_of_the_full_likel
         return float(np.linalg.slogdet(v)[1] + math.log(precision) + away @ inverse @ away)
 
     best = optimize.minimize(minus_twice, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-12})
-    found = components(values)
+    found = components(groups(values))
     assert found is not None
     assert (math.log(found.between), math.log(found.within)) == pytest.approx(tuple(best.x), abs=1e-4)
 
 
 def test_what_is_too_little_has_no_variances_and_equal_values_have_none_between() -> None:
-    assert components([np.array([1.0, 2.0])]) is None
-    assert components([np.array([1.0]), np.array([2.0])]) is None
-    assert components([np.full(4, 2.0)] * 3) == Components(2.0, 0.0, 0.0)
-    found = components([np.full(4, 1.0), np.full(4, 3.0)])
+    assert components(groups([[1.0, 2.0]])) is None
+    assert components(groups([[1.0], [2.0]])) is None
+    assert components(groups([[2.0] * 4] * 3)) == Components(2.0, 0.0, 0.0)
+    found = components(groups([[1.0] * 4, [3.0] * 4]))
     assert found == Components(2.0, 2.0, 0.0)
     assert found is not None
     assert found.share == 1
@@ -140,4 +142,5 @@ def test_the_chance_of_one_machine_is_that_of_its_externally_studentized_residua
 def test_two_machines_say_nothing_of_one_another_and_equal_ones_are_alike() -> None:
     assert chances(np.array([0.0, 9.0])).tolist() == [1, 1]
     assert chances(np.zeros(5)).tolist() == [1] * 5
+    assert chances(np.full(3, 0.1)).tolist() == [1] * 3  # whose mean differs from each by rounding
     assert chances(np.array([0.0, 0.0, 0.0, 1.0]))[3] == 0

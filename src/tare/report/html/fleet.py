@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tare import __version__
@@ -23,10 +23,11 @@ from tare.report.html.drawing import Drawing, drawing
 from tare.report.html.drawings import MOST_DRAWN
 from tare.report.html.entries import look
 from tare.report.html.page import described
-from tare.report.machines import bars, machines
-from tare.report.numbers import GLYPHS
+from tare.report.machines import MOST_DOTS, Scale, farthest_first, machines, scales
+from tare.report.numbers import GLYPHS, some_of
 
 _GATE_LOOKS = {"passed": "equivalent", "failed": "worse", "cannot tell": "undecided"}
+_MOST_MACHINES = 100  # that have a row
 _BAR, _HALF = 7, 16  # pixels: the room of a bar, and the longest up or down
 
 
@@ -89,6 +90,7 @@ class FleetPage:
     legend: str
     transfers: tuple[TransferRow, ...]
     machines: tuple[MachineRow, ...]
+    left_out: str
     half: int
     remarks: tuple[str, ...]
     facts: tuple[tuple[str, tuple[str, ...]], ...]
@@ -119,7 +121,8 @@ def fleet_page(found: Fleet) -> FleetPage:
             )
             for each in found.transfers
         ),
-        machines=tuple(_machine(found, kind, name) for kind in found.kinds for name in kind.machines),
+        machines=tuple(_machines(found)),
+        left_out=_left_out(found),
         half=_HALF,
         remarks=found.statements,
         facts=tuple(_facts(found.kinds)),
@@ -133,17 +136,38 @@ def _shown(verdict: str | None) -> str:
 def _drawings(found: Fleet) -> Iterator[Drawing]:
     if len({each.cell.stack for each in found.found}) > MOST_DRAWN:
         return
+    many = any(len(kind.machines) > MOST_DOTS for kind in found.kinds)
+    dots = f"dots for {MOST_DOTS} machines from the least to the most, and all that are unlike" if many else ""
+    dots = dots or "a dot for each machine"
     for at, headline in enumerate(dict.fromkeys(each.cell.headline for each in judged(found))):
         caption = (
-            f"{headline}: a dot for each machine, a tick for their mean; shaded: where a machine of the kind lies that "
+            f"{headline}: {dots}, a tick for their mean; shaded: where a machine of the kind lies that "
             "was not measured."
         )
         if drawn := drawing(machines(found, headline), f"f{at}", caption, wide=True):
             yield drawn
 
 
-def _machine(found: Fleet, kind: Kind, name: str) -> MachineRow:
-    away = bars(found, name)
+def _machines(found: Fleet) -> Iterator[MachineRow]:
+    """Yield the rows of machines, kind by kind; of very many only those that are unlike, or else farthest off."""
+    of = scales(found)
+    shown = set(farthest_first(found, of)[:_MOST_MACHINES])
+    for kind in found.kinds:
+        own = [scale for scale in of if scale.of.kind == kind.name]
+        yield from (_machine(own, kind, name) for name in kind.machines if name in shown)
+
+
+def _left_out(found: Fleet) -> str:
+    """Describe how many machines have no row; empty where all have one."""
+    count = sum(len(kind.machines) for kind in found.kinds)
+    if count <= _MOST_MACHINES:
+        return ""
+    what = f"{_MOST_MACHINES} of {count} machines: those that are unlike, then those farthest from their kind"
+    return f"{what}. {count - _MOST_MACHINES} are left out; `tare compare --json` has all."
+
+
+def _machine(of: Sequence[Scale], kind: Kind, name: str) -> MachineRow:
+    away = [(scale.of, scale.distance(name)) for scale in of if name in scale.of.means]
     counts = sorted({each.blocks[name] for each, _ in away})
     drawn = []
     for at, (each, distance) in enumerate(away):
@@ -173,7 +197,7 @@ def _value(each: OnKind) -> str:
 
 
 def _facts(kinds: tuple[Kind, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    yield "machines", tuple(", ".join(kind.machines) for kind in kinds)
+    yield "machines", tuple(some_of(kind.machines) for kind in kinds)
     for rows in zip(*(described(kind.facts) for kind in kinds), strict=True):
         yield rows[0][0], tuple(text for _, text in rows)
 

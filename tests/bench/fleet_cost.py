@@ -1,0 +1,130 @@
+"""What a fleet costs: the time and the memory of `tare compare` and `tare report` of a thousand machines.
+
+    PYTHONPATH=tests/support python tests/bench/fleet_cost.py [MACHINES [DISTINCT [FIRST]]]
+
+Each machine has a run of ten thousand trials: five workloads on eight stacks in 250 blocks, about 1.7 KB a trial. There
+are three kinds of machines, one of which is sick: slow in all that it does. DISTINCT journals are made up (50), whose
+machines differ by 1 %; those of the others are hard links to them: a thousand would be 17 GB. So they are read from
+memory. FIRST machines (all) are compared for the first time, without what a run's end stores; the rest is stored
+before, as by a run's end. Then the same commands are measured on the whole fleet. Memory is the most that all processes
+of a command had at once, by the largest sum of their resident sets, 20 times a second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from runs import MACHINE, believable_run
+
+from tare.answers.stored import NAME, store
+from tare.journal import FORMAT, Journal, load
+from tare.model.machines import Facts
+
+_BLOCKS = 250  # of eight stacks and five workloads: ten thousand trials
+_KINDS = (
+    (0.6, MACHINE),
+    (0.9, replace(MACHINE, cpu_model="Imaginary CPU 12000", cpus=16, memory_bytes=64 << 30)),
+    (1.0, replace(MACHINE, architecture="aarch64", cpu_model="Imaginary Arm", cpus=64, memory_bytes=256 << 30)),
+)  # up to which share of the machines, and what they are
+_SICK = 0.8  # of what others have
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def write(folder: Path, machines: int, distinct: int) -> list[Path]:
+    """Write a fleet, of which the first machines have journals of their own, and the very first is sick."""
+    base = believable_run(folder / "base", blocks=_BLOCKS)
+    trials = [{"format": FORMAT} | asdict(trial) for trial in base.trials]
+    folders = [folder / f"machine-{number:04}" for number in range(machines)]
+    for number, path in enumerate(folders):
+        facts: Facts = next(facts for share, facts in _KINDS if number < share * machines)
+        record = replace(base.record, machine=facts, tare="0.1.0")
+        Journal(path).create(record, "[suite]\n")
+        if number < distinct:
+            with (path / "trials.jsonl").open("w", encoding="utf-8") as file:
+                file.writelines(_lines(trials, number))
+        else:
+            os.link(folders[1 + number % (distinct - 1)] / "trials.jsonl", path / "trials.jsonl")
+    return folders
+
+
+def _lines(trials: list[dict[str, Any]], number: int) -> Iterator[str]:
+    """Yield a journal in which stacks cost more or less on this machine, and each value has noise of its own."""
+    chance = np.random.default_rng(number)
+    own = _SICK if number == 0 else float(np.exp(chance.normal(0, 0.01)))
+    parts = {key: chance.normal(0, 0.01) for key in dict.fromkeys((each["workload"], each["stack"]) for each in trials)}
+    for each in trials:
+        factor = own * float(np.exp(parts[each["workload"], each["stack"]] + chance.normal(0, 0.005)))
+        values = [value | {"value": value["value"] * factor} for value in each["values"]]
+        yield json.dumps(each | {"values": values}) + "\n"
+
+
+def measured(*words: str) -> str:
+    """Return the seconds that a command of tare takes, and the most memory of all its processes at once."""
+    began, most = time.perf_counter(), 0
+    with subprocess.Popen((sys.executable, "-m", "tare", *words), stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            most = max(most, _resident(process.pid))
+            time.sleep(0.05)
+    assert process.returncode == 0, words
+    return f"{time.perf_counter() - began:.0f} s, {most / 1e6:.0f} MB"
+
+
+def _resident(process: int) -> int:
+    """Return the bytes of a process and of those that it started."""
+    with suppress(OSError):
+        tasks = [*Path(f"/proc/{process}/task").glob("*/children")]
+        children = [int(word) for path in tasks for word in path.read_text().split()]
+        own = int(Path(f"/proc/{process}/statm").read_text().split()[1]) * _PAGE
+        return own + sum(map(_resident, children))
+    return 0
+
+
+def _store(folder: Path) -> None:
+    store(load(folder))
+
+
+def main() -> None:
+    """Print a Markdown table."""
+    given = [int(word) for word in sys.argv[1:]]
+    machines, distinct, *_ = [*given, *(1000, 50)[len(given) :]]
+    first = min(machines, given[2] if len(given) > 2 else machines)
+    with tempfile.TemporaryDirectory(prefix="tare-bench-") as whole:
+        fleet, part = Path(whole) / "fleet", Path(whole) / "first"
+        folders = write(fleet, machines, min(distinct, machines))
+        part.mkdir()
+        for path in folders[-first:]:
+            (part / path.name).symlink_to(path)
+        trials = len((folders[0] / "trials.jsonl").read_bytes().splitlines())
+        print(f"| {machines:,} machines, {machines * trials:,} trials | found |\n| --- | --- |", flush=True)
+        print(f"| `compare` of {first:,} of them, for the first time | {measured('compare', str(part))} |", flush=True)
+        with ProcessPoolExecutor() as pool:
+            began = time.perf_counter()
+            list(pool.map(_store, folders[: machines - first]))
+            print(f"| to store the rest, as runs' ends do | {time.perf_counter() - began:.0f} s |", flush=True)
+        print(f"| `compare` | {measured('compare', str(fleet))} |", flush=True)
+        print(f"| `compare --json` | {measured('compare', str(fleet), '--json')} |", flush=True)
+        print("| `compare --stack docker --margin 5%` | ", end="")
+        print(f"{measured('compare', str(fleet), '--stack', 'docker', '--margin', '5%')} |", flush=True)
+        print(f"| `report` | {measured('report', str(fleet))} |", flush=True)
+        sizes = [
+            ("stored of a machine", max((path / NAME).stat().st_size for path in folders) / 1e3, "KB"),
+            *((name, (fleet / "report" / name).stat().st_size / 1e6, "MB") for name in ("index.html", "report.json")),
+        ]
+        for name, size, unit in sizes:
+            print(f"| {name} | {size:.1f} {unit} |")
+
+
+if __name__ == "__main__":
+    main()
