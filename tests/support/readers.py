@@ -16,6 +16,7 @@ from captured import SAMPLES, Case, cases
 from runs import believable_run, write
 
 from tare.answers.claim_file import parse_claims, published
+from tare.answers.stored import NAME, read_files, store
 from tare.cli.application import parse_compose
 from tare.images.layers import counted
 from tare.images.oci import choose, read_configuration, read_manifest, refuse_other_platform
@@ -123,6 +124,14 @@ def _of_runs(folder: Path) -> Iterator[tuple[str, Reader]]:
         raw.write_bytes(data)
         return load_raw(run, "one")
 
+    store(load(run))
+    headlines = run / NAME
+
+    def with_headlines(data: bytes) -> object:
+        headlines.write_bytes(data)
+        return [*read_files([run])]
+
+    yield "headlines", Reader(with_headlines, (headlines.read_bytes(),))
     yield "record", Reader(with_record, (good,))
     yield "trials", Reader(with_trials, (b"".join(lines[:2]), lines[-1]))
     yield _seeded("raw", with_raw)

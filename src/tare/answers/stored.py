@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 NAME = "report/headlines.parquet"
+_JOURNAL = "trials.jsonl"
 FORMAT = 1
 _MEMORY = "512MB"  # of DuckDB, for a batch
 _BATCH = 250  # files
@@ -136,7 +137,7 @@ def store(run: Run) -> Condensed[Group]:
     found = _in_short(run, run.record.baseline)
     if found.cells:
         with suppress(OSError, UsageError, UnicodeError, duckdb.Error):  # nothing can be written there: again next time
-            seen, record = (run.folder / "trials.jsonl").stat(), _digest(run.folder / "run.json")
+            seen, record = (run.folder / _JOURNAL).stat(), _digest(run.folder / "run.json")
             origin = Origin(FORMAT, __version__, record, run.digest, seen.st_size, seen.st_mtime_ns)
             make_within(run.folder, "report")
             write_within(run.folder, NAME, _parquet(run, found, origin))
@@ -173,13 +174,16 @@ def _leave_interrupts() -> None:
 
 
 def _condense(folder: Path, baseline: str) -> Condensed[Group]:
+    if _has_file(folder) and not os.path.lexists(folder / _JOURNAL):
+        what = f"{folder}: has no {_JOURNAL}, and {NAME} is damaged, of another tare, or of another baseline"
+        raise UsageError(what, f"copy {_JOURNAL} there, too")
     run = load(folder)
     return store(run) if run.record.baseline == baseline else _in_short(run, baseline)
 
 
 def _journal_bytes(folder: Path) -> int:
     with suppress(OSError):
-        return (folder / "trials.jsonl").stat().st_size
+        return (folder / _JOURNAL).stat().st_size
     return 0
 
 
@@ -196,16 +200,21 @@ def _has_file(folder: Path) -> bool:
 def _holds(origin: Origin, folder: Path) -> bool:
     """Return whether the record and the journal are those that the file was made of.
 
-    A journal of the same size and time is not read again. One that was copied without its time is.
+    A journal of the same size and time is not read again. One that was copied without its time is. A run may have been
+    copied without its journal.
     """
     if (origin.format, origin.tare) != (FORMAT, __version__):
         return False
-    journal = folder / "trials.jsonl"
+    journal = folder / _JOURNAL
     try:
-        seen = journal.stat()
-        if seen.st_size != origin.journal_bytes or _digest(folder / "run.json") != origin.record:
+        if _digest(folder / "run.json") != origin.record:
             return False
-        return seen.st_mtime_ns == origin.journal_modified or _digest(journal) == origin.journal
+        if not os.path.lexists(journal):
+            return True
+        seen = journal.stat()
+        return seen.st_size == origin.journal_bytes and (
+            seen.st_mtime_ns == origin.journal_modified or _digest(journal) == origin.journal
+        )
     except OSError:
         return False
 

@@ -19,6 +19,8 @@ from tare.__main__ import run as command_line
 from tare.answers.fleet import share_of_each
 from tare.cli import app
 from tare.journal import load
+from tare.report import machines as chart_of_machines
+from tare.report.html import fleet as page_of_fleet
 from tare.statistics.random_effects import half_width
 
 LARGE = replace(MACHINE, cpu_model="Imaginary CPU 12000", cpus=16)
@@ -128,6 +130,21 @@ def test_the_page_has_the_kinds_and_every_machine(two_kinds: Path, compare: Comp
     assert all(f'<th scope="row">{name}</th>' in text for name in ("a1", "a6", "b4"))
     assert 'aria-label="a6 beside its kind"' in text
     assert '<td class="differs">Imaginary CPU 12000</td>' in text
+
+
+def test_of_very_many_machines_the_page_has_those_that_are_unlike_and_says_how_many_are_left_out(
+    two_kinds: Path, compare: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page_of_fleet, "_MOST_MACHINES", 3)
+    monkeypatch.setattr(chart_of_machines, "MOST_DOTS", 2)
+    page = tmp_path / "page.html"
+    assert compare(two_kinds, "--html", page).code == 0
+    text = page.read_text(encoding="utf-8")
+    shown = re.findall(r'<th scope="row">([ab]\d)</th>', text)
+    assert len(shown) == 3
+    assert "a6" in shown  # the sick one
+    assert "3 of 10 machines: those that are unlike, then those farthest from their kind. 7 are left out" in text
+    assert len(set(re.findall(r"docker, (a\d) of kind A: ", text))) == 2
 
 
 def test_its_report_is_the_page_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
