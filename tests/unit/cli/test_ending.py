@@ -1,4 +1,4 @@
-"""What `tare run` and `tare try` end with when nothing was measured."""
+"""What `tare run` and `tare try` end with, also when nothing was measured."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runs import DHRYSTONE, make_run, make_trial, write
+from runs import DHRYSTONE, make_run, make_trial, measured, write
 
+from tare.answers.stored import condensed_runs
+from tare.cli import ending
 from tare.cli.console import Console
 from tare.cli.ending import leave, show_end
 from tare.errors import TareError
@@ -63,3 +65,17 @@ def test_failures_for_different_reasons_are_listed(tmp_path: Path) -> None:
         leave(run, Stop(StopReason.PLAN))
     assert (str(ended.value), ended.value.exit_code) == ("nothing could be measured", 3)
     assert ended.value.hint == f"`tare show {run.folder}` lists the trials with their reasons"
+
+
+def test_a_run_ends_with_what_a_fleet_needs_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "write_report", lambda *_, **__: [tmp_path / "index.html"])
+    run = run_of(
+        tmp_path, *(make_trial(name, at, [measured("speed", 9.0)]) for name in ("native", "crun") for at in (0, 1))
+    )
+    show_end(run, Console(file=io.StringIO()), Stop(StopReason.PLAN))
+    assert (run.folder / "report" / "headlines.parquet").exists()
+    (run.folder / "trials.jsonl").unlink()
+    (found,) = condensed_runs([run.folder], "native", lambda _: None)
+    assert found.cells["dhrystone", "crun"][1].count == 2
+    only = replace(run, record=replace(run.record, baseline="xen"))  # of which there is no trial
+    show_end(only, Console(file=io.StringIO()), Stop(StopReason.PLAN))
