@@ -82,7 +82,7 @@ class Origin:
     tare: str
     record: str
     journal: str
-    journal_bytes: int
+    journal_bytes: Annotated[int, Field(ge=1)]  # an endless device has 0, and is not read for its digest
     journal_modified: int
 
 

@@ -149,12 +149,12 @@ def _drawings(found: Fleet) -> Iterator[Drawing]:
 
 
 def _machines(found: Fleet) -> Iterator[MachineRow]:
-    """Yield the rows of machines, kind by kind; of very many only those that are unlike, or else farthest off."""
-    of = scales(found)
-    shown = set(farthest_first(found, of)[:_MOST_MACHINES])
-    for kind in found.kinds:
-        own = [scale for scale in of if scale.of.kind == kind.name]
-        yield from (_machine(own, kind, name) for name in kind.machines if name in shown)
+    """Yield the rows of machines, kind by kind; of very many those that are unlike, then those farthest off."""
+    of, kinds = scales(found), {name: kind for kind in found.kinds for name in kind.machines}
+    own = {kind.name: [scale for scale in of if scale.of.kind == kind.name] for kind in found.kinds}
+    shown = [*kinds] if len(kinds) <= _MOST_MACHINES else farthest_first(found, of)[:_MOST_MACHINES]
+    for name in shown:
+        yield _machine(own[kinds[name].name], kinds[name], name)
 
 
 def _left_out(found: Fleet) -> str:
@@ -163,7 +163,7 @@ def _left_out(found: Fleet) -> str:
     if count <= _MOST_MACHINES:
         return ""
     what = f"{_MOST_MACHINES} of {count} machines: those that are unlike, then those farthest from their kind"
-    return f"{what}. {count - _MOST_MACHINES} are left out; `tare compare --json` has all."
+    return f"{what}. {count - _MOST_MACHINES} are left out; tare compare --json has all."
 
 
 def _machine(of: Sequence[Scale], kind: Kind, name: str) -> MachineRow:
