@@ -42,7 +42,7 @@ _JOURNAL = "trials.jsonl"
 FORMAT = 1
 _MEMORY = "512MB"  # of DuckDB, for a batch
 _BATCH = 250  # files
-_MOST_BYTES = 8 << 20  # of a file; a run of forty headlines' stacks has 30 KB
+_MOST_BYTES = 8 << 20  # of a file; one of 35 rows has 14 KB
 _MANY_BYTES = 64 << 20  # of journals, from which on processes are worth their start
 _MOST_PROCESSES = 4  # each has a journal in memory
 
