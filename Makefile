@@ -44,7 +44,7 @@ WITH_ENGINES := tests/lab/with-engines
 SCRIPTS := $(filter-out %.py %/__pycache__ %/kube %/shims,$(wildcard tests/lab/* tests/lab/shims/*))
 
 # Each is a target of its own: one that fails hides no other.
-CHECKS := ruff ruff-format mypy lint-imports clang-format rustfmt shellcheck
+CHECKS := ruff ruff-format mypy lint-imports clang-format rustfmt shellcheck ansible-lint
 
 # What Python compiles is kept: without it, each start of tare compiles all of it anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -106,6 +106,11 @@ rustfmt:
 
 shellcheck:
 	shellcheck $(SCRIPTS) .ci/run
+
+# It looks for the collection where Ansible would have installed it.
+ansible-lint:
+	@mkdir -p .venv/ansible_collections/tare && ln -sfn $(CURDIR)/ansible .venv/ansible_collections/tare/bench
+	cd ansible && PATH=$(CURDIR)/.venv/bin:$$PATH ANSIBLE_COLLECTIONS_PATH=$(CURDIR)/.venv ../.venv/bin/ansible-lint --offline --nocolor
 
 setup: packages .venv/.locked
 	@tests/lab/install $$($(DECLARED) packages $(NOT_OF_RELEASE))
