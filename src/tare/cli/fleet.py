@@ -183,7 +183,8 @@ def _shown(found: Fleet) -> Iterator[Any]:
                 said[line] = "said"
                 console.print(line, soft_wrap=True, style="dim" if line in lines else "yellow")
         for each in found.members.values() if not console.is_terminal else ():
-            line = f"{each.name}: {each.state}: {each.reason or each.said}".removesuffix(": ")
+            what = each.reason or (each.said if each.goes_on else "")
+            line = f"{each.name}: {each.state}: {what}".removesuffix(": ")
             if each.state == "asked" and not each.reason:
                 each_said, line = "preparing", f"preparing: {each.said}" if each.said else ""
             else:
@@ -263,7 +264,4 @@ def _end(found: Fleet, place: Path) -> None:
         page, _ = report_fleet(place, None)
     except UsageError as error:
         raise TareError(str(error), f"tare show {place}/MACHINE lists trials with their reasons") from error
-    lost = [each.name for each in found.members.values() if each.state != "collected" and (each.blocks or each.reason)]
-    if lost:
-        say(f"not all was measured on {', '.join(lost)}", style="yellow")
     say(f"report: {page}")

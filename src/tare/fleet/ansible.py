@@ -19,6 +19,7 @@ from tare.errors import TareError
 _INSTALL = "pip install 'tare-bench[fleet]'"
 _ENDED = {"runner_on_ok": "ok", "runner_on_failed": "failed", "runner_on_unreachable": "unreachable"}
 _OF_SYSTEM = re.compile(r"\[Errno \d+\] ([^:\]]+)")  # such as `[Errno 28] No space left on device: '/etc/x'`
+_AROUND = re.compile(r"^(Task failed: |Module failed: |Failed to connect to the host via ssh: )+")
 _SHOWN = 300  # characters of a message
 
 
@@ -137,7 +138,8 @@ def _reason(result: Mapping[str, Any]) -> str:
     if failed:
         return _reason(failed)
     texts = (result.get("stderr"), result.get("msg"), result.get("stdout"), result.get("module_stdout"))
-    lines = [line.strip() for text in texts if text for line in str(text).splitlines() if line.strip()]
+    every = (_AROUND.sub("", line.strip()) for text in texts if text for line in str(text).splitlines())
+    lines = [line for line in every if line]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
     of_system = [match[1] for line in lines if (match := _OF_SYSTEM.search(line))]
     return (errors or of_system or lines or ["no reason is given"])[0][:_SHOWN]

@@ -101,7 +101,7 @@ def machines(found: Fleet, headline: str) -> Spec | None:
                 color=alt.Color("look:N", scale=None),
                 description=alt.Description("text:N"),
             ),
-        )
+        ).resolve_scale(color="independent", shape="independent")  # or the legend's symbols are as pale as the bands
     )
 
 
