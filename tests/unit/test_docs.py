@@ -123,7 +123,7 @@ def faults(words: Sequence[str]) -> list[str]:
     if words[0] not in COMMANDS:
         return [words[0]]
     parameters = COMMANDS[words[0]].params
-    options = {name: each for each in parameters for name in each.opts if name.startswith("--")}
+    options = {name: each for each in parameters for name in each.opts if name.startswith("-")}
     arguments = [each for each in parameters if each.param_type_name == "argument"]
     end = words.index("--") if "--" in words else len(words)  # what comes after it is a command line of its own
     unknown, given, rest = [], len(words[end + 1 :]), iter(words[1:end])

@@ -282,7 +282,6 @@ class Controller:
 
         self._run("collect", [each.name for each in members], learn, tare_fleet=str(self.asked.folder.resolve()))
         for member in members:
-            (self.asked.folder / f".{member.name}.tar.gz").unlink(missing_ok=True)
             member.reason = failed.get(member.name, member.reason)
             if member.name in failed:
                 self._note(f"{member.name}: not all of its run is here: {member.reason}")
