@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,18 +22,21 @@ def blocks_needed(deviation: float, margin: float) -> int | None:
     half of such runs are decided: the interval, around a mean that is as far from the truth as typical, lies within the
     margin. A difference of the margin's size is found somewhat sooner. None where it would be over 10,000.
     """
-    counts = np.arange(least_count(), MOST_BLOCKS + 1)
-    reach = (widths_per_deviation(counts) + _MEDIAN / np.sqrt(counts)) * deviation
-    enough = np.nonzero(reach < np.log1p(margin))[0]
-    return int(counts[enough[0]]) if enough.size else None
+    counts = range(least_count(), MOST_BLOCKS + 1)
+    found = bisect_right(counts, -np.log1p(margin), key=lambda blocks: -_reach(blocks) * deviation)
+    return counts[found] if found < len(counts) else None
 
 
 def margin_reached(deviation: float, blocks: int) -> float | None:
     """Return the margin, a share, within which so many blocks find a stack equivalent; None where they are too few."""
     if blocks < least_count():
         return None
-    width = float(widths_per_deviation(np.array(blocks))) + _MEDIAN / blocks**0.5
-    return float(np.expm1(width * deviation))
+    return float(np.expm1(_reach(blocks) * deviation))
+
+
+def _reach(blocks: int) -> float:
+    """Return how far the typical interval of so many blocks reaches, in standard deviations: less with each block."""
+    return float(widths_per_deviation(np.array(blocks)) + _MEDIAN / np.sqrt(blocks))
 
 
 def further_blocks(comparison: Comparison, needed: float) -> NDArray[np.float64]:
