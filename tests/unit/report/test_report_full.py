@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
-from full_run import STACKS, WORKLOADS, full_run
-from pages import Page, html_of
+from full_run import STACKS, WORKLOADS
+from pages import Page
 
 
-@pytest.fixture(scope="module")
-def html(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return html_of(full_run(tmp_path_factory.mktemp("full") / "run", blocks=10))
-
-
-def test_with_raw_output_turns_and_telemetry_it_is_smaller_than_three_megabytes(html: str) -> None:
+def test_with_raw_output_turns_and_telemetry_it_is_smaller_than_three_megabytes(full_page: str) -> None:
     assert (len(STACKS), len(WORKLOADS)) == (11, 10)
-    assert 2_000_000 < len(html.encode()) < 3_000_000
+    assert 2_000_000 < len(full_page.encode()) < 3_000_000
 
 
-def test_each_cell_has_its_telemetry_and_what_the_machine_lacked_meanwhile(html: str) -> None:
-    assert html.count('<svg class="small trace"') == 110
-    assert html.count("CPUs stolen from the machine") == 110
+def test_each_cell_has_its_telemetry_and_what_the_machine_lacked_meanwhile(full_page: str) -> None:
+    assert full_page.count('<svg class="small trace"') == 110
+    assert full_page.count("CPUs stolen from the machine") == 110
 
 
-def test_all_blocks_of_what_takes_turns_are_drawn_and_lead_to_each_trial(html: str) -> None:
-    page = Page(html)
+def test_all_blocks_of_what_takes_turns_are_drawn_and_lead_to_each_trial(full_page: str) -> None:
+    page = Page(full_page)
     drawn = {name for name in page.named("id") if name.startswith("turns-")}
     assert len(drawn) == 8 * 10
     linked = {link[1:] for link in page.named("href") if link.startswith("#turns-")}
