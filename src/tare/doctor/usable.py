@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from tare import plugins
@@ -52,27 +51,23 @@ def _runnable(name: str, host: Host, quickly: bool) -> Technology | None:
 
 
 def look_at(host: Host, names: Iterable[str] | None = None) -> Iterator[Usable]:
-    """Check technologies with their default settings, several at once: all, or those with these names, in this order.
+    """Check technologies with their default settings, one after the other: all, or those with these names.
 
     It runs their programs, which takes seconds. A broken technology breaks only itself.
     """
-    chosen = plugins.names("technologies") if names is None else names
-    with ThreadPoolExecutor() as pool:  # an engine without its daemon takes seconds to say so
-        yield from pool.map(lambda name: _usable(name, host), chosen)
-
-
-def _usable(name: str, host: Host) -> Usable:
-    try:
-        technology = plugins.find("technologies", name)()
-        problems = tuple(technology.problems(host))
-        version = technology.version(host)
-        advice = tuple(technology.advice(host))
-        also = () if problems else other_names(type(technology), technology.variants(host))
-    except TareError as error:
-        return Usable(name, name, "", "", (Problem(str(error), error.hint),))
-    except Exception as error:  # noqa: BLE001 - a plug-in breaks only itself
-        return Usable(name, name, "", "", (Problem(f"the plug-in is broken: {error!r}", "repair its package"),))
-    return Usable(name, technology.title, technology.family, version, problems, advice, also)
+    for name in plugins.names("technologies") if names is None else names:
+        try:
+            technology = plugins.find("technologies", name)()
+            problems = tuple(technology.problems(host))
+            version = technology.version(host)
+            advice = tuple(technology.advice(host))
+            also = () if problems else other_names(type(technology), technology.variants(host))
+        except TareError as error:
+            yield Usable(name, name, "", "", (Problem(str(error), error.hint),))
+        except Exception as error:  # noqa: BLE001 - a plug-in breaks only itself
+            yield Usable(name, name, "", "", (Problem(f"the plug-in is broken: {error!r}", "repair its package"),))
+        else:
+            yield Usable(name, technology.title, technology.family, version, problems, advice, also)
 
 
 def problems_but_root(technology: Usable) -> tuple[Problem, ...]:
