@@ -16,11 +16,13 @@ from rich.text import Text
 
 from tare.cli.console import Console, output, say
 from tare.cli.screen import screen
-from tare.doctor.usable import Usable, installable, look_at
+from tare.doctor.usable import Usable, installable, lacked_by_tare, look_at
 from tare.errors import TareError, UsageError
+from tare.hosts.distributions import Distribution, distribution_of
 from tare.hosts.local import LocalHost, isolate_mounts, read_text
 from tare.hosts.process import attached
 from tare.model.machines import Facts
+from tare.model.trials import Problem
 from tare.telemetry.noise import Noise, assess
 from tare.units import format_size
 
@@ -46,7 +48,8 @@ def doctor(
         if os.geteuid() == 0:
             isolate_mounts(names_shown=False)
         with waiting.status("looking at the machine"):
-            _fix(*installable(look_at(host)), apply=apply)
+            own = lacked_by_tare()
+            _fix(*installable(look_at(host), own), own, distribution_of(host), apply=apply)
         return
     before, began = read_text("/proc/stat"), time.monotonic()
     facts = host.facts()
@@ -54,7 +57,7 @@ def doctor(
     if os.geteuid() == 0:
         isolate_mounts(names_shown=False)
     with waiting.status("looking at the machine") as status:
-        technologies = []
+        technologies, own = [], lacked_by_tare()
         for each in look_at(host):
             status.update(f"looked at {each.name}")
             technologies.append(each)
@@ -62,31 +65,44 @@ def doctor(
     # The machine's mounts, not those of tare's own namespace.
     noise = assess(lambda path: mounts if path.endswith("/mounts") else read_text(path), before)
     if as_json:
-        print(_json(technologies, facts, noise))
+        print(_json(technologies, own, facts, noise))
     elif everything:
-        _print_all(technologies, facts, noise)
+        _print_all(technologies, own, facts, noise)
     else:
         console = output()
-        for line in screen(technologies, about(facts), noise, console.width):
+        for line in screen(technologies, own, about(facts), noise, console.width):
             console.print(line, soft_wrap=True)
 
 
-def _fix(technologies: Sequence[Usable], command: str, *, apply: bool) -> None:
+def _fix(
+    technologies: Sequence[Usable],
+    command: str,
+    own: Sequence[Problem],
+    distribution: Distribution,
+    *,
+    apply: bool,
+) -> None:
     """Print the command that installs what is missing, or run it."""
+    for each in own:
+        if not each.packages:
+            say(f"{each.what}: {each.fix}")
     if not command:
-        say("nothing is missing that packages of Debian would fix: `tare doctor` has the rest")
+        say(f"nothing is missing that packages of {distribution.title} would fix: `tare doctor` has the rest")
         return
     if not apply:
         print(command)
         return
-    names = ", ".join(each.name for each in technologies)
+    names = ", ".join(
+        (*(["tare"] if any(each.packages for each in own) else []), *(each.name for each in technologies))
+    )
     if os.geteuid():
         raise TareError("only root can install packages", "sudo tare doctor --fix --apply")
-    if shutil.which("apt-get") is None:
-        packages = command.removeprefix("apt-get install ")
-        raise TareError(f"no apt-get here, for {names}", f"install what these packages of Debian have: {packages}")
     program, *words = command.split()
-    code = attached((program, *words, "--yes", "--no-install-recommends"), "kept")
+    if shutil.which(program) is None:
+        packages = command.removeprefix(f"{distribution.install} ")
+        hint = f"install what these packages of {distribution.title} have: {packages}"
+        raise TareError(f"no {program} here, for {names}", hint)
+    code = attached((program, *words, *distribution.unasked), "kept")
     if code:
         raise TareError(f"{program} failed with exit code {code}", command)
     say(f"installed what {names} lacked; `tare doctor` looks again")
@@ -101,14 +117,17 @@ def about(facts: Facts) -> tuple[str, str]:
     )
 
 
-def _json(technologies: list[Usable], facts: Facts, noise: tuple[Noise, ...]) -> str:
+def _json(technologies: list[Usable], own: tuple[Problem, ...], facts: Facts, noise: tuple[Noise, ...]) -> str:
     entries = [{**dataclasses.asdict(each), "usable": each.usable} for each in technologies]
     machine = {**dataclasses.asdict(facts), "noise": [dataclasses.asdict(each) for each in noise]}
-    return json.dumps({"format": 1, "technologies": entries, "machine": machine}, indent=2)
+    itself = {"problems": [dataclasses.asdict(each) for each in own]}
+    return json.dumps({"format": 1, "tare": itself, "technologies": entries, "machine": machine}, indent=2)
 
 
-def _print_all(technologies: list[Usable], facts: Facts, noise: tuple[Noise, ...]) -> None:
+def _print_all(technologies: list[Usable], own: tuple[Problem, ...], facts: Facts, noise: tuple[Noise, ...]) -> None:
     console = output()
+    lines = [f"tare itself: {problem.what}\n  → {problem.fix}" for problem in own] or ["tare itself lacks nothing"]
+    console.print(*lines, "", sep="\n", markup=False, highlight=False)
     console.print(_technologies(technologies))
     usable = sum(each.usable for each in technologies)
     console.print(f"\n{usable} of {len(technologies)} technologies can be used here\n", style="bold")

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from rich.text import Text
 
 from tare.doctor.usable import Usable, installable, problems_but_root
+from tare.hosts.distributions import fix_of
 from tare.model.trials import Problem
 from tare.telemetry.noise import Noise
 
@@ -23,8 +24,14 @@ _LAST = "Every version, reason and fix: tare doctor --all"
 _STYLES = {"noisy": "red", "watch": "yellow", "quiet": "green", "unknown": "dim"}
 
 
-def screen(technologies: Sequence[Usable], machine: Iterable[str], noise: Iterable[Noise], width: int) -> list[Text]:
-    """Return the lines of the screen; `machine` are those that describe the machine."""
+def screen(
+    technologies: Sequence[Usable],
+    own: Sequence[Problem],
+    machine: Iterable[str],
+    noise: Iterable[Noise],
+    width: int,
+) -> list[Text]:
+    """Return the lines of the screen; `machine` describe the machine; `own` is what tare itself lacks."""
     width = min(width, _WIDEST)
     usable = [each for each in technologies if each.usable]
     rest = [each for each in technologies if not each.usable]
@@ -36,6 +43,8 @@ def screen(technologies: Sequence[Usable], machine: Iterable[str], noise: Iterab
 
     lines = [
         *(Text(_cut(line, width)) for line in machine),
+        *_titled("tare itself", "; ".join(each.what for each in own), width, "bold red"),
+        *_continued(fix_of(own), width),
         *_titled(f"Usable, {len(usable)} of {len(technologies)}", _names(usable), width, "bold green"),
         *(line for each in usable for line in _titled(each.name, _also(each), width)),
         *(line for each in technologies for advice in each.advice for line in _advised(each.name, advice, width)),
@@ -43,7 +52,7 @@ def screen(technologies: Sequence[Usable], machine: Iterable[str], noise: Iterab
         *_titled("Installable", _names(fixed), width),
         *_continued(command, width),
         *_titled("Needs an image or an account of yours", _names(yours), width),
-        *_titled("Needs a program that Debian does not have", _names(foreign), width),
+        *_titled("Needs a program of another project", _names(foreign), width),
     ]
     after = [*_noise(noise, width), Text(_LAST, style="dim")]
     return [*lines, *_reasons(others, width, LINES - len(lines) - len(after)), *after]

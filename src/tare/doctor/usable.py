@@ -9,7 +9,11 @@ from tare import plugins
 from tare.contracts.technologies import NOT_ROOT, Technology
 from tare.doctor.catalogue import other_names
 from tare.errors import TareError
+from tare.hosts.distributions import localized
 from tare.hosts.host import Host
+from tare.hosts.local import LocalHost
+from tare.hosts.needs import own_problems
+from tare.images.image import build_fix, build_problems
 from tare.model.trials import Problem, combined_fix
 
 
@@ -58,9 +62,9 @@ def look_at(host: Host, names: Iterable[str] | None = None) -> Iterator[Usable]:
     for name in plugins.names("technologies") if names is None else names:
         try:
             technology = plugins.find("technologies", name)()
-            problems = tuple(technology.problems(host))
+            problems = localized(host, technology.problems(host))
             version = technology.version(host)
-            advice = tuple(technology.advice(host))
+            advice = localized(host, technology.advice(host))
             also = () if problems else other_names(type(technology), technology.variants(host))
         except TareError as error:
             yield Usable(name, name, "", "", (Problem(str(error), error.hint),))
@@ -75,7 +79,21 @@ def problems_but_root(technology: Usable) -> tuple[Problem, ...]:
     return tuple(each for each in technology.problems if each != NOT_ROOT)
 
 
-def installable(technologies: Iterable[Usable]) -> tuple[list[Usable], str]:
-    """Return the technologies that Debian packages alone make usable, and the command that installs all of these."""
+def installable(technologies: Iterable[Usable], own: Iterable[Problem] = ()) -> tuple[list[Usable], str]:
+    """Return the technologies that packages alone make usable, and the command that installs all of these.
+
+    It also installs what `own`, of tare itself, can be fixed by.
+    """
     found = [each for each in technologies if combined_fix(problems_but_root(each))]
-    return found, combined_fix(problem for each in found for problem in problems_but_root(each))
+    fixed = [each for each in own if each.packages]
+    return found, combined_fix((*fixed, *(problem for each in found for problem in problems_but_root(each))))
+
+
+def lacked_by_tare() -> tuple[Problem, ...]:
+    """Find what tare itself lacks on this machine, whatever it measures: its tools, and what builds images."""
+    here = LocalHost()
+    problems = localized(here, build_problems())
+    if problems and not combined_fix(problems):
+        what = "; ".join(dict.fromkeys(each.what for each in problems))
+        problems = (Problem(f"no image can be built: {what}", build_fix(problems)),)
+    return (*own_problems(here), *problems)

@@ -11,12 +11,13 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from tare.errors import TareError, why_of
 from tare.hosts.disks import drop_caches
+from tare.hosts.distributions import fix_of, localized
 from tare.hosts.host import Host
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.hosts.local import LocalHost
@@ -33,6 +34,7 @@ _HOST = LocalHost()
 _BUILD_SECONDS = 900.0
 _CARRIED = Path("/var/lib/tare/images")  # on another host
 _DISK = "root.ext4"
+_ARCHIVES = "take those of a machine with Debian: tare image --archives FOLDER there, and with a copy of it here"
 _PACKED, _LISTED = ".tar.gz", ".txt"  # an archive for other machines, and its packages
 _NO_ROOM = "remove files there, or let TMPDIR name a folder on a larger disk"
 
@@ -67,7 +69,7 @@ def _built(say: Callable[[str], None], recipe: Recipe, archives: Path | None) ->
     archive = archives / f"{recipe.archive}{_PACKED}" if archives else None
     if archive is None or not archive.exists():
         archive = None
-    _check(_missing(recipe) if archive is None else _missing_to_unpack(recipe))
+    _check(_problems(build_problems(recipe) if archive is None else _to_unpack(recipe), recipe))
     images = private_state_folder() / "images"
     images.mkdir(mode=0o700, exist_ok=True)
     link.parent.mkdir(exist_ok=True)
@@ -228,15 +230,26 @@ def absent(tools: Mapping[str, str]) -> list[Problem]:
     ]
 
 
-def _missing(recipe: Recipe) -> list[Problem]:
+def build_problems(recipe: Recipe | None = None) -> list[Problem]:
+    """Find the tools that this machine lacks to build an image, by default that of all usual workloads."""
+    recipe = recipe or guest_recipe()
     missing = absent({"mmdebstrap": "mmdebstrap", "cc": "gcc libc6-dev"})
-    if recipe.server:
-        missing += LINUX.problems()
-    return missing + _missing_to_unpack(recipe)
+    missing += LINUX.problems() if recipe.server else ()
+    return missing + _to_unpack(recipe)
 
 
-def _missing_to_unpack(recipe: Recipe) -> list[Problem]:
-    missing = absent({"mke2fs": "e2fsprogs"} if recipe.kernel else {})
+def build_fix(missing: Iterable[Problem]) -> str:
+    """Return how to fix what `build_problems` found: by packages, or with images that another machine has made."""
+    missing = localized(_HOST, missing)
+    return combined_fix(missing) or f"{fix_of(missing)}; or {_ARCHIVES}"
+
+
+def _to_unpack(recipe: Recipe) -> list[Problem]:
+    return absent({"mke2fs": "e2fsprogs"} if recipe.kernel else {})
+
+
+def _problems(missing: list[Problem], recipe: Recipe) -> list[Problem]:
+    """Return what is missing; where nothing is, what else is in the way of an image."""
     if os.geteuid():
         missing.append(Problem("only root can build the image", "run tare as root"))
     return missing or _no_room(recipe)
@@ -256,7 +269,9 @@ def _no_room(recipe: Recipe) -> list[Problem]:
 def _check(missing: list[Problem]) -> None:
     if missing:
         what = "; ".join(dict.fromkeys(problem.what for problem in missing))
-        raise TareError(f"cannot build the image: {what}", combined_fix(missing) or missing[0].fix)
+        raise TareError(
+            f"cannot build the image: {what}", build_fix(missing) if missing[0].packages else missing[0].fix
+        )
 
 
 def _compile(overlay: Path) -> None:

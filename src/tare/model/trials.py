@@ -219,30 +219,36 @@ class Layer:
     footprint: Footprint
 
 
+APT = "apt-get install"
+
+
 @dataclass(frozen=True)
 class Problem:
     """Something that a technology lacks on a host, and the command or step that fixes it.
 
-    `packages` are Debian packages that alone fix it. `missing` is for what Debian does not have: a `program` of
-    another project, or something of `yours`, such as an image or an account.
+    `packages` alone fix it, by the command `installer`: plug-ins name Debian's (hosts/distributions.py has those of the
+    host). `missing` is for what no package has: a `program` of another project, or something of `yours`, such as an
+    image or an account.
     """
 
     what: str
     fix: str
     packages: tuple[str, ...] = ()
     missing: Literal["", "program", "yours"] = ""
+    installer: str = APT
 
     @classmethod
     def fixed_by(cls, what: str, *packages: str) -> Problem:
         """Describe a problem that Debian packages fix."""
-        return cls(what, f"apt-get install {' '.join(packages)}", packages)
+        return cls(what, f"{APT} {' '.join(packages)}", packages)
 
 
 def combined_fix(problems: Iterable[Problem]) -> str:
-    """Return one command that fixes all these problems; empty if Debian packages do not fix them all."""
+    """Return one command that fixes all these problems of a host; empty if packages do not fix them all."""
     problems = tuple(problems)
     packages = dict.fromkeys(package for problem in problems for package in problem.packages)
-    return f"apt-get install {' '.join(packages)}" if packages and all(each.packages for each in problems) else ""
+    fixed = packages and all(each.packages for each in problems)
+    return f"{problems[0].installer} {' '.join(packages)}" if fixed else ""
 
 
 # --- workloads -----------------------------------------------------------------------------------------------------

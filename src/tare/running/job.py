@@ -12,8 +12,9 @@ from time import monotonic
 
 from tare.errors import Rebooted, TareError, UsageError, why_of
 from tare.hosts.ledger import ledgers, leftovers
-from tare.hosts.local import isolate_mounts
+from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import only_one
+from tare.hosts.needs import refuse_incomplete
 from tare.hosts.undoing import in_short
 from tare.images.adopted import wanted_image
 from tare.journal import Journal, RunRecord, holds_no_trial, make_within
@@ -88,6 +89,7 @@ def carry_out(job: Job, report: ProgressReporter) -> Stop:
     """
     say, before = preparing(report), job.journal.record
     with only_one(), _same_cpus_afterwards():
+        refuse_incomplete(LocalHost())
         _remove_left(say, report)
         isolate_mounts()
         image = wanted_image(job.suite.image, job.suite.by_name.values(), say, before.image_origin if before else "")

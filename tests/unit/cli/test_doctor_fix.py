@@ -1,4 +1,4 @@
-"""`tare doctor --fix`: one command for all that Debian packages make usable, and `--apply` runs it."""
+"""`tare doctor --fix`: one command for all that packages make usable, and `--apply` runs it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tare.cli import app
 from tare.cli import doctor as module
 from tare.contracts.technologies import NOT_ROOT
 from tare.doctor.usable import Usable
+from tare.hosts.distributions import distribution_of
+from tare.hosts.local import LocalHost
 from tare.model.trials import Problem
 
 CRUN, LXC = (Problem.fixed_by(f"{name} is not installed", name, "iproute2") for name in ("crun", "lxc"))
@@ -20,11 +22,27 @@ YOURS = Problem("no image is named", "name one", missing="yours")
 Doctor = Callable[..., tuple[int, str, str]]
 
 
+class Released(LocalHost):
+    """A host with this os-release(5)."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def read(self, path: str) -> str:
+        return self.text if path == "/etc/os-release" else super().read(path)
+
+
 @pytest.fixture
 def doctor(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Doctor:
     """Call `tare doctor` on a machine where these technologies have these problems."""
 
-    def call(found: dict[str, tuple[Problem, ...]], *words: str) -> tuple[int, str, str]:
+    def call(
+        found: dict[str, tuple[Problem, ...]], *words: str, own: tuple[Problem, ...] = (), release: str = "ID=debian\n"
+    ) -> tuple[int, str, str]:
+        here = distribution_of(Released(release))
+        found = {name: tuple(map(here.localized, problems)) for name, problems in found.items()}
+        monkeypatch.setattr(module, "lacked_by_tare", lambda: tuple(map(here.localized, own)))
+        monkeypatch.setattr(module, "distribution_of", lambda _: here)
         technologies = [Usable(name, name, "container", "", problems) for name, problems in found.items()]
         monkeypatch.setattr(module, "look_at", lambda _: iter(technologies))
         monkeypatch.setattr(module, "isolate_mounts", lambda **_: None)
@@ -35,10 +53,11 @@ def doctor(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -
 
 @pytest.fixture
 def apt_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program in the place of apt-get, which writes down its words, and fails where it is told to."""
-    program = tmp_path / "apt-get"
-    program.write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/words\n[ ! -e {tmp_path}/fails ]\n')
-    program.chmod(0o755)
+    """A program in the place of each manager, which writes down its words, and fails where it is told to."""
+    for name in ("apt-get", "dnf", "zypper", "pacman", "apk"):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/words\n[ ! -e {tmp_path}/fails ]\n')
+        program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     return tmp_path
 
@@ -63,6 +82,38 @@ def test_apply_runs_it(doctor: Doctor, apt_get: Path, monkeypatch: pytest.Monkey
     (apt_get / "fails").touch()
     code, _, err = doctor({"crun": (CRUN,)}, "--fix", "--apply")
     assert (code, err) == (3, "error: apt-get failed with exit code 1\nhint: apt-get install crun iproute2\n")
+
+
+@pytest.mark.parametrize(
+    ("release", "said"),
+    [
+        ("ID=ubuntu\nID_LIKE=debian\n", ("apt-get install tar crun iproute2", "--yes --no-install-recommends")),
+        ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', ("dnf install tar crun iproute", "--assumeyes")),
+        ('ID="opensuse-leap"\n', ("zypper install tar crun iproute2", "--no-confirm --no-recommends")),
+        ("ID=cachyos\nID_LIKE=arch\n", ("pacman -S tar crun iproute2", "--noconfirm --needed")),
+        ("ID=alpine\n", ("apk add tar crun iproute2", "")),
+    ],
+)
+def test_each_distribution_has_its_own_command_and_names(
+    doctor: Doctor, apt_get: Path, monkeypatch: pytest.MonkeyPatch, release: str, said: tuple[str, str]
+) -> None:
+    command, words = said
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    own = (Problem.fixed_by("tar is not installed", "tar"),)
+    assert doctor({"crun": (CRUN,)}, "--fix", own=own, release=release) == (0, f"{command}\n", "")
+    code, _, err = doctor({"crun": (CRUN,)}, "--fix", "--apply", own=own, release=release)
+    assert code == 0
+    assert (apt_get / "words").read_text().split() == [*command.split()[1:], *words.split()]
+    assert "installed what tare, crun lacked" in err
+
+
+def test_what_a_distribution_does_not_have_is_named_as_debians(doctor: Doctor) -> None:
+    found = {"gvisor": (Problem.fixed_by("no runsc", "runsc"),), "lxc": (Problem.fixed_by("no LXC", "lxc"),)}
+    assert doctor(found, "--fix", release="ID=fedora\n") == (0, "dnf install lxc\n", "")
+    other = distribution_of(Released("ID=fedora\n")).localized(found["gvisor"][0])
+    assert (other.fix, other.packages, other.missing) == ("install what Debian's runsc has", (), "program")
+    unknown = distribution_of(Released('ID=plan9\nNAME="Plan 9"\n'))
+    assert unknown.localized(CRUN).fix == "install what Debian's crun iproute2 has"
 
 
 def test_who_may_not_install_or_has_no_apt_get_is_told(

@@ -28,8 +28,19 @@ def technology(name: str, *problems: Problem) -> Usable:
     return Usable(name, name, "container", "1.0", problems)
 
 
-def said(*technologies: Usable, noise: tuple[Noise, ...] = QUIET, width: int = 80) -> list[str]:
-    return [line.plain for line in screen(technologies, MACHINE, noise, width)]
+def said(
+    *technologies: Usable, noise: tuple[Noise, ...] = QUIET, width: int = 80, own: tuple[Problem, ...] = ()
+) -> list[str]:
+    return [line.plain for line in screen(technologies, own, MACHINE, noise, width)]
+
+
+def test_what_tare_itself_lacks_stands_apart_from_what_technologies_lack() -> None:
+    own = (Problem.fixed_by("ip is not installed", "iproute2"), Problem.fixed_by("tar is not installed", "tar"))
+    lines = said(technology("native"), technology("crun", Problem.fixed_by("no crun", "crun")), own=own)
+    at = lines.index("tare itself: ip is not installed; tar is not installed")
+    assert lines[at + 1] == "  apt-get install iproute2 tar"
+    assert lines.index("Usable, 1 of 2: native") > at
+    assert "tare itself" not in "\n".join(said(technology("native")))
 
 
 def test_what_is_usable_is_a_list() -> None:
@@ -101,7 +112,7 @@ def test_what_only_the_user_has_and_what_debian_lacks_are_groups_of_their_own() 
         technology("vmware", Problem("not installed", "buy it", missing="program")),
     )
     assert "Needs an image or an account of yours: osv" in lines
-    assert "Needs a program that Debian does not have: vmware" in lines
+    assert "Needs a program of another project: vmware" in lines
 
 
 def test_reasons_that_do_not_fit_are_counted() -> None:

@@ -1,0 +1,100 @@
+"""What a host's distribution calls the packages that plug-ins name as Debian's, and how it installs them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+
+from tare.hosts.host import Host
+from tare.model.trials import APT, Problem
+
+_FIELD = re.compile(r"^(ID|ID_LIKE|NAME)=(.*)$", re.MULTILINE)
+_DEBIAN = {"debian", "ubuntu"}
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """A distribution: `install` is its command, to which `unasked` adds that it asks nothing.
+
+    `names` has its packages by Debian's name, empty for none. Without `install`, nothing is known of it.
+    """
+
+    title: str
+    install: str
+    unasked: tuple[str, ...]
+    names: Mapping[str, str]
+
+    def localized(self, problem: Problem) -> Problem:
+        """Return a problem whose fix names the packages of this distribution.
+
+        Where it does not know all of them, it names the others as Debian's, and packages alone do not fix it.
+        """
+        if not problem.packages or problem.installer != APT or self.install == APT:
+            return problem
+        known = [self.names[each] for each in problem.packages if self.names.get(each)]
+        named = tuple(dict.fromkeys(" ".join(known).split()))
+        command = f"{self.install} {' '.join(named)}"
+        others = [each for each in problem.packages if not self.names.get(each)]
+        if not others:
+            return replace(problem, fix=command, packages=named, installer=self.install)
+        absent = "program" if any(self.names.get(each) == "" for each in others) else problem.missing
+        rest = f"install what Debian's {' '.join(others)} has"
+        return replace(problem, fix=f"{command}; {rest}" if named else rest, packages=(), missing=absent)
+
+
+_OF_DEBIAN = Distribution("Debian", APT, ("--yes", "--no-install-recommends"), {})
+
+
+def os_release(text: str) -> dict[str, str]:
+    """Return ID, ID_LIKE and NAME of os-release(5), as far as it has them."""
+    return {name: value.strip().strip("\"'") for name, value in _FIELD.findall(text)}
+
+
+def distribution_of(host: Host) -> Distribution:
+    """Return the distribution of a host, as its os-release(5) has it: by ID, else the first of ID_LIKE that is known.
+
+    A host without that file is taken for Debian.
+    """
+    fields = os_release(host.read("/etc/os-release"))
+    for name in (fields.get("ID", "debian"), *fields.get("ID_LIKE", "").split()):
+        if name in _DEBIAN:
+            return _OF_DEBIAN
+        if found := _known().get(name):
+            return found
+    return Distribution(fields.get("NAME", fields["ID"]), "", (), {})
+
+
+@cache
+def _known() -> dict[str, Distribution]:
+    """Return the distributions of the data file, by their names in os-release(5)."""
+    data = tomllib.loads(files("tare.hosts").joinpath("distributions.toml").read_text(encoding="utf-8"))
+    found: dict[str, Distribution] = {}
+    for key, each in data["distributions"].items():
+        own = {debian: there[key] for debian, there in data["packages"].items() if key in there}
+        names = {same: same for same in data["same"]} | own
+        distribution = Distribution(each["title"], each["install"], tuple(each["unasked"]), names)
+        found |= dict.fromkeys(each["ids"], distribution)
+    return found
+
+
+def localized(host: Host, problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return problems whose fixes name the packages of a host's distribution."""
+    problems = tuple(problems)
+    if not any(each.packages for each in problems):
+        return problems
+    distribution = distribution_of(host)
+    return tuple(map(distribution.localized, problems))
+
+
+def fix_of(problems: Iterable[Problem]) -> str:
+    """Return how to fix all these problems of a host: one command for those that packages fix, then the other fixes."""
+    problems = tuple(problems)
+    packages = dict.fromkeys(package for each in problems for package in each.packages)
+    installer = next((each.installer for each in problems if each.packages), "")
+    others = [each.fix for each in problems if not each.packages]
+    command = [f"{installer} {' '.join(packages)}"] if packages else []
+    return "; ".join(dict.fromkeys((*command, *others)))
