@@ -1,0 +1,65 @@
+"""The examples for continuous integration, step by step in a shell, as a runner runs them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+pytestmark = pytest.mark.machine
+
+EXAMPLES = Path(__file__).parents[2] / "examples/ci"
+# A container takes longer to start than a program: that is decided after five blocks on any machine.
+SUITE = '[suite]\nstacks = ["native", "crun"]\nblocks = 6\n[[workloads]]\nuse = "startup"\nruns = 3\n'
+Shell = Callable[..., int]
+
+
+@pytest.fixture
+def shell(tmp_path: Path, environment: dict[str, str]) -> Shell:
+    """Run a script in a job's folder; return its exit code. There is no sudo: tests are root."""
+    job = tmp_path / "job"
+    job.mkdir()
+    (job / "suite.toml").write_text(SUITE)
+    (job / ".tare").symlink_to(sys.prefix)
+    sudo = tmp_path / "bin/sudo"
+    sudo.parent.mkdir()
+    sudo.write_text('#!/bin/sh\nexec "$@"\n')
+    sudo.chmod(0o755)
+    known = environment | {"PATH": f"{sudo.parent}:{environment['PATH']}", "HOME": str(tmp_path)}
+
+    def run(script: str, **more: str) -> int:
+        return subprocess.run(("bash", "-e", "-c", script), cwd=job, env=known | more, check=False).returncode
+
+    return run
+
+
+def read(name: str) -> dict[str, Any]:
+    document = yaml.safe_load((EXAMPLES / name).read_text(encoding="utf-8"))
+    assert isinstance(document, dict)
+    return document
+
+
+@pytest.mark.usefixtures("ready_home")
+def test_the_steps_for_github(shell: Shell, tmp_path: Path) -> None:
+    steps: Mapping[str, str] = {
+        each["name"]: each["run"] for each in read("github.yml")["jobs"]["weigh"]["steps"] if "run" in each
+    }
+    assert list(steps) == ["Install", "Measure", "Summarize", "Gate", "History"]
+    assert shell(steps["Measure"]) == 0
+    assert shell(steps["Summarize"], GITHUB_STEP_SUMMARY=str(tmp_path / "summary.md")) == 0
+    assert "crun" in (tmp_path / "summary.md").read_text()
+    assert shell(steps["Gate"]) == 1  # crun is worse than native
+    assert shell(steps["History"]) in {0, 3}  # one night is no history yet
+    assert list((tmp_path / "weigh").glob("*-nightly/run.json"))
+
+
+@pytest.mark.usefixtures("ready_home")
+def test_the_script_for_gitlab(shell: Shell) -> None:
+    measure, gate = read("gitlab.yml")["weigh"]["script"]
+    assert shell(measure.replace("--budget 15m", "--blocks 1-5")) == 0
+    assert shell(gate, CI_PIPELINE_SOURCE="merge_request_event") == 1
