@@ -261,7 +261,7 @@ def test_a_broken_technology_is_in_the_catalogue_with_what_is_wrong(
                 "runs_inside, usual_port, large_packages, searches, own_server, writes_anywhere, "
                 "all_metrics, sweep, packages, client_packages, client_files, image, in_image, started_in, faults_in, "
                 "commanded, called, beside, programs, paths, volume_bytes, port, datagrams, starts_cold, server, "
-                "rounds, alone, disk_bytes, without_pause, shortened_by, within, brings, service"
+                "rounds, alone, disk_bytes, without_pause, splits, shortened_by, within, brings, service"
             ),
         ),
     ],
