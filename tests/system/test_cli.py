@@ -117,7 +117,7 @@ def test_a_plan_reports_the_same_faults_as_a_run(quickly: Quickly) -> None:
         ("run good.toml --blocks 0", "--blocks 0: these are no numbers of blocks", "for example --blocks 1-4,9"),
         ("run good.toml --blocks x", "--blocks x: these are no numbers of blocks", "for example --blocks 1-4,9"),
         ("run good.toml --blocks 5-3", "--blocks 5-3: these are no numbers of blocks", "for example --blocks 1-4,9"),
-        ("run good.toml --blocks 1,99", "--blocks: the suite has 5 blocks, and no block 99", "name fewer"),
+        ("run good.toml --blocks 1,99", "--blocks: the suite has no block 99", "its blocks are 1-1"),
         ("run good.toml --budgt 5m", "no such option: --budgt", 'did you mean "--budget"?'),
         ("run --resume .", ".: not a run", "give the folder that `tare run` printed"),
         (

@@ -72,7 +72,7 @@ def _limited(suite: Suite, only: frozenset[int] | None) -> Suite:
     if only is None:
         return suite
     if beyond := [number + 1 for number in only if number >= suite.blocks]:
-        raise UsageError(f"--blocks: the suite has {suite.blocks} blocks, and no block {max(beyond)}", "name fewer")
+        raise UsageError(f"--blocks: the suite has no block {max(beyond)}", f"its blocks are 1-{suite.blocks}")
     return replace(suite, only=only, until="blocks")
 
 

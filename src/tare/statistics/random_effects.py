@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import optimize, stats
 
 from tare.statistics.ratios import ROUNDING
 
@@ -91,7 +91,9 @@ def components(groups: Sequence[Group]) -> Components | None:
         return Components(float(means[0]), 0.0, 0.0)
     if rest <= 0:  # blocks of a machine are all equal
         return Components(float(means.mean()), float(means.var(ddof=1)), 0.0)
-    best = optimize.minimize_scalar(criterion, bounds=(_LOWEST, _HIGHEST), method="bounded", options={"xatol": 1e-9})
+    best = scipy.optimize.minimize_scalar(
+        criterion, bounds=(_LOWEST, _HIGHEST), method="bounded", options={"xatol": 1e-9}
+    )
     ratio = math.exp(float(best.x))
     if _criterion(counts, 0.0, squares(0.0)[1]) <= float(best.fun):
         ratio = 0.0
@@ -115,7 +117,7 @@ def half_width(means: NDArray[np.float64], share: float) -> float:
     count = len(means)
     if count < LEAST_MACHINES:
         return math.inf
-    return float(stats.t.ppf(1 - share / 2, count - 1)) * _scale(means)
+    return float(scipy.stats.t.ppf(1 - share / 2, count - 1)) * _scale(means)
 
 
 def narrowest_share(means: NDArray[np.float64], half: float) -> float:
@@ -123,7 +125,7 @@ def narrowest_share(means: NDArray[np.float64], half: float) -> float:
     if len(means) < LEAST_MACHINES:
         return 1.0
     scale = _scale(means)
-    return float(2 * stats.t.sf(half / scale, len(means) - 1)) if scale > 0 else 0.0
+    return float(2 * scipy.stats.t.sf(half / scale, len(means) - 1)) if scale > 0 else 0.0
 
 
 def _scale(means: NDArray[np.float64]) -> float:
@@ -144,5 +146,5 @@ def chances(means: NDArray[np.float64]) -> NDArray[np.float64]:
     squares = np.maximum((away**2).sum() - away**2 * count / others, 0.0)  # of the others, around their own mean
     scale = np.sqrt(squares / (others - 1) * (1 + 1 / others))
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = count * 2 * stats.t.sf(away * count / others / scale, others - 1)
+        found = count * 2 * scipy.stats.t.sf(away * count / others / scale, others - 1)
     return np.where(away > 0, np.minimum(found, 1.0), 1.0)
