@@ -14,7 +14,7 @@ from tare import plugins
 from tare.answers.claims import FOOTPRINT, Claim, Claims, Origin
 from tare.contracts.workloads import Workload
 from tare.errors import SuiteError, UsageError, did_you_mean, unreadable
-from tare.hosts.local import contents
+from tare.hosts.local import contents, shipped
 from tare.model.trials import Metric
 from tare.suites.document import Catalogue, Document, Key, parse_tables
 from tare.suites.stacks import check_stack
@@ -30,9 +30,7 @@ _ANY_CLAIM = dict.fromkeys(("id", "source", "place", "says", "stack", "workload"
 
 def published() -> Path:
     """Return the path of the claims that come with tare: in the checkout, or in the installed package."""
-    package = Path(__file__).parents[1]
-    folders = (package / "claims", package.parents[1] / "claims")
-    return next((folder for folder in folders if folder.is_dir()), folders[0]) / "published.toml"
+    return shipped("claims") / "published.toml"
 
 
 def read_claims(path: Path, catalogue: Catalogue = plugins) -> Claims:

@@ -29,6 +29,7 @@ from pydantic import Field, Json, TypeAdapter, ValidationError
 from tare import __version__
 from tare.answers.condensed import Condensed, Key, condensed
 from tare.errors import UsageError
+from tare.hosts.local import sha256_of
 from tare.journal import Run, load, make_within, write_within
 from tare.statistics.cells import Cell
 from tare.statistics.random_effects import Group, group_of
@@ -137,7 +138,7 @@ def store(run: Run) -> Condensed[Group]:
     found = _in_short(run, run.record.baseline)
     if found.cells:
         with suppress(OSError, UsageError, UnicodeError, duckdb.Error):  # nothing can be written there: again next time
-            seen, record = (run.folder / _JOURNAL).stat(), _digest(run.folder / "run.json")
+            seen, record = (run.folder / _JOURNAL).stat(), sha256_of(run.folder / "run.json")
             origin = Origin(FORMAT, __version__, record, run.digest, seen.st_size, seen.st_mtime_ns)
             make_within(run.folder, "report")
             write_within(run.folder, NAME, _parquet(run, found, origin))
@@ -207,21 +208,16 @@ def _holds(origin: Origin, folder: Path) -> bool:
         return False
     journal = folder / _JOURNAL
     try:
-        if _digest(folder / "run.json") != origin.record:
+        if sha256_of(folder / "run.json") != origin.record:
             return False
         if not os.path.lexists(journal):
             return True
         seen = journal.stat()
         return seen.st_size == origin.journal_bytes and (
-            seen.st_mtime_ns == origin.journal_modified or _digest(journal) == origin.journal
+            seen.st_mtime_ns == origin.journal_modified or sha256_of(journal) == origin.journal
         )
     except OSError:
         return False
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _from_rows(folder: Path, common: _Common, rows: Sequence[_Row]) -> Condensed[Group]:

@@ -15,6 +15,7 @@ from threading import Event
 from typing import Any
 
 from tare.errors import TareError
+from tare.hosts.local import shipped
 
 _INSTALL = "pip install 'tare-bench[fleet]'"
 _ENDED = {"runner_on_ok": "ok", "runner_on_failed": "failed", "runner_on_unreachable": "unreachable"}
@@ -48,9 +49,8 @@ def ansible_command(name: str) -> str:
 
 def collection() -> Path:
     """Return the folder of the collection: in the installed package, or at the top of a checkout."""
-    package = Path(__file__).parents[1]
-    folder = next((each for each in (package / "ansible", package.parents[1] / "ansible") if each.is_dir()), None)
-    if folder is None:
+    folder = shipped("ansible")
+    if not folder.is_dir():
         raise TareError("the Ansible collection is missing", "install tare-bench again")
     return folder
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import hashlib
 import os
 import shutil
 from collections.abc import Sequence
@@ -66,6 +67,19 @@ class LocalHost:
 
     def lost(self, words: str) -> None:
         """Return None: no way leads here; see `Host.lost`."""
+
+
+def shipped(name: str) -> Path:
+    """Return the folder of files that come with tare: in the installed package, or at the top of a checkout."""
+    package = Path(__file__).parents[1]
+    folders = (package / name, package.parents[1] / name)
+    return next((folder for folder in folders if folder.is_dir()), folders[0])
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file; raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _folders_in(folder: str) -> Sequence[str]:

@@ -20,6 +20,7 @@ from tare.contracts.workloads import VOLUME, Workload
 from tare.errors import Fault, SuiteError, TareError, UsageError
 from tare.hosts.exec import START, TOOLS
 from tare.hosts.ledger import private_state_folder, state_folder
+from tare.hosts.local import sha256_of
 from tare.images import copying
 from tare.images.building import building, remove_abandoned
 from tare.images.image import (
@@ -27,7 +28,6 @@ from tare.images.image import (
     built_image,
     cached_image,
     compile_program,
-    hash_of,
     image_of,
     is_intact,
     keep_built,
@@ -226,7 +226,7 @@ class Adoption:
         for name in ("kernel", "initrd"):
             shutil.copy(getattr(self.base, name), self.scratch / name)
         make_disk(replace(_BASE, room_bytes=self.room_bytes), self.scratch)
-        home = images / hash_of(self.scratch / "root.tar")
+        home = images / sha256_of(self.scratch / "root.tar")
         keep_built(self.scratch, home)
         return home
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tare.errors import TareError
-from tare.hosts.local import LocalHost, exists, is_file
+from tare.hosts.local import LocalHost, exists, is_file, sha256_of
 from tare.images.layers import Size, counted, too_large
 from tare.images.oci import ARCHITECTURES, Manifest, choose, read_manifest
 from tare.model.sources import Source
@@ -252,8 +252,7 @@ def _wrapped(scratch: Path, layout: Path) -> None:
     blobs = layout / "blobs/sha256"
     blobs.mkdir(parents=True)
     archive = scratch / "layer.tar"
-    with archive.open("rb") as file:
-        layer = hashlib.file_digest(file, "sha256").hexdigest()
+    layer = sha256_of(archive)
     size = archive.stat().st_size
     archive.rename(blobs / layer)
 

@@ -7,7 +7,6 @@ with the kernel that boots it.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -20,7 +19,7 @@ from tare.hosts.disks import drop_caches
 from tare.hosts.distributions import fix_of, localized
 from tare.hosts.host import Host
 from tare.hosts.ledger import private_state_folder, state_folder
-from tare.hosts.local import LocalHost
+from tare.hosts.local import LocalHost, sha256_of
 from tare.hosts.process import ALONE
 from tare.images.building import NO_DISK, building
 from tare.images.inside import put_files
@@ -81,7 +80,7 @@ def _built(say: Callable[[str], None], recipe: Recipe, archives: Path | None) ->
             _take(archive, scratch)
         say("image: making the directory and the disk" if recipe.kernel else "image: making the directory")
         _convert(recipe, scratch)
-        home = images / hash_of(scratch / "root.tar")
+        home = images / sha256_of(scratch / "root.tar")
         keep_built(scratch, home)
     in_use(home)
     link.unlink(missing_ok=True)
@@ -327,9 +326,3 @@ def make_disk(recipe: Recipe, scratch: Path) -> None:
     installed = _HOST.run("du", "-s", "--block-size=1", str(root), timeout=_BUILD_SECONDS).text.split()[0]
     wanted = recipe.disk_bytes(int(installed))
     _HOST.run(*MAKE_DISK, str(root), str(scratch / _DISK), f"{wanted >> 20}M", timeout=_BUILD_SECONDS)
-
-
-def hash_of(archive: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with archive.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

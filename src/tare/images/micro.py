@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from tare.errors import TareError, TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.ledger import state_folder
-from tare.hosts.local import LocalHost
+from tare.hosts.local import LocalHost, shipped
 from tare.images.building import building
 from tare.model.trials import Problem, combined_fix
 
@@ -134,10 +134,8 @@ UNIKERNELS = Product(
 
 def program_folder() -> Path:
     """Return the folder of the programs for instances: in the installed package, or at the top of a checkout."""
-    package = Path(__file__).parents[1]
-    folders = (package / "programs", package.parents[1] / "programs")
-    folder = next((folder for folder in folders if folder.is_dir()), None)
-    if folder is None:
+    folder = shipped("programs")
+    if not folder.is_dir():
         raise TareError("the sources of the image's programs are missing", "install tare-bench again")
     return folder
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from tare import __version__
+from tare.hosts.local import sha256_of
 from tare.journal import load
 from tare.report.json import FORMAT, document
 from tare.statistics.summarize import summarize
@@ -42,8 +43,7 @@ def _digest(source: Source) -> str:
     """Return the SHA-256 of the journal's whole lines, as `load` does."""
     if source.journal is None:
         return hashlib.sha256().hexdigest()
-    with source.journal.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return sha256_of(source.journal)
 
 
 def _computed(source: Source) -> dict[str, Any]:

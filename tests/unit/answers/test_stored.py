@@ -19,6 +19,7 @@ from tare.answers import stored
 from tare.answers.condensed import Condensed
 from tare.answers.stored import NAME, condensed_runs, read_files, store
 from tare.errors import UsageError
+from tare.hosts.local import sha256_of
 from tare.journal import FORMAT, Journal, Run, load, load_record
 from tare.statistics.random_effects import Group
 
@@ -117,13 +118,13 @@ def test_a_journal_of_other_values_and_the_same_size_is_noticed(run: Path, loads
 def test_a_journal_that_was_copied_without_its_time_is_read_but_not_condensed_again(
     run: Path, loads: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    digested, digest = [], stored._digest
+    digested = []
 
     def noted(path: Path) -> str:
         digested.append(path.name)
-        return digest(path)
+        return sha256_of(path)
 
-    monkeypatch.setattr(stored, "_digest", noted)
+    monkeypatch.setattr(stored, "sha256_of", noted)
     condensed_of([run])
     assert digested == ["run.json"]
     os.utime(run / "trials.jsonl", (1.7e9, 1.7e9))
