@@ -23,9 +23,9 @@ from tare.cli.stopping import stop_asked
 from tare.errors import TareError, UsageError, why_of
 from tare.fleet.ansible import playbooks
 from tare.fleet.display import lines_of, plan_table, state_table
-from tare.fleet.inventory import read_inventory
+from tare.fleet.inventory import Inventory, read_inventory
 from tare.fleet.measuring import Asked, Controller, Stopped
-from tare.fleet.state import Fleet, Member, has_controller, newest, only_controller, read, save
+from tare.fleet.state import Fleet, Member, document, has_controller, newest, only_controller, read, save
 from tare.suites.suite import Suite, read_suite
 
 _FLEETS = Path("fleets")
@@ -84,9 +84,11 @@ def _suite(path: Path) -> Suite:
 
 
 def _begun(suite: Path | None, folder: Path | None) -> Path:
-    if folder is None and suite is None:
+    if folder is not None:
+        return folder
+    if suite is None:
         raise UsageError("no fleet is named", "tare fleet status SUITE, or --fleet FOLDER")
-    return folder or newest(read_suite(suite).name if suite else "", _FLEETS)
+    return newest(read_suite(suite).name, _FLEETS)
 
 
 @contextmanager
@@ -97,13 +99,17 @@ def _controller(asked: Asked, found: Fleet, report: Any, *, keeps: bool = True) 
 
 def _plan(asked: Asked, inventory: Path) -> None:
     machines = read_inventory(inventory)
-    found = Fleet(asked.suite.name, str(inventory), {name: Member(name) for name in machines.servers})
+    found = _begun_anew(asked.suite, machines)
     with (
         Console(stderr=True).status("asking the machines"),
         _controller(asked, found, lambda: None, keeps=False) as controller,
     ):
         kinds = controller.look()
     _print_plan(asked.suite, found, kinds)
+
+
+def _begun_anew(suite: Suite, machines: Inventory) -> Fleet:
+    return Fleet(suite.name, str(machines.path.resolve()), {name: Member(name) for name in machines.servers})
 
 
 def _print_plan(suite: Suite, found: Fleet, kinds: tuple[Kind, ...]) -> None:
@@ -118,7 +124,7 @@ def _run(suite: Suite, inventory: Path, folder: Path | None) -> None:
     place = folder or _FLEETS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{suite.name}"
     found = _taken_up(place, suite, machines.servers) if place.exists() else None
     if found is None:
-        found = Fleet(suite.name, str(inventory.resolve()), {name: Member(name) for name in machines.servers})
+        found = _begun_anew(suite, machines)
         _make(place, found, suite)
     found.inventory = str(inventory.resolve())
     asked = Asked(suite, place / "suite.toml", place, _variables(suite))
@@ -175,22 +181,18 @@ def _variables(suite: Suite) -> dict[str, Any]:
 def _shown(found: Fleet) -> Iterator[Any]:
     """Show the machines in a table that is drawn anew; elsewhere, a line for each change."""
     console = Console(stderr=True)
-    said: dict[str, str] = {}
+    said: set[str] = set()
+    last: dict[str, str] = {}  # of each machine, and of the preparation of all
 
     def changed(*lines: str) -> None:
         for line in (*lines, *found.notes):
-            if said.setdefault(line, "") == "":
-                said[line] = "said"
+            if line not in said:
+                said.add(line)
                 console.print(line, soft_wrap=True, style="dim" if line in lines else "yellow")
         for each in found.members.values() if not console.is_terminal else ():
-            what = each.reason or (each.said if each.goes_on else "")
-            line = f"{each.name}: {each.state}: {what}".removesuffix(": ")
-            if each.state == "asked" and not each.reason:
-                each_said, line = "preparing", f"preparing: {each.said}" if each.said else ""
-            else:
-                each_said = each.name
-            if line and said.get(each_said) != line:
-                said[each_said] = line
+            of, line = _line(each)
+            if line and last.get(of) != line:
+                last[of] = line
                 console.print(line, soft_wrap=True)
 
     if not console.is_terminal:
@@ -200,13 +202,19 @@ def _shown(found: Fleet) -> Iterator[Any]:
         yield changed
 
 
+def _line(each: Member) -> tuple[str, str]:
+    """Return of whom a log's line is, a machine or the preparation of all, and the line; empty for nothing to say."""
+    if each.state == "asked" and not each.reason:
+        return "preparing", f"preparing: {each.said}" if each.said else ""
+    what = each.reason or (each.said if each.goes_on else "")
+    return each.name, f"{each.name}: {each.state}: {what}".removesuffix(": ")
+
+
 def _status(place: Path, as_json: bool) -> None:
     found = read(place)
     runs = has_controller(place)
     if as_json:
-        print(
-            json.dumps(json.loads((place / "fleet.json").read_text(encoding="utf-8")) | {"controlled": runs}, indent=1)
-        )
+        print(json.dumps(document(found) | {"controlled": runs}, indent=1))
         return
     console = output(160)
     console.print(state_table(found))
@@ -215,7 +223,7 @@ def _status(place: Path, as_json: bool) -> None:
     last = max((each.seen for each in found.members.values()), default=0.0)
     ago = f", as of {time.time() - last:.0f} s ago" if last else ""
     console.print(f"{place}{ago}: {'it is measured now' if runs else 'no tare watches it now'}", style="dim")
-    if not runs and any(each.goes_on for each in found.members.values()):
+    if not runs and found.having("runs"):
         console.print(f"go on: tare fleet run -i {found.inventory} SUITE --fleet {place}", style="dim", soft_wrap=True)
 
 

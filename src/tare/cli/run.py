@@ -20,7 +20,7 @@ from tare.errors import TareError, UsageError
 from tare.hosts.facts import parse_cpu_list
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import Taken, until_free
-from tare.running.job import Job, carry_out, new_job, only_root, resumed_job
+from tare.running.job import Job, carry_out, new_job, of_blocks, only_root, resumed_job
 from tare.running.progress import report_to_all
 from tare.suites.suite import read_suite
 from tare.units import parse_duration
@@ -46,12 +46,17 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     wait: Annotated[bool, typer.Option("--wait", help="Wait while another tare runs on this machine.")] = False,
 ) -> None:
     """Run a suite: every stack, every workload, in randomized blocks, and write the report."""
-    seconds, only, at = _seconds(budget), _numbers(blocks), (port or 0) if serve or port else None
-    job = _job(suite, out, seconds, only, resume)
+    seconds, numbers, at = _seconds(budget), _numbers(blocks), (port or 0) if serve or port else None
+
+    def asked() -> Job:
+        job = _job(suite, out, seconds, resume)
+        return of_blocks(job, numbers) if numbers else job
+
+    job = asked()
     while wait:
         until_free(partial(say, style="dim"))
         try:
-            run_and_show(_job(suite, out, seconds, only, resume), "run", at)  # a run to go on with may have grown
+            run_and_show(asked(), "run", at)  # a run to go on with may have grown
         except Taken:  # by another one that waited
             continue
         return
@@ -97,18 +102,12 @@ def _served(port: int, say: Callable[[str], None]) -> AbstractContextManager[Liv
     return served(port, say)
 
 
-def _job(
-    suite: Path | None,
-    out: Path | None,
-    budget_seconds: float | None,
-    only: frozenset[int] | None,
-    resume: Path | None,
-) -> Job:
+def _job(suite: Path | None, out: Path | None, budget_seconds: float | None, resume: Path | None) -> Job:
     if resume is not None and suite is None:
-        return resumed_job(resume, budget_seconds, only)
+        return resumed_job(resume, budget_seconds)
     if suite is None or resume is not None:
         raise UsageError("give a suite to run, or --resume with a run", "tare run examples/quick.toml")
-    return new_job(read_suite(suite), out, budget_seconds, only)
+    return new_job(read_suite(suite), out, budget_seconds)
 
 
 def _seconds(budget: str | None) -> float | None:
@@ -121,10 +120,10 @@ def _seconds(budget: str | None) -> float | None:
     return seconds
 
 
-def _numbers(blocks: str | None) -> frozenset[int] | None:
-    """Read numbers of blocks, which count from 1 for users: `1-4,9`."""
+def _numbers(blocks: str | None) -> frozenset[int]:
+    """Read numbers of blocks, which count from 1 for users, `1-4,9`; none for all."""
     if blocks is None:
-        return None
+        return frozenset()
     numbers = parse_cpu_list(blocks) if _NUMBERS.fullmatch(blocks) else ()
     if not numbers or 0 in numbers:
         raise UsageError(f"--blocks {blocks}: these are no numbers of blocks", "for example --blocks 1-4,9")

@@ -6,11 +6,14 @@ import os
 import signal
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 from tare.hosts.process import STOP_ASKED, STOPPING
+
+_Handlers = Mapping[signal.Signals, Any]
 
 
 @contextmanager
@@ -21,23 +24,18 @@ def stoppable() -> Iterator[None]:
     library drops the exception, `heed_stop` raises it again.
     """
 
-    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal handlers are
+    def ignore(before: _Handlers) -> None:
         for each in before:
             signal.signal(each, signal.SIG_IGN)
-        if number == signal.SIGHUP:
-            _leave_terminal()
+
+    def told() -> None:
         STOP_ASKED.set()
         raise KeyboardInterrupt
 
-    unheard = signal.SIGHUP if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else None
-    before = {each: signal.getsignal(each) for each in STOPPING if each != unheard}
-    for each in before:
-        signal.signal(each, stop)
     try:
-        yield
+        with _first_signal(ignore, told):
+            yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
         STOP_ASKED.clear()
 
 
@@ -45,23 +43,33 @@ def stoppable() -> Iterator[None]:
 def stop_asked() -> Iterator[threading.Event]:
     """Set an event at the first SIGINT, SIGTERM or SIGHUP; a second one ends this process as usual."""
     asked = threading.Event()
+    with _first_signal(_put_back, asked.set):
+        yield asked
+
+
+@contextmanager
+def _first_signal(then: Callable[[_Handlers], None], told: Callable[[], None]) -> Iterator[None]:
+    """At the first signal in the block, let `then` say what becomes of the next ones, and call `told`."""
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal handlers are
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        then(before)
         if number == signal.SIGHUP:
             _leave_terminal()
-        asked.set()
+        told()
 
     unheard = signal.SIGHUP if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else None
-    before = {each: signal.getsignal(each) for each in STOPPING if each != unheard}
+    before: _Handlers = {each: signal.getsignal(each) for each in STOPPING if each != unheard}
     for each in before:
         signal.signal(each, stop)
     try:
-        yield asked
+        yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        _put_back(before)
+
+
+def _put_back(before: _Handlers) -> None:
+    for each, handler in before.items():
+        signal.signal(each, handler)
 
 
 def _leave_terminal() -> None:

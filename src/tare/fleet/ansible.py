@@ -34,6 +34,11 @@ class Answer:
     text: str
     reason: str
 
+    @property
+    def step(self) -> str:
+        """The task's own name, without its role's."""
+        return self.task.rpartition(" : ")[2]
+
 
 Told = Callable[[Answer], None]
 

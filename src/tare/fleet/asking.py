@@ -13,6 +13,7 @@ from tare.hosts.facts import read_facts
 from tare.model.machines import Facts
 
 MOST_BYTES = 4 << 20  # of a journal at once
+_PUT = """put() { printf '%s ' "$1"; base64 | tr -d '\\n'; echo; }"""  # a name, and standard input
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,7 @@ class Standing:
 
 def facts_script() -> str:
     """Return the script that prints the files which tell what a machine is."""
-    lines = [f"printf '%s ' {shlex.quote(path)}; base64 2>/dev/null <{path} | tr -d '\\n'; echo" for path in _files()]
-    return "\n".join(f"[ ! -r {path} ] || {{ {line}; }}" for path, line in zip(_files(), lines, strict=True))
+    return f'{_PUT}\nfor file in {shlex.join(_files())}; do [ ! -r "$file" ] || put "$file" <"$file"; done 2>/dev/null'
 
 
 def read_answered_facts(text: str) -> Facts:
@@ -61,7 +61,7 @@ def _files() -> tuple[str, ...]:
 def standing_script(folder: str, start: int, known: int) -> str:
     """Return the script that prints how far a run is; `known` bytes of its journal are here already."""
     return f"""cd {shlex.quote(folder)} 2>/dev/null || exit 0
-put() {{ printf '%s ' "$1"; base64 | tr -d '\\n'; echo; }}
+{_PUT}
 cat {start}.ended 2>/dev/null | put ended
 kill -0 "$(cat {start}.pid 2>/dev/null)" 2>/dev/null && echo | put runs
 tail -n 1 {start}.log 2>/dev/null | put said

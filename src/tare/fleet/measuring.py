@@ -7,7 +7,7 @@ a machine that is lost are given to others of its kind.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
@@ -36,7 +36,6 @@ _SILENT = 3  # looks in a row without an answer: then a machine is lost
 _STARTS = 3  # how often the run of a machine is begun again that ended without a word, as by a reboot
 _STOP_SECONDS = 60
 _AGAIN: dict[State, State] = {"lost": "runs", "failed": "prepared"}
-_REACHED = "no machine can be reached"
 
 
 class Stopped(Exception):
@@ -82,8 +81,7 @@ class Controller:
         """
         members = self.fleet.members
 
-        def learn(answer: Answer) -> None:
-            member = members[answer.machine]
+        def learn(member: Member, answer: Answer) -> None:
             if answer.outcome == "ok":
                 member.facts, member.seen = read_answered_facts(answer.text), time.time()
                 if member.state in GONE and member.blocks:
@@ -92,13 +90,12 @@ class Controller:
                 self._gone(member, "lost", answer.reason)
             self.report()
 
-        self._run("ask", members, learn, tare_scripts=dict.fromkeys(members, facts_script()))
+        self._run("ask", [*members.values()], learn, tare_scripts=dict.fromkeys(members, facts_script()))
         answered = {name: each.facts for name, each in members.items() if each.facts}
         if not any(each.state not in GONE for each in members.values()):
             first = next(iter(members.values()))
-            raise TareError(
-                f"{_REACHED}; {first.name}: {first.reason}", "ansible -i INVENTORY servers -m ping tries it"
-            )
+            what = f"no machine can be reached; {first.name}: {first.reason}"
+            raise TareError(what, "ansible -i INVENTORY servers -m ping tries it")
         kinds = kinds_of(answered)
         if not any(each.blocks for each in members.values()):
             for kind in kinds:
@@ -119,19 +116,17 @@ class Controller:
 
     def prepare(self) -> None:
         """Install tare and make the images where these are not there. Where that fails, others get the blocks."""
-        waiting = [each for each in self.fleet.members.values() if each.state == "asked" and each.blocks]
+        waiting = [each for each in self.fleet.having("asked") if each.blocks]
 
-        def learn(answer: Answer) -> None:
-            member = self.fleet.members[answer.machine]
-            member.seen, member.said = time.time(), answer.task.rpartition(" : ")[2]
+        def learn(member: Member, answer: Answer) -> None:
+            member.seen, member.said = time.time(), answer.step
             if answer.outcome != "ok":
                 self._gone(
-                    member, "failed" if answer.outcome == "failed" else "lost", f"{member.said}: {answer.reason}"
+                    member, "failed" if answer.outcome == "failed" else "lost", f"{answer.step}: {answer.reason}"
                 )
             self.report()
 
-        if waiting:
-            self._run("prepare", [each.name for each in waiting], learn)
+        self._run("prepare", waiting, learn)
         for each in waiting:
             if each.state == "asked":
                 each.state, each.said = "prepared", ""
@@ -142,13 +137,13 @@ class Controller:
 
     def measure(self) -> None:
         """Start the runs, and look after them until all have ended and are here."""
-        self._start([each for each in self.fleet.members.values() if each.state == "prepared" and each.blocks])
-        while any(each.goes_on or each.state == "ended" for each in self.fleet.members.values()):
+        self._start([each for each in self.fleet.having("prepared") if each.blocks])
+        while self.fleet.having("runs", "ended"):
             self._look_after()
             self._give_over()
-            self.collect([each for each in self.fleet.members.values() if each.state == "ended"])
-            if any(each.goes_on for each in self.fleet.members.values()):
-                self._wait()
+            self.collect(self.fleet.having("ended"))
+            if self.fleet.having("runs") and self.stop.wait(self.every):
+                raise Stopped
 
     def _start(self, members: Sequence[Member]) -> None:
         if not members:
@@ -158,14 +153,14 @@ class Controller:
             member.state, member.said, member.silent = "runs", "starts", 0
         self._keep()
 
-        def learn(answer: Answer) -> None:
+        def learn(member: Member, answer: Answer) -> None:
             if answer.outcome == "failed":
-                self._gone(self.fleet.members[answer.machine], "failed", answer.reason)
+                self._gone(member, "failed", answer.reason)
             self.report()
 
         self._run(
             "start",
-            [each.name for each in members],
+            members,
             learn,
             tare_blocks_of={each.name: written(each.blocks) for each in members},
             tare_starts={each.name: each.start for each in members},
@@ -173,11 +168,10 @@ class Controller:
 
     def _look_after(self) -> None:
         """Look how far the runs are, and bring what is new of their journals."""
-        going = [each for each in self.fleet.members.values() if each.goes_on]
+        going = self.fleet.having("runs")
         again: list[Member] = []
 
-        def learn(answer: Answer) -> None:
-            member = self.fleet.members[answer.machine]
+        def learn(member: Member, answer: Answer) -> None:
             if answer.outcome == "ok":
                 if not self._learn(member, read_standing(answer.text)):
                     again.append(member)
@@ -188,9 +182,8 @@ class Controller:
                     self._gone(member, "lost", answer.reason)
             self.report()
 
-        if going:
-            scripts = {each.name: standing_script(self.asked.there, each.start, each.size) for each in going}
-            self._run("ask", [each.name for each in going], learn, tare_scripts=scripts)
+        scripts = {each.name: standing_script(self.asked.there, each.start, each.size) for each in going}
+        self._run("ask", going, learn, tare_scripts=scripts)
         self._start(again)
         self._keep()
 
@@ -234,8 +227,8 @@ class Controller:
         member.done += standing.new.count(b"\n")
 
     def _give_over(self) -> None:
-        """Give the blocks that machines have not measured, and never will, to others of their kind."""
-        for lost in [each for each in self.fleet.members.values() if each.state in GONE and each.blocks]:
+        """Deal out the blocks that machines have not measured, and never will, to others of their kind."""
+        for lost in [each for each in self.fleet.having(*GONE) if each.blocks]:
             missing = frozenset(block.index for block in self._missing(lost))
             others = [each for each in self.fleet.of_kind(lost.kind) if each.state not in GONE]
             if missing and not others:
@@ -276,11 +269,11 @@ class Controller:
             return
         failed: dict[str, str] = {}
 
-        def learn(answer: Answer) -> None:
+        def learn(member: Member, answer: Answer) -> None:
             if answer.outcome != "ok":
-                failed[answer.machine] = f"{answer.task.rpartition(' : ')[2]}: {answer.reason}"
+                failed[member.name] = f"{answer.step}: {answer.reason}"
 
-        self._run("collect", [each.name for each in members], learn, tare_fleet=str(self.asked.folder.resolve()))
+        self._run("collect", members, learn, tare_fleet=str(self.asked.folder.resolve()))
         for member in members:
             member.reason = failed.get(member.name, member.reason)
             if member.name in failed:
@@ -301,49 +294,47 @@ class Controller:
 
     def end_runs(self) -> None:
         """Ask the runs to end, after the trial that they are in, and bring what they have."""
-        going = [each for each in self.fleet.members.values() if each.goes_on]
+        going = self.fleet.having("runs")
         script = (
             f"cd {self.asked.there} || exit; for file in *.pid; do "
             '[ -e "${file%.pid}.ended" ] || kill "$(cat "$file")"; done 2>/dev/null; '
             f"for file in *.pid; do for n in $(seq {_STOP_SECONDS}); do "
             '[ ! -e "${file%.pid}.ended" ] || break; sleep 1; done; done'
         )
-        if going:
-            names = [each.name for each in going]
-            self._run("ask", names, lambda _: None, tare_scripts=dict.fromkeys(names, script))
-            self.collect(going)
-            for each in going:
-                each.state = "prepared"
+        self._run("ask", going, lambda *_: None, tare_scripts={each.name: script for each in going})
+        self.collect(going)
+        for each in going:
+            each.state = "prepared"
         self._keep()
 
     def clean(self) -> None:
         """Remove the runs, which are here, from the machines."""
-        here = [each.name for each in self.fleet.members.values() if each.state == "collected" and not each.reason]
+        here = [each for each in self.fleet.having("collected") if not each.reason]
 
-        def learn(answer: Answer) -> None:
+        def learn(member: Member, answer: Answer) -> None:
             if answer.outcome != "ok":
-                self._note(f"{answer.machine}: not all could be removed: {answer.task}: {answer.reason}")
+                self._note(f"{member.name}: not all could be removed: {answer.task}: {answer.reason}")
 
-        if here:
-            self._run("clean", here, learn)
+        self._run("clean", here, learn)
         self._keep()
 
     # --- what all need -----------------------------------------------------------------------------------------------
 
-    def _run(self, name: str, machines: Iterable[str], told: Callable[[Answer], None], **variables: Any) -> None:
-        """Run a playbook; raises Stopped, and TareError."""
+    def _run(
+        self, name: str, members: Sequence[Member], told: Callable[[Member, Answer], None], **variables: Any
+    ) -> None:
+        """Run a playbook on these machines, if there are any; raises Stopped, and TareError."""
         common = {"tare_suite": str(self.asked.path.resolve()), "tare_folder": self.asked.there}
+        known = {each.name: each for each in members}
 
         def heed(answer: Answer) -> None:
-            if answer.machine in self.fleet.members:
-                told(answer)
+            if answer.machine in known:
+                told(known[answer.machine], answer)
 
-        self.playbooks.run(name, list(machines), {**common, **self.asked.variables, **variables}, heed)
+        if not known:
+            return
+        self.playbooks.run(name, [*known], {**common, **self.asked.variables, **variables}, heed)
         if self.stop.is_set():
-            raise Stopped
-
-    def _wait(self) -> None:
-        if self.stop.wait(self.every):
             raise Stopped
 
     def _gone(self, member: Member, state: State, reason: str) -> None:

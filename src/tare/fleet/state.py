@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -16,6 +15,7 @@ from tare import __version__
 from tare.errors import UsageError
 from tare.fleet.spreading import Blocks
 from tare.hosts.local import contents
+from tare.hosts.lock import held
 from tare.model.machines import Facts
 
 State = Literal["asked", "prepared", "runs", "ended", "collected", "failed", "lost"]
@@ -69,13 +69,17 @@ class Fleet:
         """Return the machines of a kind."""
         return [each for each in self.members.values() if each.kind == kind]
 
+    def having(self, *states: State) -> list[Member]:
+        """Return the machines in these states."""
+        return [each for each in self.members.values() if each.state in states]
+
 
 _ADAPTER = TypeAdapter(Fleet)
 
 
-def is_measured(folder: Path) -> bool:
-    """Return whether a folder is that of a fleet that `tare fleet run` has begun."""
-    return (folder / _FILE).exists()
+def document(fleet: Fleet) -> dict[str, Any]:
+    """Return what the file has, for JSON."""
+    return dict(_ADAPTER.dump_python(fleet, mode="json"))
 
 
 def save(folder: Path, fleet: Fleet) -> None:
@@ -108,16 +112,12 @@ def newest(suite: str, below: Path) -> Path:
 @contextmanager
 def only_controller(folder: Path) -> Iterator[None]:
     """Hold the lock of a fleet; raises UsageError if another process measures it."""
-    with (folder / ".lock").open("a+", encoding="ascii", errors="replace") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            file.seek(0)
-            what = f"{folder}: another tare measures this fleet (process {file.read().strip()})"
-            raise UsageError(what, "tare fleet status shows how far it is") from error
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+
+    def taken(owner: str) -> UsageError:
+        what = f"{folder}: another tare measures this fleet (process {owner.strip()})"
+        return UsageError(what, "tare fleet status shows how far it is")
+
+    with held(folder / ".lock", f"{os.getpid()}\n", taken):
         yield
 
 

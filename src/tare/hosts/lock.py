@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from tare.errors import TareError
 from tare.hosts.host import BOOT_ID, Host
@@ -47,16 +48,26 @@ def until_free(say: Callable[[str], None]) -> None:
 @contextmanager
 def only_one() -> Iterator[None]:
     """Hold this machine's lock; raises Taken with the command and process number of the tare that holds it."""
-    with (private_state_folder() / "lock").open("a+", encoding="utf-8", errors="replace") as file:
+
+    def taken(owner: str) -> TareError:
+        what = f"another tare runs on this machine: {_command(owner)} (process {_process(owner)})"
+        return Taken(what, "wait until it has ended; tare run --wait does")
+
+    with held(private_state_folder() / "lock", _owner(), taken):
+        yield
+
+
+@contextmanager
+def held(path: Path, owner: str, taken: Callable[[str], TareError]) -> Iterator[None]:
+    """Hold the lock of a file, in which `owner` stands meanwhile; raises what `taken` makes of another one's."""
+    with path.open("a+", encoding="utf-8", errors="replace") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             file.seek(0)
-            owner = file.read()
-            what = f"another tare runs on this machine: {_command(owner)} (process {_process(owner)})"
-            raise Taken(what, "wait until it has ended; tare run --wait does") from error
+            raise taken(file.read()) from error
         file.truncate(0)
-        file.write(_owner())
+        file.write(owner)
         file.flush()
         yield
 

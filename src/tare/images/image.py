@@ -54,9 +54,10 @@ def built_image(say: Callable[[str], None], recipe: Recipe | None = None, archiv
     Before it builds one, it makes room: it removes those that were not used lately. In the folder `archives` it looks
     for one from another machine, and puts its own there where that has none.
     """
-    image = _built(say, recipe or guest_recipe(), archives)
+    recipe = recipe or guest_recipe()
+    image = _built(say, recipe, archives)
     if archives is not None:
-        _put_archive(image, archives, recipe or guest_recipe())
+        _put_archive(image, archives, recipe)
     return image
 
 
@@ -65,19 +66,17 @@ def _built(say: Callable[[str], None], recipe: Recipe, archives: Path | None) ->
     if is_intact(link, say) and (cached := _cached(link)) is not None:
         return cached
     make_room(state_folder() / "images", recipe.build_bytes, say)
-    archive = archives / f"{recipe.archive}{_PACKED}" if archives else None
-    if archive is None or not archive.exists():
-        archive = None
-    _check(_problems(build_problems(recipe) if archive is None else _to_unpack(recipe), recipe))
+    archive = _archive(archives, recipe)
+    _check(_problems(_to_unpack(recipe) if archive else build_problems(recipe), recipe))
     images = private_state_folder() / "images"
     images.mkdir(mode=0o700, exist_ok=True)
     link.parent.mkdir(exist_ok=True)
     with building(images) as scratch:
-        if archive is None:
-            _make(recipe, scratch, say)
-        else:
+        if archive:
             say(f"image: taking it from {archive}")
             _take(archive, scratch)
+        else:
+            _make(recipe, scratch, say)
         say("image: making the directory and the disk" if recipe.kernel else "image: making the directory")
         _convert(recipe, scratch)
         home = images / sha256_of(scratch / "root.tar")
@@ -86,6 +85,12 @@ def _built(say: Callable[[str], None], recipe: Recipe, archives: Path | None) ->
     link.unlink(missing_ok=True)
     link.symlink_to(Path("..") / home.name)
     return image_of(home.name)
+
+
+def _archive(archives: Path | None, recipe: Recipe) -> Path | None:
+    """Return another machine's archive of an image, if there is one."""
+    path = archives / f"{recipe.archive}{_PACKED}" if archives else None
+    return path if path and path.exists() else None
 
 
 def _make(recipe: Recipe, scratch: Path, say: Callable[[str], None]) -> None:

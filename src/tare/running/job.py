@@ -39,21 +39,16 @@ class Job:
     budget_seconds: float | None
 
 
-def new_job(
-    suite: Suite, out: Path | None = None, budget_seconds: float | None = None, only: frozenset[int] | None = None
-) -> Job:
-    """Return the job of a new run, of `only` these blocks.
-
-    Raises UsageError if its folder exists, unless a run ended there without a trial.
-    """
+def new_job(suite: Suite, out: Path | None = None, budget_seconds: float | None = None) -> Job:
+    """Return the job of a new run. Raises UsageError if its folder exists, unless a run ended there without a trial."""
     folder = out or Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{suite.name}"
     if folder.exists() and not holds_no_trial(folder):
         raise UsageError(f"{folder}: the folder already exists", "choose another --out, or continue it with --resume")
-    return Job(_limited(suite, only), Journal(folder), budget_seconds or suite.budget_seconds)
+    return Job(suite, Journal(folder), budget_seconds or suite.budget_seconds)
 
 
-def resumed_job(folder: Path, budget_seconds: float | None = None, only: frozenset[int] | None = None) -> Job:
-    """Return the job that continues a run, up to `only` these blocks; raises UsageError if the folder is none."""
+def resumed_job(folder: Path, budget_seconds: float | None = None) -> Job:
+    """Return the job that continues a run; raises UsageError if the folder is none."""
     journal = Journal(folder)
     journal.read()
     if not os.access(folder, os.W_OK):
@@ -64,16 +59,14 @@ def resumed_job(folder: Path, budget_seconds: float | None = None, only: frozens
     for name in ("raw", "telemetry"):
         make_within(folder, name)
     suite = read_suite(folder / "suite.toml")
-    return Job(_limited(suite, only), journal, budget_seconds or suite.budget_seconds)
+    return Job(suite, journal, budget_seconds or suite.budget_seconds)
 
 
-def _limited(suite: Suite, only: frozenset[int] | None) -> Suite:
-    """Return a suite of some of its blocks, all of which are measured; raises UsageError where it has not so many."""
-    if only is None:
-        return suite
-    if beyond := [number + 1 for number in only if number >= suite.blocks]:
-        raise UsageError(f"--blocks: the suite has no block {max(beyond)}", f"its blocks are 1-{suite.blocks}")
-    return replace(suite, only=only, until="blocks")
+def of_blocks(job: Job, numbers: frozenset[int]) -> Job:
+    """Return a job of some blocks, from 0, all of which are measured; raises UsageError where it has not so many."""
+    if beyond := [number + 1 for number in numbers if number >= job.suite.blocks]:
+        raise UsageError(f"--blocks: the suite has no block {max(beyond)}", f"its blocks are 1-{job.suite.blocks}")
+    return replace(job, suite=replace(job.suite, only=numbers, until="blocks"))
 
 
 def only_root(command: str) -> None:
