@@ -16,7 +16,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from glob import escape
 from multiprocessing import get_context
@@ -28,6 +28,7 @@ from pydantic import Field, Json, TypeAdapter, ValidationError
 
 from tare import __version__
 from tare.answers.condensed import Condensed, Key, condensed
+from tare.answers.database import sealed_database
 from tare.errors import UsageError
 from tare.hosts.local import sha256_of
 from tare.journal import Run, load, make_within, write_within
@@ -246,13 +247,23 @@ def _parquet(run: Run, found: Condensed[Group], origin: Origin) -> bytes:
     ]
     alike = vars(record) | vars(machine) | {"run": text, "digest": _content(text, rows)}
     unnested = ", ".join(f"unnest(?::{kind}[]) AS {name}" for name, kind in COLUMNS.items())
-    with TemporaryDirectory(prefix="tare-headlines-") as folder, _database(folder) as connection:
-        path = Path(folder) / "headlines.parquet"
+    with _database() as (folder, connection):
+        path = folder / "headlines.parquet"
         connection.execute(
             f"CREATE TABLE rows AS SELECT {unnested}", [[(alike | row)[name] for row in rows] for name in COLUMNS]
         )
         connection.table("rows").write_parquet(str(path), compression="zstd")
         return path.read_bytes()
+
+
+@contextmanager
+def _database() -> Iterator[tuple[Path, DuckDBPyConnection]]:
+    """Make a folder of its own, and a database that uses it for what does not fit."""
+    with (
+        TemporaryDirectory(prefix="tare-headlines-") as folder,
+        sealed_database(folder, _MEMORY, _MOST_PROCESSES) as connection,
+    ):
+        yield Path(folder), connection
 
 
 def _content(common: str, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -267,8 +278,8 @@ def _json(cell: Cell) -> str:
 
 def read_files(folders: Sequence[Path]) -> Iterator[tuple[Origin, Condensed[Group]]]:
     """Read the files of runs, which may be untrusted, and what they were made of; leave out those that are damaged."""
-    with TemporaryDirectory(prefix="tare-headlines-") as own, _database(own) as connection:
-        empty = Path(own) / "empty.parquet"
+    with _database() as (own, connection):
+        empty = own / "empty.parquet"
         nothing = ", ".join(f"NULL::{kind} AS {name}" for name, kind in COLUMNS.items())
         connection.sql(f"SELECT {nothing} WHERE false").write_parquet(str(empty))
         by_name = {str(folder / NAME): folder for folder in folders if _has_file(folder)}
@@ -303,18 +314,3 @@ def _scanned(
 
 def _is_finite(cell: Cell) -> bool:
     return all(math.isfinite(value) for value in vars(cell).values() if isinstance(value, float))
-
-
-def _database(folder: str) -> DuckDBPyConnection:
-    """Return a database in memory that loads nothing, and uses this folder for what does not fit."""
-    import duckdb  # noqa: PLC0415 - see store
-
-    settings: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": _MEMORY,
-        "threads": min(os.cpu_count() or 1, _MOST_PROCESSES),
-        "temp_directory": folder,
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-        "python_enable_replacements": False,
-    }
-    return duckdb.connect(config=settings)

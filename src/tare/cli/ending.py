@@ -21,7 +21,7 @@ from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
 from tare.units import format_duration
 
-_INTERRUPTED = 130
+INTERRUPTED = 130
 WHY = {
     StopReason.PLAN: "all blocks are done",
     StopReason.DECIDED: "all is decided",
@@ -57,7 +57,7 @@ def leave(run: Run, stop: Stop) -> None:
     """Raise what the command ends with, if that is not success."""
     if stop.reason == StopReason.INTERRUPT:
         say(f"go on with: tare run --resume {run.folder}")
-        raise typer.Exit(_INTERRUPTED)
+        raise typer.Exit(INTERRUPTED)
     if stop.reason == StopReason.FAILING:
         raise _nothing_works(run)
     if stop.reason == StopReason.ERROR:

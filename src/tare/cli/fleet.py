@@ -18,6 +18,7 @@ from tare import __version__
 from tare.answers.comparing import Asked as Question
 from tare.answers.fleet import Kind, is_fleet
 from tare.cli.console import Console, output, say
+from tare.cli.ending import INTERRUPTED
 from tare.cli.fleet_table import compare_fleets, report_fleet
 from tare.cli.stopping import stop_asked
 from tare.errors import TareError, UsageError, why_of
@@ -30,7 +31,6 @@ from tare.suites.suite import Suite, read_suite
 
 _FLEETS = Path("fleets")
 _EVERY_SECONDS = 5.0
-_INTERRUPTED = 130
 
 
 def fleet(  # noqa: PLR0913, PLR0917 - each is an option of the command line
@@ -146,7 +146,7 @@ def _stop(controller: Controller, place: Path) -> None:
     controller.stop.clear()
     controller.end_runs()
     say(f"go on: tare fleet run -i INVENTORY SUITE --fleet {place}; or tare fleet clean -i INVENTORY")
-    raise typer.Exit(_INTERRUPTED)
+    raise typer.Exit(INTERRUPTED)
 
 
 def _taken_up(place: Path, suite: Suite, servers: tuple[str, ...]) -> Fleet:

@@ -9,7 +9,7 @@ from tare import plugins
 from tare.contracts.technologies import NOT_ROOT, Technology
 from tare.doctor.catalogue import other_names
 from tare.errors import TareError
-from tare.hosts.distributions import localized
+from tare.hosts.distributions import distribution_of, localized
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.needs import own_problems
@@ -59,12 +59,13 @@ def look_at(host: Host, names: Iterable[str] | None = None) -> Iterator[Usable]:
 
     It runs their programs, which takes seconds. A broken technology breaks only itself.
     """
+    there = distribution_of(host)
     for name in plugins.names("technologies") if names is None else names:
         try:
             technology = plugins.find("technologies", name)()
-            problems = localized(host, technology.problems(host))
+            problems = tuple(map(there.localized, technology.problems(host)))
             version = technology.version(host)
-            advice = localized(host, technology.advice(host))
+            advice = tuple(map(there.localized, technology.advice(host)))
             also = () if problems else other_names(type(technology), technology.variants(host))
         except TareError as error:
             yield Usable(name, name, "", "", (Problem(str(error), error.hint),))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import json
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tare.answers.database import sealed_database
 from tare.errors import TareError, UsageError
 from tare.tables import schema
 from tare.tables.decisions import decisions
@@ -109,20 +109,10 @@ def _require(*names: str) -> None:
 
 def ask(folders: Sequence[Path], sql: str) -> Answer:
     """Run a query over runs; raises UsageError for a query or a run that cannot be read."""
-    import duckdb  # noqa: PLC0415 - a fifth of a second that other commands need not wait
-
     folder = TemporaryDirectory(prefix="tare-query-")
     own = Path(folder.name).resolve()  # DuckDB follows links before it looks whether it may read
-    settings: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": _MEMORY,
-        "threads": min(os.cpu_count() or 1, _MOST_THREADS),
-        "temp_directory": str(own / "spilled"),
-        "preserve_insertion_order": False,  # or it would hold all that it reads; ORDER BY is kept
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-        "python_enable_replacements": False,  # no variables of ours
-    }
-    connection = duckdb.connect(config=settings)
+    # In any order, or it would hold all that it reads; ORDER BY is kept.
+    connection = sealed_database(str(own / "spilled"), _MEMORY, _MOST_THREADS, ordered=False)
     named = [name for name in _EXPENSIVE if name in sql.lower()]
     found = list(sources(folders, own, "telemetry" in named))
     copies = {str(own / f"{number}.jsonl"): str(each.folder / "trials.jsonl") for number, each in enumerate(found)}
