@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ssh_machines import SESSIONS
+from ssh_machines import ENTER_ROOT, MOUNT_ROOT, make_keys, server, spaces
 
 from tare.hosts.host import Process
 from tare.hosts.local import LocalHost
@@ -26,21 +26,11 @@ _HOST = LocalHost()
 _SECONDS = 30.0
 _PROJECT = Path(__file__).parents[2]
 _PIDS = 100_000  # of a machine's processes, apart from another's: names of control groups have them
-_START = """
+_START = f"""
 set -e
 image=$1 place=$2 disk=$3 pid=$4 model=$5 images=$6 full=$7 name=$8
 shift 8
-mount --make-rprivate /
-mount -t tmpfs tmpfs "$place"
-mkdir "$place/upper" "$place/work" "$place/root"
-mount -t overlay overlay -o "lowerdir=$image,upperdir=$place/upper,workdir=$place/work" "$place/root"
-cd "$place/root"
-mount -t proc proc proc
-mount --rbind /sys sys
-mount --rbind /dev dev
-mount -t tmpfs tmpfs run
-mount -t tmpfs tmpfs tmp
-mkdir -p run/sshd run/lock run/netns var/lib/tare
+{MOUNT_ROOT}
 while [ "$1" != -- ]; do
     mkdir -p ".$1" && mount --rbind -o ro "$1" ".$1"
     shift
@@ -49,17 +39,13 @@ shift
 touch usr/bin/cc
 mount --bind "$(realpath /usr/bin/cc)" usr/bin/cc # whose version is in the names of images
 mount --bind "$disk" var/lib/tare
-[ -z "$images" ] || { mkdir -p var/lib/tare/images && mount --bind "$images" var/lib/tare/images; }
-[ -z "$full" ] || { mkdir var/lib/tare-fleet && mount -t tmpfs -o size=4k tmpfs var/lib/tare-fleet &&
-    head -c 4096 /dev/zero >var/lib/tare-fleet/.full; }
+[ -z "$images" ] || {{ mkdir -p var/lib/tare/images && mount --bind "$images" var/lib/tare/images; }}
+[ -z "$full" ] || {{ mkdir var/lib/tare-fleet && mount -t tmpfs -o size=4k tmpfs var/lib/tare-fleet &&
+    head -c 4096 /dev/zero >var/lib/tare-fleet/.full; }}
 sed "s/^model name.*/model name\\t: $model/" proc/cpuinfo >run/cpuinfo
 [ -z "$model" ] || mount --bind run/cpuinfo proc/cpuinfo
 echo "$pid" >proc/sys/kernel/ns_last_pid
-pivot_root . mnt
-umount -l /mnt
-if umount /sys/fs/cgroup/unified 2>/dev/null; then
-    mount -t tmpfs tmpfs /sys/fs/cgroup/unified # crun makes folders there all the same
-fi
+{ENTER_ROOT}
 hostname "$name"
 exec "$@"
 """
@@ -94,10 +80,7 @@ class Fleet:
 @contextmanager
 def fleet(folder: Path, image: Image, images: Path, machines: Mapping[str, Kept]) -> Iterator[Fleet]:
     """Start machines, whose names end in a number; all of it is gone after the block."""
-    for name in ("host_key", "key"):
-        _HOST.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(folder / name), timeout=_SECONDS)
-    key = (folder / "host_key.pub").read_text().strip()
-    (folder / "known_hosts").write_text("".join(f"{_address(_number(name))} {key}\n" for name in machines))
+    make_keys(folder, [_address(_number(name)) for name in machines])
     inventory = folder / "inventory.ini"
     inventory.write_text(_inventory(folder, machines))
     with ExitStack() as stack:
@@ -147,16 +130,10 @@ def _machine(folder: Path, image: Image, images: Path, name: str, kept: Kept) ->
     place, disk = folder / name, folder / f"{name}-disk"
     for each in (place, disk):
         each.mkdir(exist_ok=True)
-    texts = [(folder / file).read_text() for file in ("host_key", "key.pub")]
-    script = 'echo "$1" > /run/host_key && chmod 600 /run/host_key && echo "$2" > /run/key.pub && shift 2 && exec "$@"'
-    server = ("sh", "-c", script, "sh", *texts, "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null")
-    settings = ("HostKey=/run/host_key", "AuthorizedKeysFile=/run/key.pub", "StrictModes=no", "UsePAM=no", SESSIONS)
-    words = [word for setting in settings for word in ("-o", setting)]
-    spaces = ("nsenter", f"--net=/run/netns/tare-test-{name}", "unshare", "--mount", "--uts", "--pid", "--fork")
     kind = (str(_number(name) * _PIDS), kept.cpu_model, str(images) if kept.has_images else "", "full" * kept.full)
     shown = sorted({str(_PROJECT), os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)})
     start = ("sh", "-c", _START, "sh", str(image.root), str(place), str(disk), *kind, f"tare-test-{name}", *shown, "--")
-    with _HOST.spawn(*spaces, "--kill-child", *start, *server, *words) as process:
+    with _HOST.spawn(*spaces(f"tare-test-{name}"), *start, *server(folder)) as process:
         yield process
 
 

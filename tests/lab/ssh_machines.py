@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,13 +30,11 @@ from tare.model.trials import Image
 
 _HOST = LocalHost()
 _SECONDS = 30.0
-SESSIONS = "MaxSessions=100"
+_SESSIONS = "MaxSessions=100"
 _NAMES = ("server", "client", "client-2")
 _KEYS = ("host_key", "key.pub")
-_START = """
-set -e
-image=$1 place=$2 disk=$3
-shift 3
+# Of a machine whose root is in $place, of the file system $image; then what is its own; then it enters that root.
+MOUNT_ROOT = """
 mount --make-rprivate /
 mount -t tmpfs tmpfs "$place"
 mkdir "$place/upper" "$place/work" "$place/root"
@@ -47,16 +45,25 @@ mount --rbind /sys sys
 mount --rbind /dev dev
 mount -t tmpfs tmpfs run
 mount -t tmpfs tmpfs tmp
-echo visitor:*:1000:1000::/tmp:/bin/sh >>etc/passwd
 mkdir -p run/sshd run/lock run/netns var/lib/tare
-cp proc/sys/kernel/random/uuid run/boot_id
-mount --bind run/boot_id proc/sys/kernel/random/boot_id
-mount --bind "$disk" var/lib/tare
+"""
+ENTER_ROOT = """
 pivot_root . mnt
 umount -l /mnt
 if umount /sys/fs/cgroup/unified 2>/dev/null; then
     mount -t tmpfs tmpfs /sys/fs/cgroup/unified # crun makes folders there all the same
 fi
+"""
+_START = f"""
+set -e
+image=$1 place=$2 disk=$3
+shift 3
+{MOUNT_ROOT}
+echo visitor:*:1000:1000::/tmp:/bin/sh >>etc/passwd
+cp proc/sys/kernel/random/uuid run/boot_id
+mount --bind run/boot_id proc/sys/kernel/random/boot_id
+mount --bind "$disk" var/lib/tare
+{ENTER_ROOT}
 hostname "$1"
 shift
 exec "$@"
@@ -117,6 +124,10 @@ class Lab:
         reach = ("ssh", "-F", str(self.ssh_config), f"tare-test-{name}", script)
         return _HOST.run(*reach, timeout=_SECONDS, check=False).text
 
+    def programs(self, name: str) -> set[str]:
+        """Name the programs that run on one of the machines."""
+        return set(self.on(name, "cat /proc/[0-9]*/comm 2>/dev/null").split())
+
     def reboot(self, name: str) -> None:
         """End all that runs on a machine, such as `server`, at once, and start it again: what is on its disk stays."""
         self.running[name].close()
@@ -131,6 +142,17 @@ class Lab:
         return "".join(self.on(name, script) for name in self.running)
 
 
+def suite_on(folder: Path, text: str, clients: Sequence[Machine] = (), **hosts: Machine) -> Path:
+    """Write a suite that runs on these machines; return its path."""
+    several = [("[[hosts.client]]", each) for each in clients]
+    for table, which in (*((f"[hosts.{name}]", each) for name, each in hosts.items()), *several):
+        text += f'\n{table}\nssh = "{which.ssh}"\nssh_config = "{which.ssh_config}"\n'
+        text += f'address = "{which.address}"\n' if which.address else ""
+    path = folder / "suite.toml"
+    path.write_text(text)
+    return path
+
+
 def machines_recipe() -> Recipe:
     """Return the recipe of what the machines run: with the engines that tests start on them, and no others."""
     return machine_recipe(plugins.find("technologies", name)() for name in ("crun", "lxc", "qemu-tcg"))
@@ -140,7 +162,7 @@ def machines_recipe() -> Recipe:
 def lab(folder: Path, image: Image) -> Iterator[Lab]:
     """Make the machines; all of it is gone after the block."""
     config = folder / "ssh_config"
-    _keys(folder)
+    make_keys(folder, ("198.19.240.2", "198.19.241.2", "198.19.242.1", "198.19.243.2"))
     with ExitStack() as stack:
         for name in _NAMES:
             stack.callback(_HOST.run, "ip", "netns", "delete", f"tare-test-{name}", timeout=_SECONDS, check=False)
@@ -162,21 +184,29 @@ def lab(folder: Path, image: Image) -> Iterator[Lab]:
         yield Lab(config, folder, to_server, between, image, running)
 
 
+def spaces(machine: str) -> tuple[str, ...]:
+    """Return what runs a command in the network of a machine, and in mounts, processes and a host name of its own."""
+    network = f"--net=/run/netns/{machine}"
+    return ("nsenter", network, "unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child")
+
+
+def server(folder: Path) -> tuple[str, ...]:
+    """Return the command of an SSH server with the keys of a folder."""
+    texts = [(folder / name).read_text() for name in _KEYS]
+    script = 'echo "$1" > /run/host_key && chmod 600 /run/host_key && echo "$2" > /run/key.pub && shift 2 && exec "$@"'
+    settings = ("HostKey=/run/host_key", "AuthorizedKeysFile=/run/key.pub", "StrictModes=no", "UsePAM=no", _SESSIONS)
+    words = [word for setting in settings for word in ("-o", setting)]
+    return ("sh", "-c", script, "sh", *texts, "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null", *words)
+
+
 @contextmanager
 def sshd(folder: Path, image: Image, machine: str) -> Iterator[Process]:
     """Run the SSH server of a machine."""
     place, disk = folder / machine, folder / f"{machine}-disk"
     for each in (place, disk):
         each.mkdir(exist_ok=True)
-    texts = [(folder / name).read_text() for name in _KEYS]
-    script = 'echo "$1" > /run/host_key && chmod 600 /run/host_key && echo "$2" > /run/key.pub && shift 2 && exec "$@"'
-    server = ("sh", "-c", script, "sh", *texts, "/usr/sbin/sshd", "-D", "-e", "-f", "/dev/null")
-    settings = ("HostKey=/run/host_key", "AuthorizedKeysFile=/run/key.pub", "StrictModes=no", "UsePAM=no", SESSIONS)
-    words = [word for setting in settings for word in ("-o", setting)]
-    net = f"--net=/run/netns/{machine}"
-    spaces = ("nsenter", net, "unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child")
     start = ("sh", "-c", _START, "sh", str(image.root), str(place), str(disk), machine)
-    with _HOST.spawn(*spaces, *start, *server, *words) as process:
+    with _HOST.spawn(*spaces(machine), *start, *server(folder)) as process:
         reach = ("ssh", "-F", str(folder / "ssh_config"), "-o", "ConnectTimeout=1", machine, "true")
         for _ in range(100):
             if _HOST.run(*reach, timeout=_SECONDS, check=False).exit_code == 0:
@@ -209,11 +239,12 @@ def _slow_link() -> Iterator[Link]:
         yield Link(ends)
 
 
-def _keys(folder: Path) -> None:
+def make_keys(folder: Path, addresses: Iterable[str]) -> None:
+    """Make a key for the host and one for its user, and `known_hosts` of these addresses."""
     for name in ("host_key", "key"):
         _HOST.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(folder / name), timeout=_SECONDS)
     key = (folder / "host_key.pub").read_text().strip()
-    (folder / "known_hosts").write_text(f"198.19.240.2,198.19.241.2,198.19.242.1,198.19.243.2 {key}\n")
+    (folder / "known_hosts").write_text(f"{','.join(addresses)} {key}\n")
 
 
 def _host_block(folder: Path, name: str, address: str, **more: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -67,3 +68,15 @@ def in_time(allowed: Callable[[float], object], begun: Callable[[], object]) -> 
         if begun():
             return
     raise AssertionError("it hangs: it has not begun within a minute")
+
+
+def wait_with(process: subprocess.Popen[str], until: Callable[[], bool]) -> None:
+    """Wait until something is so, while a process runs."""
+
+    def has_come() -> bool:
+        if until():
+            return True
+        assert process.poll() is None
+        return False
+
+    wait_until(has_come)
