@@ -127,7 +127,9 @@ def _nothing_left_in_the_end() -> Iterator[None]:
     """Fail where what was there after a test is still there after all of them."""
     yield
     still = {test: staying(left, _state, _LAST_SECONDS) for test, left in _left.items()}
-    assert {test: left for test, left in still.items() if left} == {}
+    # One line for each thing, as the list of CI shows no more of an error than its first line.
+    lines = [f"{test}: {line}" for test, left in still.items() for line in left.lines()]
+    assert not lines, f"left after {'; '.join(lines)}"
 
 
 def _state() -> Remains:

@@ -10,13 +10,16 @@ have a full disk, as far as its files say. What is made of control groups, they 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from ssh_machines import ENTER_ROOT, MOUNT_ROOT, make_keys, server, spaces
+from waiting import wait_until
 
 from tare.hosts.host import Process
 from tare.hosts.local import LocalHost
@@ -133,8 +136,31 @@ def _machine(folder: Path, image: Image, images: Path, name: str, kept: Kept) ->
     kind = (str(_number(name) * _PIDS), kept.cpu_model, str(images) if kept.has_images else "", "full" * kept.full)
     shown = sorted({str(_PROJECT), os.path.realpath(sys.prefix), os.path.realpath(sys.base_prefix)})
     start = ("sh", "-c", _START, "sh", str(image.root), str(place), str(disk), *kind, f"tare-test-{name}", *shown, "--")
-    with _HOST.spawn(*spaces(f"tare-test-{name}"), *start, *server(folder)) as process:
-        yield process
+    try:
+        with _HOST.spawn(*spaces(f"tare-test-{name}"), *start, *server(folder)) as process:
+            yield process
+    finally:
+        _remove_groups(_number(name))
+
+
+def _remove_groups(number: int) -> None:
+    """Remove the control groups of a machine that has ended: a real one's go with its kernel."""
+    tops = [group for group in Path("/sys/fs/cgroup").rglob("tare-*-*") if _made_by(group.name, number)]
+    groups = {each for top in tops for each in (top, *top.rglob("*/"))}
+    for group in sorted(groups, key=lambda path: len(path.parts), reverse=True):
+        wait_until(partial(_removed, group))
+
+
+def _made_by(group: str, number: int) -> bool:
+    """Return whether a process of this machine made a group such as `tare-30da9-00-148bda6`."""
+    found = re.match("tare-([0-9a-f]+)-", group)
+    return found is not None and int(found[1], 16) // _PIDS == number
+
+
+def _removed(group: Path) -> bool:
+    with suppress(OSError):  # what ran in it has not quite ended
+        group.rmdir()
+    return not group.exists()
 
 
 def _wait_for(folder: Path, name: str) -> None:

@@ -16,7 +16,7 @@ from tare.errors import TareError, UsageError
 from tare.hosts.ledger import ledgers, state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import only_one
-from tare.hosts.remains import remains, settings
+from tare.hosts.remains import Remains, remains, settings
 from tare.images.kept import forgotten
 from tare.running.leftovers import remove_left
 
@@ -57,11 +57,19 @@ def clean(
 def _check(console: Console, as_json: bool) -> None:
     """Print what of tare's is on this machine; raises TareError where there is anything."""
     found = remains(plugins.processes(), plugins.lists())
-    if as_json:
-        print(json.dumps(replace(found, settings=settings()).document(), indent=1))
-    for kind, name in ((kind, name) for kind, names in found.ours.items() for name in sorted(names) if not as_json):
-        print(f"{kind}: {name}")
-    number = sum(map(len, found.ours.values()))
-    if number:
-        raise TareError(f"{number} things of tare's are on this machine", "without a run under way: tare clean")
+    lines = found.lines()
+    for line in [_as_json(found)] if as_json else lines:
+        print(line)
+    if lines:
+        raise TareError(f"{len(lines)} things of tare's are on this machine", _hint())
     console.print("nothing of tare's is left on this machine, but its images")
+
+
+def _hint() -> str:
+    if any(ledgers().glob("*")):
+        return "without a run under way: tare clean"
+    return f"no ledger in {ledgers()} says how they were made, so `tare clean` leaves them: look at each, and remove it"
+
+
+def _as_json(found: Remains) -> str:
+    return json.dumps(replace(found, settings=settings()).document(), indent=1)

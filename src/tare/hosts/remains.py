@@ -59,6 +59,10 @@ class Remains:
         """Return whether there is anything."""
         return any(self.ours.values()) or any(self.settings.values())
 
+    def lines(self) -> list[str]:
+        """Return a line for each thing of tare's, such as `links: tare-1ef1-m`."""
+        return [f"{kind}: {name}" for kind, names in self.ours.items() for name in sorted(names)]
+
     def document(self) -> dict[str, dict[str, list[str]]]:
         """Return it as it stands in JSON."""
         return {
