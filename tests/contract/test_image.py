@@ -153,6 +153,7 @@ def test_a_missing_mmdebstrap_is_reported_with_the_command_that_installs_it(tmp_
         [sys.executable, "-c", BUILD], env=environment, capture_output=True, text=True, timeout=60, check=True
     )
     assert output.stdout == (
-        "error: cannot build the image: mmdebstrap is not installed\nhint: apt-get install mmdebstrap\n"
+        "error: cannot build the image: mmdebstrap is not installed\n"
+        "hint: apt-get install mmdebstrap; or build it in an image of Debian: tare image --from docker://debian:12\n"
     )
     assert not (tmp_path / "home/images").exists()

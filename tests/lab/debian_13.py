@@ -1,8 +1,4 @@
-"""A root of Debian 13 on this machine, with a checkout of tare: what a user of that release has, but for the kernel.
-
-It shares the machine's kernel and network. Mounts are in a namespace of its own, /run and the state of tare as well.
-The root is that of the mount namespace: in a chroot, what is started could neither make user namespaces nor be entered.
-"""
+"""A root of Debian 13 on this machine, with a checkout of tare."""
 
 from __future__ import annotations
 
@@ -13,52 +9,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-_BUILD_SECONDS = 600
-_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-_ENTER = """
-mount --make-rprivate / && mount --bind "$0" "$0" && mount -t proc proc "$0/proc"
-mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev"
-mount -t tmpfs tmpfs "$0/run" && mkdir "$0/run/lock"
-cd "$0" && pivot_root . mnt && cd / && umount -l /mnt
-exec /usr/bin/env -i HOME=/root TERM=dumb LANG=C.UTF-8 SSL_CERT_FILE="$1" CARGO_HTTP_CAINFO="$1" \
-    PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin sh -ec "$2"
-"""
+from clean_roots import CleanRoot, clean_root
 
 
 @dataclass(frozen=True)
-class Debian13:
-    """The root, in a folder of this machine."""
-
-    root: Path
+class Debian13(CleanRoot):
+    """The root; its scripts run in the checkout."""
 
     def run(self, script: str, seconds: float) -> str:
-        """Run a shell script in the checkout there; return what it prints, raises with its last words if it fails."""
-        enter = ("unshare", "--mount", "sh", "-ec", _ENTER, str(self.root), str(_CERTIFICATES))
-        words = (*enter, f"cd /root/tare; {script}")
-        done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False)
-        if done.returncode:
-            raise RuntimeError(f"{script}: exit code {done.returncode}: {(done.stdout + done.stderr)[-3000:]}")
-        return done.stdout
+        """Run a shell script in the checkout there; see `CleanRoot.run`."""
+        return super().run(f"cd /root/tare; {script}", seconds)
 
 
 @contextmanager
 def debian_13(folder: Path, checkout: Path) -> Iterator[Debian13]:
     """Make the root with git, make and Python alone, and the files of a checkout; it is gone after the block."""
-    root = folder / "root"
-    include = "--include=git,make,python3,ca-certificates,procps"
-    command = ("mmdebstrap", "--quiet", "--variant=minbase", include, "trixie", str(root))
-    subprocess.run(command, timeout=_BUILD_SECONDS, check=True)
-    try:
-        # Packages start no services there, and the ways to the mirrors are the machine's.
-        policy = root / "usr/sbin/policy-rc.d"
-        policy.write_text("#!/bin/sh\nexit 101\n")
-        policy.chmod(0o755)
-        for file in (Path("/etc/resolv.conf"), _CERTIFICATES):
-            shutil.copyfile(file, root / file.relative_to("/"))
+    with clean_root(folder, "trixie", ("git", "make", "python3", "procps")) as clean:
         files = subprocess.run(("git", "-C", str(checkout), "ls-files", "-z"), capture_output=True, check=True).stdout
         for name in filter(None, files.decode().split("\0")):
-            (root / "root/tare" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(checkout / name, root / "root/tare" / name)
-        yield Debian13(root)
-    finally:
-        subprocess.run(("rm", "-rf", "--one-file-system", str(root)), timeout=_BUILD_SECONDS, check=True)
+            (clean.root / "root/tare" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(checkout / name, clean.root / "root/tare" / name)
+        yield Debian13(clean.root)

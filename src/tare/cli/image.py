@@ -10,11 +10,15 @@ import typer
 
 from tare.cli.console import Console
 from tare.errors import TareError
+from tare.hosts.local import LocalHost
 from tare.hosts.lock import only_one
+from tare.hosts.needs import refuse_incomplete
 from tare.images.adopted import images_beside, missing_archives, wanted_image
+from tare.images.build_root import make_build_root
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe
 from tare.model.trials import ImageWanted, Release
+from tare.suites.source import read_source
 from tare.suites.suite import read_suite
 
 
@@ -23,6 +27,10 @@ def image(
         Path | None, typer.Argument(help="For this suite alone [default: for all workloads but large ones].")
     ] = None,
     release: Annotated[Release, typer.Option(help="The Debian release, as in [image] of a suite.")] = "bookworm",
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", help="Build in this image of Debian from now on; needs no mmdebstrap.", metavar="IMAGE"),
+    ] = None,
     archives: Annotated[
         Path | None,
         typer.Option(
@@ -33,7 +41,12 @@ def image(
         bool, typer.Option("--missing", help="Build none: print the names of the archives that are missing here.")
     ] = False,
 ) -> None:
-    """Build the guest image and the client's root if they are not cached, and print the image's hash."""
+    """Build the guest image and the client's root if they are not cached, and print the image's hash.
+
+    --from docker://debian:12 first makes a root of that image, in which images are built on any distribution. A file of
+    `docker export` will do, too. `tare clean --images` removes it.
+    """
+    source = None if from_ is None else read_source(from_)
     read = read_suite(suite) if suite else None
     workloads = tuple(read.by_name.values()) if read else None
     wanted = read.image if read else ImageWanted(release)
@@ -49,6 +62,9 @@ def image(
         def say(text: str) -> None:
             console.print(text) if not console.is_terminal else status.update(text)
 
+        refuse_incomplete(LocalHost())
+        if source is not None:
+            make_build_root(source, say)
         built = wanted_image(wanted, workloads, say, archives=archives)
         images_beside(workloads or (), say, {}, archives)
         built_image(say, client_recipe(workloads or (), wanted.release), archives)

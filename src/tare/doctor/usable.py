@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from tare.doctor.catalogue import other_names
 from tare.errors import TareError
 from tare.hosts.distributions import distribution_of, localized
 from tare.hosts.host import Host
+from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.needs import own_problems
 from tare.images.image import build_fix, build_problems
@@ -91,10 +93,15 @@ def installable(technologies: Iterable[Usable], own: Iterable[Problem] = ()) -> 
 
 
 def lacked_by_tare() -> tuple[Problem, ...]:
-    """Find what tare itself lacks on this machine, whatever it measures: its tools, and what builds images."""
+    """Find what tare itself lacks on this machine, whatever it measures: its tools, and a way to build images.
+
+    Whether there is a root to build them in is hidden from all but root.
+    """
     here = LocalHost()
-    problems = localized(here, build_problems())
-    if problems and not combined_fix(problems):
-        what = "; ".join(dict.fromkeys(each.what for each in problems))
-        problems = (Problem(f"no image can be built: {what}", build_fix(problems)),)
+    hidden = state_folder().exists() and not os.access(state_folder(), os.R_OK)
+    building = () if hidden else build_problems()
+    problems = localized(here, building)
+    if building and not combined_fix(problems):
+        what = "; ".join(dict.fromkeys(each.what for each in building))
+        problems = (Problem(f"no image can be built: {what}", build_fix(building)),)
     return (*own_problems(here), *problems)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -13,6 +13,7 @@ from tare.hosts.host import Host
 from tare.model.trials import APT, Problem
 
 _FIELD = re.compile(r"^(ID|ID_LIKE|NAME)=(.*)$", re.MULTILINE)
+_STEP = re.compile(rf"{APT}((?: [a-z0-9][a-z0-9.+-]*)+)")
 _DEBIAN = {"debian", "ubuntu"}
 
 
@@ -33,17 +34,24 @@ class Distribution:
 
         Where it does not know all of them, it names the others as Debian's, and packages alone do not fix it.
         """
-        if not problem.packages or problem.installer != APT or self.install == APT:
+        if self.install == APT or problem.installer != APT:
             return problem
-        known = [self.names[each] for each in problem.packages if self.names.get(each)]
-        named = tuple(dict.fromkeys(" ".join(known).split()))
-        command = f"{self.install} {' '.join(named)}"
+        if not problem.packages:  # the command may be a step of the fix
+            return replace(problem, fix=_STEP.sub(lambda step: self._fix(step[1].split()), problem.fix))
         others = [each for each in problem.packages if not self.names.get(each)]
+        fix = self._fix(problem.packages)
         if not others:
-            return replace(problem, fix=command, packages=named, installer=self.install)
+            return replace(problem, fix=fix, packages=self._named(problem.packages), installer=self.install)
         absent = "program" if any(self.names.get(each) == "" for each in others) else problem.missing
-        rest = f"install what Debian's {' '.join(others)} has"
-        return replace(problem, fix=f"{command}; {rest}" if named else rest, packages=(), missing=absent)
+        return replace(problem, fix=fix, packages=(), missing=absent)
+
+    def _fix(self, packages: Sequence[str]) -> str:
+        named, others = self._named(packages), [each for each in packages if not self.names.get(each)]
+        rest = [f"install what Debian's {' '.join(others)} has"] if others else []
+        return "; ".join((*([f"{self.install} {' '.join(named)}"] if named else []), *rest))
+
+    def _named(self, packages: Sequence[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(" ".join(self.names.get(each, "") for each in packages).split()))
 
 
 _OF_DEBIAN = Distribution("Debian", APT, ("--yes", "--no-install-recommends"), {})
@@ -84,7 +92,7 @@ def _known() -> dict[str, Distribution]:
 def localized(host: Host, problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return problems whose fixes name the packages of a host's distribution."""
     problems = tuple(problems)
-    if not any(each.packages for each in problems):
+    if not any(APT in each.fix for each in problems):
         return problems
     distribution = distribution_of(host)
     return tuple(map(distribution.localized, problems))

@@ -9,8 +9,8 @@ from tare.model.trials import Problem
 
 # The program, a word of its help that BusyBox's has not, and its Debian package.
 _OWN = (
-    ("ip", "netns", "iproute2"),
-    ("mke2fs", "", "e2fsprogs"),
+    ("ip", "netconf", "iproute2"),
+    ("mke2fs", "extended-option", "e2fsprogs"),
     ("nsenter", "--net", "util-linux"),
     ("setpriv", "--pdeathsig", "util-linux"),
     ("tar", "--xattrs", "tar"),
@@ -32,10 +32,10 @@ def own_problems(host: Host) -> tuple[Problem, ...]:
     lines = host.run("sh", "-c", _LOOK, "sh", *words, timeout=30, check=False).text.splitlines()
     found = dict(line.split(" ", 1) for line in lines)
     problems = []
-    for program, option, package in _OWN:
+    for program, _, package in _OWN:
         if program in found:
-            other = f"{program} has no {option}: it is not that of {package}"
-            what = f"{program} is not installed" if found[program] == "absent" else other
+            lacks = "installed" if found[program] == "absent" else f"that of {package}"
+            what = f"{program} is not {lacks}"
             problems.append(Problem.fixed_by(what, package))
     return localized(host, problems)
 

@@ -18,10 +18,12 @@ from pathlib import Path, PurePosixPath
 
 from tare.contracts.workloads import VOLUME, Workload
 from tare.errors import Fault, SuiteError, TareError, UsageError
+from tare.hosts.distributions import fix_of, localized
 from tare.hosts.exec import START, TOOLS
 from tare.hosts.ledger import private_state_folder, state_folder
-from tare.hosts.local import sha256_of
+from tare.hosts.local import LocalHost, sha256_of
 from tare.images import copying
+from tare.images.builder import has_build_root, program_folder
 from tare.images.building import building, remove_abandoned
 from tare.images.image import (
     absent,
@@ -35,12 +37,11 @@ from tare.images.image import (
 )
 from tare.images.inside import folder_in, hash_of_files, put_files, text_in, write_in
 from tare.images.kept import in_use, make_room
-from tare.images.micro import program_folder
 from tare.images.oci import Configuration, changed, read_configuration, refuse_other_platform, written
 from tare.images.programs import missing_programs
 from tare.images.recipes import GUEST, Recipe, beside_recipe, client_recipe, guest_recipe
 from tare.model.sources import Source
-from tare.model.trials import Image, ImageWanted, combined_fix
+from tare.model.trials import Image, ImageWanted
 
 _CLOCK_SECONDS = 1.0  # by which the file system's clock may be behind
 ADOPTED = "adopted"  # folder of links: from what was asked for, to the image
@@ -257,6 +258,6 @@ def _refuse_absent(wanted: Iterable[ImageWanted]) -> None:
 
 
 def _refuse_missing() -> None:
-    tools = {"skopeo": "skopeo", "umoci": "umoci", "cc": "gcc libc6-dev", "mke2fs": "e2fsprogs"}
-    if missing := absent(tools):
-        raise TareError(f"cannot take over an image: {'; '.join(each.what for each in missing)}", combined_fix(missing))
+    tools = copying.TOOLS | ({} if has_build_root() else {"cc": "gcc libc6-dev"})
+    if missing := localized(LocalHost(), absent(tools)):
+        raise TareError(f"cannot take over an image: {'; '.join(each.what for each in missing)}", fix_of(missing))

@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from tare.errors import TareError
 from tare.hosts.local import LocalHost, exists, is_file, sha256_of
+from tare.images.builder import builder
 from tare.images.layers import Size, counted, too_large
 from tare.images.oci import ARCHITECTURES, Manifest, choose, read_manifest
 from tare.model.sources import Source
@@ -25,6 +26,7 @@ from tare.model.trials import Output
 
 _HOST = LocalHost()
 _LOOK_SECONDS = 300.0
+TOOLS = {"skopeo": "skopeo", "umoci": "umoci"}  # with their Debian packages
 _COPY_SECONDS = 3600.0
 _TAG = "image"
 _MESSAGE = re.compile(r'level=fatal msg="((?:[^"\\]|\\.)*)"')
@@ -244,7 +246,7 @@ def pack(root: Path, archive: Path) -> None:
         "--format=posix",
     )
     times = "--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime"
-    _HOST.run("tar", "-C", str(root), *options, times, "-cf", str(archive), ".", timeout=_COPY_SECONDS)
+    builder().run("tar", "-C", str(root), *options, times, "-cf", str(archive), ".", timeout=_COPY_SECONDS)
 
 
 def _wrapped(scratch: Path, layout: Path) -> None:

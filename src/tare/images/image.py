@@ -21,6 +21,7 @@ from tare.hosts.host import Host
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.hosts.local import LocalHost, sha256_of
 from tare.hosts.process import ALONE
+from tare.images.builder import builder, has_build_root
 from tare.images.building import NO_DISK, building
 from tare.images.inside import put_files
 from tare.images.intact import changed, seal
@@ -33,8 +34,8 @@ _HOST = LocalHost()
 _BUILD_SECONDS = 900.0
 _CARRIED = Path("/var/lib/tare/images")  # on another host
 _DISK = "root.ext4"
-_ARCHIVES = "take those of a machine with Debian: tare image --archives FOLDER there, and with a copy of it here"
 _PACKED, _LISTED = ".tar.gz", ".txt"  # an archive for other machines, and its packages
+_FROM = "build it in an image of Debian: tare image --from docker://debian:12"
 _NO_ROOM = "remove files there, or let TMPDIR name a folder on a larger disk"
 
 
@@ -67,7 +68,7 @@ def _built(say: Callable[[str], None], recipe: Recipe, archives: Path | None) ->
         return cached
     make_room(state_folder() / "images", recipe.build_bytes, say)
     archive = _archive(archives, recipe)
-    _check(_problems(_to_unpack(recipe) if archive else build_problems(recipe), recipe))
+    _check(_missing_to_unpack(recipe) if archive else _missing(recipe))
     images = private_state_folder() / "images"
     images.mkdir(mode=0o700, exist_ok=True)
     link.parent.mkdir(exist_ok=True)
@@ -235,25 +236,30 @@ def absent(tools: Mapping[str, str]) -> list[Problem]:
 
 
 def build_problems(recipe: Recipe | None = None) -> list[Problem]:
-    """Find the tools that this machine lacks to build an image, by default that of all usual workloads."""
+    """Find the tools that this machine lacks to build an image; none where there is a root of Debian to build it in."""
+    if has_build_root():
+        return []
     recipe = recipe or guest_recipe()
-    missing = absent({"mmdebstrap": "mmdebstrap", "cc": "gcc libc6-dev"})
-    missing += LINUX.problems() if recipe.server else ()
-    return missing + _to_unpack(recipe)
+    tools = {"mmdebstrap": "mmdebstrap", "cc": "gcc libc6-dev"}
+    return [*absent(tools), *(LINUX.problems() if recipe.server else ())]
 
 
 def build_fix(missing: Iterable[Problem]) -> str:
-    """Return how to fix what `build_problems` found: by packages, or with images that another machine has made."""
-    missing = localized(_HOST, missing)
-    return combined_fix(missing) or f"{fix_of(missing)}; or {_ARCHIVES}"
+    """Return how to fix what `build_problems` found: by packages, or without mmdebstrap in an image of Debian."""
+    missing = tuple(missing)
+    problems = localized(_HOST, missing)
+    command = combined_fix(problems)
+    if any("mmdebstrap" in each.packages for each in missing):
+        return f"{command}; or {_FROM}" if command else _FROM
+    return fix_of(problems)
 
 
-def _to_unpack(recipe: Recipe) -> list[Problem]:
-    return absent({"mke2fs": "e2fsprogs"} if recipe.kernel else {})
+def _missing(recipe: Recipe) -> list[Problem]:
+    return build_problems(recipe) + _missing_to_unpack(recipe)
 
 
-def _problems(missing: list[Problem], recipe: Recipe) -> list[Problem]:
-    """Return what is missing; where nothing is, what else is in the way of an image."""
+def _missing_to_unpack(recipe: Recipe) -> list[Problem]:
+    missing = absent({"mke2fs": "e2fsprogs"} if recipe.kernel else {})
     if os.geteuid():
         missing.append(Problem("only root can build the image", "run tare as root"))
     return missing or _no_room(recipe)
@@ -273,9 +279,7 @@ def _no_room(recipe: Recipe) -> list[Problem]:
 def _check(missing: list[Problem]) -> None:
     if missing:
         what = "; ".join(dict.fromkeys(problem.what for problem in missing))
-        raise TareError(
-            f"cannot build the image: {what}", build_fix(missing) if missing[0].packages else missing[0].fix
-        )
+        raise TareError(f"cannot build the image: {what}", build_fix(missing))
 
 
 def _compile(overlay: Path) -> None:
@@ -290,7 +294,7 @@ def _compile(overlay: Path) -> None:
 def compile_program(source: Path, binary: Path) -> None:
     """Build a program of ours that is linked statically."""
     flags = ("-std=gnu11", "-O2", "-static", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
-    _HOST.run("cc", *flags, "-o", str(binary), str(source), "-lm", timeout=120)
+    builder().run("cc", *flags, "-o", str(binary), str(source), "-lm", timeout=120)
 
 
 def _bootstrap(recipe: Recipe, scratch: Path) -> None:
@@ -310,14 +314,14 @@ def _bootstrap(recipe: Recipe, scratch: Path) -> None:
     # Not in tare's own folder: apt downloads as a user of its own, who may not enter that.
     with building(Path(tempfile.gettempdir())) as place:
         command = (*ALONE, "env", "SOURCE_DATE_EPOCH=0", f"TMPDIR={place}", "mmdebstrap", *asked)
-        _HOST.run(*command, recipe.release, str(scratch / "root.tar"), timeout=_BUILD_SECONDS)
+        builder().run(*command, recipe.release, str(scratch / "root.tar"), timeout=_BUILD_SECONDS)
     shutil.rmtree(scratch / "overlay")
 
 
 def _convert(recipe: Recipe, scratch: Path) -> None:
     root = scratch / "root"
     root.mkdir()
-    _HOST.run("tar", "-C", str(root), "--numeric-owner", "-xf", str(scratch / "root.tar"), timeout=_BUILD_SECONDS)
+    builder().run("tar", "-C", str(root), "--numeric-owner", "-xf", str(scratch / "root.tar"), timeout=_BUILD_SECONDS)
     if not recipe.kernel:
         return
     shutil.copy(next((root / "boot").glob("vmlinuz-*")), scratch / "kernel")
@@ -328,6 +332,6 @@ def _convert(recipe: Recipe, scratch: Path) -> None:
 def make_disk(recipe: Recipe, scratch: Path) -> None:
     """Make the disk of what is in `root`, with the room that a recipe has."""
     root = scratch / "root"
-    installed = _HOST.run("du", "-s", "--block-size=1", str(root), timeout=_BUILD_SECONDS).text.split()[0]
+    installed = builder().run("du", "-s", "--block-size=1", str(root), timeout=_BUILD_SECONDS).text.split()[0]
     wanted = recipe.disk_bytes(int(installed))
-    _HOST.run(*MAKE_DISK, str(root), str(scratch / _DISK), f"{wanted >> 20}M", timeout=_BUILD_SECONDS)
+    builder().run(*MAKE_DISK, str(root), str(scratch / _DISK), f"{wanted >> 20}M", timeout=_BUILD_SECONDS)

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tare.errors import TareError, TrialFailed
+from tare.hosts.distributions import fix_of, localized
 from tare.hosts.host import Host
 from tare.hosts.ledger import state_folder
-from tare.hosts.local import LocalHost, shipped
+from tare.hosts.local import LocalHost
+from tare.images.builder import builder, has_build_root, program_folder, provide
 from tare.images.building import building
-from tare.model.trials import Problem, combined_fix
+from tare.model.trials import Problem
 
 SERVER = "/usr/lib/tare/micro"  # in the image
 _HOST = LocalHost()
@@ -63,8 +65,8 @@ class Product:
         return state_folder() / "unikernels" / self.key
 
     def problems(self) -> tuple[Problem, ...]:
-        """Find what this machine lacks to build it; nothing if it is built."""
-        if os.access(self.folder, os.R_OK):
+        """Find what this machine lacks to build it; nothing if it is built, or if there is a root to build it in."""
+        if os.access(self.folder, os.R_OK) or has_build_root():
             return ()
         missing = [
             Problem.fixed_by(f"{tool} is not installed", *package.split())
@@ -85,7 +87,7 @@ class Product:
         if folder.exists():
             return folder
         if problems := self.problems():
-            hint = combined_fix(problems) or problems[0].fix
+            hint = fix_of(localized(_HOST, problems))
             raise TareError(f"cannot build micro: {'; '.join(problem.what for problem in problems)}", hint)
         say(f"micro: building {self.about}, which is done once")
         home = folder.parent
@@ -99,7 +101,8 @@ class Product:
         folders = (f"CARGO_HOME={cargo_home}", f"CARGO_TARGET_DIR={scratch / 'target'}")
         command = ("sh", str(_sources() / "build"), str(scratch / "output"), *self.targets)
         try:
-            _HOST.run("env", *folders, *command, timeout=_BUILD_SECONDS)
+            provide(self.debian_packages)
+            builder().run("env", *folders, *command, timeout=_BUILD_SECONDS)
         except TrialFailed as error:
             hint = "cargo must fetch crates once: check that it reaches their registry"
             raise TareError(f"cannot build micro: {error}", hint) from error
@@ -130,14 +133,6 @@ UNIKERNELS = Product(
     },
     bare=True,
 )
-
-
-def program_folder() -> Path:
-    """Return the folder of the programs for instances: in the installed package, or at the top of a checkout."""
-    folder = shipped("programs")
-    if not folder.is_dir():
-        raise TareError("the sources of the image's programs are missing", "install tare-bench again")
-    return folder
 
 
 def unikernels_on(host: Host) -> str:

@@ -18,12 +18,11 @@ from tare import plugins
 from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Workload
 from tare.errors import UsageError
-from tare.hosts.local import LocalHost
+from tare.images.builder import builder, program_folder
 from tare.images.inside import hash_of_files
-from tare.images.micro import LINUX, program_folder
+from tare.images.micro import LINUX
 from tare.model.trials import ImageWanted, Release
 
-_HOST = LocalHost()
 _GIB = 1 << 30
 # What tare needs in every instance: to enter it, to look into it, and to boot it.
 GUEST = ("iproute2", "kmod", "procps", "tiny-initramfs")
@@ -66,7 +65,7 @@ class Recipe:
     def key(self) -> str:
         """Hash of the package names, our programs, and how they are built."""
         digest = self._digest()
-        digest.update(_HOST.run("cc", "--version", timeout=10, check=False).stdout)
+        digest.update(builder().run("cc", "--version", timeout=10, check=False).stdout)
         return digest.hexdigest()
 
     @property

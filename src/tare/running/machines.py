@@ -14,6 +14,7 @@ from tare.errors import TareError, Unavailable, in_words
 from tare.hosts.clocks import read_clock
 from tare.hosts.control_groups import controllers_restored
 from tare.hosts.cpus import Placement, choose_cpus
+from tare.hosts.distributions import localized
 from tare.hosts.exec import RUN
 from tare.hosts.facts import is_emulated, read_cores
 from tare.hosts.host import BOOT_ID, Host
@@ -313,7 +314,6 @@ def find_unusable(stacks: Iterable[Stack], host: Host, say: Callable[[str], None
 
     def look(stack: Stack) -> Sequence[Problem]:
         say(f"checking {stack.name}")
-        problems: Sequence[Problem] = stack.layers[-1].problems(host)
-        return problems
+        return localized(host, stack.layers[-1].problems(host))
 
     return problems_by_stack(stacks, look)

@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 
 from tare.contracts.technologies import Ground, Launch, first_line
 from tare.contracts.workloads import Instance
+from tare.hosts.distributions import distribution_of
 from tare.hosts.host import Host
-from tare.model.trials import Caution, Problem
+from tare.model.trials import APT, Caution, Problem
 from tare.technologies.crun import Crun
 
 # What the tests build: the newest of the module's branch for the ordinary go command on 2026-11-22.
@@ -28,6 +29,7 @@ _NOTED = r"gvisor\.dev/gvisor[[:space:]]v0\.0\.0-[0-9]+-[0-9a-f]+"
 _DATE = re.compile(r"[~-](20\d{6})")  # in a version
 _YEAR = 1_00_00  # from a date to the same one a year later, both written as one number
 # gVisor's documentation, g3doc/user_guide/install.md; apt takes the key as it is.
+_OTHERWISE = "https://gvisor.dev/docs/user_guide/install/"
 _INSTALL = (
     "curl -fsSLo /etc/apt/keyrings/gvisor.asc https://gvisor.dev/archive.key && "
     'echo "deb [signed-by=/etc/apt/keyrings/gvisor.asc] https://storage.googleapis.com/gvisor/releases release main" '
@@ -59,16 +61,17 @@ class Gvisor(Crun):
     def advice(self, host: Host) -> Sequence[Problem]:
         """Recommend gVisor's own repository where runsc is missing, or over a year old, as Debian's is."""
         version = self.version(host)
+        install = _INSTALL if distribution_of(host).install == APT else _OTHERWISE
         if not version:
-            return (Problem("Debian's runsc is old; gVisor's own repository has a current one", _INSTALL),)
+            return (Problem("Debian's runsc is old; gVisor's own repository has a current one", install),)
         date = _DATE.search(version)
         if not self._modern(host):
             year = date[1][:4] if date else "before 2023"
-            return (Problem(f"this runsc is of {year}: slower, and on the machine's network stack", _INSTALL),)
+            return (Problem(f"this runsc is of {year}: slower, and on the machine's network stack", install),)
         today = first_line(host, "date", "+%Y%m%d")
         if date is None or not today.isdigit() or int(today) - int(date[1]) <= _YEAR:
             return ()
-        return (Problem(f"this runsc is of {date[1][:4]}, over a year old", _INSTALL),)
+        return (Problem(f"this runsc is of {date[1][:4]}, over a year old", install),)
 
     def old(self, version: str) -> str:
         """Return the year of a runsc from before systrap, such as Debian 12's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -129,6 +130,19 @@ def test_who_may_not_install_or_has_no_apt_get_is_told(
     assert "error: no apt-get here, for crun\n" in err
     assert "install what these packages of Debian have: crun iproute2" in err
     assert not (apt_get / "words").exists()
+
+
+def test_what_tare_itself_lacks_is_apart_in_every_form(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = (Problem.fixed_by("mke2fs is not installed", "e2fsprogs"), Problem("no image can be built", "take another"))
+    code, out, err = doctor({"crun": (CRUN,)}, "--fix", own=own, release="ID=fedora\n")
+    assert (code, out) == (0, "dnf install e2fsprogs crun iproute\n")
+    assert "no image can be built: take another" in err
+    monkeypatch.setattr(module, "_STEAL_SECONDS", 0.0)
+    assert doctor({}, "--all", own=own)[1].startswith("tare itself: mke2fs is not installed\n")
+    assert doctor({}, "--all")[1].startswith("tare itself lacks nothing\n")
+    [mke2fs, image] = json.loads(doctor({}, "--json", own=own, release="ID=alpine\n")[1])["tare"]["problems"]
+    assert (mke2fs["fix"], mke2fs["packages"], mke2fs["installer"]) == ("apk add e2fsprogs", ["e2fsprogs"], "apk add")
+    assert (image["fix"], image["packages"]) == ("take another", [])
 
 
 def test_apply_alone_is_wrong_usage(doctor: Doctor) -> None:

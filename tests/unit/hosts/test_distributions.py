@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tare_fake.technology import FakeHost
 
-from tare.hosts.distributions import _known
+from plug_ins import own
+from tare.hosts import distributions
+from tare.hosts.distributions import _known, distribution_of, localized
 from tare.hosts.local import LocalHost
-from tare.hosts.needs import own_problems, refuse_incomplete
+from tare.hosts.needs import _OWN, own_problems, refuse_incomplete
+from tare.images.builder import PACKAGES
+from tare.images.copying import TOOLS
+from tare.images.micro import LINUX, UNIKERNELS
+from tare.model.trials import Problem
 
 PAGE = (Path(__file__).parents[3] / "docs/packages.md").read_text(encoding="utf-8")
 COLUMNS = ("fedora", "opensuse", "arch", "alpine")
@@ -59,6 +70,71 @@ def test_tools_that_are_missing_or_of_another_kind_are_named(tmp_path: Path, mon
     found = own_problems(LocalHost())
     assert [each.what for each in found] == [
         "ip is not installed",
-        "taskset has no --cpu-list: it is not that of util-linux",
+        "taskset is not that of util-linux",
     ]
     assert [each.fix for each in found] == ["apt-get install iproute2", "apt-get install util-linux"]
+
+
+# The lines that matter of each distribution's os-release(5).
+RELEASES = {
+    'NAME="Fedora Linux"\nID=fedora\nVERSION_ID=42\n': "dnf install",
+    'NAME="Red Hat Enterprise Linux"\nID="rhel"\nID_LIKE="fedora"\n': "dnf install",
+    'NAME="CentOS Stream"\nID="centos"\nID_LIKE="rhel fedora"\n': "dnf install",
+    'NAME="Rocky Linux"\nID="rocky"\nID_LIKE="rhel centos fedora"\n': "dnf install",
+    'NAME="Oracle Linux Server"\nID="ol"\nID_LIKE="fedora"\n': "dnf install",
+    'NAME="openSUSE Tumbleweed"\nID="opensuse-tumbleweed"\nID_LIKE="opensuse suse"\n': "zypper install",
+    'NAME="SLES"\nID="sles"\nID_LIKE="suse"\n': "zypper install",
+    'NAME="Arch Linux"\nID=arch\n': "pacman -S",
+    'NAME="Manjaro Linux"\nID=manjaro\nID_LIKE=arch\n': "pacman -S",
+    'NAME="Alpine Linux"\nID=alpine\n': "apk add",
+    'NAME="Linux Mint"\nID=linuxmint\nID_LIKE="ubuntu debian"\n': "apt-get install",
+    "": "apt-get install",
+}
+
+
+@dataclass(frozen=True)
+class Released(FakeHost):
+    """A host with this os-release(5)."""
+
+    text: str = ""
+
+    def read(self, path: str) -> str:
+        return self.text if path == "/etc/os-release" else ""
+
+
+@pytest.mark.parametrize("text", RELEASES, ids=lambda text: text.partition("\n")[0])
+def test_the_installer_is_that_of_the_distribution_or_of_one_that_it_is_like(text: str) -> None:
+    assert distribution_of(Released(text=text)).install == RELEASES[text]
+    [problem] = localized(Released(text=text), [Problem.fixed_by("no crun", "crun")])
+    assert problem.fix == f"{RELEASES[text]} crun"
+
+
+def test_a_step_of_a_longer_fix_has_the_names_of_the_distribution_too() -> None:
+    longer = Problem("no driver", "apt-get install qemu-system-x86 lxd-agent, modprobe vhost_vsock, then restart it")
+    [found] = localized(Released(text="ID=arch\n"), [longer])
+    assert found.fix == (
+        "pacman -S qemu-system-x86; install what Debian's lxd-agent has, modprobe vhost_vsock, then restart it"
+    )
+    others = (Problem("no KVM", "turn it on"), Problem("no image", "name one", missing="yours"))
+    assert localized(Released(text="ID=arch\n"), others) == others
+
+
+def test_a_row_is_of_a_package_that_something_needs() -> None:
+    data = tomllib.loads(Path(distributions.__file__).with_name("distributions.toml").read_text())
+    needed = {package for each in own("technologies").values() for package in each().debian_packages}
+    needed |= {*PACKAGES, *LINUX.debian_packages, *UNIKERNELS.debian_packages, *TOOLS.values(), "incus"}
+    needed |= {package for *_, package in _OWN}
+    assert {*data["packages"], *data["same"]} <= needed
+
+
+@pytest.mark.skipif(not shutil.which("busybox"), reason="apt-get install busybox-static")
+def test_the_tools_of_busybox_are_not_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    busybox = shutil.which("busybox")
+    assert busybox
+    applets = {*subprocess.check_output((busybox, "--list"), text=True).split()}
+    names = {program for program, *_ in _OWN} & applets
+    for name in (*names, "sh", "grep"):
+        (tmp_path / name).symlink_to(busybox)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = {each.what.partition(" ")[0] for each in own_problems(LocalHost()) if "not that of" in each.what}
+    assert found == names
