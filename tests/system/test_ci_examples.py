@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
+
+from tare.journal import load, rewrite
 
 pytestmark = pytest.mark.machine
 
@@ -44,6 +47,17 @@ def read(name: str) -> dict[str, Any]:
     return document
 
 
+def was_quicker(night: Path) -> None:
+    """Let crun have started ten times as quickly in a run as it did: what is measured now is slower."""
+    trials = load(night).trials
+    quicker = {
+        trial: replace(trial, values=tuple(replace(each, value=each.value / 10) for each in trial.values))
+        for trial in trials
+        if trial.stack == "crun"
+    }
+    rewrite(night, [quicker.get(trial, trial) for trial in trials])
+
+
 @pytest.mark.usefixtures("ready_home")
 def test_the_steps_for_github(shell: Shell, tmp_path: Path) -> None:
     steps: Mapping[str, str] = {
@@ -53,14 +67,20 @@ def test_the_steps_for_github(shell: Shell, tmp_path: Path) -> None:
     assert shell(steps["Measure"]) == 0
     assert shell(steps["Summarize"], GITHUB_STEP_SUMMARY=str(tmp_path / "summary.md")) == 0
     assert "crun" in (tmp_path / "summary.md").read_text()
-    assert shell(steps["Gate"]) == 1  # crun is worse than native
+    assert shell(steps["Gate"]) == 0  # there is no night yet
     assert shell(steps["History"]) == 0  # one night is no history yet
-    assert list((tmp_path / "weigh").glob("*-nightly/run.json"))
+    [night] = (tmp_path / "weigh").glob("*-nightly")
+    was_quicker(night)
+    assert shell(steps["Gate"]) == 1
 
 
 @pytest.mark.usefixtures("ready_home")
-def test_the_script_for_gitlab(shell: Shell) -> None:
-    measure, gate = read("gitlab.yml")["weigh"]["script"]
+def test_the_script_for_gitlab(shell: Shell, tmp_path: Path) -> None:
+    script = read("gitlab.yml")["weigh"]["script"]
+    measure, gate = script[0], "\n".join(script[1:])
     assert shell(measure.replace("--budget 15m", "--blocks 1-5")) == 0
-    assert shell(gate, CI_PIPELINE_SOURCE="merge_request_event") == 1
+    assert shell(gate, CI_PIPELINE_SOURCE="merge_request_event") == 0
     assert shell(gate, CI_PIPELINE_SOURCE="schedule") == 0
+    [night] = (tmp_path / "weigh").glob("*-nightly")
+    was_quicker(night)
+    assert shell(gate, CI_PIPELINE_SOURCE="merge_request_event") == 1
