@@ -33,6 +33,18 @@ blocks = 6
 use = "dhrystone"
 duration = "200ms"
 """
+WITH_FILE = """\
+[suite]
+stacks = ["native"]
+blocks = 2
+
+[image.files]
+"/srv/greeting" = "{path}"
+
+[[workloads]]
+use = "command"
+command = "grep hello /srv/greeting"
+"""
 LEFT = "ls -A /var/lib/tare-fleet /var/lib/tare/ledger /var/lib/tare/instances 2>/dev/null; ip netns; ps -eo args"
 
 
@@ -111,14 +123,33 @@ def test_each_block_is_measured_whatever_dies(
 
 
 @pytest.mark.lab
+@pytest.mark.usefixtures("ready_home")
+def test_machines_get_the_files_that_the_suite_names(
+    tare: Call, begin: Begin, tmp_path: Path, machines: Fleet, suite: Path
+) -> None:
+    place, elsewhere = tmp_path / "greeted", tmp_path.parent / "elsewhere"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/greeting").write_text("hello\n")
+    suite.write_text(WITH_FILE.format(path="data/greeting"))
+    with begin("image", suite) as process:
+        assert process.wait(600) == 0
+    inventory = only_b3(machines, tmp_path)
+    done = tare("fleet", "run", "-i", inventory, suite, "--fleet", place)
+    assert done.returncode == 0, done.stderr
+    assert [trial.status for trial in load(place / "b3").trials] == ["ok", "ok"]
+    elsewhere.write_text("hello\n")
+    suite.write_text(WITH_FILE.format(path="../elsewhere"))
+    planned = tare("fleet", "plan", "-i", inventory, suite)
+    assert f"the machines must have {elsewhere}: only what is below this folder is copied" in planned.stdout
+
+
+@pytest.mark.lab
 def test_ctrl_c_ends_the_runs_and_brings_what_they_have(
     tare: Call, begin: Begin, tmp_path: Path, machines: Fleet, suite: Path
 ) -> None:
     place = tmp_path / "stopped"
     suite.write_text(SUITE.replace("blocks = 6", "blocks = 600"))
-    alone = tmp_path / "alone.ini"
-    text = machines.inventory.read_text()
-    alone.write_text("\n".join(line for line in text.splitlines() if line[:2] not in ("a1", "a2", "a4")))
+    alone = only_b3(machines, tmp_path)
     with begin("fleet", "run", "-i", alone, suite, "--fleet", place) as process:
         wait_until(lambda: read_text(str(place / "b3/trials.jsonl")).count("\n") >= 3)
         process.terminate()
@@ -132,3 +163,11 @@ def test_ctrl_c_ends_the_runs_and_brings_what_they_have(
     cleaned = tare("fleet", "clean", "-i", alone)
     assert (cleaned.returncode, cleaned.stderr.splitlines()[-1]) == (0, "1 machines are clean"), cleaned.stderr
     assert "stopped" not in machines.on("b3", "ls -A /var/lib/tare-fleet")
+
+
+def only_b3(machines: Fleet, folder: Path) -> Path:
+    """Return an inventory of one machine, which nothing happens to."""
+    path = folder / "alone.ini"
+    lines = machines.inventory.read_text().splitlines()
+    path.write_text("\n".join(line for line in lines if line[:2] not in ("a1", "a2", "a4")))
+    return path

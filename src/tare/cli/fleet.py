@@ -25,7 +25,7 @@ from tare.errors import TareError, UsageError, why_of
 from tare.fleet.ansible import playbooks
 from tare.fleet.display import lines_of, plan_table, state_table
 from tare.fleet.inventory import Inventory, read_inventory
-from tare.fleet.measuring import Asked, Controller, Stopped
+from tare.fleet.measuring import Asked, Controller, Stopped, carried
 from tare.fleet.state import Fleet, Member, document, has_controller, newest, only_controller, read, save
 from tare.suites.suite import Suite, read_suite
 
@@ -172,9 +172,13 @@ def _make(place: Path, found: Fleet, suite: Suite) -> None:
 
 
 def _variables(suite: Suite) -> dict[str, Any]:
-    """Return what the roles are told: the packages of the suite's technologies."""
+    """Return what the roles are told: the packages of the suite's technologies, and the suite's files."""
     packages = {package for stack in suite.stacks for layer in stack.layers for package in layer.debian_packages}
-    return {"tare_engines": sorted(packages), "tare_requirement": f"tare-bench=={__version__}"}
+    return {
+        "tare_engines": sorted(packages),
+        "tare_requirement": f"tare-bench=={__version__}",
+        "tare_files": carried(suite),
+    }
 
 
 @contextmanager

@@ -292,6 +292,10 @@ class Technology(ABC):
         """List what its settings execute or open outside tare, for `tare plan`."""
         return ()
 
+    def own_files(self) -> Sequence[str]:
+        """Return the paths of the user's files that its settings name, each once."""
+        return ()
+
     def engine(self, host: Host) -> AbstractContextManager[None]:  # noqa: ARG002 - most have none
         """Run its daemon in a machine that tare has just booted."""
         return nullcontext()

@@ -304,6 +304,10 @@ class Workload(ABC):
         """List what its settings, which may be untrusted, start, for `tare plan`."""
         return ()
 
+    def own_files(self) -> Sequence[str]:
+        """Return the paths of the user's files and folders that its settings name, each once."""
+        return ()
+
     def service(self, listen: str) -> Service | None:  # noqa: ARG002 - most have none
         """Return the server that tare runs in the instance, if any. It must listen on the address `listen`."""
         return None

@@ -28,13 +28,13 @@ from tare.fleet.spreading import Blocks, given_over, spread, written
 from tare.fleet.state import GONE, Fleet, Member, State, save
 from tare.journal import load
 from tare.running.pace import Pace
+from tare.suites.brought import own_files
 from tare.suites.plan import Block, estimate, remaining, to_run
 from tare.suites.suite import Suite
 
 ON_MACHINES = "/var/lib/tare-fleet"
 _SILENT = 3  # looks in a row without an answer: then a machine is lost
 _STARTS = 3  # how often the run of a machine is begun again that ended without a word, as by a reboot
-_STOP_SECONDS = 60
 _AGAIN: dict[State, State] = {"lost": "runs", "failed": "prepared"}
 
 
@@ -295,13 +295,7 @@ class Controller:
     def end_runs(self) -> None:
         """Ask the runs to end, after the trial that they are in, and bring what they have."""
         going = self.fleet.having("runs")
-        script = (
-            f"cd {self.asked.there} || exit; for file in *.pid; do "
-            '[ -e "${file%.pid}.ended" ] || kill "$(cat "$file")"; done 2>/dev/null; '
-            f"for file in *.pid; do for n in $(seq {_STOP_SECONDS}); do "
-            '[ ! -e "${file%.pid}.ended" ] || break; sleep 1; done; done'
-        )
-        self._run("ask", going, lambda *_: None, tare_scripts={each.name: script for each in going})
+        self._run("end", going, lambda *_: None)
         self.collect(going)
         for each in going:
             each.state = "prepared"
@@ -358,6 +352,16 @@ class Controller:
 def blocks_of(suite: Suite, numbers: Blocks) -> tuple[Block, ...]:
     """Return the blocks of a suite with these numbers, without the trials that it excludes."""
     return to_run(replace(suite, only=numbers))
+
+
+def carried(suite: Suite) -> dict[str, str]:
+    """Return the files and folders that a suite names and machines get: by their paths below the current folder.
+
+    None with a brace in its path: a suite is not trusted, and Ansible would run what stands in two of them.
+    """
+    here = Path.cwd()
+    found = (path for path in own_files(suite) if path.is_relative_to(here) and "{" not in str(path))
+    return {str(path.relative_to(here)): str(path) for path in found}
 
 
 def seconds_of(suite: Suite, numbers: Blocks) -> float:

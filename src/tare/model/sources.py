@@ -44,11 +44,16 @@ class Source:
 
     @property
     def is_absent(self) -> bool:
-        """Whether it is a file or folder of this machine, and does not exist. A tag may follow its path."""
+        """Whether it is a file or folder of this machine, and does not exist."""
+        return self.path is not None and not self.path.exists()
+
+    @property
+    def path(self) -> Path | None:
+        """The file or folder of this machine that it is, without a tag; None for what a registry or an engine has."""
         if self.transport in (_REGISTRY, *_ENGINES):
-            return False
-        path = self.name.partition(":")[0] if self.transport else self.name
-        return not (Path(self.name).exists() or Path(path).exists())
+            return None
+        path = Path(self.name)
+        return Path(self.name.partition(":")[0]) if self.transport and not path.exists() else path
 
     def places(self) -> tuple[Source, ...]:
         """Return the places where the image may be, in their order.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from tare.suites.suite import Suite
 
@@ -10,6 +11,23 @@ from tare.suites.suite import Suite
 def brought(suite: Suite) -> tuple[str, ...]:
     """Return a line for each of these things, once."""
     return tuple(dict.fromkeys((*_by_stacks(suite), *_by_workloads(suite), *_by_hosts(suite), *_by_image(suite))))
+
+
+def own_files(suite: Suite) -> tuple[Path, ...]:
+    """Return the absolute paths of the files and folders here that a suite names, without what is in others."""
+    found = {Path(path).absolute() for path in _named(suite)}
+    return tuple(sorted(path for path in found if found.isdisjoint(path.parents)))
+
+
+def _named(suite: Suite) -> Iterator[str | Path]:
+    yield from (path for _, path in suite.image.files)
+    for source in (suite.image.source, *(stack.own.source for stack in suite.stacks)):
+        if source and source.path:
+            yield source.path
+    for stack in suite.stacks:
+        yield from (path for layer in stack.layers for path in layer.own_files())
+    for planned in suite.workloads:
+        yield from planned.workload.own_files()
 
 
 def _by_stacks(suite: Suite) -> Iterator[str]:

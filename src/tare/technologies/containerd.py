@@ -79,7 +79,7 @@ class Containerd(Technology):
     volumes = True
     tools: ClassVar[Mapping[str, str]] = {"ctr": "containerd", "ip": "iproute2"}
     processes: ClassVar[tuple[str, ...]] = ("containerd-shim",)
-    lists = (("ctr", "namespaces", "list", "--quiet"),)
+    lists = (("ctr", CONNECT, "namespaces", "list", "--quiet"),)
     path = "bridge"
     variant_setting = "runtime"
 
@@ -97,7 +97,7 @@ class Containerd(Technology):
             return ""
         ask = ContainerdSpace("", self.address).command("ctr", CONNECT, "version")
         printed = host.run(*ask, timeout=_SECONDS, check=False).text
-        return printed.partition("Server:")[2].partition("Version:")[2].partition("\n")[0].strip()
+        return printed.partition("Server:")[2].partition("Version:")[2].partition("\n")[0].strip().removeprefix("v")
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether the client is installed, the daemon answers, and the runtime exists."""

@@ -88,6 +88,9 @@ class Docker(Technology):
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
         """Find why the daemon does not answer."""
+        if first_line(host, self.program, "--version").startswith("podman"):
+            fix = "name podman in its place, or install Docker"
+            return (Problem("docker is Podman here, by the package podman-docker", fix),)
         output = host.run(self.program, "version", "--format", "{{.Server.Version}}", timeout=_SECONDS, check=False)
         if output.exit_code == 0:
             return ()

@@ -97,7 +97,7 @@ class Lxd(Technology):
     def version(self, host: Host) -> str:
         """Return the client's version; for Incus, it includes the name."""
         client = client_of(host)
-        version = first_line(host, client, "--version")
+        version = first_line(host, client, "--version").removesuffix(" LTS")
         return f"Incus {version}" if version and client == "incus" else version
 
     def problems(self, host: Host) -> Sequence[Problem]:

@@ -149,6 +149,10 @@ class OfSeveral(Workload):
             raise SuiteError([Fault(what, "the load needs it: write port = 80")])
         return replace(self, folder=replace(application, under_test=replace(application.under_test, port=port)))
 
+    def own_files(self) -> Sequence[str]:
+        """Return the application's folder."""
+        return (self.application.folder,) if self.folder else ()
+
     def brings(self) -> Sequence[str]:
         """List the services and the load."""
         application = self.application

@@ -14,7 +14,7 @@ from runs import make_run, make_trial, write
 
 from tare.errors import TareError
 from tare.fleet.ansible import Answer, Playbooks
-from tare.fleet.measuring import Asked, Controller, Stopped, blocks_of
+from tare.fleet.measuring import Asked, Controller, Stopped, blocks_of, carried
 from tare.fleet.state import Fleet, Member, read
 from tare.journal import load
 from tare.suites.suite import parse_suite
@@ -22,6 +22,7 @@ from tare.suites.suite import parse_suite
 SUITE = parse_suite(
     '[suite]\nname = "short"\nstacks = ["native", "crun"]\nblocks = 4\n[[workloads]]\nuse = "dhrystone"\n', "short.toml"
 )
+EXAMPLES = Path(__file__).parents[3] / "examples"
 Said = Callable[[str, Mapping[str, Any]], tuple[str, str]]
 
 
@@ -181,3 +182,30 @@ def test_a_stop_is_heeded_between_two_looks(tmp_path: Path) -> None:
     made.end_runs()
     assert len(asked) == 2
     assert states(made) == {"a": "prepared"}
+
+
+def test_machines_get_the_files_below_this_folder_but_none_that_ansible_would_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    suite = parse_suite(
+        """
+        [suite]
+        stacks = ["native"]
+        [image.files]
+        "/srv/a" = "data/a"
+        "/srv/b" = "/etc/hostname"
+        "/srv/c" = "{{ lookup('pipe', 'id') }}"
+        [[workloads]]
+        use = "dhrystone"
+        """,
+        "suite.toml",
+    )
+    assert carried(suite) == {"data/a": str(tmp_path / "data/a")}
+
+
+def test_of_an_application_machines_get_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop").symlink_to(EXAMPLES / "dictionary")
+    text = '[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "application"\nfolder = "shop"\n'
+    assert carried(parse_suite(text, "suite.toml")) == {"shop": str(tmp_path / "shop")}

@@ -117,8 +117,8 @@ def test_a_trial_that_measures_longer_than_it_may_bears_a_caution(bench: Bench) 
     read = suite("a:", blocks=1, workloads=("dhrystone",))
     short = replace(read.workloads[0], limits=LimitsWanted(seconds=1e-9))
     bench.work(replace(read, workloads=(short,)))
-    assert {caution.kind for trial in bench.all_trials for caution in trial.cautions} == {"over-time"}
     (trial,) = bench.trials
+    assert "over-time" in {caution.kind for caution in trial.cautions}  # as there is `steal`, on a busy machine
     turns = (replace(trial.turns[0], seconds=1.5), replace(trial.turns[0], seconds=0.7))
     longer = replace(trial, turns=turns)
     (said,) = time_cautions(longer, 1.9)

@@ -160,6 +160,7 @@ class _Reader:
             beside=tuple(each for each in found if each.name != own.under_test),
             parameters=parameters,
             memory_bytes=own.memory,
+            folder=str(self.folder),
         )
         self._check_used(application)
         return None if document.faults else application

@@ -1,0 +1,70 @@
+"""What tools of other distributions print, as their users have reported it, and what tare reads in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tare import plugins
+from tare.hosts.local import LocalHost
+from tare.model.trials import Problem
+
+CRUN_OF_RHEL = """\
+crun version 1.11.1
+commit: 1084f9527c143699b593b44c23555fb3cc4ff2f3
+rundir: /run/crun
+spec: 1.0.0
++SYSTEMD +SELINUX +APPARMOR +CAP +SECCOMP +EBPF +CRIU
+"""
+CONTAINERD_OF_ITS_AUTHORS = """\
+Client:
+  Version:  v1.7.2
+  Revision: 0cae528dd6cb557f7201036e9f43420650207b58
+  Go version: go1.20.4
+
+Server:
+  Version:  v1.7.2
+  Revision: 0cae528dd6cb557f7201036e9f43420650207b58
+"""
+
+
+def stand_in(folder: Path, name: str, says: str, errors: str = "") -> None:
+    (folder / f"{name}.out").write_text(says)
+    (folder / f"{name}.err").write_text(errors)
+    program = folder / name
+    program.write_text(f"#!/bin/sh\ncat {program}.out; cat {program}.err >&2\n")
+    program.chmod(0o755)
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("technology", "tool", "says", "version"),
+    [
+        ("crun", "crun", CRUN_OF_RHEL, "1.11.1"),
+        ("runc", "runc", "runc version 1.1.12-0ubuntu3.1\nspec: 1.0.2-dev\ngo: go1.22.2\n", "1.1.12-0ubuntu3.1"),
+        ("qemu-tcg", "qemu-system-x86_64", "QEMU emulator version 9.2.4 (qemu-9.2.4-1.fc42)\n", "9.2.4"),
+        ("qemu", "qemu-system-x86_64", "QEMU emulator version 8.2.2 (Debian 1:8.2.2+ds-0ubuntu1.16)\n", "8.2.2"),
+        ("nspawn", "systemd-nspawn", "systemd 255 (255.4-1ubuntu8.16)\n+PAM +AUDIT\n", "255"),
+        ("nspawn", "systemd-nspawn", "systemd 257 (257-9.el10)\n+PAM +AUDIT\n", "257"),
+        ("lxd", "lxc", "5.21.3 LTS\n", "5.21.3"),
+        ("containerd", "ctr", CONTAINERD_OF_ITS_AUTHORS, "1.7.2"),
+    ],
+)
+def test_the_version_is_found(tools: Path, technology: str, tool: str, says: str, version: str) -> None:
+    stand_in(tools, tool, says)
+    assert plugins.find("technologies", technology)().version(LocalHost()) == version
+
+
+def test_podman_under_the_name_of_docker_is_not_measured_as_docker(tools: Path) -> None:
+    errors = "Emulate Docker CLI using podman. Create /etc/containers/nodocker to quiet msg.\n"
+    stand_in(tools, "docker", "podman version 4.3.1\n", errors)
+    [problem] = plugins.find("technologies", "docker")().problems(LocalHost())
+    assert problem == Problem(
+        "docker is Podman here, by the package podman-docker", "name podman in its place, or install Docker"
+    )
