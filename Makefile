@@ -72,11 +72,12 @@ alone: setup test-packages
 
 # What starts engines. The images that the tests need are built before the first test.
 engines: setup test-packages servers
-	$(WITH_ENGINES) .venv/bin/pytest -m "machine and not ssh and not lab"
+	$(WITH_ENGINES) .venv/bin/pytest -m "machine and not ssh and not lab" $$(grep -rl --include="test_*.py" "mark.machine" tests)
 
-# Of those, what runs on machines over SSH: beside the others, as its locks and networks are its own.
+# Of those, what runs on machines over SSH: beside the others, as its locks and networks are its own. To collect the
+# tests of all files takes half a minute.
 engines-ssh: setup test-packages
-	.venv/bin/pytest -m "machine and ssh and not lab"
+	.venv/bin/pytest -m "machine and ssh and not lab" $$(grep -rl --include="test_*.py" "mark.ssh" tests)
 
 unikernel: setup test-packages
 	cd programs/unikernel && CARGO_TARGET_DIR=$(CURDIR)/.venv/cargo /usr/bin/cargo test --quiet --locked -p application

@@ -40,7 +40,9 @@ def _clean(nothing_left: NothingLeft, technology: Technology, testbed: Testbed) 
 
 
 @pytest.mark.usefixtures("_clean")
-def test_nothing_is_left_of_an_instance_whose_block_raises(start: Start) -> None:
+def test_however_an_instance_ends_nothing_is_left_and_the_next_one_is_fresh_in_which_a_hog_is_stopped_by_its_limit(
+    start: Start, technology: Technology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken() -> None:
         with start() as instance:
             assert instance.inside is not None
@@ -49,12 +51,6 @@ def test_nothing_is_left_of_an_instance_whose_block_raises(start: Start) -> None
 
     with pytest.raises(_Broken):
         broken()
-
-
-@pytest.mark.usefixtures("_clean")
-def test_the_next_instance_is_fresh_and_a_hog_in_it_is_stopped_by_its_limit(
-    start: Start, technology: Technology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.chdir(tmp_path)
     with start() as instance:
         inside = instance.inside

@@ -31,9 +31,10 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 def staying(left: Remains, look: Callable[[], Remains], seconds: float) -> Remains:
     """Return what stays for these seconds; what comes and goes belongs to somebody else who works on this machine."""
-    deadline = time.monotonic() + seconds
+    deadline, pause = time.monotonic() + seconds, 0.25
     while left and time.monotonic() < deadline:
-        time.sleep(0.25)
+        time.sleep(pause)
+        pause *= 2  # each look starts the clients of all engines
         left = left.within(look())
     return left
 

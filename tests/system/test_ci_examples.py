@@ -59,28 +59,23 @@ def was_quicker(night: Path) -> None:
 
 
 @pytest.mark.usefixtures("ready_home")
-def test_the_steps_for_github(shell: Shell, tmp_path: Path) -> None:
+def test_a_change_is_compared_with_the_last_night_by_both(shell: Shell, tmp_path: Path) -> None:
     steps: Mapping[str, str] = {
         each["name"]: each["run"] for each in read("github.yml")["jobs"]["weigh"]["steps"] if "run" in each
     }
     assert list(steps) == ["Install", "Measure", "Summarize", "Gate", "History"]
-    assert shell(steps["Measure"]) == 0
+    measure, *rest = read("gitlab.yml")["weigh"]["script"]
+    assert measure == steps["Measure"]
+    assert shell(measure) == 0
     assert shell(steps["Summarize"], GITHUB_STEP_SUMMARY=str(tmp_path / "summary.md")) == 0
     assert "crun" in (tmp_path / "summary.md").read_text()
-    assert shell(steps["Gate"]) == 0  # there is no night yet
-    assert shell(steps["History"]) == 0  # one night is no history yet
+
+    def gates() -> list[int]:
+        return [shell(steps["Gate"]), shell("\n".join(rest), CI_PIPELINE_SOURCE="merge_request_event")]
+
+    assert gates() == [0, 0]  # there is no night yet
+    nights = [shell(steps["History"]), shell("\n".join(rest), CI_PIPELINE_SOURCE="schedule")]
+    assert nights == [0, 0]  # one night is no history yet
     [night] = (tmp_path / "weigh").glob("*-nightly")
     was_quicker(night)
-    assert shell(steps["Gate"]) == 1
-
-
-@pytest.mark.usefixtures("ready_home")
-def test_the_script_for_gitlab(shell: Shell, tmp_path: Path) -> None:
-    script = read("gitlab.yml")["weigh"]["script"]
-    measure, gate = script[0], "\n".join(script[1:])
-    assert shell(measure.replace("--budget 15m", "--blocks 1-5")) == 0
-    assert shell(gate, CI_PIPELINE_SOURCE="merge_request_event") == 0
-    assert shell(gate, CI_PIPELINE_SOURCE="schedule") == 0
-    [night] = (tmp_path / "weigh").glob("*-nightly")
-    was_quicker(night)
-    assert shell(gate, CI_PIPELINE_SOURCE="merge_request_event") == 1
+    assert gates() == [1, 1]

@@ -41,7 +41,7 @@ HEARS = ("env", "--default-signal=HUP")
 
 
 @pytest.mark.usefixtures("ready_home")
-@pytest.mark.parametrize("lost", ["terminal", "group"])
+@pytest.mark.parametrize("lost", ["terminal", pytest.param("group", marks=pytest.mark.lab)])
 def test_a_run_without_its_terminal_cleans_up_in_mid_trial_and_can_be_resumed(
     lost: str, environment: dict[str, str], tare: Call, tmp_path: Path, nothing_left: NothingLeft
 ) -> None:

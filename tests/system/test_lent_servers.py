@@ -25,11 +25,12 @@ pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 Call = Callable[..., subprocess.CompletedProcess[str]]
 Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 NothingLeft = Callable[[], AbstractContextManager[None]]
-WORKLOADS = """
+DHRYSTONE = """
 [[workloads]]
 use = "dhrystone"
 duration = "200ms"
-
+"""
+WORKLOADS = f"""{DHRYSTONE}
 [[workloads]]
 use = "startup"
 """
@@ -56,12 +57,12 @@ def _stack(name: str, layers: str, flavor: str = "metal.large") -> str:
     return f'[stacks.{name}]\nstack = "{layers}"\n[stacks.{name}.openstack]\n{settings}timeout = "30s"\n'
 
 
-def _suite(folder: Path, *stacks: str) -> Path:
+def _suite(folder: Path, *stacks: str, workloads: str = WORKLOADS) -> Path:
     """A suite of bare metal here and of these stacks."""
     names = ["native", *(stack.partition("]")[0].removeprefix("[stacks.") for stack in stacks)]
     listed = ", ".join(f'"{name}"' for name in names)
     path = folder / "suite.toml"
-    path.write_text(f"[suite]\nstacks = [{listed}]\nblocks = 1\n{''.join(stacks)}{WORKLOADS}", encoding="ascii")
+    path.write_text(f"[suite]\nstacks = [{listed}]\nblocks = 1\n{''.join(stacks)}{workloads}", encoding="ascii")
     return path
 
 
@@ -111,7 +112,7 @@ def test_a_run_records_each_machine_that_took_part_by_its_role(
 ) -> None:
     there.on("server", "echo 'PRETTY_NAME=\"The lent system\"' > /usr/lib/os-release")
     here = LocalHost().facts().operating_system
-    path = _suite(tmp_path, _stack("metal", "native/openstack"))
+    path = _suite(tmp_path, _stack("metal", "native/openstack"), workloads=DHRYSTONE)
     done = tare("run", path, "--out", tmp_path / "both")
     assert done.returncode == 0, done.stderr
     record = load(tmp_path / "both").record
