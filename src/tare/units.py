@@ -149,6 +149,11 @@ def _with_unit(value: float, parse: Callable[[object], float]) -> str:
     return min(texts, key=lambda text: (error(text), len(text)))
 
 
+def counted(number: int, word: str) -> str:
+    """Write a number of things, such as `1 stack` or `2 stacks`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
 def format_duration(seconds: float) -> str:
     """Write seconds for people: `4.2 ms`, `1.5 s`, `2 min 5 s`, `1 h 30 min`."""
     if not abs(seconds) >= 59.95 or math.isinf(seconds):

@@ -35,7 +35,7 @@ duration = "200ms"
 """
 WITH_FILE = """\
 [suite]
-stacks = ["native"]
+stacks = ["native", "crun"]
 blocks = 2
 
 [image.files]
@@ -136,7 +136,7 @@ def test_machines_get_the_files_that_the_suite_names(
     inventory = only_b3(machines, tmp_path)
     done = tare("fleet", "run", "-i", inventory, suite, "--fleet", place)
     assert done.returncode == 0, done.stderr
-    assert [trial.status for trial in load(place / "b3").trials] == ["ok", "ok"]
+    assert {trial.status for trial in load(place / "b3").trials} == {"ok"}
     elsewhere.write_text("hello\n")
     suite.write_text(WITH_FILE.format(path="../elsewhere"))
     planned = tare("fleet", "plan", "-i", inventory, suite)
@@ -161,7 +161,7 @@ def test_ctrl_c_ends_the_runs_and_brings_what_they_have(
     assert "tare run" not in machines.on("b3", "ps -eo args")
     assert tare("compare", place).returncode == 0
     cleaned = tare("fleet", "clean", "-i", alone)
-    assert (cleaned.returncode, cleaned.stderr.splitlines()[-1]) == (0, "1 machines are clean"), cleaned.stderr
+    assert (cleaned.returncode, cleaned.stderr.splitlines()[-1]) == (0, "clean: 1 machine"), cleaned.stderr
     assert "stopped" not in machines.on("b3", "ls -A /var/lib/tare-fleet")
 
 

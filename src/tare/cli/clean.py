@@ -19,6 +19,7 @@ from tare.hosts.lock import only_one
 from tare.hosts.remains import Remains, remains, settings
 from tare.images.kept import forgotten
 from tare.running.leftovers import remove_left
+from tare.units import counted
 
 
 def clean(
@@ -61,7 +62,7 @@ def _check(console: Console, as_json: bool) -> None:
     for line in [_as_json(found)] if as_json else lines:
         print(line)
     if lines:
-        raise TareError(f"{len(lines)} things of tare's are on this machine", _hint())
+        raise TareError(f"{counted(len(lines), 'thing')} of tare's on this machine", _hint())
     console.print("nothing of tare's is left on this machine, but its images")
 
 

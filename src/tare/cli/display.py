@@ -35,7 +35,7 @@ from tare.running.progress import (
 from tare.running.schedule import BlockTiming, TimeLeft
 from tare.statistics.summarize import summarize
 from tare.suites.plan import Step
-from tare.units import format_duration
+from tare.units import counted, format_duration
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,15 @@ def _starting(step: Step, timing: BlockTiming) -> _Now:
 def _in_turns(number: int, stacks: int, timing: BlockTiming) -> _Now:
     turn, of = number + 1, timing.turns
     place = f"turn {min(turn, of)} of {of}" if of else f"turn {turn}"
-    count = "1 stack" if stacks == 1 else f"{stacks} stacks"
     left = timing.turns_begin(number)
-    return _Now(timing.block.workload, f" {place}", f"{count} in turns", left, counts=False, since=time.monotonic())
+    return _Now(
+        timing.block.workload,
+        f" {place}",
+        f"{counted(stacks, 'stack')} in turns",
+        left,
+        counts=False,
+        since=time.monotonic(),
+    )
 
 
 class Screen(Printer):

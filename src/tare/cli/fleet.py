@@ -28,6 +28,7 @@ from tare.fleet.inventory import Inventory, read_inventory
 from tare.fleet.measuring import Asked, Controller, Stopped, carried
 from tare.fleet.state import Fleet, Member, document, has_controller, newest, only_controller, read, save
 from tare.suites.suite import Suite, read_suite
+from tare.units import counted
 
 _FLEETS = Path("fleets")
 _EVERY_SECONDS = 5.0
@@ -263,7 +264,7 @@ def _clean(inventory: Path, remove: bool) -> None:
         say(f"{name}: {reason}", style="yellow")
     if failed:
         raise TareError(f"{len(failed)} of {len(machines.servers)} machines are not clean", "fix this, and clean again")
-    say(f"{len(machines.servers)} machines are clean")
+    say(f"clean: {counted(len(machines.servers), 'machine')}")
 
 
 def _end(found: Fleet, place: Path) -> None:

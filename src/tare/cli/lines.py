@@ -21,7 +21,7 @@ from tare.running.progress import (
     Warned,
 )
 from tare.running.schedule import BlockTiming, TimeLeft
-from tare.units import format_duration
+from tare.units import counted, format_duration
 
 
 class Printer:
@@ -41,7 +41,7 @@ class Printer:
                 for problem in problems:
                     self._print(f"skipped: {stack}: {problem.what} (fix: {problem.fix})", "yellow")
             case RunBegins(run, stacks):
-                self._print(f"{stacks} stacks, results in {run.folder}", "none")
+                self._print(f"{counted(stacks, 'stack')}, results in {run.folder}", "none")
 
     def _print(self, text: str, style: str = "none") -> None:
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)

@@ -24,7 +24,7 @@ from tare.suites.brought import brought
 from tare.suites.plan import estimate, to_run
 from tare.suites.schema import suite_schema
 from tare.suites.suite import Suite, read_suite
-from tare.units import format_duration, format_size, margin_option
+from tare.units import counted, format_duration, format_size, margin_option
 
 
 def plan(
@@ -77,9 +77,8 @@ def _say_what(console: Console, read: Suite) -> None:
 
 
 def _in_words(limits: LimitsWanted) -> str:
-    cpus = "1 CPU" if limits.cpus == 1 else f"{limits.cpus} CPUs"
     time = f", measures for {format_duration(limits.seconds)} at most" if limits.seconds else ""
-    return f"{cpus}, {format_size(limits.memory_bytes)}, {limits.open_files} open files{time}"
+    return f"{counted(limits.cpus, 'CPU')}, {format_size(limits.memory_bytes)}, {limits.open_files} open files{time}"
 
 
 def _say_time(console: Console, read: Suite, pace: Pace, known: bool) -> None:

@@ -16,6 +16,7 @@ from tare.errors import TareError, UsageError
 from tare.hosts.lock import only_one
 from tare.hosts.tuned import Done, Tuned
 from tare.hosts.tuning import SETTINGS, look
+from tare.units import counted
 
 _NO = 1
 _OPEN_FILES = "Table III's 20000 open files for each program: open_files = 20000 in [limits] of a suite."
@@ -56,8 +57,10 @@ def _show(tuned: Tuned) -> None:
         console.print(f"  {setting.why} ({setting.source})", style="dim", soft_wrap=True)
     console.print(_HERE, _OPEN_FILES, sep="\n", soft_wrap=True)
     if not os.geteuid() and (count := len(tuned.changed())):
-        files = "1 file" if count == 1 else f"{count} files"
-        console.print(f"tare has changed {files} since; tare tune restore puts {_them(count)} back", soft_wrap=True)
+        console.print(
+            f"tare has changed {counted(count, 'file')} since; tare tune restore puts {_them(count)} back",
+            soft_wrap=True,
+        )
 
 
 def _apply(tuned: Tuned, as_json: bool) -> None:

@@ -17,7 +17,7 @@ from tare.report.plain_words import IN_PLAIN_WORDS
 from tare.statistics.anytime import least_count
 from tare.statistics.cells import LASTING, CautionCount, Cell, Standing
 from tare.statistics.summary import Summary
-from tare.units import format_duration, format_size
+from tare.units import counted, format_duration, format_size
 
 _NOTE = 110  # letters of a sentence
 _APART_SECONDS = 1.0  # between the readiness of servers
@@ -128,7 +128,7 @@ def what_was_compared(summary: Summary, machine: Facts) -> str:
     """Count the stacks and workloads, and name the machine."""
     stacks = sum(stack not in (summary.baseline, summary.control) for stack in summary.stacks)
     where = f" ({place(machine)})" if place(machine) else ""
-    several = _count(stacks, "stack"), _count(len(summary.workloads), "workload")
+    several = counted(stacks, "stack"), counted(len(summary.workloads), "workload")
     return f"{several[0]} with {several[1]} on this machine{where}, each compared with {summary.baseline}."
 
 
@@ -136,7 +136,7 @@ def place(machine: Facts) -> str:
     """Name a machine in a few words; leave out what is unknown."""
     parts = (
         machine.cpu_model,
-        _count(machine.cpus, "CPU") if machine.cpus else "",
+        counted(machine.cpus, "CPU") if machine.cpus else "",
         format_size(machine.memory_bytes) if machine.memory_bytes else "",
         machine.operating_system,
     )
@@ -179,10 +179,6 @@ def _standings(summary: Summary) -> Mapping[str, Standing]:
     """Return how each stack stands over several workloads; none over one, which cells describe."""
     several = len(summary.overall.workloads) > 1
     return {each.stack: each for each in summary.overall.standings} if several else {}
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"
 
 
 def _free(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
@@ -266,7 +262,7 @@ def too_few(summary: Summary) -> Iterator[Line]:
         most = max(cell.n for cell in few)
         all_of_it = not any(cell.low is not None for cell in cells)
         whom = "" if all_of_it else f" on {some_of([cell.stack for cell in few])}"
-        how_often = f"was measured {_count(most, 'time')}{whom}, {need}"
+        how_often = f"was measured {counted(most, 'time')}{whom}, {need}"
         yield Line((rule.name,), how_often if most else f"was never measured{whom} together with {summary.baseline}")
 
 
@@ -328,7 +324,7 @@ def firmness(cells: Sequence[Cell]) -> list[str]:
     """Describe how many decisions would hold where noise lasts from block to block, and which would not."""
     decided = [cell for cell in cells if cell.decided]
     close = [f"{cell.stack} in {cell.name}" for cell in decided if not cell.is_firm]
-    firm = f"{len(decided) - len(close)} of {_count(len(decided), 'decision')} would hold even if noise lasted"
+    firm = f"{len(decided) - len(close)} of {counted(len(decided), 'decision')} would hold even if noise lasted"
     text = f"{firm} from block to block (a correlation of {LASTING:g})"
     return [f"{text}{f'; not {some_of(close)}' if close else ''}."] if decided else []
 

@@ -180,7 +180,9 @@ def test_a_stop_is_heeded_between_two_looks(tmp_path: Path) -> None:
         carry_out(made)
     made.stop.clear()
     made.end_runs()
-    assert len(asked) == 2
+    assert isinstance(made.playbooks, MadeUp)
+    assert [name for name, _, _ in made.playbooks.ran][-2:] == ["end", "collect"]
+    assert len(asked) == 1
     assert states(made) == {"a": "prepared"}
 
 
