@@ -62,7 +62,7 @@ def _check(console: Console, as_json: bool) -> None:
     for line in [_as_json(found)] if as_json else lines:
         print(line)
     if lines:
-        raise TareError(f"{counted(len(lines), 'thing')} of tare's on this machine", _hint())
+        raise TareError(f"on this machine: {counted(len(lines), 'thing')} of tare's", _hint())
     console.print("nothing of tare's is left on this machine, but its images")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ def brought(suite: Suite) -> tuple[str, ...]:
 
 def own_files(suite: Suite) -> tuple[Path, ...]:
     """Return the absolute paths of the files and folders here that a suite names, without what is in others."""
-    found = {Path(path).absolute() for path in _named(suite)}
+    found = {Path(os.path.abspath(path)) for path in _named(suite)}  # noqa: PTH100 - links stay as they are
     return tuple(sorted(path for path in found if found.isdisjoint(path.parents)))
 
 

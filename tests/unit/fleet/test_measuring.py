@@ -197,6 +197,7 @@ def test_machines_get_the_files_below_this_folder_but_none_that_ansible_would_ru
         [image.files]
         "/srv/a" = "data/a"
         "/srv/b" = "/etc/hostname"
+        "/srv/d" = "../d"
         "/srv/c" = "{{ lookup('pipe', 'id') }}"
         [[workloads]]
         use = "dhrystone"
