@@ -23,7 +23,7 @@ from tare.plugins import lists, processes
 
 # Kernels and engines remove some things a moment after their last user has gone. What stays longer may be somebody
 # else's who works on this machine, such as other tests': it is looked for again when all tests have run.
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 3.0
 _LAST_SECONDS = 300.0
 # How long an example takes depends on what else the machine does.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
