@@ -211,4 +211,6 @@ def test_of_an_application_machines_get_its_folder(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop").symlink_to(EXAMPLES / "dictionary")
     text = '[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "application"\nfolder = "shop"\n'
-    assert carried(parse_suite(text, "suite.toml")) == {"shop": str(tmp_path / "shop")}
+    suite = parse_suite(text, "suite.toml")
+    assert carried(suite) == {"shop": str(tmp_path / "shop")}
+    assert suite.workloads[0].workload.own_files() == ("shop",)  # a run records no more of where it is

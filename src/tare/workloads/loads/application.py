@@ -158,7 +158,7 @@ class Application:
     beside: tuple[OwnService, ...] = ()
     parameters: dict[str, str | int | float] = field(default_factory=dict)
     memory_bytes: int = 1 << 30
-    folder: str = ""  # of its files on this machine; empty for tare's own
+    folder: str = ""  # as the suite names it; empty for tare's own
 
     def given(self, parameters: Parameters) -> Parameters:
         """Return all parameters, some of which a suite sets; raises ValueError for one that it does not have."""

@@ -118,7 +118,7 @@ def read_application(folder: Path) -> Application:
     except (OSError, UnicodeDecodeError) as error:
         hint = f"give the folder of an application, which has {FILE}; a path is of the folder in which tare is called"
         raise SuiteError([unreadable(path, error, hint)]) from None
-    return parse_application(text, folder.absolute())
+    return replace(parse_application(text, folder.absolute()), folder=str(folder))
 
 
 def parse_application(text: str, folder: Path) -> Application:
@@ -160,7 +160,6 @@ class _Reader:
             beside=tuple(each for each in found if each.name != own.under_test),
             parameters=parameters,
             memory_bytes=own.memory,
-            folder=str(self.folder),
         )
         self._check_used(application)
         return None if document.faults else application
