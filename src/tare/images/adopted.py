@@ -18,22 +18,22 @@ from pathlib import Path, PurePosixPath
 
 from tare.contracts.workloads import VOLUME, Workload
 from tare.errors import Fault, SuiteError, TareError, UsageError
-from tare.hosts.distributions import fix_of, localized
 from tare.hosts.exec import START, TOOLS
-from tare.hosts.ledger import private_state_folder, state_folder
-from tare.hosts.local import LocalHost, sha256_of
+from tare.hosts.ledger import state_folder
+from tare.hosts.local import sha256_of
 from tare.images import copying
 from tare.images.builder import has_build_root, program_folder
 from tare.images.building import building, remove_abandoned
 from tare.images.image import (
-    absent,
     built_image,
     cached_image,
     compile_program,
+    folder_of_images,
     image_of,
     is_intact,
     keep_built,
     make_disk,
+    refuse_missing,
 )
 from tare.images.inside import folder_in, hash_of_files, put_files, text_in, write_in
 from tare.images.kept import in_use, make_room
@@ -73,9 +73,9 @@ def wanted_image(
     recipe = guest_recipe(workloads, wanted.release, wanted.packages, wanted.files)
     if wanted.source is None:
         return built_image(say, recipe, archives)
-    _refuse_missing()
+    refuse_missing(copying.TOOLS | ({} if has_build_root() else {"cc": "gcc libc6-dev"}))
     base = built_image(say, _BASE, archives)
-    images = private_state_folder() / "images"
+    images = folder_of_images()
     with building(images) as scratch:
         adoption = Adoption(wanted.source.again(again), wanted.files, base, recipe.room_bytes, scratch)
         return adoption.image(images, say)
@@ -255,9 +255,3 @@ def _refuse_absent(wanted: Iterable[ImageWanted]) -> None:
         if source is not None and source.is_absent:
             hint = "give the path of an image; a path is of the folder in which tare is called"
             raise UsageError(f"{source}: there is no such file", hint)
-
-
-def _refuse_missing() -> None:
-    tools = copying.TOOLS | ({} if has_build_root() else {"cc": "gcc libc6-dev"})
-    if missing := localized(LocalHost(), absent(tools)):
-        raise TareError(f"cannot take over an image: {'; '.join(each.what for each in missing)}", fix_of(missing))

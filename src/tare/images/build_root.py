@@ -7,13 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tare.errors import TareError, TrialFailed
-from tare.hosts.distributions import fix_of, localized, os_release
-from tare.hosts.ledger import private_state_folder
+from tare.hosts.distributions import os_release
 from tare.hosts.local import LocalHost
 from tare.images import copying
 from tare.images.builder import PACKAGES, build_root, provide
 from tare.images.building import building
-from tare.images.image import absent
+from tare.images.image import folder_of_images, refuse_missing
 from tare.images.inside import text_in
 from tare.model.sources import Source
 
@@ -24,10 +23,9 @@ _EXPORT = "docker export $(docker create debian:12) >debian.tar && tare image --
 
 def make_build_root(source: Source, say: Callable[[str], None]) -> None:
     """Make the root in which images are built from now on; an earlier one goes. Raises TareError."""
-    _refuse_missing(source)
-    images = private_state_folder() / "images"
-    images.mkdir(mode=0o700, exist_ok=True)
-    with building(images) as scratch:
+    if source.transport:
+        refuse_missing(copying.TOOLS, f"; or without them: {_EXPORT}")
+    with building(folder_of_images()) as scratch:
         say(f"image: copying {source}")
         root = _unpacked(source, scratch)
         if os_release(text_in(root, "usr/lib/os-release")).get("ID") != "debian":
@@ -41,13 +39,6 @@ def make_build_root(source: Source, say: Callable[[str], None]) -> None:
         if build_root().exists():
             shutil.rmtree(build_root())
         root.rename(build_root())
-
-
-def _refuse_missing(source: Source) -> None:
-    missing = localized(_HOST, absent(copying.TOOLS)) if source.transport else ()
-    if missing:
-        what = "; ".join(each.what for each in missing)
-        raise TareError(f"cannot take over an image: {what}", f"{fix_of(missing)}; or without them: {_EXPORT}")
 
 
 def _unpacked(source: Source, scratch: Path) -> Path:

@@ -69,8 +69,7 @@ def _built(say: Callable[[str], None], recipe: Recipe, archives: Path | None) ->
     make_room(state_folder() / "images", recipe.build_bytes, say)
     archive = _archive(archives, recipe)
     _check(_missing_to_unpack(recipe) if archive else _missing(recipe))
-    images = private_state_folder() / "images"
-    images.mkdir(mode=0o700, exist_ok=True)
+    images = folder_of_images()
     link.parent.mkdir(exist_ok=True)
     with building(images) as scratch:
         if archive:
@@ -86,6 +85,13 @@ def _built(say: Callable[[str], None], recipe: Recipe, archives: Path | None) ->
     link.unlink(missing_ok=True)
     link.symlink_to(Path("..") / home.name)
     return image_of(home.name)
+
+
+def folder_of_images() -> Path:
+    """Return the folder of the images of this machine, and make it. Raises TareError."""
+    images = private_state_folder() / "images"
+    images.mkdir(mode=0o700, exist_ok=True)
+    return images
 
 
 def _archive(archives: Path | None, recipe: Recipe) -> Path | None:
@@ -233,6 +239,13 @@ def absent(tools: Mapping[str, str]) -> list[Problem]:
         for tool, packages in tools.items()
         if not shutil.which(tool)
     ]
+
+
+def refuse_missing(tools: Mapping[str, str], otherwise: str = "") -> None:
+    """Raise TareError if this machine lacks tools, each with its Debian package, to take over an image."""
+    if missing := localized(_HOST, absent(tools)):
+        what = "; ".join(each.what for each in missing)
+        raise TareError(f"cannot take over an image: {what}", f"{fix_of(missing)}{otherwise}")
 
 
 def build_problems(recipe: Recipe | None = None) -> list[Problem]:
