@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tare.answers.fleet import Kind
-from tare.fleet.measuring import carried, seconds_of
+from tare.fleet.measuring import is_carried, seconds_of
 from tare.fleet.spreading import written
 from tare.fleet.state import Fleet, Member
 from tare.report.fleet import kind_sentence
@@ -50,8 +50,9 @@ def lines_of(suite: Suite, fleet: Fleet, kinds: Sequence[Kind]) -> Iterator[str]
             yield f"kind {kind.name}: one machine has no interval for others of its kind: {_FEW} have"
         elif min(blocks) < _FEW:
             yield f"kind {kind.name}: {suite.blocks} blocks are few for {len(blocks)} machines: have {2 * len(blocks)}"
-    for path in sorted({*map(str, own_files(suite))}.difference(carried(suite).values())):
-        yield f"the machines must have {clean(path)}: only what is below this folder is copied"
+    for path in own_files(suite):
+        if not is_carried(path):
+            yield f"the machines must have {clean(str(path))}: only what is below this folder is copied"
     longest = max((seconds_of(suite, each.blocks) for each in fleet.members.values() if each.blocks), default=0.0)
     yield f"about {format_duration(round(longest))} of measuring; making images and installing come before it"
 
