@@ -127,7 +127,7 @@ def _nothing_left_in_the_end() -> Iterator[None]:
     """Fail where what was there after a test is still there after all of them."""
     yield
     still = {test: staying(left, _state, _LAST_SECONDS) for test, left in _left.items()}
-    # One line for each thing, as the list of CI shows no more of an error than its first line.
+    # In one line, as the list of CI shows no more of an error than its first.
     lines = [f"{test}: {line}" for test, left in still.items() for line in left.lines()]
     assert not lines, f"left after {'; '.join(lines)}"
 

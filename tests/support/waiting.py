@@ -11,6 +11,7 @@ from pathlib import Path
 from tare.hosts.remains import Remains
 
 ENOUGH_SECONDS = 120.0
+_LONGEST_PAUSE = 2.0
 ENOUGH_MS = ENOUGH_SECONDS * 1000  # for browsers
 
 
@@ -34,7 +35,7 @@ def staying(left: Remains, look: Callable[[], Remains], seconds: float) -> Remai
     deadline, pause = time.monotonic() + seconds, 0.25
     while left and time.monotonic() < deadline:
         time.sleep(pause)
-        pause *= 2  # each look starts the clients of all engines
+        pause = min(2 * pause, _LONGEST_PAUSE)  # each look starts the clients of all engines
         left = left.within(look())
     return left
 
