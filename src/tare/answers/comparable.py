@@ -8,7 +8,7 @@ from tare.errors import UsageError
 from tare.journal import Run, RunRecord
 from tare.model.machines import Facts
 from tare.model.trials import Limits, Trial
-from tare.units import format_size
+from tare.units import counted, format_size
 
 # What makes a machine another one. Its kernel and operating system are software, which may be what one compares.
 _MACHINE = {
@@ -172,8 +172,7 @@ def _limits(trials: Sequence[Trial]) -> str:
 
 
 def _limit(limits: Limits) -> str:
-    cpus = "1 CPU" if len(limits.cpus) == 1 else f"{len(limits.cpus)} CPUs"
-    return f"{cpus}, {format_size(limits.memory_bytes)}, {limits.open_files} open files"
+    return f"{counted(len(limits.cpus), 'CPU')}, {format_size(limits.memory_bytes)}, {limits.open_files} open files"
 
 
 def _plain(value: object) -> object:

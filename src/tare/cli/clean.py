@@ -59,18 +59,17 @@ def _check(console: Console, as_json: bool) -> None:
     """Print what of tare's is on this machine; raises TareError where there is anything."""
     found = remains(plugins.processes(), plugins.lists())
     lines = found.lines()
-    for line in [_as_json(found)] if as_json else lines:
-        print(line)
+    if as_json:
+        print(json.dumps(replace(found, settings=settings()).document(), indent=1))
+    else:
+        for line in lines:
+            print(line)
     if lines:
-        raise TareError(f"on this machine: {counted(len(lines), 'thing')} of tare's", _hint())
+        raise TareError(f"on this machine: {counted(len(lines), 'thing')} of tare's", _hint(found))
     console.print("nothing of tare's is left on this machine, but its images")
 
 
-def _hint() -> str:
-    if any(ledgers().glob("*")):
+def _hint(found: Remains) -> str:
+    if found.ours["ledgers"]:
         return "without a run under way: tare clean"
     return f"no ledger in {ledgers()} says how they were made, so `tare clean` leaves them: look at each, and remove it"
-
-
-def _as_json(found: Remains) -> str:
-    return json.dumps(replace(found, settings=settings()).document(), indent=1)

@@ -59,15 +59,8 @@ def _starting(step: Step, timing: BlockTiming) -> _Now:
 def _in_turns(number: int, stacks: int, timing: BlockTiming) -> _Now:
     turn, of = number + 1, timing.turns
     place = f"turn {min(turn, of)} of {of}" if of else f"turn {turn}"
-    left = timing.turns_begin(number)
-    return _Now(
-        timing.block.workload,
-        f" {place}",
-        f"{counted(stacks, 'stack')} in turns",
-        left,
-        counts=False,
-        since=time.monotonic(),
-    )
+    after, left = f"{counted(stacks, 'stack')} in turns", timing.turns_begin(number)
+    return _Now(timing.block.workload, f" {place}", after, left, counts=False, since=time.monotonic())
 
 
 class Screen(Printer):

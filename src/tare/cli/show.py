@@ -21,7 +21,7 @@ from tare.report.commands import Alike, alike
 from tare.report.limits import limits_of
 from tare.statistics.file_systems import with_file_systems_compared
 from tare.telemetry.series import samples_in, telemetry_names
-from tare.units import format_duration, format_quantity, format_size
+from tare.units import counted, format_duration, format_quantity, format_size
 
 _PIPED = 1000  # columns for what is no terminal, so that a trial is one line
 
@@ -52,7 +52,7 @@ def show(
         console.print(raw.text.rstrip("\n"), soft_wrap=True)
         more = sum(each.label == raw.label for each in outputs) - 1
         if more and not all_turns:
-            console.print(f"… and {more} more turn{'s' if more > 1 else ''} of {raw.label}: --all", style="dim")
+            console.print(f"… and {counted(more, 'more turn')} of {raw.label}: --all", style="dim")
 
 
 def _first_of_each(outputs: Sequence[Raw]) -> list[Raw]:

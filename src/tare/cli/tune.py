@@ -57,10 +57,8 @@ def _show(tuned: Tuned) -> None:
         console.print(f"  {setting.why} ({setting.source})", style="dim", soft_wrap=True)
     console.print(_HERE, _OPEN_FILES, sep="\n", soft_wrap=True)
     if not os.geteuid() and (count := len(tuned.changed())):
-        console.print(
-            f"tare has changed {counted(count, 'file')} since; tare tune restore puts {_them(count)} back",
-            soft_wrap=True,
-        )
+        files = counted(count, "file")
+        console.print(f"tare has changed {files} since; tare tune restore puts {_them(count)} back", soft_wrap=True)
 
 
 def _apply(tuned: Tuned, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from tare.contracts.workloads import Workload
 from tare.model.trials import LimitsWanted, Lowered
-from tare.units import format_duration, format_size, written
+from tare.units import counted, format_duration, format_size, written
 
 _SHORTEST_SECONDS = 0.02  # a shorter measurement is no turn
 
@@ -22,8 +22,8 @@ def bounded(workload: Workload, limits: LimitsWanted) -> tuple[Workload, tuple[L
     Raises ValueError with the reason if there are no such settings.
     """
     fitting = workload.within(limits)
-    cpus = f"{limits.cpus} CPU{'s' if limits.cpus > 1 else ''}"
-    lowered = _lowered(workload, fitting, f"an instance has {cpus} and {format_size(limits.memory_bytes)} of memory")
+    has = f"{counted(limits.cpus, 'CPU')} and {format_size(limits.memory_bytes)} of memory"
+    lowered = _lowered(workload, fitting, f"an instance has {has}")
     if limits.seconds is None or fitting.seconds() <= limits.seconds:
         return fitting, lowered
     shorter = _shortened(fitting, limits.seconds)

@@ -87,7 +87,7 @@ class Docker(Technology):
         return missing or self.engine_problems(host)
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
-        """Find why the daemon does not answer."""
+        """Find why the daemon does not answer, or is none of Docker's."""
         if first_line(host, self.program, "--version").startswith("podman"):
             fix = "name podman in its place, or install Docker"
             return (Problem("docker is Podman here, by the package podman-docker", fix),)

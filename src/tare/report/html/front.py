@@ -16,6 +16,7 @@ from tare.statistics.anytime import least_count
 from tare.statistics.cells import Cell, HeadlineRule
 from tare.statistics.ranks import Rank, rankings
 from tare.statistics.summary import Summary
+from tare.units import counted
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,7 @@ def _row(summary: Summary, rule: HeadlineRule, ranking: Sequence[Rank], places: 
         groups.setdefault((rank.best, rank.worst), []).append(rank)
     ties = tuple(Tie(_ranks(*ends), tuple(_placed(rank.cell, places) for rank in own)) for ends, own in groups.items())
     most = max((cell.n for cell in summary.headlines if cell.headline == rule.name), default=0)
-    count = f"{most} time{'' if most == 1 else 's'}"
-    why = f"measured {count}, {least_count()} are needed" if most else "nothing could be compared"
+    why = f"measured {counted(most, 'time')}, {least_count()} are needed" if most else "nothing could be compared"
     what = f"{rule.text}; {'more' if rule.better == 'higher' else 'less'} is better"
     return RankingRow(workload_anchor(summary, rule.workload), rule.name, what, ties, "" if ties else why)
 
