@@ -1,12 +1,13 @@
 // Runs a command in a control group, under a limit, in namespaces or a root: what `sh`, prlimit, nsenter, env and
 // chroot do one after the other, in one program and a fifth of the time.
 //
-//   enter [-g GROUP]... [-f OPEN_FILES] [-n NETWORK] [-p PID] [-r ROOT] [-e NAME=VALUE]... -- ARGV...
+//   enter [-g GROUP]... [-f OPEN_FILES] [-n NETWORK] [-p PID] [-u NAME] [-r ROOT] [-e NAME=VALUE]... -- ARGV...
 //
 // -g joins a control group, by its folder; -f sets both limits of open files; -n enters a network namespace, by a file;
-// -p enters the mounts, processes, names and network of a process, its root and its folder; -r changes the root. With
-// -e, the environment has these variables only. Exit codes: the command's own, 128 + n when signal n ended it; 125 when
-// it could not be entered; 126 and 127 when the command cannot be started; 2 wrong usage.
+// -p enters the mounts, processes, names and network of a process, its root and its folder; -u makes a UTS namespace
+// with this host name; -r changes the root. With -e, the environment has these variables only. Exit codes: the
+// command's own, 128 + n when signal n ended it; 125 when it could not be entered; 126 and 127 when the command cannot
+// be started; 2 wrong usage.
 
 #define _GNU_SOURCE
 
@@ -81,6 +82,10 @@ static int started_below(void) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+static void name_host(const char *name) {
+    check(unshare(CLONE_NEWUTS) == 0 && sethostname(name, strlen(name)) == 0, "the host's name");
+}
+
 static void change_root(const char *folder) {
     check(chroot(folder) == 0 && chdir("/") == 0, folder);
 }
@@ -89,7 +94,7 @@ int main(int argc, char **argv) {
     static char *none[] = {NULL};
     char **before = environ;
     bool wrong = false, below = false;
-    for (int letter; (letter = getopt(argc, argv, "+g:f:n:p:r:e:")) != -1;) {
+    for (int letter; (letter = getopt(argc, argv, "+g:f:n:p:u:r:e:")) != -1;) {
         if (letter == 'g')
             join_group(optarg);
         else if (letter == 'f')
@@ -98,6 +103,8 @@ int main(int argc, char **argv) {
             enter_network(optarg);
         else if (letter == 'p')
             enter_process(optarg);
+        else if (letter == 'u')
+            name_host(optarg);
         else if (letter == 'r')
             change_root(optarg);
         else if (letter == 'e' && environ == before)
@@ -106,7 +113,8 @@ int main(int argc, char **argv) {
         wrong |= letter == '?' || (letter == 'e' && putenv(optarg));
     }
     if (wrong || !argv[optind]) {
-        fputs("usage: enter [-g GROUP]... [-f OPEN_FILES] [-n NETWORK] [-p PID] [-r ROOT] [-e NAME=VALUE]... -- "
+        fputs("usage: enter [-g GROUP]... [-f OPEN_FILES] [-n NETWORK] [-p PID] [-u NAME] [-r ROOT] [-e NAME=VALUE]... "
+              "-- "
               "ARGV...\n",
               stderr);
         return WRONG_USAGE;

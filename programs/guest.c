@@ -30,16 +30,47 @@ struct words {
     char address[64], gateway[64], host[64], door[16], port[16], files[24];
 };
 
+// With the options that container engines mount them with.
 static void make_file_systems(void) {
-    static const char *const made[][2] = {
-        {"proc", "/proc"},     {"sysfs", "/sys"}, {"devtmpfs", "/dev"},          {"devpts", "/dev/pts"},
-        {"tmpfs", "/dev/shm"}, {"tmpfs", "/run"}, {"cgroup2", "/sys/fs/cgroup"},
+    static const unsigned long locked = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+    static const struct {
+        const char *type, *target;
+        unsigned long flags;
+        const char *data;
+    } made[] = {
+        {"proc", "/proc", locked, NULL},
+        {"sysfs", "/sys", locked, NULL},
+        {"devtmpfs", "/dev", MS_NOSUID, "mode=755"},
+        {"devpts", "/dev/pts", MS_NOSUID | MS_NOEXEC, "gid=5,mode=620,ptmxmode=666"},
+        {"mqueue", "/dev/mqueue", locked, NULL},
+        {"tmpfs", "/dev/shm", locked, "mode=1777,size=65536k"},
+        {"cgroup2", "/sys/fs/cgroup", locked, NULL},
     };
     for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
-        mkdir(made[i][1], 0755);
-        if (mount(made[i][0], made[i][1], made[i][0], 0, NULL) && errno != EBUSY)
-            fprintf(stderr, "tare-guest: %s: %s\n", made[i][1], strerror(errno));
+        mkdir(made[i].target, 0755);
+        if (mount(made[i].type, made[i].target, made[i].type, made[i].flags, made[i].data) && errno != EBUSY)
+            fprintf(stderr, "tare-guest: %s: %s\n", made[i].target, strerror(errno));
     }
+}
+
+// An engine makes these in every container; a kernel makes none of them.
+static void link_streams(void) {
+    static const char *const links[][2] = {
+        {"/proc/self/fd", "/dev/fd"},
+        {"/proc/self/fd/0", "/dev/stdin"},
+        {"/proc/self/fd/1", "/dev/stdout"},
+        {"/proc/self/fd/2", "/dev/stderr"},
+    };
+    for (size_t i = 0; i < sizeof links / sizeof *links; i++)
+        (void)!symlink(links[i][0], links[i][1]);
+}
+
+static void set_names(void) {
+    FILE *ports = fopen("/proc/sys/net/ipv4/ip_unprivileged_port_start", "we");
+    if (ports && (fputs("0", ports) < 0 || fclose(ports)))
+        fprintf(stderr, "tare-guest: ports of plain users: %s\n", strerror(errno));
+    if (sethostname("tare", strlen("tare")))
+        fprintf(stderr, "tare-guest: the host's name: %s\n", strerror(errno));
 }
 
 static void take(const char *word, const char *name, char *value, size_t size) {
@@ -133,6 +164,8 @@ int main(void) {
     setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
     setenv("HOME", "/root", 1);
     make_file_systems();
+    link_streams();
+    set_names();
     struct words words = read_words();
     rlim_t files = strtoull(words.files, NULL, 10);
     if (setrlimit(RLIMIT_NOFILE, &(struct rlimit){files, files}))

@@ -14,11 +14,13 @@
 //   set FILE VALUE, set-if FILE VALUE      write to a file of a control group; `set-if`: where there is such a file
 //   prime GROUP                            let the kernel get ready for who joins it, meanwhile
 //   settle                                 wait until it is ready
-//   mount TYPE SOURCE TARGET OPTIONS       OPTIONS are `bind`, `ro`, `-`, or those of the file system
-//   namespace NAME                         make a network namespace, as `ip netns add` does
-//   join NAME PORT LAN MAC ADDRESS ROUTER  connect it to the bridge of the namespace LAN ("-": this one)
-//   size PATH                              count the bytes that the files below take on the disk
-//   [ungroup PATH...], [unmount PATH], [remove PATH], [unjoin PORT LAN], [unnamespace NAME]
+//   mount TYPE SOURCE TARGET OPTIONS       OPTIONS as mount(8) takes them, `-` for none
+//   devices FOLDER                         make the device nodes and links that engines give a container
+//   protect ROOT                           make the parts of /proc and /sys below it read-only, or hide them, as
+//   engines do namespace NAME                         make a network namespace, as `ip netns add` does join NAME PORT
+//   LAN MAC ADDRESS ROUTER  connect it to the bridge of the namespace LAN ("-": this one) size PATH count the bytes
+//   that the files below take on the disk [ungroup PATH...], [unmount PATH], [remove PATH], [unjoin PORT LAN],
+//   [unnamespace NAME]
 //
 // It ends with its standard input, and takes nothing away then: the ledger has what is to be taken away.
 
@@ -38,6 +40,7 @@
 #include <stdlib.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -73,11 +76,99 @@ static bool make_folder(char **words) {
     return mkdir(words[0], 0755) == 0 || errno == EEXIST || fail("%s", words[0]);
 }
 
+// Splits OPTIONS into the kernel's flags and what is left for the file system.
+static unsigned long flags_of(char *options, char *rest) {
+    static const struct {
+        const char *name;
+        unsigned long flag;
+    } known[] = {{"-", 0},
+                 {"bind", MS_BIND},
+                 {"rbind", MS_BIND | MS_REC},
+                 {"ro", MS_RDONLY},
+                 {"nosuid", MS_NOSUID},
+                 {"nodev", MS_NODEV},
+                 {"noexec", MS_NOEXEC},
+                 {"strictatime", MS_STRICTATIME}};
+    unsigned long flags = 0;
+    for (char *word; (word = strsep(&options, ","));) {
+        size_t i = 0;
+        while (i < sizeof known / sizeof *known && strcmp(word, known[i].name))
+            i++;
+        if (i < sizeof known / sizeof *known)
+            flags |= known[i].flag;
+        else
+            sprintf(rest + strlen(rest), "%s%s", *rest ? "," : "", word);
+    }
+    return flags;
+}
+
 static bool mount_system(char **words) {
-    const bool bind = strcmp(words[3], "bind") == 0, read_only = strcmp(words[3], "ro") == 0;
-    const bool plain = bind || read_only || strcmp(words[3], "-") == 0;
-    const unsigned long flags = bind ? MS_BIND : read_only ? MS_RDONLY : 0;
-    return mount(words[1], words[2], words[0], flags, plain ? NULL : words[3]) == 0 || fail("%s", words[2]);
+    char *const rest = calloc(1, strlen(words[3]) + 1);
+    if (!rest)
+        return fail("memory");
+    const unsigned long flags = flags_of(words[3], rest);
+    const unsigned long later = flags & MS_BIND ? flags & ~(MS_BIND | MS_REC) : 0; // the kernel ignores them at first
+    const bool mounted = (mount(words[1], words[2], words[0], flags & ~later, *rest ? rest : NULL) == 0 &&
+                          (!later || mount(NULL, words[2], NULL, MS_REMOUNT | MS_BIND | later, NULL) == 0)) ||
+                         fail("%s", words[2]);
+    free(rest);
+    return mounted;
+}
+
+// The nodes and links of the OCI runtime specification (config-linux.md, "Default Devices").
+static bool make_devices(char **words) {
+    static const struct {
+        const char *name;
+        unsigned major, minor;
+    } nodes[] = {{"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7}, {"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0}};
+    static const char *const links[][2] = {
+        {"/proc/self/fd", "fd"},       {"/proc/self/fd/0", "stdin"}, {"/proc/self/fd/1", "stdout"},
+        {"/proc/self/fd/2", "stderr"}, {"pts/ptmx", "ptmx"},
+    };
+    static const char *const folders[] = {"pts", "shm", "mqueue"};
+    const int at = open(words[0], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool made = at >= 0;
+    const mode_t before = umask(0);
+    for (size_t i = 0; made && i < sizeof nodes / sizeof *nodes; i++)
+        made = mknodat(at, nodes[i].name, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)) == 0;
+    for (size_t i = 0; made && i < sizeof links / sizeof *links; i++)
+        made = symlinkat(links[i][0], at, links[i][1]) == 0;
+    for (size_t i = 0; made && i < sizeof folders / sizeof *folders; i++)
+        made = mkdirat(at, folders[i], 0755) == 0;
+    umask(before);
+    made = made || fail("%s", words[0]);
+    if (at >= 0)
+        close(at);
+    return made;
+}
+
+static bool cover(const char *root, const char *path, const char *source) {
+    char target[PATH_MAX], from[PATH_MAX];
+    struct stat status;
+    snprintf(target, sizeof target, "%s%s", root, path);
+    snprintf(from, sizeof from, "%s%s", source ? root : "", source ? source : target);
+    if (lstat(target, &status))
+        return true; // this kernel does not have it
+    if (source && S_ISDIR(status.st_mode))
+        return mount("tmpfs", target, "tmpfs", MS_RDONLY, "size=0k") == 0 || fail("%s", target);
+    const unsigned long flags = MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
+    return (mount(from, target, NULL, MS_BIND, NULL) == 0 && (source || mount(NULL, target, NULL, flags, NULL) == 0)) ||
+           fail("%s", target);
+}
+
+// Docker's lists (moby, oci/defaults.go). On bare metal it is the user's machine that an image's root could change.
+static bool protect(char **words) {
+    static const char *const read_only[] = {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"};
+    static const char *const hidden[] = {
+        "/proc/asound",     "/proc/acpi",        "/proc/kcore",       "/proc/keys", "/proc/latency_stats",
+        "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
+    };
+    bool done = true;
+    for (size_t i = 0; done && i < sizeof read_only / sizeof *read_only; i++)
+        done = cover(words[0], read_only[i], NULL);
+    for (size_t i = 0; done && i < sizeof hidden / sizeof *hidden; i++)
+        done = cover(words[0], hidden[i], "/dev/null");
+    return done;
 }
 
 static bool unmount(char **words) {
@@ -278,11 +369,17 @@ static bool connect_port(const char *port, int inside, const char *mac) {
     return make_pair(port, bridge, inside, mac) || fail("%s", port);
 }
 
+// Every user may listen on every port, as in Docker's containers: this namespace is the instance's.
+static bool open_ports(void) {
+    static const char path[] = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
+    return access(path, F_OK) != 0 || write_value(path, "0");
+}
+
 static bool join(char **words) {
     const int home = own_namespace(), inside = namespace_of(words[0]), lan = namespace_of(words[2]);
     bool joined = home >= 0 && inside >= 0 && lan >= 0 && go_to(lan) && connect_port(words[1], inside, words[3]) &&
                   go_to(inside) &&
-                  (set_up("lo") && set_up("eth0") && add_address("eth0", words[4]) &&
+                  (set_up("lo") && set_up("eth0") && add_address("eth0", words[4]) && open_ports() &&
                    (add_route(words[5]) || fail("the route to %s", words[5])));
     if (!joined && !*reason)
         fail("%s", words[0]);
@@ -318,7 +415,8 @@ static const struct step {
     {"folder", 1, make_folder}, {"group", 1, make_group},         {"set", 2, set},       {"set-if", 2, set_if},
     {"mount", 4, mount_system}, {"namespace", 1, make_namespace}, {"join", 6, join},     {"ungroup", MANY, ungroup},
     {"unmount", 1, unmount},    {"remove", 1, remove_tree},       {"prime", 1, prime},   {"size", 1, size_tree},
-    {"unjoin", 2, unjoin},      {"unnamespace", 1, unname_space}, {"settle", 0, settle},
+    {"unjoin", 2, unjoin},      {"unnamespace", 1, unname_space}, {"settle", 0, settle}, {"devices", 1, make_devices},
+    {"protect", 1, protect},
 };
 
 static bool take(char **words, int count) {

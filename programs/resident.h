@@ -6,6 +6,7 @@
 //   input ID TEXT      for its standard input
 //   close ID           the end of its standard input
 //   end ID             SIGTERM, and SIGKILL after 3 s
+//   conditions 0       sets the conditions of all later commands (conditions.h)
 //
 // and gives lines:
 //
@@ -19,6 +20,7 @@
 #ifndef TARE_RESIDENT_H
 #define TARE_RESIDENT_H
 
+#include "conditions.h"
 #include "stopping.h"
 #include "words.h"
 
@@ -305,6 +307,20 @@ static struct command *find(const struct resident *here, unsigned long id) {
     return command;
 }
 
+// Lets commands begin with every signal at its default: what called us, such as nohup, may have ignored some.
+static void reset_signals(struct resident *here) {
+    const struct sigaction usual = {.sa_handler = SIG_DFL};
+    for (int number = 1; number < NSIG; number++) {
+        struct sigaction now;
+        if (sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN && number != SIGPIPE)
+            sigaction(number, &usual, NULL);
+    }
+    for (int i = 0; i < SIGNALS; i++)
+        here->before[i] = usual;
+    here->pipe_before = usual;
+    sigemptyset(&here->unblocked);
+}
+
 // Gives false for a line that is none of ours.
 static bool obey(struct resident *here, char *line) {
     char *verb = strsep(&line, " "), *number = strsep(&line, " "), *end = "x";
@@ -315,6 +331,11 @@ static bool obey(struct resident *here, char *line) {
         char **argv = split(line);
         start_command(here, id, argv);
         free(argv);
+        return true;
+    }
+    if (strcmp(verb, "conditions") == 0) {
+        set_conditions();
+        reset_signals(here);
         return true;
     }
     struct command *command = find(here, id); // NULL: it has ended meanwhile

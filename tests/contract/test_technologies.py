@@ -12,7 +12,7 @@ import pytest
 from waiting import ENOUGH_SECONDS
 
 from tare import plugins
-from tare.contracts.technologies import ENVIRONMENT, INIT, START_SECONDS, Technology
+from tare.contracts.technologies import ENVIRONMENT, HOST_NAME, START_SECONDS, Technology
 from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.control_groups import memory_limit_of, processes_below
 from tare.hosts.facts import has_own_kernel
@@ -21,10 +21,12 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trials import Image, SetLimits
 from tare.running.doubts import limit_cautions, seen_limits
-from tare.running.layers import KNOCK, Notes, StartedLayers
+from tare.running.inside_check import Conditions, compare_conditions, read_conditions
+from tare.running.layers import KNOCK, Notes, StartedLayers, started
 from tare.running.testbed import Testbed
 from tare.running.trial import footprint_of
 from tare.technologies.docker import Docker
+from tare.technologies.native import Native
 from tare.telemetry.edges import Edges
 from tare.telemetry.quiet import Quiet
 from tare.telemetry.spent import Spent
@@ -136,26 +138,58 @@ def test_a_kernel_of_its_own_is_not_the_machines(instance: Instance, testbed: Te
     assert has_own_kernel(testbed.host, Wordless(_inside(instance))) is own  # by when it was started, alone
 
 
-def test_what_is_measured_is_confined_as_the_main_process_of_the_instance(instance: Instance) -> None:
-    confined = ("CapPrm:", "CapEff:", "CapBnd:", "NoNewPrivs:", "Seccomp:")
-    inside = _inside(instance)
-    found = inside.run("pgrep", "--full", f"^{INIT} ", timeout=ENOUGH_SECONDS, check=False).text.split()
-    main = found[0] if found else "1"  # a guest's own is its first process
-    own, its = (inside.read(f"/proc/{pid}/status").splitlines() for pid in ("self", main))
-    of_own, of_main = ([line for line in each if line.startswith(confined)] for each in (own, its))
-    assert of_own == of_main
-    assert any(line.startswith("CapEff:") for line in own)
+@pytest.fixture(scope="module")
+def bare_conditions(testbed: Testbed) -> Conditions:
+    """The conditions of a process on bare metal."""
+    with started(testbed.slot(40), (Native(),), PORT, Notes()) as found:
+        return read_conditions(_inside(found[0].instance))
 
 
-def test_a_program_finds_others_and_its_home_as_everywhere_and_knows_nothing_of_tares_environment(
-    instance: Instance,
+def test_a_process_has_the_same_conditions_as_on_bare_metal(
+    technology: Technology, instance: Instance, bare_conditions: Conditions
 ) -> None:
-    lines = _inside(instance).run("env", timeout=ENOUGH_SECONDS).text.splitlines()
-    variables = dict(line.split("=", 1) for line in lines)
-    assert {name: variables.get(name) for name in ("PATH", "HOME")} == dict(each.split("=", 1) for each in ENVIRONMENT)
-    assert "PYTEST_CURRENT_TEST" in os.environ
-    assert "PYTEST_CURRENT_TEST" not in variables
-    assert not any(variables.get(name) for name in ("LANG", "LC_ALL", "LC_CTYPE"))  # a locale costs programs time
+    found = read_conditions(_inside(instance))
+    assert found
+    assert [str(each) for each in compare_conditions(found, bare_conditions, (technology,)) if not each.reason] == []
+
+
+def test_the_environment_is_the_images_alone(instance: Instance) -> None:
+    variables = _inside(instance).run("env", "-0", timeout=ENOUGH_SECONDS).text.rstrip("\0").split("\0")
+    assert sorted(each for each in variables if not each.startswith("TARE_RUN_")) == sorted(ENVIRONMENT)
+
+
+def test_the_name_of_the_instance_is_resolved_at_once_to_an_address_of_it(instance: Instance) -> None:
+    inside = _inside(instance)
+    assert inside.run("hostname", timeout=ENOUGH_SECONDS).text.strip() == HOST_NAME
+    found = inside.run("getent", "ahostsv4", HOST_NAME, timeout=ENOUGH_SECONDS)
+    assert found.seconds < 5  # a name server that cannot be reached takes 10 s
+    address = found.text.split()[0]
+    assert f" {address}/" in inside.run("ip", "-4", "address", timeout=ENOUGH_SECONDS).text
+    assert not address.startswith("127.")
+    assert inside.run("getent", "hosts", "no-such-name.test", timeout=5, check=False).exit_code == 2
+
+
+def test_files_of_the_image_below_run_are_there(instance: Instance, image: Image) -> None:
+    own = sorted(each.name for each in (image.root / "run").iterdir())
+    found = _inside(instance).run("ls", "-A", "/run", timeout=ENOUGH_SECONDS).text.split()
+    assert set(own) <= set(found)
+    assert own
+
+
+def test_every_user_may_listen_on_every_port_and_a_setuid_program_works(
+    technology: Technology, instance: Instance
+) -> None:
+    inside = _inside(instance)
+    as_nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
+    listen = "exec 3<>/dev/tcp/127.0.0.1/80"  # a server answers only if it could listen
+    script = (
+        f"redis-server --port 80 --bind 127.0.0.1 --save '' --dir /tmp --daemonize yes >/dev/null; bash -c '{listen}'"
+    )
+    assert inside.run(*as_nobody, "sh", "-c", f"{script} || {{ sleep 1; bash -c '{listen}'; }}", timeout=ENOUGH_SECONDS)
+    inside.run("redis-cli", "-p", "80", "shutdown", "nosave", timeout=ENOUGH_SECONDS, check=False)
+    inside.run("sh", "-c", "cp /usr/bin/id /srv/id && chmod 4755 /srv/id", timeout=ENOUGH_SECONDS)
+    user = inside.run(*as_nobody, "/srv/id", "--user", timeout=ENOUGH_SECONDS).text.strip()
+    assert user == ("65534" if "status NoNewPrivs" in technology.differs else "0")
 
 
 def test_the_client_runs_on_other_cpus(testbed: Testbed) -> None:

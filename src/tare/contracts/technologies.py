@@ -28,6 +28,25 @@ START_SECONDS = 120.0  # an instance that has not answered the client by then ha
 PATIENCE = 5  # a machine in another or on an emulated one, and all in it, may take this many times as long to start
 INIT = "/usr/lib/tare/init"
 _READY_SECONDS = 20.0  # from the command that starts `init` to its word
+HOST_NAME = "tare"  # of every instance: programs write it into logs and answers
+# Docker's default for the root of a container, in programs/conditions.h, too.
+CAPABILITIES = (
+    *("CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD"),
+    *("CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"),
+    "CAP_SYS_CHROOT",
+)
+PORTS_OF_USERS = "net.ipv4.ip_unprivileged_port_start"  # 0: every user may listen on port 80, as in Docker
+# Reasons of differences inside that several technologies declare.
+FILTERED = {"status Seccomp": "it filters system calls"}
+PROTECTED = dict.fromkeys(("mount /proc/*", "mount /sys/firmware"), "it protects /proc and /sys by other mounts")
+ENGINE_FILES = dict.fromkeys(
+    ("mount /etc/hostname", "mount /etc/hosts", "mount /etc/resolv.conf"),
+    "it mounts these files; the content is equal",
+)
+CONTROLLERS = {"mount /sys/fs/cgroup*": "it shows the groups of other controllers"}
+OWN_KERNEL = dict.fromkeys(
+    ("device *", "mount /dev*", "mount /proc*", "mount /sys*", "limit *", "sysctl *"), "it has its own kernel"
+)
 NOT_ROOT = Problem("tare is not run by root", "sudo tare …")
 ENVIRONMENT = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root")
 CLEAN = tuple(word for variable in ENVIRONMENT for word in ("-e", variable))  # of `enter`: no other environment
@@ -242,6 +261,11 @@ class Technology(ABC):
     def tools(self) -> Mapping[str, str]:
         """The programs that it calls on a host, each with its Debian packages, separated by spaces."""
         return {}
+
+    @property
+    def differs(self) -> Mapping[str, str]:
+        """The conditions inside (programs/inspect.c) that cannot be as on bare metal: fnmatch patterns with reasons."""
+        return OWN_KERNEL if self.family in ("type 1", "type 2", "emulator") else {}
 
     @property
     def debian_packages(self) -> tuple[str, ...]:

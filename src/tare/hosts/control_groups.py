@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from tare.errors import TareError, TrialFailed
 from tare.hosts.host import Host
@@ -97,6 +98,17 @@ class ControlGroup:
     def leaf(self) -> str:
         """What is below the folders for processes: version 2 has them in leaves only, and runtimes add groups."""
         return "/tare-main" if self.layout.version == 2 else ""
+
+    @property
+    def mounts(self) -> tuple[tuple[str, str], ...]:
+        """The group's folders, each with the path inside an instance at which programs look for their limits.
+
+        A Java or Go program sizes itself by the limits that it finds there.
+        """
+        where = "/sys/fs/cgroup"
+        if self.layout.version == 2:
+            return ((self.paths[0], where),)
+        return tuple((path, f"{where}/{PurePosixPath(path).parent.name}") for path in self.paths)
 
     def processes(self) -> tuple[int, ...]:
         """Return the numbers of all processes in the group and below it."""

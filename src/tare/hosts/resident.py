@@ -56,6 +56,7 @@ class Resident:
         self._lost = lost
         self._session: _Session | None = None
         self._opening = threading.Lock()
+        self._equal = False
 
     def open(self) -> None:
         """Start it, where it is not running; it is not waited for."""
@@ -68,6 +69,11 @@ class Resident:
             raise TimedOut(f"its resident process did not answer within {timeout:g} s", "")
         if session.fault:
             raise session.fault.of("the inside")
+
+    def set_conditions(self) -> None:
+        """Set the environment, umask, names and rights of all later commands to those of every stack."""
+        self._equal = True
+        self._running().set_conditions()
 
     def close(self) -> None:
         """End it, with all that it runs; the next command starts it again."""
@@ -114,6 +120,8 @@ class Resident:
                 self._session = None
             if self._session is None:
                 self._session = _Session(self._start(), self._lost)
+                if self._equal:
+                    self._session.set_conditions()
             return self._session
 
 
@@ -146,6 +154,11 @@ class _Session:
     def close(self) -> None:
         """End the process."""
         self._open.close()
+
+    def set_conditions(self) -> None:
+        """Send the line that sets the conditions (programs/conditions.h); what goes wrong is seen by later commands."""
+        with suppress(TrialFailed):
+            self.process.send("conditions 0\n")
 
     def add(self, command: _Command) -> None:
         """Make a command known, before it is started."""

@@ -226,6 +226,8 @@ class Rounds:
         if trial.status == "ok":
             self._labels[trial.workload] = frozenset(rounds_by_label(trial.turns))
         late = () if self.seconds is None else time_cautions(trial, times * self.seconds)
+        if self.testbed.run.inside:
+            trial = self.testbed.run.inside.describe(trial)
         return replace(trial, cautions=(*trial.cautions, *late)), raw
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from tare.contracts.technologies import ANSWER_PORT, PATIENCE, Launch, Technology, Timeline
 from tare.contracts.workloads import Instance
 from tare.errors import NoRoom, OutOfMemory, TareError, TimedOut, TrialFailed, Unavailable
-from tare.hosts.exec import at_hand
+from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.host import Host, Process
 from tare.model.trials import Caution, LimitsWanted, Mark
 from tare.running.recorder import Recorder
@@ -100,6 +100,9 @@ def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, not
         ready = notes.marks[-1].seconds
         part = StartedLayer(technology.name, testbed, instance, ready - (testbed.start.since or notes.marks[0].seconds))
         if not inner:
+            inside = instance.inside
+            if isinstance(inside, ExecHost) and inside.resident:  # a machine around other layers keeps its rights
+                inside.resident.set_conditions()
             yield (part,)
             return
         with named(inner[-1], nested=True):

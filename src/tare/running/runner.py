@@ -14,6 +14,7 @@ from tare.model.trials import Caution, Problem, Stop, StopReason, Trial
 from tare.running.block import Rounds
 from tare.running.deciding import Decisions
 from tare.running.failing import Failing
+from tare.running.inside_check import InsideCheck
 from tare.running.pace import Pace
 from tare.running.progress import BlockBegins, BlockEnded, ProgressReporter, TrialEnded, Warned
 from tare.running.repetition import best_passes, costs_of
@@ -59,6 +60,7 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
     """Run the remaining blocks; return why it stopped."""
     suite = work.suite
     stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}
+    testbed = replace(testbed, run=replace(testbed.run, inside=InsideCheck(suite.baseline, stacks)))
     programs = {stack.name: stack.own for stack in suite.measured}
     rounds = Rounds(testbed, stacks, (suite.baseline, suite.control), suite.seed, programs=programs)
     pace, began = Pace(suite.by_name), journal.run.record

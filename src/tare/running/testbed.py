@@ -24,6 +24,7 @@ from tare.hosts.ssh import SshHost
 from tare.images.image import located
 from tare.model.machines import Machine
 from tare.model.trials import Image, ImageWanted, Limits, LimitsWanted
+from tare.running.inside_check import InsideCheck
 from tare.telemetry.sampler import PERIOD_SECONDS, Sampler
 
 _INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machine
@@ -40,7 +41,7 @@ class RunResources:
     `placement` has the CPUs of instances and client, `telemetry` is the folder of samples, `sample_seconds` the time
     from one sample to the next. The client's clock is ahead of ours by `clock_ahead_seconds`. `beside` has the images
     of services beside those under test, `own` those of stacks with an image of their own, by the stacks' names. `lend`
-    makes a testbed of a machine that a technology lends.
+    makes a testbed of a machine that a technology lends. `inside` has the conditions that each stack gives a process.
     """
 
     placement: Placement
@@ -50,6 +51,7 @@ class RunResources:
     beside: Mapping[ImageWanted, Image] = field(default_factory=dict)
     own: Mapping[str, Image] = field(default_factory=dict)
     lend: Lend | None = None
+    inside: InsideCheck | None = None
 
 
 @dataclass(frozen=True)

@@ -252,9 +252,7 @@ class TrialRun:
             notes.proof += (("image", testbed.image.origin or testbed.image.digest),)
         notes.limits = SetLimits(testbed.limits, seen_limits(parts[-1]))
         if instance.inside is not None:
-            notes.file_systems = file_systems_under(instance.inside, workload.paths)
-            if workload.writes_anywhere:
-                begin_to_look(instance.inside)
+            self._look_inside(instance.inside)
         notes.cautions += [*instance.cautions, *limit_cautions(notes.limits)]
         within = parts[-1].testbed
         outermost = parts[1 if stack[-1].gives_machine else 0]  # the first layer on the machine under test
@@ -281,6 +279,14 @@ class TrialRun:
         edges = _edges(outermost, self._testbed.run.placement.beside if workload.beside else ())
         self._open.callback(edges.resume)
         self._going = _RunningTrial(parts, setup, telemetry, edges, clock_inside(stack, instance.inside))
+
+    def _look_inside(self, inside: Host) -> None:
+        """Read what must be equal in all stacks: the file systems, and the conditions of a process."""
+        self._notes.file_systems = file_systems_under(inside, self._workload.paths)
+        if self._testbed.run.inside:
+            self._testbed.run.inside.read(self.step.stack, inside)
+        if self._workload.writes_anywhere:
+            begin_to_look(inside)
 
     def _watched(self, outermost: StartedLayer) -> Telemetry:
         """Sample the processes of a stack's outermost layer, with those of its block or alone, and their machine."""

@@ -10,8 +10,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import ENVIRONMENT, Ground, Launch, Technology, first_line, prepared, ready
+from tare.contracts.technologies import (
+    ENVIRONMENT,
+    HOST_NAME,
+    PROTECTED,
+    Ground,
+    Launch,
+    Technology,
+    first_line,
+    prepared,
+    ready,
+)
 from tare.contracts.workloads import VOLUME, Instance
+from tare.hosts.chroot import system_steps
 from tare.hosts.host import Host
 
 
@@ -27,6 +38,10 @@ class Bubblewrap(Technology):
     volumes = True
     tools: ClassVar[Mapping[str, str]] = {"bwrap": "bubblewrap", "ip": "iproute2"}
     path = "bridge"
+    differs: ClassVar[Mapping[str, str]] = {
+        **PROTECTED,
+        "status NoNewPrivs": "bwrap sets no_new_privs: setuid programs and file capabilities have no effect",
+    }
 
     def version(self, host: Host) -> str:
         """Return bwrap's version."""
@@ -39,6 +54,7 @@ class Bubblewrap(Technology):
         with ExitStack() as stack:
             ground = stack.enter_context(prepared(launch, address))
             network = stack.enter_context(launch.network.namespace())
+            launch.ledger.maker.make(*system_steps(ground.root, ground.group.mounts))
             enter = ground.entry("-n", f"/run/netns/{network}")
             launch.timeline.mark("started")
             process = stack.enter_context(ready(host, *enter, *_bwrap(ground), *launch.init(address)))
@@ -48,10 +64,20 @@ class Bubblewrap(Technology):
 
 
 def _bwrap(ground: Ground) -> tuple[str, ...]:
-    namespaces = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent", "--as-pid-1", "--chdir", "/")
+    namespaces = (
+        "--unshare-pid",
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--hostname",
+        HOST_NAME,
+        "--die-with-parent",
+        "--as-pid-1",
+        "--chdir",
+        "/",
+    )
     volume = ("--bind", str(ground.volume), VOLUME) if ground.volume else ()
-    # Below --dev, only root could write to shared memory.
-    system = ("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/dev/shm", "--tmpfs", "/run")  # noqa: S108
-    mounts = ("--bind", str(ground.root), "/", *system, *volume)
+    # bwrap's --dev makes a console and a folder for shared memory: the root's /dev is as in other stacks.
+    system = ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys")
+    mounts = ("--dev-bind", str(ground.root), "/", *system, *volume)
     environment = [word for entry in ENVIRONMENT for word in ("--setenv", *entry.split("=", 1))]
     return ("bwrap", *namespaces, *mounts, "--clearenv", *environment, "--")

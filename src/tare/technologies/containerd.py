@@ -25,12 +25,20 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import ClassVar
 
-from tare.contracts.technologies import ENVIRONMENT, Launch, Technology, first_line, missing_tools
+from tare.contracts.technologies import (
+    ENVIRONMENT,
+    HOST_NAME,
+    OWN_KERNEL,
+    Launch,
+    Technology,
+    first_line,
+    missing_tools,
+)
 from tare.contracts.workloads import VOLUME, Instance
 from tare.errors import nearest
 from tare.hosts import kata_machine
 from tare.hosts.containerd_space import CONNECT, ContainerdSpace
-from tare.hosts.control_groups import limited
+from tare.hosts.control_groups import ControlGroup, limited
 from tare.hosts.exec import ExecHost
 from tare.hosts.facts import kernel_version
 from tare.hosts.host import Host, Process
@@ -53,7 +61,9 @@ _IN_FRONT = """#!/bin/sh
 for last do :; done
 if [ "$last" = start ]; then
     limit='"type":"RLIMIT_NOFILE","hard":FILES,"soft":FILES'
-    sed -i "s/\\"type\\":\\"RLIMIT_NOFILE\\",\\"hard\\":[0-9]*,\\"soft\\":[0-9]*/$limit/" config.json
+    sed -i -e "s/\\"type\\":\\"RLIMIT_NOFILE\\",\\"hard\\":[0-9]*,\\"soft\\":[0-9]*/$limit/" \\
+        -e 's/"noNewPrivileges":true/"noNewPrivileges":false/' -e '1s/^{/{"hostname":"HOST",/' \\
+        -e 's/,{"destination":"\\/run","type":"tmpfs"[^}]*}//' config.json
 fi
 exec SHIM "$@"
 """
@@ -86,6 +96,11 @@ class Containerd(Technology):
     runtime: str = "io.containerd.runc.v2"
     config: str = ""
     address: str = ""
+
+    @property
+    def differs(self) -> Mapping[str, str]:
+        """What gVisor's kernel makes, with its runtime; a machine's, with others than runc."""
+        return Gvisor.differs if self._is(_OF_GVISOR) else {} if self._is("runc") else OWN_KERNEL
 
     def brings(self) -> Sequence[str]:
         """Name the user's shim."""
@@ -154,7 +169,8 @@ class Containerd(Technology):
             network = stack.enter_context(launch.network.namespace())
             volume = stack.enter_context(_volume(launch))
             joined = (f"--cgroup=/{launch.name}/tare-container", f"--with-ns=network:/run/netns/{network}")
-            options = (f"--runtime={shim}", f"--fifo-dir={folder}", *joined, *volume, *self._options(launch))
+            seen = _group_mounts(group) if self._is("runc") else ()
+            options = (f"--runtime={shim}", f"--fifo-dir={folder}", *joined, *volume, *seen, *self._options(launch))
             run = space.ctr("run", "--rm", *options, _image(launch), launch.name, *launch.init(address))
             client = stack.enter_context(_running(host, launch, space, run))
             inside = ExecHost(host, *space.exec(launch.name))
@@ -203,7 +219,7 @@ class Containerd(Technology):
         """Write the program that sets the limit of open files and becomes the shim; return its path."""
         shim = shim_of(self.runtime)
         path = f"{folder}/{PurePosixPath(shim).name}"
-        text = _IN_FRONT.replace("FILES", str(open_files)).replace("SHIM", shlex.quote(shim))
+        text = _IN_FRONT.replace("FILES", str(open_files)).replace("HOST", HOST_NAME).replace("SHIM", shlex.quote(shim))
         host.write(path, text)
         host.run("chmod", "700", path, timeout=_SECONDS)
         return path
@@ -298,6 +314,14 @@ def _volume(launch: Launch) -> Iterator[tuple[str, ...]]:
     folder = str(launch.folder)
     with launch.ledger.made([("folder", folder)], Undo.of_folder(folder)):
         yield (f"--mount=type=bind,src={folder},dst={VOLUME},options=rbind:rw",)
+
+
+def _group_mounts(group: ControlGroup) -> Iterator[str]:
+    """Yield the options by which a program sees the limits of the instance's group."""
+    if len(group.mounts) > 1:
+        yield "--mount=type=tmpfs,src=cgroup,dst=/sys/fs/cgroup,options=nosuid:noexec:nodev:mode=755"
+    for source, target in group.mounts:
+        yield f"--mount=type=bind,src={source},dst={target},options=bind:ro:nosuid:noexec:nodev"
 
 
 @contextmanager

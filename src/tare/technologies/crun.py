@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tare.contracts.technologies import (
+    CAPABILITIES,
     ENVIRONMENT,
+    HOST_NAME,
     Ground,
     Launch,
     Technology,
@@ -25,15 +27,14 @@ from tare.contracts.technologies import (
     ready,
 )
 from tare.contracts.workloads import VOLUME, Instance
+from tare.hosts.chroot import SHARED_MEMORY
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host, Process
 from tare.model.trials import Family, Problem
 
-# The capabilities that Docker leaves to a container's root by default.
-_CAPABILITIES = (
-    "AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD NET_BIND_SERVICE NET_RAW SETFCAP SETGID SETPCAP SETUID "
-    "SYS_CHROOT"
-)
+# Docker's lists, in programs/maker.c, too.
+_READ_ONLY = "bus fs irq sys sysrq-trigger"
+_MASKED = "asound acpi kcore keys latency_stats timer_list timer_stats sched_debug scsi"
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Crun(Technology):
     nests = True
     volumes = True
     package = "crun"
+    differs: ClassVar[Mapping[str, str]] = {"device core": "it links /dev/core to a file that is hidden"}
 
     program: str = "crun"
 
@@ -106,28 +108,28 @@ class Crun(Technology):
 def _bundle(ground: Ground, network: str) -> dict[str, Any]:
     """Write the OCI runtime specification's configuration, version 1.0.2."""
     launch, volume = ground.launch, str(ground.volume)
-    capabilities = [f"CAP_{name}" for name in _CAPABILITIES.split()]
     limit = launch.limits.open_files
     return {
         "ociVersion": "1.0.2",
         "root": {"path": str(ground.root)},
-        "hostname": "tare",
+        "hostname": HOST_NAME,
         "process": {
             "user": {"uid": 0, "gid": 0},
             "cwd": "/",
             "args": launch.init(launch.network.instance_address),
             "env": list(ENVIRONMENT),
-            "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), capabilities),
+            "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), CAPABILITIES),
             "rlimits": [{"type": "RLIMIT_NOFILE", "soft": limit, "hard": limit}],
-            "noNewPrivileges": True,
+            "noNewPrivileges": False,
         },
         "mounts": [
-            {"destination": "/proc", "type": "proc", "source": "proc"},
+            _mount("/proc", "proc", "nosuid", "noexec", "nodev"),
             _mount("/dev", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
             _mount("/dev/pts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"),
-            _mount("/dev/shm", "tmpfs", "nosuid", "noexec", "nodev", "mode=1777", "size=65536k"),  # noqa: S108 - its own
+            _mount("/dev/shm", "tmpfs", "nosuid", "noexec", "nodev", "mode=1777", f"size={SHARED_MEMORY}"),  # noqa: S108
             _mount("/sys", "sysfs", "nosuid", "noexec", "nodev", "ro"),
-            _mount("/run", "tmpfs", "nosuid", "nodev", "mode=755"),
+            _mount("/dev/mqueue", "mqueue", "nosuid", "noexec", "nodev"),
+            *_group_mounts(ground),
             *([{"destination": VOLUME, "source": volume, "options": ["bind", "rw"]}] if ground.volume else ()),
         ],
         "linux": {
@@ -136,9 +138,21 @@ def _bundle(ground: Ground, network: str) -> dict[str, Any]:
                 *({"type": kind} for kind in ("pid", "ipc", "uts", "mount")),
                 {"type": "network", "path": f"/run/netns/{network}"},
             ],
+            "readonlyPaths": [f"/proc/{name}" for name in _READ_ONLY.split()],
+            "maskedPaths": [*(f"/proc/{name}" for name in _MASKED.split()), "/sys/firmware"],
         },
     }
 
 
 def _mount(path: str, kind: str, *options: str) -> dict[str, Any]:
     return {"destination": path, "type": kind, "source": kind, "options": list(options)}
+
+
+def _group_mounts(ground: Ground) -> Iterator[dict[str, Any]]:
+    """Yield the mounts by which a program sees the limits of the instance's group."""
+    groups = ground.group.mounts
+    if len(groups) > 1:
+        yield _mount("/sys/fs/cgroup", "tmpfs", "nosuid", "noexec", "nodev", "mode=755")
+    for source, target in groups:
+        options = ["bind", "ro", "nosuid", "noexec", "nodev"]
+        yield {"destination": target, "type": "bind", "source": source, "options": options}

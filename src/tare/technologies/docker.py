@@ -13,9 +13,22 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts.technologies import INIT, Launch, Technology, first_line, missing_tools
+from tare.contracts.technologies import (
+    CAPABILITIES,
+    CONTROLLERS,
+    ENGINE_FILES,
+    FILTERED,
+    HOST_NAME,
+    INIT,
+    PORTS_OF_USERS,
+    Launch,
+    Technology,
+    first_line,
+    missing_tools,
+)
 from tare.contracts.workloads import VOLUME, Instance
 from tare.errors import TrialFailed
+from tare.hosts.chroot import SHARED_MEMORY
 from tare.hosts.control_groups import group_folder, processes_below
 from tare.hosts.disks import drop_caches
 from tare.hosts.exec import ExecHost
@@ -59,6 +72,7 @@ class Docker(Technology):
     package = "docker.io"
     program = "docker"
     removes = True  # the engine removes a container at its end
+    differs: ClassVar[Mapping[str, str]] = {**FILTERED, **ENGINE_FILES, **CONTROLLERS}
 
     network: Literal["nat", "bridge"] = "nat"
 
@@ -167,7 +181,10 @@ class Docker(Technology):
         removed = ("--rm",) if self.removes else ()
         run = (self.program, "run", *removed, "--interactive", "--log-driver=none", "--name", launch.name)
         volume = (f"--volume={launch.name}:{VOLUME}",) if launch.volume_bytes else ()
-        options = (*self.limits(host, launch), *self._addresses(launch), *volume)
+        # The engine's defaults of these may be changed by its configuration, and Podman's are others.
+        rights = ("--cap-drop=ALL", *(f"--cap-add={name}" for name in CAPABILITIES), f"--sysctl={PORTS_OF_USERS}=0")
+        inside = (f"--hostname={HOST_NAME}", f"--shm-size={SHARED_MEMORY}", *rights)
+        options = (*self.limits(host, launch), *self._addresses(launch), *volume, *inside)
         return (*run, *options, launch.image.tag, *launch.init("0.0.0.0"))  # noqa: S104 - inside the container
 
     def _removed(self, host: Host, name: str) -> bool:

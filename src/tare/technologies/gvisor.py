@@ -11,11 +11,12 @@ Setting: `program` is the name or the path of runsc.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from tare.contracts.technologies import Ground, Launch, first_line
+from tare.contracts.technologies import PROTECTED, Ground, Launch, first_line
 from tare.contracts.workloads import Instance
 from tare.hosts.distributions import distribution_of
 from tare.hosts.host import Host
@@ -47,6 +48,12 @@ class Gvisor(Crun):
     isolates = "a kernel in user space between the program and the machine's"
     processes = ("runsc-sandbox", "runsc-gofer", "exe")
     package = "runsc"
+    differs: ClassVar[Mapping[str, str]] = {
+        **PROTECTED,
+        **dict.fromkeys(("device *", "mount /dev*", "mount /proc", "mount /sys*"), "made by gVisor's kernel"),
+        **dict.fromkeys(("status CapAmb", "status NoNewPrivs", "status SigIgn", "sysctl *"), "gVisor does not show it"),
+        "limit locked memory": "gVisor sets 64 KiB",
+    }
 
     program: str = "runsc"
 
@@ -80,7 +87,7 @@ class Gvisor(Crun):
 
     def options(self, host: Host, name: str) -> tuple[str, ...]:
         """Return runsc's options. Control groups are tare's: runsc itself is started in one."""
-        always = ("--ignore-cgroups", f"--root={_root(name)}")
+        always = ("--ignore-cgroups", "--net-raw", f"--root={_root(name)}")
         if not self._modern(host):
             return ("--platform=ptrace", "--network=host", *always)
         # It takes a namespace of its own for the machine's where the kernel is newer than itself.

@@ -12,11 +12,12 @@ Settings: `runtime` is the name by which Docker knows Kata; `network` is `nat` (
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from tare.contracts.technologies import Launch, first_line, missing_tools
+from tare.contracts.technologies import OWN_KERNEL, Launch, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import kvm, monitors
 from tare.hosts import kata_machine
@@ -40,6 +41,7 @@ class Kata(Docker):
     nests = False
     volumes = False
     tested = "stand-in"
+    differs: ClassVar[Mapping[str, str]] = {**Docker.differs, **OWN_KERNEL}
 
     runtime: str = "io.containerd.kata.v2"
 

@@ -22,7 +22,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from tare.contracts.technologies import ENVIRONMENT, INIT, Launch, Technology, missing_tools
+from tare.contracts.technologies import (
+    CAPABILITIES,
+    CONTROLLERS,
+    ENGINE_FILES,
+    ENVIRONMENT,
+    HOST_NAME,
+    INIT,
+    OWN_KERNEL,
+    PORTS_OF_USERS,
+    Launch,
+    Technology,
+    missing_tools,
+)
 from tare.contracts.workloads import VOLUME, Instance
 from tare.errors import TrialFailed, did_you_mean
 from tare.hosts import kata_machine
@@ -35,6 +47,7 @@ from tare.hosts.pod_on_node import PodOnNode
 from tare.hosts.pod_start import PodStart
 from tare.hosts.pods import image_fault
 from tare.model.trials import Caution, Family, Image, Problem
+from tare.technologies.gvisor import Gvisor
 
 _SECONDS = 60.0
 _CLIENT = "kubernetes-client"
@@ -70,6 +83,12 @@ class Kubernetes(Technology):
     node: str = ""
     pod: Mapping[str, Any] = field(default_factory=dict, hash=False)
     image: str = ""
+
+    @property
+    def differs(self) -> Mapping[str, str]:
+        """What the container runtime mounts, and what a runtime class with another kernel makes."""
+        kernel = {**OWN_KERNEL, **Gvisor.differs} if self.runtime_class else {}
+        return {**ENGINE_FILES, **CONTROLLERS, **kernel, "mount /dev/termination-log": "the kubelet mounts it"}
 
     @property
     def debian_packages(self) -> tuple[str, ...]:
@@ -238,6 +257,7 @@ class Kubernetes(Technology):
             "imagePullPolicy": "IfNotPresent" if self.image else "Never",
             "command": [_ENTER, "-f", str(launch.limits.open_files), "--", *init],
             "resources": {"requests": amounts, "limits": amounts},
+            "securityContext": {"capabilities": {"drop": ["ALL"], "add": [name[4:] for name in CAPABILITIES]}},
             **({"volumeMounts": [{"name": _VOLUME, "mountPath": VOLUME}]} if launch.volume_bytes else {}),
         }
         here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
@@ -246,6 +266,8 @@ class Kubernetes(Technology):
             "affinity": {"nodeAffinity": required},
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
+            "hostname": HOST_NAME,
+            "securityContext": {"sysctls": [{"name": PORTS_OF_USERS, "value": "0"}]},
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,
             **({"runtimeClassName": self.runtime_class} if self.runtime_class else {}),

@@ -10,8 +10,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import ENVIRONMENT, Ground, Launch, Technology, first_line, prepared, ready
+from tare.contracts.technologies import (
+    ENVIRONMENT,
+    FILTERED,
+    HOST_NAME,
+    PROTECTED,
+    Ground,
+    Launch,
+    Technology,
+    first_line,
+    prepared,
+    ready,
+)
 from tare.contracts.workloads import VOLUME, Instance
+from tare.hosts.chroot import SHARED_MEMORY
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
 
@@ -28,6 +40,15 @@ class Lxc(Technology):
     volumes = True
     tools: ClassVar[Mapping[str, str]] = {"lxc-execute": "lxc", "lxc-attach": "lxc", "ip": "iproute2"}
     path = "bridge"
+    differs: ClassVar[Mapping[str, str]] = {
+        **FILTERED,
+        **PROTECTED,
+        "mount /sys": "it mounts /sys read-only, without other options",
+        **dict.fromkeys(
+            ("device console", "device ptmx", "mount /dev", "mount /dev/console", "mount /dev/ptmx"),
+            "it makes a console",
+        ),
+    }
 
     def version(self, host: Host) -> str:
         """Return liblxc's version."""
@@ -59,18 +80,23 @@ def _configuration(ground: Ground, network: str) -> str:
     limit = launch.limits.open_files
     environment = "".join(f"lxc.environment = {entry}\n" for entry in ENVIRONMENT)
     volume = f"lxc.mount.entry = {ground.volume} {VOLUME[1:]} none bind,create=dir 0 0\n" if ground.volume else ""
+    groups = [(source, target[1:]) for source, target in ground.group.mounts]
+    trees = "tmpfs sys/fs/cgroup tmpfs nosuid,nodev,noexec,mode=755" if len(groups) > 1 else ""
+    entries = (trees, *(f"{source} {target} none bind,ro,nosuid,nodev,noexec,create=dir" for source, target in groups))
+    seen = "".join(f"lxc.mount.entry = {entry} 0 0\n" for entry in entries if entry)
     return f"""\
-lxc.uts.name = tare
+lxc.uts.name = {HOST_NAME}
 lxc.rootfs.path = dir:{ground.root}
 lxc.apparmor.profile = unconfined
 lxc.autodev = 1
 lxc.pty.max = 1024
 lxc.mount.auto = proc:mixed sys:ro
-lxc.mount.entry = tmpfs dev/shm tmpfs nosuid,nodev,mode=1777,create=dir 0 0
+lxc.mount.entry = tmpfs dev/shm tmpfs nosuid,nodev,noexec,mode=1777,size={SHARED_MEMORY},create=dir 0 0
+lxc.mount.entry = mqueue dev/mqueue mqueue nosuid,nodev,noexec,create=dir 0 0
 lxc.namespace.share.net = /run/netns/{network}
 lxc.cgroup.relative = 1
 lxc.cgroup.dir = {launch.name}
 lxc.prlimit.nofile = {limit}:{limit}
 lxc.cap.drop = mac_admin mac_override sys_time sys_module sys_rawio
 lxc.seccomp.profile = /usr/share/lxc/config/common.seccomp
-{environment}{volume}"""
+{environment}{seen}{volume}"""

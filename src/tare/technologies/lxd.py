@@ -15,9 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tare.contracts.technologies import ENVIRONMENT, INIT, Launch, Technology, first_line, missing_tools
+from tare.contracts.technologies import (
+    CONTROLLERS,
+    ENVIRONMENT,
+    FILTERED,
+    HOST_NAME,
+    INIT,
+    PORTS_OF_USERS,
+    PROTECTED,
+    Launch,
+    Technology,
+    first_line,
+    missing_tools,
+)
 from tare.contracts.workloads import VOLUME, Instance
 from tare.errors import TrialFailed
+from tare.hosts.chroot import SHARED_MEMORY
 from tare.hosts.control_groups import group_folder, processes_below
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
@@ -76,6 +89,16 @@ exit 1
 """
 
 
+# LXD leaves them to the init system of an image.
+_MEMORY_MOUNTS = tuple(
+    ("lxc.mount.entry", f"{entry},create=dir 0 0")
+    for entry in (
+        f"tmpfs dev/shm tmpfs nosuid,nodev,noexec,mode=1777,size={SHARED_MEMORY}",
+        "mqueue dev/mqueue mqueue nosuid,nodev,noexec",
+    )
+)
+
+
 @dataclass(frozen=True)
 class Lxd(Technology):
     """Starts the image's `init` in a container of LXD or Incus."""
@@ -93,6 +116,13 @@ class Lxd(Technology):
         (client, *words, "--format", "csv") for client in ("lxc", "incus") for words in (("list",), ("storage", "list"))
     )
     path = "bridge"
+    differs: ClassVar[Mapping[str, str]] = {
+        **FILTERED,
+        **PROTECTED,
+        **CONTROLLERS,
+        "mount /sys*": "its /sys is writable, for an init system",
+        **dict.fromkeys(("device *", "mount /dev", "mount /dev/*"), "it binds the machine's devices"),
+    }
 
     def version(self, host: Host) -> str:
         """Return the client's version; for Incus, it includes the name."""
@@ -234,6 +264,7 @@ def _card(host: Host, launch: Launch) -> Iterator[str]:
 def _settings(launch: Launch, card: str) -> dict[str, Any]:
     files, network = launch.limits.open_files, launch.network
     raw = {
+        "lxc.uts.name": HOST_NAME,
         "lxc.init.cmd": f"{INIT} {launch.listen('0.0.0.0')}",  # noqa: S104 - inside the container
         "lxc.net.0.ipv4.address": f"{network.instance_address}/24 {network.subnet.broadcast_address}",
         "lxc.net.0.ipv4.gateway": network.gateway,
@@ -244,10 +275,12 @@ def _settings(launch: Launch, card: str) -> dict[str, Any]:
         disks["volume"] = {"type": "disk", "path": VOLUME, "pool": launch.name, "source": "volume"}
     return {
         "config": {
+            f"linux.sysctl.{PORTS_OF_USERS}": "0",
+            "security.devlxd": "false",
             "limits.cpu": cpus_of(launch),
             "limits.memory": str(launch.limits.memory_bytes),
             "limits.kernel.nofile": f"{files}:{files}",
-            "raw.lxc": "".join(f"{key} = {value}\n" for key, value in raw.items()),
+            "raw.lxc": "".join(f"{key} = {value}\n" for key, value in (*raw.items(), *_MEMORY_MOUNTS)),
         },
         "devices": {**disks, "eth0": nic},
     }

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts.technologies import CLEAN, Launch, Technology, prepared, ready
+from tare.contracts.technologies import CLEAN, HOST_NAME, Launch, Technology, prepared, ready
 from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.chroot import make_enterable
 from tare.hosts.exec import ExecHost
@@ -50,7 +50,7 @@ class Native(Technology):
         address = launch.network.machine_address if shared else launch.network.instance_address
         with ExitStack() as stack:
             ground = stack.enter_context(prepared(launch, address, counted=False))
-            make_enterable(launch.ledger, ground.root)
+            make_enterable(launch.ledger, ground.root, ground.group.mounts)
             if ground.volume:  # it is unmounted with the root
                 target = f"{ground.root}{VOLUME}"
                 launch.ledger.maker.make(("folder", target), ("mount", "-", str(ground.volume), target, "bind"))
@@ -58,7 +58,7 @@ class Native(Technology):
             if not shared:
                 namespace = ("-n", f"/run/netns/{stack.enter_context(launch.network.namespace())}")
             ground.settle()
-            enter = ground.entry(*namespace, "-r", str(ground.root), *CLEAN)
+            enter = ground.entry(*namespace, "-u", HOST_NAME, "-r", str(ground.root), *CLEAN)
             launch.timeline.mark("requested")
             launch.timeline.mark("started")
             process = stack.enter_context(ready(host, *enter, *launch.init(address)))

@@ -7,9 +7,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import Launch, Technology, first_line, prepared, ready
+from tare.contracts.technologies import (
+    CONTROLLERS,
+    FILTERED,
+    HOST_NAME,
+    PROTECTED,
+    Launch,
+    Technology,
+    first_line,
+    prepared,
+    ready,
+)
 from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.host import Host
+from tare.hosts.ledger import Undo
 
 _OWN_TMP = ("env", "SYSTEMD_NSPAWN_TMPFS_TMP=0")  # /tmp stays on the root: no file system in memory over it
 
@@ -26,10 +37,32 @@ class Nspawn(Technology):
     volumes = True
     tools: ClassVar[Mapping[str, str]] = {"systemd-nspawn": "systemd-container", "ip": "iproute2"}
     path = "bridge"
+    differs: ClassVar[Mapping[str, str]] = {
+        **FILTERED,
+        **PROTECTED,
+        **CONTROLLERS,
+        **dict.fromkeys(("device char", "device net", "mount /dev/shm"), "it makes /dev itself"),
+        "mount /run": "a tmpfs, into which tare mounts what the image has there",
+        "mount /run/*": "folders of systemd, and what the image has there",
+    }
 
     def version(self, host: Host) -> str:
         """Return systemd's version."""
         return first_line(host, "systemd-nspawn", "--version").removeprefix("systemd ").partition(" ")[0]
+
+    def _files_of_run(self, launch: Launch, folder: str) -> tuple[str, ...]:
+        """Return the options that mount what the image has in /run, in `folder`, into nspawn's tmpfs there.
+
+        nspawn does not start with another file system in place of the tmpfs.
+        """
+        find = ("find", f"{launch.image.root}/run", "-mindepth", "1", "-maxdepth", "1", "-not", "-type", "l")
+        key, host = f"files of /run in {launch.image.digest}", launch.ledger.host
+        listed = launch.cache.once(key, lambda: self._listed(host, find))
+        escaped = (name.replace("\\", "\\\\").replace(":", "\\:") for name in filter(None, listed.split("\0")))
+        return tuple(f"--bind={folder}/{name}:/run/{name}" for name in escaped)
+
+    def _listed(self, host: Host, find: tuple[str, ...]) -> str:
+        return host.run(*find, "-printf", "%f\\0", timeout=20).text
 
     @contextmanager
     def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
@@ -42,6 +75,9 @@ class Nspawn(Technology):
             lock = f"/run/systemd/nspawn/locks/inode-{inode}"
             left = f"/run/systemd/nspawn/propagate/{launch.name}"
             stack.enter_context(launch.ledger.undone_by("rm", "-rf", left, lock))
+            run = str(launch.folder / "run")  # nspawn's tmpfs would cover the folder below the root
+            steps = (("folder", run), ("mount", "-", f"{ground.root}/run", run, "bind"))
+            stack.enter_context(launch.ledger.made(steps, Undo(("unmount", run), ("umount", "--lazy", run))))
             launch.timeline.mark("started")
             nspawn = (*_OWN_TMP, "systemd-nspawn", "--quiet", "--register=no", "--keep-unit")
             options = (
@@ -49,6 +85,10 @@ class Nspawn(Technology):
                 f"--machine={launch.name}",
                 f"--network-namespace-path=/run/netns/{network}",
                 "--console=pipe",
+                f"--hostname={HOST_NAME}",
+                "--resolv-conf=off",
+                "--timezone=off",
+                *self._files_of_run(launch, run),
                 "--setenv=LANG=",  # or it sets C.UTF-8, in which sort takes a third longer
             )
             limit = f"--rlimit=RLIMIT_NOFILE={launch.limits.open_files}"

@@ -7,15 +7,17 @@ container's own bridge.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tare.contracts.technologies import Launch, first_line
 from tare.hosts.host import Host, Process
 from tare.hosts.ledger import Undo
 from tare.hosts.network import Network
 from tare.model.trials import Problem
+from tare.technologies.crun import Crun
 from tare.technologies.docker import Docker
 
 # Before Linux 5.2, the mount of the container's network namespace vanishes with a tare that is killed, and Podman
@@ -78,6 +80,11 @@ class Podman(Docker):
     package = "podman"
     program = "podman"
     removes = False  # by `--rm`, with which the container's root ignores fsync
+    differs: ClassVar[Mapping[str, str]] = {
+        **Docker.differs,
+        **Crun.differs,
+        **dict.fromkeys(("mount /dev", "mount /sys/dev/block", "mount /run/.containerenv"), "Podman's way of mounting"),
+    }
 
     @contextmanager
     def engine(self, host: Host) -> Iterator[None]:  # noqa: ARG002 - there is no daemon

@@ -13,7 +13,8 @@ in turns, `jitter`, the relative standard deviation of each, `bursts`, the share
 CPU time away, and `stalls`, the share of turns at half speed;
 `fails`, what goes wrong: the `start`, a `moment` of it that is no number, a `proof` that is no text, the `clock`
 inside, which runs twice as fast, or in every program `crash` (it ends by a signal), `garbage` or `nothing` (it prints
-that), `absurd` (it is a million times as fast as can be), `hang` (it takes all the time it is given).
+that), `absurd` (it is a million times as fast as can be), `hang` (it takes all the time it is given); `umask`, the
+umask that its processes report.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from tare.hosts.host import Host, Process
 from tare.hosts.process import checked
 from tare.model.machines import Facts
 from tare.model.trials import Family, Limits, Output, Problem
+from tare.running.inside_check import INSPECT
 from tare.units import Percent
 from tare_fake.machine import Machine
 from tare_fake.noise import CORRELATION, Shape, draws_of, shaped
@@ -78,6 +80,7 @@ class Fake(Technology):
     bursts: Annotated[Percent, Field(ge=0, lt=1)] = 0.0
     stalls: Annotated[Percent, Field(ge=0, lt=1)] = 0.0
     fails: Fails = ""
+    umask: str = "022"
     _draws: list[tuple[float, ...]] = field(default_factory=list, init=False, repr=False, compare=False)
     _speeds: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
 
@@ -99,7 +102,8 @@ class Fake(Technology):
         for name, share in (("requested", 0.0), ("started", 0.1), ("ready", 1.0)):
             moment = math.nan if (self.fails, name) == ("moment", "started") else requested
             launch.timeline.mark(name, moment + share * _START_SECONDS / speed)
-        inside = FakeHost(speed, self.fails, launch.limits, turns=self._turns(len(self._speeds)))
+        turns = self._turns(len(self._speeds))
+        inside = FakeHost(speed, self.fails, launch.limits, turns=turns, umask=self.umask)
         proof: Any = {"kind": 5 if self.fails == "proof" else "fake"}
         # It has no process: those of tare would be taken for what it costs, and their limits for its own.
         yield Instance(launch.name, inside, None, self.path, processes=lambda: (), proof=proof)
@@ -150,6 +154,7 @@ class FakeHost:
     fails: Fails = ""
     limits: Limits = field(default=Limits((0,), 512 << 20, 4096))
     turns: Callable[[float], float] = field(default=lambda _: 1.0, kw_only=True)
+    umask: str = "022"
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002, ARG002
         """Answer a command; see `Host.run`. Without a failure that was asked for, it takes no time."""
@@ -159,6 +164,8 @@ class FakeHost:
         if argv == (RUN, "--clock"):
             now = time.monotonic_ns() * (2 if self.fails == "clock" else 1)
             return Output(argv, 0, f"{now}\n".encode(), b"", 0.0)
+        if argv == (INSPECT,):
+            return Output(argv, 0, f"umask\t{self.umask}\nstatus Uid\t0 0 0 0\n".encode(), b"", 0.0)
         if self.fails == "hang":
             time.sleep(timeout)
             raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", "the fake was told to hang")

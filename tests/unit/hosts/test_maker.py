@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 from compiled import compiled
 
 from tare.errors import TareError, TrialFailed
+from tare.hosts.chroot import make_enterable
 from tare.hosts.exec import ExecHost
 from tare.hosts.ledger import DoomedLedger, Ledger, Undo
 from tare.hosts.local import LocalHost, isolate_mounts, read_text
@@ -236,3 +238,38 @@ def test_a_port_that_the_kernel_has_not_taken_away_yet_is_not_in_the_way(ledger:
                 assert shown[2] == "198.18.0.10/24"
                 assert "master bridge" in HOST.run("ip", "-n", lan, "link", "show", "tare-i", timeout=60).text
                 assert "via 198.18.0.1" in HOST.run("ip", "-n", inside, "route", timeout=60).text
+
+
+@only_root
+def test_the_name_of_the_host_is_set_in_a_namespace_and_the_machine_keeps_its_name(root: Path) -> None:
+    before = os.uname().nodename
+    assert _enter(root, "-u", "tare", "--", "hostname").stdout == "tare\n"
+    assert os.uname().nodename == before
+
+
+@only_root
+def test_a_root_gets_the_devices_of_a_container_and_cannot_change_the_machines_settings(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    isolate_mounts()
+    place = tmp_path / "tare-root"
+    for name in ("proc", "sys", "dev", "etc"):
+        (place / name).mkdir(parents=True)
+    group = tmp_path / "group"
+    group.mkdir()
+    (group / "memory.max").write_text("1048576")
+    undo = Undo(("unmount", str(place)), ("umount", "--lazy", str(place)))
+    with ledger.made([("mount", "-", str(place), str(place), "bind")], undo):
+        make_enterable(ledger, place, [(str(group), "/sys/fs/cgroup")])
+        devices = sorted(each.name for each in (place / "dev").iterdir())
+        names = "fd full mqueue null ptmx pts random shm stderr stdin stdout tty urandom zero"
+        assert devices == names.split()
+        (place / "dev/null").write_text("gone")
+        assert stat.S_IMODE((place / "dev/shm").stat().st_mode) == 0o1777
+        with pytest.raises(OSError, match="Read-only file system"):
+            (place / "proc/sys/vm/swappiness").write_text("1")
+        with pytest.raises(OSError, match="Read-only file system"):
+            (place / "sys/fs/cgroup/memory.max").write_text("1")
+        assert (place / "sys/fs/cgroup/memory.max").read_text() == "1048576"
+        assert (place / "proc/timer_list").read_text() == ""
+    assert list((place / "dev").iterdir()) == []

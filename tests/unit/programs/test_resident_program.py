@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import pytest
 from busy import SPIN
 from compiled import compiled, started
 from waiting import ENOUGH_SECONDS, comes_true, rests, sleepers, wait_until
+
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount and make namespaces")
 
 
 class Resident:
@@ -248,3 +251,64 @@ def test_a_signal_that_we_ignore_is_not_ignored_by_commands(resident: Resident) 
     # `yes` ends quietly by SIGPIPE; where it was ignored it would say so.
     resident.tell("start 1 sh -c yes%20|%20head%20-n%201", "close 1")
     assert resident.until_ended(1) == ["out 1 y%0A", "ended 1 0"]
+
+
+CONDITIONS = """
+umask; env; id -G; grep -E '^(SigIgn|CapEff|CapBnd|CapInh):' /proc/self/status; hostname
+cat /etc/hosts /etc/hostname; wc -c </etc/resolv.conf
+"""
+
+
+@only_root
+def test_conditions_are_the_same_whatever_the_resident_process_has_been_given(tmp_path: Path) -> None:
+    (tmp_path / "usr/lib/tare").mkdir(parents=True)
+    compiled(tmp_path / "usr/lib/tare", "run", "init", alone=True)
+    for name in ("bin", "etc", "proc"):
+        (tmp_path / name).mkdir()
+    shutil.copy("/bin/busybox", tmp_path / "bin/busybox")
+    (tmp_path / "etc/resolv.conf").symlink_to("../run/systemd/resolve/stub-resolv.conf")  # as Ubuntu's images have it
+    (tmp_path / "etc/hosts").write_text("192.0.2.1 of-the-builder\n")
+    enter = f"exec chroot {tmp_path} /usr/lib/tare/run --resident"
+    shell = f"trap '' HUP QUIT; umask 077; mount -t proc proc {tmp_path}/proc; hostname tare; {enter}"
+    argv = (
+        "unshare",
+        "--mount",
+        "--net",
+        "--uts",
+        "env",
+        "http_proxy=http://127.0.0.1:9",
+        "LANG=C.UTF-8",
+        "sh",
+        "-c",
+        shell,
+    )
+    with started(*argv) as process:
+        resident = Resident(process)
+        resident.tell("conditions 0", f"start 1 /bin/busybox sh -c {quote(CONDITIONS, safe='')}", "close 1")
+        printed = "".join(
+            unquote(line.split(" ")[2]) for line in resident.until_ended(1)[:-1] if line.startswith("out")
+        )
+    lines = [line for line in printed.splitlines() if not line.startswith(("SHLVL=", "PWD="))]
+    assert lines == [
+        "0022",
+        "HOME=/root",
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "0",
+        "SigIgn:\t0000000000000000",
+        "CapInh:\t0000000000000000",
+        "CapEff:\t00000000a80425fb",  # Docker's fourteen
+        "CapBnd:\t00000000a80425fb",
+        "tare",
+        "127.0.0.1\tlocalhost",
+        "::1\tlocalhost ip6-localhost ip6-loopback",
+        "127.0.0.1\ttare",  # a namespace without a card
+        "tare",
+        "0",
+    ]
+
+
+def test_outside_of_an_image_no_file_is_changed(resident: Resident) -> None:
+    before = Path("/etc/hosts").read_bytes(), Path("/etc/hostname").read_bytes()
+    resident.tell("conditions 0", "start 1 cat /etc/hostname", "close 1")
+    resident.until_ended(1)
+    assert (Path("/etc/hosts").read_bytes(), Path("/etc/hostname").read_bytes()) == before
