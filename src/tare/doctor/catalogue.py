@@ -50,6 +50,7 @@ def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
             "family": plugin.family,
             "isolates": getattr(plugin, "isolates", ""),
             "needs": ", ".join((*plugin().debian_packages, *filter(None, (plugin.needs,)))),
+            "differs": dict(plugin().differs),
             "tested": _TESTED.get(getattr(plugin, "tested", ""), ""),
             "also": list(other_names(plugin)),
             "hosts": plugin.hosts,
@@ -82,6 +83,7 @@ def described(kind: plugins.Kind, name: str) -> Iterator[str]:
     if kind == "technologies":
         rest = {"Family": entry["family"], "Isolates by": entry["isolates"], "Needs": entry["needs"]}
         rest["Also named"] = ", ".join(entry["also"])
+        rest["Not equal inside"] = "; ".join(f"{name}: {reason}" for name, reason in entry["differs"].items())
     else:
         metrics = "; ".join(
             f"{each['name']} in {each['unit']}, {each['better']} is better" for each in entry["metrics"]
