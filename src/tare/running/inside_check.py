@@ -29,11 +29,15 @@ Conditions = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Difference:
-    """A condition that is not the baseline's; None where there is no such thing. `reason` is empty if none is known."""
+    """Condition that is not the baseline's; None where there is no such thing.
+
+    `pattern` and `reason` are those that a technology declares, and empty if none does.
+    """
 
     name: str
     here: str | None
     baseline: str | None
+    pattern: str = ""
     reason: str = ""
 
     def __str__(self) -> str:
@@ -74,11 +78,11 @@ class InsideCheck:
         more = f"; and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
         text = "; ".join(map(str, unknown[:_NAMED])) + more
         cautions = (Caution("inside-differs", text),) if unknown else ()
-        by_reason: dict[str, list[str]] = {}
+        by_reason: dict[str, dict[str, None]] = {}
         for each in differences:
             if each.reason:
-                by_reason.setdefault(each.reason, []).append(each.name)
-        known = "; ".join(f"{reason}: {', '.join(names)}" for reason, names in by_reason.items())
+                by_reason.setdefault(each.reason, {})[each.pattern] = None
+        known = "; ".join(f"{reason}: {', '.join(patterns)}" for reason, patterns in by_reason.items())
         proof = (("not equal inside", known),) if known else ()
         return replace(trial, cautions=(*trial.cautions, *cautions), proof=(*trial.proof, *proof))
 
@@ -115,11 +119,11 @@ def compare_conditions(
     """Return the conditions that differ, each with the reason that one of the technologies declares."""
     reasons = [each for technology in technologies for each in technology.differs.items()]
     return tuple(
-        Difference(name, here.get(name), baseline.get(name), _reason(name, reasons))
+        Difference(name, here.get(name), baseline.get(name), *_reason(name, reasons))
         for name in sorted(here.keys() | baseline.keys())
         if here.get(name) != baseline.get(name)
     )
 
 
-def _reason(name: str, reasons: Sequence[tuple[str, str]]) -> str:
-    return next((reason for pattern, reason in reasons if fnmatchcase(name, pattern)), "")
+def _reason(name: str, reasons: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    return next(((pattern, reason) for pattern, reason in reasons if fnmatchcase(name, pattern)), ("", ""))

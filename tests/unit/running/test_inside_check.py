@@ -36,12 +36,13 @@ def test_a_difference_that_a_technology_declares_has_its_reason() -> None:
     baseline = {"status NoNewPrivs": "0", "umask": "022", "mount /proc/keys": "hidden"}
     here = {"status NoNewPrivs": "1", "umask": "077", "mount /run": "tmpfs rw,nosuid"}
     assert compare_conditions(here, baseline, (Bubblewrap(),)) == (
-        Difference("mount /proc/keys", None, "hidden", "it protects /proc and /sys by other mounts"),
+        Difference("mount /proc/keys", None, "hidden", "mount /proc/*", "it protects /proc and /sys by other mounts"),
         Difference("mount /run", "tmpfs rw,nosuid", None),
         Difference(
             "status NoNewPrivs",
             "1",
             "0",
+            "status NoNewPrivs",
             "bwrap sets no_new_privs: setuid programs and file capabilities have no effect",
         ),
         Difference("umask", "077", "022"),
