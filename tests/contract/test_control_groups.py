@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +68,18 @@ def test_version_2_has_one_tree_for_all_controllers() -> None:
 @pytest.mark.parametrize("mounts", [VERSION_1, HYBRID])
 def test_version_1_has_its_trees_also_beside_an_empty_version_2(mounts: str) -> None:
     assert parse_layout(mounts) == ON_VERSION_1
+
+
+def test_the_first_mount_of_a_tree_that_can_be_written_counts() -> None:
+    seen = "".join(line.replace(" /sys", " /srv/root/sys") + "\n" for line in VERSION_1.splitlines())
+    read_only = seen.replace(" rw,", " ro,")
+    layout = parse_layout(VERSION_1 + seen)
+    assert layout == replace(ON_VERSION_1, others=(*ON_VERSION_1.others, *parse_layout(seen).others))
+    assert parse_layout(VERSION_1 + read_only) == ON_VERSION_1
+    assert parse_layout(read_only + VERSION_1) == ON_VERSION_1
+    second = VERSION_2.replace("/sys", "/srv").replace(" rw,", " ro,")
+    assert parse_layout(second + VERSION_2) == parse_layout(VERSION_2)
+    assert parse_layout(read_only).mounts["memory"] == "/srv/root/sys/fs/cgroup/memory"  # a container sees no other
 
 
 def test_two_controllers_on_one_tree_are_one_root() -> None:

@@ -171,25 +171,35 @@ def test_the_name_of_the_instance_is_resolved_at_once_to_an_address_of_it(instan
 
 def test_files_of_the_image_below_run_are_there(instance: Instance, image: Image) -> None:
     own = sorted(each.name for each in (image.root / "run").iterdir())
-    found = _inside(instance).run("ls", "-A", "/run", timeout=ENOUGH_SECONDS).text.split()
+    # find, not ls: gVisor of 2022 refuses the call of today's stat
+    found = (
+        _inside(instance).run("find", "/run", "-mindepth", "1", "-printf", "%f\n", timeout=ENOUGH_SECONDS).text.split()
+    )
     assert set(own) <= set(found)
     assert own
 
 
-def test_every_user_may_listen_on_every_port_and_a_setuid_program_works(
+AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
+
+
+def test_every_user_may_listen_on_every_port(technology: Technology, instance: Instance) -> None:
+    if "sysctl *" in technology.differs and technology.family == "bare metal":
+        pytest.skip("it uses the machine's network, whose settings stay as they are")
+    inside = _inside(instance)
+    server = "redis-server --port 80 --bind 127.0.0.1 --save '' --dir /tmp --daemonize yes"
+    inside.run(*AS_NOBODY, "sh", "-c", server, timeout=ENOUGH_SECONDS)
+    ping = "for each in $(seq 100); do redis-cli -p 80 ping && exit; sleep 0.1; done; exit 1"
+    assert "PONG" in inside.run("sh", "-c", ping, timeout=ENOUGH_SECONDS).text
+    inside.run("redis-cli", "-p", "80", "shutdown", "nosave", timeout=ENOUGH_SECONDS, check=False)
+
+
+def test_a_setuid_program_works_unless_the_technology_declares_that_it_does_not(
     technology: Technology, instance: Instance
 ) -> None:
     inside = _inside(instance)
-    as_nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
-    listen = "exec 3<>/dev/tcp/127.0.0.1/80"  # a server answers only if it could listen
-    script = (
-        f"redis-server --port 80 --bind 127.0.0.1 --save '' --dir /tmp --daemonize yes >/dev/null; bash -c '{listen}'"
-    )
-    assert inside.run(*as_nobody, "sh", "-c", f"{script} || {{ sleep 1; bash -c '{listen}'; }}", timeout=ENOUGH_SECONDS)
-    inside.run("redis-cli", "-p", "80", "shutdown", "nosave", timeout=ENOUGH_SECONDS, check=False)
     inside.run("sh", "-c", "cp /usr/bin/id /srv/id && chmod 4755 /srv/id", timeout=ENOUGH_SECONDS)
-    user = inside.run(*as_nobody, "/srv/id", "--user", timeout=ENOUGH_SECONDS).text.strip()
-    assert user == ("65534" if "status NoNewPrivs" in technology.differs else "0")
+    user = inside.run(*AS_NOBODY, "/srv/id", "--user", timeout=ENOUGH_SECONDS).text.strip()
+    assert user == ("65534" if "setuid" in technology.differs else "0")
 
 
 def test_the_client_runs_on_other_cpus(testbed: Testbed) -> None:

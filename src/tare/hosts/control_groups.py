@@ -55,18 +55,21 @@ class Layout:
 def parse_layout(mounts: str) -> Layout:
     """Read the layout from the text of /proc/self/mounts; version 1 where it has any of tare's controllers.
 
-    Raises TareError where no control groups are mounted.
+    A tree may be mounted several times: the first mount that can be written counts, as others show a part of the tree
+    to a program. Raises TareError where no control groups are mounted.
     """
     first: dict[str, str] = {}
     others: list[str] = []
     second = ""
-    for line in mounts.splitlines():
-        _, folder, kind, options = line.split()[:4]
+    lines = [line.split()[:4] for line in mounts.splitlines()]
+    groups = [(folder, kind, options.split(",")) for _, folder, kind, options in lines if kind.startswith("cgroup")]
+    writable = [each for each in groups if "ro" not in each[2]] or groups
+    for folder, kind, options in writable:
         if kind == "cgroup2":
             second = second or folder
         if kind == "cgroup":
-            ours = {name: folder for name in options.split(",") if name in _CONTROLLERS}
-            first |= ours
+            ours = [name for name in options if name in _CONTROLLERS]
+            first |= {name: folder for name in ours if name not in first}
             others += [] if ours else [folder]
     if first:
         return Layout(1, first, tuple(others))

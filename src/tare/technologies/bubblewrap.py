@@ -40,7 +40,10 @@ class Bubblewrap(Technology):
     path = "bridge"
     differs: ClassVar[Mapping[str, str]] = {
         **PROTECTED,
-        "status NoNewPrivs": "bwrap sets no_new_privs: setuid programs and file capabilities have no effect",
+        **dict.fromkeys(
+            ("status NoNewPrivs", "setuid"),
+            "bwrap sets no_new_privs: setuid programs and file capabilities have no effect",
+        ),
     }
 
     def version(self, host: Host) -> str:

@@ -45,7 +45,7 @@ from tare.hosts.host import Host, Process
 from tare.hosts.ledger import Undo
 from tare.model.trials import Family, Limits, Problem
 from tare.technologies.docker import CONTAINERD, daemon
-from tare.technologies.gvisor import Gvisor
+from tare.technologies.gvisor import WITHOUT_RAW, Gvisor
 
 _SECONDS = 60.0
 # The programs of runtimes on the PATH of each containerd, which decides, and on our own.
@@ -100,7 +100,7 @@ class Containerd(Technology):
     @property
     def differs(self) -> Mapping[str, str]:
         """What gVisor's kernel makes, with its runtime; a machine's, with others than runc."""
-        return Gvisor.differs if self._is(_OF_GVISOR) else {} if self._is("runc") else OWN_KERNEL
+        return {**Gvisor.differs, **WITHOUT_RAW} if self._is(_OF_GVISOR) else {} if self._is("runc") else OWN_KERNEL
 
     def brings(self) -> Sequence[str]:
         """Name the user's shim."""
@@ -321,7 +321,7 @@ def _group_mounts(group: ControlGroup) -> Iterator[str]:
     if len(group.mounts) > 1:
         yield "--mount=type=tmpfs,src=cgroup,dst=/sys/fs/cgroup,options=nosuid:noexec:nodev:mode=755"
     for source, target in group.mounts:
-        yield f"--mount=type=bind,src={source},dst={target},options=bind:ro:nosuid:noexec:nodev"
+        yield f'--mount=type=bind,"src={source}","dst={target}",options=bind:ro:nosuid:noexec:nodev'  # cpu,cpuacct
 
 
 @contextmanager

@@ -38,6 +38,10 @@ _INSTALL = (
 )
 
 
+# tare sets this option of the runsc that it starts; a shim has its configuration.
+WITHOUT_RAW = {"status Cap???": "CAP_NET_RAW needs `net-raw = true` in the configuration of runsc"}
+
+
 @dataclass(frozen=True)
 class Gvisor(Crun):
     """Starts the image's `init` from an OCI bundle, as crun does, under runsc."""
@@ -53,6 +57,7 @@ class Gvisor(Crun):
         **dict.fromkeys(("device *", "mount /dev*", "mount /proc", "mount /sys*"), "made by gVisor's kernel"),
         **dict.fromkeys(("status CapAmb", "status NoNewPrivs", "status SigIgn", "sysctl *"), "gVisor does not show it"),
         "limit locked memory": "gVisor sets 64 KiB",
+        "setuid": "gVisor ignores the setuid bit of a program",
     }
 
     program: str = "runsc"

@@ -47,7 +47,7 @@ from tare.hosts.pod_on_node import PodOnNode
 from tare.hosts.pod_start import PodStart
 from tare.hosts.pods import image_fault
 from tare.model.trials import Caution, Family, Image, Problem
-from tare.technologies.gvisor import Gvisor
+from tare.technologies.gvisor import WITHOUT_RAW, Gvisor
 
 _SECONDS = 60.0
 _CLIENT = "kubernetes-client"
@@ -87,7 +87,7 @@ class Kubernetes(Technology):
     @property
     def differs(self) -> Mapping[str, str]:
         """What the container runtime mounts, and what a runtime class with another kernel makes."""
-        kernel = {**OWN_KERNEL, **Gvisor.differs} if self.runtime_class else {}
+        kernel = {**OWN_KERNEL, **Gvisor.differs, **WITHOUT_RAW} if self.runtime_class else {}
         return {**ENGINE_FILES, **CONTROLLERS, **kernel, "mount /dev/termination-log": "the kubelet mounts it"}
 
     @property

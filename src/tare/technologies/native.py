@@ -35,6 +35,11 @@ class Native(Technology):
     network: Literal["bridge", "host"] = "bridge"
 
     @property
+    def differs(self) -> Mapping[str, str]:
+        """Settings of the network, where that is the machine's."""
+        return {"sysctl *": "they are the machine's"} if self.network == "host" else {}
+
+    @property
     def path(self) -> str:
         """How packets travel."""
         return self.network
