@@ -13,6 +13,7 @@ from typing import ClassVar
 from tare.contracts.technologies import ENVIRONMENT, Ground, Launch, Technology, first_line, prepared, ready
 from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.host import Host
+from tare.model.isolation import Isolation
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Bubblewrap(Technology):
     name = "bubblewrap"
     title = "Bubblewrap"
     family = "sandbox"
-    isolates = "namespaces; no control group, no network of its own"
+    isolation = Isolation("shared kernel", "namespaces and a control group; no filter of system calls")
     nests = True
     volumes = True
     tools: ClassVar[Mapping[str, str]] = {"bwrap": "bubblewrap", "ip": "iproute2"}

@@ -35,6 +35,7 @@ from tare.hosts.exec import ExecHost
 from tare.hosts.facts import kernel_version
 from tare.hosts.host import Host, Process
 from tare.hosts.ledger import Undo
+from tare.model.isolation import Isolation
 from tare.model.trials import Family, Limits, Problem
 from tare.technologies.docker import CONTAINERD, daemon
 from tare.technologies.gvisor import Gvisor
@@ -73,7 +74,10 @@ class Containerd(Technology):
     name = "containerd"
     title = "containerd"
     family: ClassVar[Family] = "container"
-    isolates = "namespaces, capabilities, a control group; the machine's kernel, or what its runtime has"
+    isolation = Isolation(
+        "shared kernel",
+        "namespaces, capabilities, a control group, no filter of system calls; another `runtime` may isolate more",
+    )
     needs = "its daemon"
     nests = True
     volumes = True

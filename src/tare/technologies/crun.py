@@ -27,6 +27,7 @@ from tare.contracts.technologies import (
 from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host, Process
+from tare.model.isolation import Isolation
 from tare.model.trials import Family, Problem
 
 # The capabilities that Docker leaves to a container's root by default.
@@ -43,7 +44,7 @@ class Crun(Technology):
     name = "crun"
     title = "crun"
     family: ClassVar[Family] = "container"
-    isolates = "namespaces, capabilities, a control group; the machine's kernel"
+    isolation = Isolation("shared kernel", "namespaces, capabilities, a control group; no filter of system calls")
     path = "bridge"
     nests = True
     volumes = True
