@@ -46,7 +46,9 @@ class Docker(Technology):
     name = "docker"
     title = "Docker"
     family: ClassVar[Family] = "container"
-    isolation = Isolation("shared kernel", "namespaces, capabilities, a control group; Docker's seccomp filter")
+    isolation = Isolation(
+        "shared kernel", "namespaces, capabilities, a control group; the engine's default seccomp filter"
+    )
     needs = "its daemon"
     nests = True
     volumes = True
