@@ -97,13 +97,14 @@ def test_tare_is_installed_from_a_wheel_and_not_by_a_name_that_no_registry_has(
 
 def test_an_undecided_change_does_not_fail_a_job(shell: Shell, tmp_path: Path) -> None:
     nights = tmp_path / "weigh"
-    for folder, seed in ((nights / "20260101-nightly", 1), (tmp_path / "job/runs/new", 2)):
+    for folder, speed in ((nights / "20260101-nightly", 1.0), (tmp_path / "job/runs/new", 0.98)):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        write(made(folder, {"native": 1.0, "crun": 1.0}, blocks=6, seed=seed))
+        write(made(folder, {"native": 1.0, "crun": speed}, blocks=6, seed=int(speed * 100)))
     (tmp_path / "job/.tare").symlink_to(sys.prefix)
     gate = next(each["run"] for each in read("github.yml")["jobs"]["weigh"]["steps"] if each.get("name") == "Gate")
     rest = "\n".join(read("gitlab.yml")["weigh"]["script"][1:])
     assert [shell(gate), shell(rest, CI_PIPELINE_SOURCE="merge_request_event")] == [0, 0]
+    assert shell(gate.replace("worse", "undecided")) == 1
 
 
 @pytest.mark.usefixtures("ready_home")
