@@ -15,9 +15,10 @@ from rich.text import Text
 from tare import __version__
 from tare.answers.comparing import PASSED_UNDECIDED, Answer, why_cannot_tell
 from tare.report.escapes import in_markdown
-from tare.report.findings import firmness, noise, own_programs, unlike_itself
+from tare.report.findings import own_programs, unlike_itself
 from tare.report.json import cell_fields
 from tare.report.numbers import GLYPHS, clean, cut, estimate, interval, listing, percent, state
+from tare.report.steadiness import firmness, noise
 from tare.report.terminal import STYLES
 from tare.statistics.cells import Cell, Verdict
 from tare.statistics.changes import Change
