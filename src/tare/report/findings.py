@@ -334,10 +334,11 @@ def own_programs(summary: Summary) -> Iterator[Line]:
     """Name the stacks whose command or image the suite sets, in one line: their ratios are of the programs, too."""
     programs: dict[str, list[str]] = {}
     for stack, what, text in summary.own:
-        programs.setdefault(cut(f"{what} {text}", _PROGRAM), []).append(stack)
+        programs.setdefault(f"{what} {text}", []).append(stack)
     if programs:
         several = len(programs) > 1
-        texts = [f"{text} ({some_of(stacks)})" if several else text for text, stacks in programs.items()]
+        shown = [(cut(text, _PROGRAM), f" ({some_of(stacks)})" if several else "") for text, stacks in programs.items()]
+        texts = [f"{text}{where}" for text, where in shown]
         why = "the suite sets what runs there, so the comparison is also one of programs"
         yield _line(list(dict.fromkeys(stack for stack, *_ in summary.own)), f"{why}: {some_of(texts)}")
 
