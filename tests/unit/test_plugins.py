@@ -211,10 +211,15 @@ def test_every_technology_declares_its_level_of_isolation_and_why(name: str) -> 
     assert (level == "user-space kernel") == (name == "gvisor")
 
 
-def test_a_unikernel_in_a_process_is_no_guest() -> None:
+def test_a_setting_may_decide_the_level_of_isolation() -> None:
     mirage = plugins.find("technologies", "mirage")
     levels = {tender: mirage(tender=tender).isolation.level for tender in ("hvt", "spt", "virtio")}
     assert levels == {"hvt": "own kernel", "spt": "shared kernel", "virtio": "own kernel"}
+    containerd = plugins.find("technologies", "containerd")
+    runtimes = ("io.containerd.runc.v2", "gvisor", "kata", "/opt/kata-old/containerd-shim-runsc-v1", "/opt/theirs")
+    assert [containerd(runtime=name).isolation.level for name in runtimes] == [
+        *("shared kernel", "user-space kernel", "own kernel", "user-space kernel", "shared kernel")
+    ]
     assert "a process behind a seccomp filter" in plugins.find("technologies", "solo5-spt")().isolation.reason
 
 

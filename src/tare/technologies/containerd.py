@@ -74,10 +74,6 @@ class Containerd(Technology):
     name = "containerd"
     title = "containerd"
     family: ClassVar[Family] = "container"
-    isolation = Isolation(
-        "shared kernel",
-        "namespaces, capabilities, a control group, no filter of system calls; another `runtime` may isolate more",
-    )
     needs = "its daemon"
     nests = True
     volumes = True
@@ -90,6 +86,16 @@ class Containerd(Technology):
     runtime: str = "io.containerd.runc.v2"
     config: str = ""
     address: str = ""
+
+    @property
+    def isolation(self) -> Isolation:
+        """That of its runtime, where that is gVisor's or Kata's; of others, that of containers."""
+        name = full_name(self.runtime).rpartition("/")[2]
+        if kata_machine.is_kata(name):
+            return Isolation("own kernel", "a guest on virtual hardware for each container, by Kata")
+        if re.search(rf"[.-]{_OF_GVISOR}[.-]", name):
+            return Gvisor.isolation
+        return Isolation("shared kernel", "namespaces, capabilities, a control group; no filter of system calls")
 
     def brings(self) -> Sequence[str]:
         """Name the user's shim."""
