@@ -223,6 +223,19 @@ def test_of_a_thousand_stacks_those_that_cost_least_are_drawn_and_the_others_cou
     assert "960 more are below." in shown.caption
 
 
+def test_the_longest_level_has_room_left_of_its_axis_and_unknown_ones_have_a_shape_that_no_level_has() -> None:
+    run = of_families()
+    root = ET.fromstring(figure(summarize(run), run))  # noqa: S314 - ours
+    [label] = [each for each in root.iter(f"{SVG}text") if each.text == "user-space kernel"]
+    assert float(label.attrib["x"]) >= len("user-space kernel") * 6.0  # pixels, as the widest letters of the font are
+    shapes = {}
+    for group in root.iter(f"{SVG}g"):
+        if (title := group.find(f"{SVG}title")) is not None:
+            dot = next(each for each in group if "dot" in each.get("class", "").split())
+            shapes[(title.text or "").partition(":")[0]] = dot.get("d", "circle")
+    assert len({shapes[stack] for stack in ("native", "docker", "gvisor", "docker/qemu", "mine")}) == 5
+
+
 def test_names_cover_neither_each_other_nor_the_edges() -> None:
     at = [0.98, 0.97, 0.5, 0.5, 0.5, 0.02, 0.01, 0.0]
     points = [
