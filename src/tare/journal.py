@@ -26,6 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tare.errors import NotRecorded, UsageError, why_of
 from tare.hosts.local import contents
+from tare.model.isolation import Isolation
 from tare.model.machines import Facts, Tuning
 from tare.model.trials import Family, Lowered, Metric, Raw, Stop, StopReason, Sweep, Trial
 
@@ -57,15 +58,14 @@ class RunRecord:
     """What was planned, on which machines, and why the run ended.
 
     `noise` is doctor's assessment at the start, `tuning` what was set then of that which `tare tune` changes. `margin`
-    is a share, `control` the name of the A/A control. `families` are those of each stack's layers, the inner first.
-    `stop_reason` is empty while a run goes on, or if it was killed; `stop_detail` is the sentence of an error.
-    `machines` took part, by role: `controller`,
-    `server`, `client`, `lent`. `machine` is the server, or the controller if all servers were lent. `clients` has the
-    packages of each client root, by its hash; a resumed run may have several. `sample_seconds` are those
-    that were wanted from one sample of the telemetry to the next. `image_origin` names the image that others have
-    built, with its digest. `beside` has the images of services beside those under test, by the services' names. `own`
-    has the `command` and the `image` that a stack has of its own, `years` the year of a technology that is an old one,
-    both by the stacks' names.
+    is a share, `control` the name of the A/A control. `families` and `isolation` are those of each stack's layers, the
+    inner first. `stop_reason` is empty while a run goes on, or if it was killed; `stop_detail` is the sentence of an
+    error. `machines` took part, by role: `controller`, `server`, `client`, `lent`. `machine` is the server, or the
+    controller if all servers were lent. `clients` has the packages of each client root, by its hash; a resumed run may
+    have several. `sample_seconds` are those that were wanted from one sample of the telemetry to the next.
+    `image_origin` names the image that others have built, with its digest. `beside` has the images of services beside
+    those under test, by the services' names. `own` has the `command` and the `image` that a stack has of its own,
+    `years` the year of a technology that is an old one, both by the stacks' names.
     """
 
     format: int
@@ -94,6 +94,7 @@ class RunRecord:
     beside: dict[str, str] = field(default_factory=dict)
     own: dict[str, dict[str, str]] = field(default_factory=dict)
     years: dict[str, str] = field(default_factory=dict)
+    isolation: dict[str, tuple[Isolation, ...]] = field(default_factory=dict)
 
     @property
     def measured_on(self) -> Facts:

@@ -50,6 +50,17 @@ def test_a_technology_that_can_run_reports_its_version(technology: Technology, t
     assert any(letter.isdigit() for letter in technology.version(testbed.host))
 
 
+def test_its_level_of_isolation_and_its_filter_are_what_a_process_inside_finds(
+    technology: Technology, instance: Instance, testbed: Testbed
+) -> None:
+    inside, (level, reason) = _inside(instance), (technology.isolation.level, technology.isolation.reason)
+    assert has_own_kernel(testbed.host, inside) == (level in {"user-space kernel", "own kernel"})
+    if level == "shared kernel":  # a second kernel makes the filtered calls itself, outside of what the process sees
+        status = inside.run("grep", "^Seccomp:", "/proc/self/status", timeout=ENOUGH_SECONDS).text
+        assert status.split()[1] == ("0" if "no filter" in reason else "2")
+        assert ("no filter" in reason) != ("seccomp filter" in reason)
+
+
 def test_every_stack_runs_the_same_bytes(instance: Instance, image: Image) -> None:
     lines = _inside(instance).run("sha256sum", *COMPARED, timeout=ENOUGH_SECONDS).text.splitlines()
     own = [hashlib.sha256((image.root / name[1:]).read_bytes()).hexdigest() for name in COMPARED]

@@ -62,13 +62,21 @@ def metrics_of(workload: Workload) -> str:
 
 def technology_rows() -> Iterator[tuple[str, ...]]:
     """Describe each technology."""
-    yield "technology", "family", "tested", "data volumes", "Debian packages", "in a nested stack"
+    yield "technology", "family", "isolation", "tested", "data volumes", "Debian packages", "in a nested stack"
     for name, plug_in in own("technologies").items():
         technology: Technology = plug_in()
         roles = [role for role, can in (("inside", technology.nests), ("outside", technology.hosts)) if can]
         debian = ", ".join(technology.debian_packages)
         volumes = "yes" if technology.volumes else "no"
-        yield f"`{name}`", technology.family, technology.tested, volumes, debian, " or ".join(roles) or "no"
+        yield (
+            f"`{name}`",
+            technology.family,
+            technology.isolation.level,
+            technology.tested,
+            volumes,
+            debian,
+            " or ".join(roles) or "no",
+        )
 
 
 TABLES = {"workloads": workload_rows, "technologies": technology_rows}

@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
+from compared import made
+from runs import write
 
 from tare.journal import load, rewrite
 
 pytestmark = pytest.mark.machine
 
-EXAMPLES = Path(__file__).parents[2] / "examples/ci"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples/ci"
 # A container takes longer to start than a program: that is decided after five blocks on any machine.
 SUITE = '[suite]\nstacks = ["native", "crun"]\nblocks = 6\n[[workloads]]\nuse = "startup"\n'
 Shell = Callable[..., int]
@@ -28,7 +31,6 @@ def shell(tmp_path: Path, environment: dict[str, str]) -> Shell:
     job = tmp_path / "job"
     job.mkdir()
     (job / "suite.toml").write_text(SUITE)
-    (job / ".tare").symlink_to(sys.prefix)
     sudo = tmp_path / "bin/sudo"
     sudo.parent.mkdir()
     sudo.write_text('#!/bin/sh\nexec "$@"\n')
@@ -58,12 +60,60 @@ def was_quicker(night: Path) -> None:
     rewrite(night, [quicker.get(trial, trial) for trial in trials])
 
 
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, as `make wheel` builds it."""
+    folder = tmp_path_factory.mktemp("dist")
+    uv = Path(sys.executable).with_name("uv")
+    argv = (uv, "build", "--quiet", "--wheel", "--python", sys.executable, "--out-dir", folder, ROOT)
+    subprocess.run(argv, cwd=folder, check=True)
+    [found] = folder.glob("*.whl")
+    return found
+
+
+def without_network(wheel: Path) -> dict[str, str]:
+    """What lets the examples install the wheel alone: its dependencies are those of this environment."""
+    return {"TARE_WHEEL": str(wheel), "PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+
+
+def installs() -> dict[str, str]:
+    """The steps that install tare, by the file."""
+    steps = read("github.yml")["jobs"]["weigh"]["steps"]
+    github = next(each["run"] for each in steps if each.get("name") == "Install")
+    return {"github.yml": github, "gitlab.yml": "\n".join(read("gitlab.yml")["weigh"]["before_script"])}
+
+
+@pytest.mark.parametrize("name", ["github.yml", "gitlab.yml"])
+def test_tare_is_installed_from_a_wheel_and_not_by_a_name_that_no_registry_has(
+    name: str, shell: Shell, wheel: Path, tmp_path: Path
+) -> None:
+    install = installs()[name]
+    assert "tare-bench" not in install
+    assert shell(install, TARE_WHEEL="") != 0
+    assert shell(install, **without_network(wheel)) == 0
+    [packages] = (tmp_path / "job/.tare").glob("lib/python*/site-packages")
+    assert (packages / "tare" / "__main__.py").is_file()
+
+
+def test_an_undecided_change_does_not_fail_a_job(shell: Shell, tmp_path: Path) -> None:
+    nights = tmp_path / "weigh"
+    for folder, speed in ((nights / "20260101-nightly", 1.0), (tmp_path / "job/runs/new", 0.98)):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        write(made(folder, {"native": 1.0, "crun": speed}, blocks=6, seed=int(speed * 100)))
+    (tmp_path / "job/.tare").symlink_to(sys.prefix)
+    gate = next(each["run"] for each in read("github.yml")["jobs"]["weigh"]["steps"] if each.get("name") == "Gate")
+    rest = "\n".join(read("gitlab.yml")["weigh"]["script"][1:])
+    assert [shell(gate), shell(rest, CI_PIPELINE_SOURCE="merge_request_event")] == [0, 0]
+    assert shell(gate.replace("worse", "undecided")) == 1
+
+
 @pytest.mark.usefixtures("ready_home")
 def test_a_change_is_compared_with_the_last_night_by_both(shell: Shell, tmp_path: Path) -> None:
     steps: Mapping[str, str] = {
         each["name"]: each["run"] for each in read("github.yml")["jobs"]["weigh"]["steps"] if "run" in each
     }
     assert list(steps) == ["Install", "Measure", "Summarize", "Gate", "History"]
+    (tmp_path / "job/.tare").symlink_to(sys.prefix)
     measure, *rest = read("gitlab.yml")["weigh"]["script"]
     assert measure == steps["Measure"]
     assert shell(measure) == 0

@@ -74,7 +74,9 @@ def test_a_plain_user_finds_the_same_in_every_stack_whatever_called_tare(
 
 
 def test_what_a_technology_cannot_make_equal_is_in_the_catalogue(tare: Call) -> None:
-    listed = {each["name"]: each["differs"] for each in json.loads(tare("technologies", "--json").stdout)["technologies"]}
+    listed = {
+        each["name"]: each["differs"] for each in json.loads(tare("technologies", "--json").stdout)["technologies"]
+    }
     assert listed["native"] == {}
     assert "no_new_privs" in listed["bubblewrap"]["status NoNewPrivs"]
     assert "bwrap sets no_new_privs" in tare("technologies", "bubblewrap").stdout

@@ -20,6 +20,7 @@ from tare.cli.catalogue import technologies, workloads
 from tare.contracts.workloads import Workload
 from tare.doctor.catalogue import settings_of
 from tare.errors import SuiteError, UsageError
+from tare.model.isolation import LEVELS
 from tare.model.trials import Metric
 from tare.plugins import Kind
 from tare.suites.suite import parse_suite
@@ -35,6 +36,7 @@ More of it.
 from dataclasses import dataclass
 
 from tare.contracts.technologies import Technology
+from tare.model.isolation import Isolation
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Bhyve(Technology):
     name = "bhyve"
     title = "bhyve"
     family = "type 2"
-    isolates = "a kernel of its own"
+    isolation = Isolation("own kernel", "a guest")
     path = "tap"
     memory: int = 7
 
@@ -182,7 +184,8 @@ def test_a_package_of_others_adds_a_technology(
         "name": "bhyve",
         "title": "bhyve",
         "family": "type 2",
-        "isolates": "a kernel of its own",
+        "isolation": "own kernel",
+        "isolates": "a guest",
         "needs": "",
         "tested": "on the real thing",
         "also": [],
@@ -193,6 +196,41 @@ def test_a_package_of_others_adds_a_technology(
         "usable": True,
         "problems": [],
     }
+
+
+@pytest.mark.parametrize("name", own("technologies"))
+def test_every_technology_declares_its_level_of_isolation_and_why(name: str) -> None:
+    technology = plugins.find("technologies", name)()
+    level, reason = technology.isolation.level, technology.isolation.reason
+    assert level in LEVELS
+    assert reason
+    if technology.family in {"type 1", "emulator"}:
+        assert level == "own kernel"
+    if technology.family == "container" or "a process" in reason:
+        assert level in {"none", "shared kernel"}
+    assert (level == "user-space kernel") == (name == "gvisor")
+
+
+def test_a_setting_may_decide_the_level_of_isolation() -> None:
+    mirage = plugins.find("technologies", "mirage")
+    levels = {tender: mirage(tender=tender).isolation.level for tender in ("hvt", "spt", "virtio")}
+    assert levels == {"hvt": "own kernel", "spt": "shared kernel", "virtio": "own kernel"}
+    containerd = plugins.find("technologies", "containerd")
+    runtimes = ("io.containerd.runc.v2", "gvisor", "kata", "/opt/kata-old/containerd-shim-runsc-v1", "/opt/theirs")
+    assert [containerd(runtime=name).isolation.level for name in runtimes] == [
+        *("shared kernel", "user-space kernel", "own kernel", "user-space kernel", "shared kernel")
+    ]
+    assert "a process behind a seccomp filter" in plugins.find("technologies", "solo5-spt")().isolation.reason
+
+
+def test_a_technology_that_declares_no_level_of_isolation_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = BHYVE.replace('    isolation = Isolation("own kernel", "a guest")\n', "")
+    install(tmp_path, "technologies", bhyve=silent)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match="this plug-in lacks isolation: 'bhyve'"):
+        plugins.find("technologies", "bhyve")
 
 
 @pytest.mark.parametrize(

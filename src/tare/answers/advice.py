@@ -17,26 +17,25 @@ from tare.answers.bill import CORRECTION, Bill, Estimate, Line, predict
 from tare.answers.capacity import Kind, Machines, cheapest
 from tare.answers.comparable import unlike_machines
 from tare.answers.correction import Correction, Reference, corrected, learn
-from tare.answers.isolation import ISOLATION, isolation_of
+from tare.answers.isolation import UNKNOWN, isolation_of
 from tare.answers.price_list import PriceList, price_list
 from tare.errors import UsageError
 from tare.journal import Run
+from tare.model.isolation import LEVELS, Isolation, IsolationLevel
 from tare.model.machines import Facts
 from tare.model.trials import Trial
 from tare.statistics.summarize import summarize
 from tare.units import format_duration, format_size
 
 Decision = Literal["ranked", "cannot tell", "excluded"]
-# What `--needs isolation=…` may ask for: the least that isolates.
-LEVELS: Mapping[str, str] = {"container": "shared kernel", "sandbox": "sandbox", "kernel": "own kernel"}
 _FOR_PROFILES = ("for the profile", "for the prices")
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a stack must have: isolation of at least this, one of `ISOLATION`; at most this memory and start-up."""
+    """What a stack must have: isolation of at least this level, None for any; at most this memory and start-up."""
 
-    isolation: str = ""
+    isolation: IsolationLevel | None = None
     memory_bytes: float | None = None
     start_seconds: float | None = None
 
@@ -68,16 +67,17 @@ class Measured:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A stack: `time` and `cpu` are times those of bare metal, corrected where there is a `correction`.
+    """Stack with its predicted cost and what else a choice needs.
 
-    `memory_bytes` and `start_seconds` are None where they are unknown. `cautions` are the kinds of those of its prices
-    and the baseline's. `unmet` are the needs that it does not meet, `doubts` why its cost is unknown.
-    Only one that is ranked has ranks, from `best` to `worst`.
-    `hourly` is the price of the work of one machine on bare metal, `machines` the cheapest ones for the load.
+    `isolation` is None if it is unknown. `time` and `cpu` are times those of bare metal, corrected where there is a
+    `correction`. `memory_bytes` and `start_seconds` are None where they are unknown. `cautions` are the kinds of those
+    of its prices and the baseline's. `unmet` are the needs that it does not meet, `doubts` why its cost is unknown.
+    Only one that is ranked has ranks, from `best` to `worst`. `hourly` is the price of the work of one machine on bare
+    metal, `machines` the cheapest ones for the load.
     """
 
     stack: str
-    isolation: str
+    isolation: Isolation | None
     bill: Bill
     time: Estimate
     cpu: Estimate
@@ -91,6 +91,11 @@ class Candidate:
     worst: int = 0
     hourly: float | None = None
     machines: Machines | None = None
+
+    @property
+    def isolation_level(self) -> str:
+        """The level of isolation, or that it is unknown."""
+        return self.isolation.level if self.isolation else UNKNOWN
 
     @property
     def decision(self) -> Decision:
@@ -153,7 +158,7 @@ def advise(application: Application, run: Run, asked: Asked, references: Sequenc
         candidate = _candidate(bill, learned.get(bill.stack), doubts)
         candidate = replace(
             candidate,
-            isolation=isolation.get(bill.stack, "unknown"),
+            isolation=isolation.get(bill.stack),
             memory_bytes=extras.memory(bill.stack),
             start_seconds=extras.start(bill.stack),
             cautions=extras.cautions(bill.stack),
@@ -215,7 +220,7 @@ def _candidate(bill: Bill, correction: Correction | None, doubts: tuple[str, ...
     doubts = (*doubts, *bill.doubts)
     if time.low is None or time.high is None:
         doubts += ("prices of a single block",)
-    return Candidate(bill.stack, "unknown", bill, time, cpu, correction, doubts=doubts)
+    return Candidate(bill.stack, None, bill, time, cpu, correction, doubts=doubts)
 
 
 def _priced(candidate: Candidate, application: Application, asked: Asked, machine: Facts) -> Candidate:
@@ -269,8 +274,8 @@ def _unmet(candidate: Candidate, needs: Needs) -> tuple[str, ...]:
     unmet = []
     if needs.isolation:
         own = candidate.isolation
-        if own == "unknown" or ISOLATION.index(own) < ISOLATION.index(needs.isolation):
-            unmet.append(f"isolation: {own}")
+        if own is None or LEVELS.index(own.level) < LEVELS.index(needs.isolation):
+            unmet.append(f"isolation: {candidate.isolation_level}")
     if needs.memory_bytes is not None:
         size = candidate.memory_bytes
         if size is None or size > needs.memory_bytes:

@@ -44,7 +44,7 @@ class Gate:
     """What the run must not be, and the cells that are. `lost` are those that had to have a value and have none.
 
     `moved` are the baseline's own changes between two runs for which the gate cannot tell: the program may have changed
-    everywhere alike, or the machine.
+    everywhere alike, or the machine. `is_undecided` says that it passed although nothing is decided.
     """
 
     fail_on: tuple[Kind, ...]
@@ -52,6 +52,7 @@ class Gate:
     lost: tuple[Cell, ...]
     moved: tuple[Cell, ...]
     answer: Passing
+    is_undecided: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,11 @@ def _why_nothing(answer: Answer, baseline: str) -> str:
 def gate_of(
     fail_on: tuple[Kind, ...], cells: Sequence[Cell], lost: tuple[Cell, ...], moved: tuple[Cell, ...] = ()
 ) -> Gate:
-    """Judge the cells. What is lost fails every gate: it is neither better nor equivalent."""
+    """Judge the cells. What is lost fails every gate: it is neither better nor equivalent.
+
+    What is undecided fails only a gate that names it. A gate cannot tell where no cell has an interval, so that nothing
+    could fail it, and where the baseline itself has changed.
+    """
     verdicts = verdicts_of(fail_on)
     open_ones = tuple(cell for cell in cells if cell.verdict == "no value" and not cell.skipped)
     failing = tuple(
@@ -160,18 +165,19 @@ def gate_of(
     answer: Passing = "passed"
     if failing:
         answer = "failed"
-    elif fail_on and (moved or not any(cell.decided for cell in cells)):
+    elif fail_on and (moved or all(cell.low is None for cell in cells)):
         answer = "cannot tell"
-    return Gate(fail_on, failing, lost, moved, answer)
+    is_undecided = bool(fail_on) and answer == "passed" and not any(cell.decided for cell in cells)
+    return Gate(fail_on, failing, lost, moved, answer, is_undecided)
 
 
 def _moved(fail_on: tuple[Kind, ...], own: Sequence[Change], margin: float) -> tuple[Cell, ...]:
-    """Return the baseline's own changes beyond the margin in a direction that the gate is about, decided or not."""
+    """Return the baseline's own changes beyond the margin in a direction that the gate is about."""
     cells = []
     for cell in (each.cell for each in own):
         ratio = cell.ratio or 1.0
         direction = in_words("more" if ratio > 1 else "less", cell.better)
-        if max(ratio, 1 / ratio) > 1 + margin and direction in verdicts_of(fail_on):
+        if cell.decided and max(ratio, 1 / ratio) > 1 + margin and direction in verdicts_of(fail_on):
             cells.append(cell)
     return tuple(cells)
 
@@ -195,8 +201,6 @@ def why_cannot_tell(answer: Answer) -> str:
     if all(cell.low is None for cell in answer.cells):
         many = max(cell.n for cell in answer.cells)
         reasons.append(f"no comparison has an interval, with {many} block{'s' * (many != 1)} at most")
-    elif not any(cell.decided for cell in answer.cells):
-        reasons.append("nothing is decided")
     if answer.gate.moved:
         reasons.append(f"{baseline} itself differs by more than the margin")
     return " and ".join(reasons)
@@ -204,15 +208,17 @@ def why_cannot_tell(answer: Answer) -> str:
 
 def cannot_tell(answer: Answer) -> TareError:
     """Return the error of a gate that can neither pass nor fail."""
-    hint = "run the suite for longer, or choose a wider --margin"
+    hint = f"{least_count()} blocks or more are needed; run the suite for longer"
     if answer.gate.moved:
         own = f"--stack {answer.summary.baseline}"
         hint = (
             f"run the old and the new program as two stacks of one run, or judge it as it is: {own} (docs/compare.md)"
         )
-    elif all(cell.low is None for cell in answer.cells):
-        hint = f"{least_count()} blocks or more are needed; run the suite for longer"
     return TareError(f"the gate cannot tell: {why_cannot_tell(answer)}", hint)
+
+
+PASSED_UNDECIDED = "passed: nothing is decided, and what is undecided does not fail it"
+TO_DECIDE = "run for longer or choose a wider --margin to decide more; --fail-on undecided fails then"
 
 
 def _common_baseline(before: Run, after: Run, asked: str | None) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tare.answers.advice import LEVELS, Advice, Asked, Measured, Needs, measured_times
+from tare.answers.advice import Advice, Asked, Measured, Needs, measured_times
 from tare.answers.advice import advise as find_advice
 from tare.answers.application import application_of
 from tare.answers.capacity import Kind
@@ -17,7 +17,8 @@ from tare.answers.orientation import orientation
 from tare.cli.console import output
 from tare.cli.files import writing
 from tare.cli.reading import read_run
-from tare.errors import TareError, UsageError, did_you_mean
+from tare.errors import TareError, UsageError
+from tare.model.isolation import LEVELS, IsolationLevel
 from tare.profiles.profile import read_profile
 from tare.report.advised import document, for_orientation, legend, remarks, sentence, table, to_try
 from tare.report.numbers import clean
@@ -26,6 +27,10 @@ from tare.units import parse_duration, parse_rate, parse_size
 PROFILE = "profile.json"  # of a reference application, in its run folder
 _LOG = 180
 _TABLE = ".toml"
+# What `--needs isolation=…` may ask for. `container` and `kernel` are names of before, which meant the same.
+_NEEDED: dict[str, IsolationLevel] = {level.replace(" ", "-"): level for level in LEVELS[1:]}
+_ALSO: dict[str, IsolationLevel] = {"container": "shared kernel", "kernel": "own kernel"}
+_SANDBOX = "“sandbox” also meant Bubblewrap, which shares the machine's kernel"
 
 
 def advise(  # noqa: PLR0913 - each is an option of the command line
@@ -44,7 +49,7 @@ def advise(  # noqa: PLR0913 - each is an option of the command line
     ] = None,
     needs: Annotated[
         list[str] | None,
-        typer.Option(help=f"The least isolation: isolation={'|'.join(LEVELS)}.", metavar="NEED"),
+        typer.Option(help=f"The least isolation: isolation={'|'.join(_NEEDED)}.", metavar="NEED"),
     ] = None,
     memory: Annotated[str, typer.Option(help="The most memory, application included, such as 256MiB.")] = "",
     starts_within: Annotated[str, typer.Option(help="The longest start, such as 200ms.", metavar="TIME")] = "",
@@ -134,15 +139,16 @@ def _measured(folder: Path) -> Measured:
     return Measured(str(folder), profile.basket, times, found.record.measured_on)
 
 
-def _isolation(needs: list[str]) -> str:
-    """Read the needs; the last isolation counts."""
-    found = ""
+def _isolation(needs: list[str]) -> IsolationLevel | None:
+    """Return the level of isolation that the last of the needs names; None without one."""
+    found = None
     for need in needs:
         name, _, level = need.partition("=")
-        if name != "isolation" or level not in LEVELS:
-            known = [f"isolation={each}" for each in LEVELS]
-            raise UsageError(f"--needs {need}: unknown need", did_you_mean(need, known, f"one of {', '.join(known)}"))
-        found = LEVELS[level]
+        found = {**_NEEDED, **_ALSO}.get(level.strip().lower()) if name.strip() == "isolation" else None
+        if found is None:
+            why = _SANDBOX if level == "sandbox" else "unknown need"
+            known = ", ".join(f"isolation={each}" for each in _NEEDED)
+            raise UsageError(f"--needs {need}: {why}", f"name the least that is enough: {known}")
     return found
 
 

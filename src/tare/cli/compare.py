@@ -8,9 +8,19 @@ from typing import Annotated
 
 import typer
 
-from tare.answers.comparing import KINDS, Answer, Asked, Passing, cannot_tell, compare_runs, compare_stacks
+from tare.answers.comparing import (
+    KINDS,
+    PASSED_UNDECIDED,
+    TO_DECIDE,
+    Answer,
+    Asked,
+    Gate,
+    cannot_tell,
+    compare_runs,
+    compare_stacks,
+)
 from tare.answers.fleet import is_fleet
-from tare.cli.console import output, printable
+from tare.cli.console import output, printable, say
 from tare.cli.files import writing
 from tare.cli.fleet_table import cannot_tell as fleet_cannot_tell
 from tare.cli.fleet_table import compare_fleets
@@ -58,7 +68,7 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
         if as_markdown:
             raise UsageError("--markdown is for runs, and not for fleets", "use --json, or --html FILE")
         found = compare_fleets(run, after, asked, page, as_json=as_json)
-        _end(found.gate.answer, fleet_cannot_tell)
+        _end(found.gate, fleet_cannot_tell)
         return
     before = read_run(run)
     answer = compare_stacks(before, asked) if after is None else compare_runs(before, read_run(after), asked)
@@ -70,15 +80,17 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
         print(printable(markdown(answer)), end="")
     else:
         _print(answer)
-    _end(answer.gate.answer, lambda: cannot_tell(answer))
+    _end(answer.gate, lambda: cannot_tell(answer))
 
 
-def _end(gate: Passing, error: Callable[[], TareError]) -> None:
-    """End with what the gate says."""
-    if gate == "cannot tell":
+def _end(gate: Gate, error: Callable[[], TareError]) -> None:
+    """Exit with the code of the gate's answer, and warn of a gate that passes with nothing decided."""
+    if gate.answer == "cannot tell":
         raise error()
-    if gate == "failed":
+    if gate.answer == "failed":
         raise typer.Exit(1)
+    if gate.is_undecided:
+        say(f"the gate {PASSED_UNDECIDED}", f"hint: {TO_DECIDE}")
 
 
 def _print(answer: Answer) -> None:

@@ -57,7 +57,7 @@ def _read(before: Path, after: Path | None, asked: Asked) -> Fleet:
 
 def cannot_tell() -> TareError:
     """Return the error of a gate that can neither pass nor fail."""
-    return TareError("the gate cannot tell: nothing is decided", "measure more machines, or choose a wider --margin")
+    return TareError("the gate cannot tell: no comparison has an interval", "measure more machines")
 
 
 def _print(found: Fleet) -> None:

@@ -20,6 +20,7 @@ from tare.hosts.host import Host, Process
 from tare.hosts.host_cache import HostCache
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import Network
+from tare.model.isolation import Isolation
 from tare.model.machines import Machine
 from tare.model.trials import Family, Image, Limits, Mark, Problem
 
@@ -221,23 +222,22 @@ def _volume(launch: Launch) -> Path | None:
 class Technology(ABC):
     """Starts instances on a host. Plug-ins inherit from it; their settings are their dataclass fields.
 
-    `isolates` says what isolates an instance, for the catalogue. `packages` are the Debian packages that it needs
-    beside those of its `tools`, `needs` is what Debian does not have. `hosts`: other technologies can run in its
-    instances. `nests`: it can run in theirs, whose image then has its packages. `processes` are those that it
-    starts for an instance beside its `tools`, `lists` the commands that print the names of what it has made: tests
-    look there for what is left. `tested` is how tare's tests run it: on the real thing, on the real thing in an
-    emulated machine, or only against a program that stands in for it; `tested_in` is the folder or file of the
-    tests on the real thing. With `gives_machine`, it only lends a machine: it is the outermost layer, and tare
-    starts the inner ones there as on any machine over SSH. `volumes`: it gives its instances a data volume where
-    `Launch.volume_bytes` asks for one. `starts_quickly`: an instance answers within a few seconds, so that `tare try`
-    takes it without being asked. `short_name` is another name of it in suites. A word after either name is the value of
-    the setting that `variant_setting` names: with `pod` and `runtime_class`, `pod-gvisor` needs no table in a suite.
+    `packages` are the Debian packages that it needs beside those of its `tools`, `needs` is what Debian does not have.
+    `hosts`: other technologies can run in its instances. `nests`: it can run in theirs, whose image then has its
+    packages. `processes` are those that it starts for an instance beside its `tools`, `lists` the commands that print
+    the names of what it has made: tests look there for what is left. `tested` is how tare's tests run it: on the real
+    thing, on the real thing in an emulated machine, or only against a program that stands in for it; `tested_in` is the
+    folder or file of the tests on the real thing. With `gives_machine`, it only lends a machine: it is the outermost
+    layer, and tare starts the inner ones there as on any machine over SSH. `volumes`: it gives its instances a data
+    volume where `Launch.volume_bytes` asks for one. `starts_quickly`: an instance answers within a few seconds, so that
+    `tare try` takes it without being asked. `short_name` is another name of it in suites. A word after either name is
+    the value of the setting that `variant_setting` names: with `pod` and `runtime_class`, `pod-gvisor` needs no table
+    in a suite.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
     family: ClassVar[Family]
-    isolates: ClassVar[str] = ""
     needs: ClassVar[str] = ""
     hosts: ClassVar[bool] = False
     nests: ClassVar[bool] = False
@@ -251,6 +251,11 @@ class Technology(ABC):
     variant_setting: ClassVar[str] = ""
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
     tested_in: ClassVar[str] = "tests/contract"
+
+    @property
+    @abstractmethod
+    def isolation(self) -> Isolation:
+        """The level of isolation of an instance, and its reason; users choose a stack by it, so declare the weaker."""
 
     @property
     @abstractmethod

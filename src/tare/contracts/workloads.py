@@ -300,8 +300,8 @@ class Workload(ABC):
         """Return this workload with settings for which an instance with these limits has room."""
         return self
 
-    def brings(self) -> Sequence[str]:
-        """List what its settings, which may be untrusted, start, for `tare plan`."""
+    def brings(self, instances: str) -> Sequence[str]:  # noqa: ARG002 - most start nothing of the user's
+        """List what its settings, which may be untrusted, start, for `tare plan`; `instances` says in which."""
         return ()
 
     def own_files(self) -> Sequence[str]:

@@ -37,7 +37,7 @@ def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
     try:
         plugin = plugins.find(kind, name)
     except UsageError as error:
-        empty = dict.fromkeys(("title", "family", "settings", "isolates", "needs", "tested"), "")
+        empty = dict.fromkeys(("title", "family", "settings", "isolation", "isolates", "needs", "tested"), "")
         return {"name": name, **empty, "about": str(error)}
     entry = {
         "name": plugin.name,
@@ -46,11 +46,13 @@ def _entry(kind: plugins.Kind, name: str) -> dict[str, Any]:
         "about": _about(plugin).partition("\n\n")[0].replace("\n", " "),
     }
     if kind == "technologies":
+        technology: Technology = plugin()
         entry |= {
             "family": plugin.family,
-            "isolates": getattr(plugin, "isolates", ""),
-            "needs": ", ".join((*plugin().debian_packages, *filter(None, (plugin.needs,)))),
-            "differs": dict(plugin().differs),
+            "differs": dict(technology.differs),
+            "isolation": technology.isolation.level,
+            "isolates": technology.isolation.reason,
+            "needs": ", ".join((*technology.debian_packages, *filter(None, (plugin.needs,)))),
             "tested": _TESTED.get(getattr(plugin, "tested", ""), ""),
             "also": list(other_names(plugin)),
             "hosts": plugin.hosts,
@@ -81,7 +83,8 @@ def described(kind: plugins.Kind, name: str) -> Iterator[str]:
     yield from (f"{entry['name']}: {entry['title']}", "", _about(plugin), "", "Settings and their defaults:")
     yield from (f"    {setting}" for setting in settings_of(plugin) or ("none",))
     if kind == "technologies":
-        rest = {"Family": entry["family"], "Isolates by": entry["isolates"], "Needs": entry["needs"]}
+        isolation = f"{entry['isolation']} ({entry['isolates']})"
+        rest = {"Family": entry["family"], "Isolation": isolation, "Needs": entry["needs"]}
         rest["Also named"] = ", ".join(entry["also"])
         rest["Not equal inside"] = "; ".join(f"{name}: {reason}" for name, reason in entry["differs"].items())
     else:

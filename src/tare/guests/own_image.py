@@ -14,6 +14,7 @@ from pydantic import Field
 
 from tare.contracts.workloads import Workload
 from tare.guests.own_guest import Boot, OwnGuest
+from tare.model.isolation import Isolation
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,6 @@ class OwnImage(OwnGuest):
     """
 
     family = "unikernel"
-    isolates = "a kernel with one application in it, on virtual hardware"
     needs = "an image of yours"
     tested_in = "tests/lab/test_real_things.py"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
@@ -58,6 +58,11 @@ class OwnImage(OwnGuest):
         if not workload.runs_inside or workload.server in self.serves:
             return None
         return f"a unikernel has no shell: this image serves {' and '.join(self.services) or 'nothing'} alone"
+
+    @property
+    def isolation(self) -> Isolation:
+        """That of a unikernel in QEMU."""
+        return Isolation("own kernel", "a unikernel on virtual hardware: one application with its kernel")
 
     @property
     def words(self) -> tuple[str, ...]:

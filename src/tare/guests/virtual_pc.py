@@ -13,6 +13,7 @@ from typing import ClassVar
 from tare.contracts.technologies import Launch, Technology
 from tare.guests import boot_medium, guest
 from tare.hosts.host import Host
+from tare.model.isolation import Isolation
 from tare.model.trials import Image
 
 
@@ -22,7 +23,7 @@ class VirtualPc(Technology):
 
     family = "type 2"
     starts_quickly = False
-    isolates = "a kernel of its own on a virtual PC"
+    isolation = Isolation("own kernel", "a guest on a virtual PC")
     tools: ClassVar[Mapping[str, str]] = {**boot_medium.TOOLS, **guest.TOOLS}
     packages = tuple(boot_medium.LOADER.values())
     hosts = True

@@ -134,7 +134,7 @@ def row_of(advice: Advice, candidate: Candidate) -> dict[str, str]:
         "start-up": "" if seconds is None else format_duration(seconds),
         "money": money_of(advice, candidate),
         "response": response_of(candidate),
-        "isolation": candidate.isolation,
+        "isolation": candidate.isolation_level,
         "mostly for": reasons_of(candidate),
     }
 
@@ -285,7 +285,8 @@ def _fields(candidate: Candidate) -> dict[str, Any]:
         **_ends("time", candidate.time),
         **_ends("cpu", candidate.cpu),
         "n": candidate.bill.blocks,
-        "isolation": candidate.isolation,
+        "isolation": candidate.isolation_level,
+        "isolation_reason": candidate.isolation.explanation if candidate.isolation else "",
         "memory_bytes": candidate.memory_bytes,
         "start_seconds": candidate.start_seconds,
         "hourly": candidate.hourly,

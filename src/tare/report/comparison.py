@@ -13,11 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from tare import __version__
-from tare.answers.comparing import Answer, why_cannot_tell
+from tare.answers.comparing import PASSED_UNDECIDED, Answer, why_cannot_tell
 from tare.report.escapes import in_markdown
-from tare.report.findings import firmness, noise, own_programs, unlike_itself
+from tare.report.findings import own_programs, unlike_itself
 from tare.report.json import cell_fields
 from tare.report.numbers import GLYPHS, clean, cut, estimate, interval, listing, percent, state
+from tare.report.steadiness import firmness, noise
 from tare.report.terminal import STYLES
 from tare.statistics.cells import Cell, Verdict
 from tare.statistics.changes import Change
@@ -52,7 +53,7 @@ def gate_sentence(answer: Answer) -> str:
     if gate.answer == "cannot tell":
         return f"The gate ({asked}) cannot tell: {why_cannot_tell(answer)}."
     if gate.answer == "passed":
-        return f"The gate ({asked}) passed."
+        return f"The gate ({asked}) {PASSED_UNDECIDED if gate.is_undecided else 'passed'}."
     failing = tuple(f"{_name(cell)} ({'lost' if cell in gate.lost else cell.verdict})" for cell in gate.failing)
     return f"The gate ({asked}) failed: {_some(failing)}."
 
@@ -115,7 +116,10 @@ def legend(answer: Answer) -> str:
 def markdown(answer: Answer) -> str:
     """Write a summary for a pull request or a job."""
     header, rows = _header(answer), _rows(answer)
-    sign = {"passed": "✅ ", "failed": "❌ ", "cannot tell": "⚠️ "}[answer.gate.answer] if answer.gate.fail_on else ""
+    sign = ""
+    if answer.gate.fail_on:
+        looks = "cannot tell" if answer.gate.is_undecided else answer.gate.answer
+        sign = {"passed": "✅ ", "failed": "❌ ", "cannot tell": "⚠️ "}[looks]
     text = " ".join(filter(None, (gate_sentence(answer), own_sentence(answer), sentence(answer))))
     lines = [f"### {sign}tare compare", "", in_markdown(text), ""]
     lines += [f"| {' | '.join(header)} |", f"|{'|'.join(' --- ' for _ in header)}|"]

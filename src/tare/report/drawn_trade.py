@@ -14,7 +14,7 @@ from tare.report.trade import Panel, Point, Trade, trade
 from tare.statistics.summary import Summary
 
 TITLE = "Cost against isolation, memory and start-up"
-_LEFT, _ACROSS, _LEAD, _NAMES = 84, 170, 16, 116  # widths of a panel's parts, pixels
+_LEFT, _ACROSS, _LEAD, _NAMES = 110, 170, 16, 116  # widths of a panel's parts, pixels
 _WIDTH = _LEFT + _ACROSS + _LEAD + _NAMES
 _TOP, _BOTTOM, _LEAST_UP = 46, 40, 190  # heights
 _LINE = 15  # from one name to the next

@@ -6,22 +6,27 @@ No sentence here needs the page on the method.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tare.model.machines import Facts
 from tare.model.trials import SERVICE_READY
 from tare.report.not_working import ALL_WORKS, TITLE, not_working, said
-from tare.report.numbers import NAMED, bounds, cut, from_twice, listing, percent, resolved, roughly, some_of
+from tare.report.numbers import NAMED, bounds, cut, from_twice, listing, percent, roughly, some_of
 from tare.report.plain_words import IN_PLAIN_WORDS
+from tare.report.steadiness import firmness, noise
 from tare.statistics.anytime import least_count
-from tare.statistics.cells import LASTING, CautionCount, Cell, Standing
+from tare.statistics.cells import DECIDED, CautionCount, Cell, Standing
 from tare.statistics.summary import Summary
 from tare.units import counted, format_duration, format_size
 
 _NOTE = 110  # letters of a sentence
 _APART_SECONDS = 1.0  # between the readiness of servers
 _OVERALL = "overall speed"
+_PROGRAM = 60  # letters of a command or of an image's name
+_RANGE = re.compile(r"\((about [\d.,]+|[\d.,]+( %)? to [\d.,]+) (%|times)\)")  # as `bounds` writes it
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ def findings(summary: Summary, machine: Facts) -> Findings:
     baseline = summary.baseline
     costs, doubts = tuple(_costs(summary, asked)), tuple(_doubts(summary, asked))
     open_ones = (*undecided(summary, asked), *too_few(summary))
-    return Findings(
+    found = Findings(
         opening=" ".join(filter(None, (what_was_compared(summary, machine), cheapest(summary)))),
         free=Part(
             "No measurable cost",
@@ -95,10 +100,7 @@ def findings(summary: Summary, machine: Facts) -> Findings:
             f"No stack was shown to cost less than {percent(summary.margin)}.",
         ),
         costs=Part(
-            "Measurable cost",
-            costs,
-            f"No stack was shown to cost more than {baseline}.",
-            (*_how_to_read(summary, asked), *readiness(summary)),
+            "Measurable cost", costs, f"No stack was shown to cost more than {baseline}.", tuple(readiness(summary))
         ),
         undecided=Part(
             "Undecided",
@@ -109,6 +111,25 @@ def findings(summary: Summary, machine: Facts) -> Findings:
         doubts=Part("Read with care", doubts, "Nothing speaks against the numbers.", tuple(firmness(asked))),
         failing=Part(TITLE, tuple(_line(*each) for each in said(not_working(summary), summary)), ALL_WORKS),
     )
+    return _with_terms(found, summary)
+
+
+def _with_terms(found: Findings, summary: Summary) -> Findings:
+    """Explain ranges in the first part that has one, and the overall speed where it is mentioned; nothing else."""
+    texts = {name: " ".join(getattr(found, name).sentences) for name in ("free", "costs", "undecided", "doubts")}
+    texts["costs"] += found.opening  # the opening has no remarks
+    terms: dict[str, list[str]] = {}
+    if place := next((name for name, text in texts.items() if _RANGE.search(text)), ""):
+        terms.setdefault(place, []).append("The range in brackets has the true value in it, in 95 of 100 cases.")
+    if place := next((name for name, text in texts.items() if _OVERALL in text), ""):
+        names = summary.overall.workloads
+        lower = any(summary.rule(name).better == "lower" for name in names)
+        inverse = "; where less is better, the inverse counts" * lower
+        terms.setdefault(place, []).append(f"The {_OVERALL} is that over {listing(names)} together{inverse}.")
+    changed: dict[str, Any] = {}
+    for name, sentences in terms.items():
+        changed[name] = replace(getattr(found, name), remarks=(*sentences, *getattr(found, name).remarks))
+    return replace(found, **changed)
 
 
 def relative_to(baseline: str, cell: Cell) -> str:
@@ -144,21 +165,32 @@ def place(machine: Facts) -> str:
 
 
 def cheapest(summary: Summary) -> str:
-    """Name the cheapest of several stacks, and those that cannot be distinguished from it."""
-    standings = summary.overall.standings
+    """Name the cheapest of several stacks if its cost is decided, and those that cannot be distinguished from it."""
+    standings, tied = summary.overall.standings, summary.overall.tied
     if len(standings) < 2:
         return ""
     best = standings[0]
-    tied = f"; {listing(summary.overall.tied)} cannot be distinguished from it" if summary.overall.tied else ""
-    return f"The cheapest is {best.stack}: {_speed_of(summary, best)}{tied}."
+    if _is_decided(summary, best):
+        others = f"; {listing(tied)} cannot be distinguished from it" if tied else ""
+        return f"The cheapest is {best.stack}: {_speed_of(summary, best)}{others}."
+    if tied:
+        return f"Which stack is the cheapest is undecided: {some_of((best.stack, *tied))} cannot be distinguished."
+    return f"{best.stack} costs less than the other stacks, and may cost something or nothing."
 
 
 def dearest(summary: Summary) -> str:
-    """Name the stack that costs most, unless it cannot be distinguished from the cheapest."""
+    """Name the stack that costs most, unless that is undecided or it cannot be distinguished from the cheapest."""
     standings = summary.overall.standings
-    if len(standings) < 2 or standings[-1].stack in summary.overall.tied:
+    if len(standings) < 2 or standings[-1].stack in summary.overall.tied or not _is_decided(summary, standings[-1]):
         return ""
     return f"The dearest is {standings[-1].stack}: {_speed_of(summary, standings[-1])}."
+
+
+def _is_decided(summary: Summary, standing: Standing) -> bool:
+    """Return whether it is known how a stack compares with the baseline, in all that counts or in the only workload."""
+    names = summary.overall.workloads
+    own = summary.headline(names[0], standing.stack) if len(names) == 1 else standing
+    return own.verdict in DECIDED
 
 
 def _speed_of(summary: Summary, standing: Standing) -> str:
@@ -227,16 +259,6 @@ def _cost(summary: Summary, overall: Standing | None, worse: Sequence[Cell]) -> 
     return "; ".join(texts) + (f"; and in {left} more" if left else "")
 
 
-def _how_to_read(summary: Summary, asked: Sequence[Cell]) -> Iterator[str]:
-    if any(cell.low is not None for cell in asked):
-        yield "The range in brackets has the true value in it, in 95 of 100 cases."
-    names = summary.overall.workloads
-    if _standings(summary):
-        lower = any(summary.rule(name).better == "lower" for name in names)
-        inverse = "; where less is better, the inverse counts" if lower else ""
-        yield f"The {_OVERALL} is that over {listing(names)} together{inverse}."
-
-
 def undecided(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
     """Name what may cost something or nothing, with the interval."""
     standings = _standings(summary)
@@ -280,13 +302,6 @@ def _without_reason(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
         yield _line(stacks, f"{f'in {some_of(where)}: ' if where else ''}{note}")
 
 
-def noise(summary: Summary) -> list[str]:
-    """Describe which differences the noise of the machine hides, by the baseline compared with itself (A/A)."""
-    cells = [cell for cell in summary.headlines if cell.stack == summary.control and cell.resolution is not None]
-    texts = tuple(f"{resolved(cell).removeprefix('± ')} in {cell.name}" for cell in cells)
-    return [f"Noise on this machine hides differences smaller than {listing(texts)}."] if texts else []
-
-
 def _doubts(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
     """Name what speaks against numbers: what cannot be, what else differs, then each kind of caution."""
     yield from too_fast(summary, asked)
@@ -296,13 +311,15 @@ def _doubts(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
 
 
 def too_fast(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
-    """Name what is faster than bare metal."""
-    for cell in asked:
-        if cell.has_caution("faster-than-bare-metal"):
-            text = (
-                f"{relative_to(summary.baseline, cell)}: nothing is faster than bare metal, so something else differs"
-            )
-            yield Line((cell.stack,), text, "faster-than-bare-metal")
+    """Name what is faster than bare metal, in one line for all stacks."""
+    cells = [cell for cell in asked if cell.has_caution("faster-than-bare-metal")]
+    stacks = list(dict.fromkeys(cell.stack for cell in cells))
+    what = "; ".join(relative_to(summary.baseline, cell) for cell in cells[:NAMED])
+    if len(stacks) > 1 or len(cells) > NAMED:
+        what = f"faster than {summary.baseline} in {some_of(list(dict.fromkeys(cell.name for cell in cells)))}"
+    if cells:
+        reason = "nothing is faster than bare metal, so something else differs"
+        yield _line(stacks, f"{what}: {reason}", "faster-than-bare-metal")
 
 
 def unlike_itself(summary: Summary) -> Iterator[Line]:
@@ -314,19 +331,16 @@ def unlike_itself(summary: Summary) -> Iterator[Line]:
 
 
 def own_programs(summary: Summary) -> Iterator[Line]:
-    """Name the stacks that run a program of their own: their ratios are of the programs, too."""
+    """Name the stacks whose command or image the suite sets, in one line: their ratios are of the programs, too."""
+    programs: dict[str, list[str]] = {}
     for stack, what, text in summary.own:
-        asked = "runs a program of its own, as the suite asks, and the comparison is of the programs, too"
-        yield Line((stack,), f"{asked}: {what} {text}")
-
-
-def firmness(cells: Sequence[Cell]) -> list[str]:
-    """Describe how many decisions would hold where noise lasts from block to block, and which would not."""
-    decided = [cell for cell in cells if cell.decided]
-    close = [f"{cell.stack} in {cell.name}" for cell in decided if not cell.is_firm]
-    firm = f"{len(decided) - len(close)} of {counted(len(decided), 'decision')} would hold even if noise lasted"
-    text = f"{firm} from block to block (a correlation of {LASTING:g})"
-    return [f"{text}{f'; not {some_of(close)}' if close else ''}."] if decided else []
+        programs.setdefault(f"{what} {text}", []).append(stack)
+    if programs:
+        several = len(programs) > 1
+        shown = [(cut(text, _PROGRAM), f" ({some_of(stacks)})" if several else "") for text, stacks in programs.items()]
+        texts = [f"{text}{where}" for text, where in shown]
+        why = "the suite sets what runs there, so the comparison is also one of programs"
+        yield _line(list(dict.fromkeys(stack for stack, *_ in summary.own)), f"{why}: {some_of(texts)}")
 
 
 def readiness(summary: Summary) -> list[str]:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tare import __version__
+from tare.answers.comparing import PASSED_UNDECIDED
 from tare.answers.fleet import Fleet, Kind, OnKind, Transfer
 from tare.report.findings import place
 from tare.report.json import cell_fields
@@ -84,9 +85,9 @@ def gate_sentence(found: Fleet) -> str:
         return ""
     asked = f"--fail-on {','.join(gate.fail_on)}"
     if gate.answer == "cannot tell":
-        return f"The gate ({asked}) cannot tell: nothing is decided."
+        return f"The gate ({asked}) cannot tell: no comparison has an interval."
     if gate.answer == "passed":
-        return f"The gate ({asked}) passed."
+        return f"The gate ({asked}) {PASSED_UNDECIDED if gate.is_undecided else 'passed'}."
     texts = [
         f"{each.cell.stack} in {each.cell.headline} on {each.kind} ({each.cell.verdict})"
         for each in judged(found)

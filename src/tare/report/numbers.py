@@ -149,6 +149,15 @@ def cost(cell: Cell) -> str:
     return f"{sign}{text} %"
 
 
+def longer(times: float) -> str:
+    """Write how much longer something takes, without an interval: `+34 %`, as a factor from twice on."""
+    return (
+        f"\N{MULTIPLICATION SIGN}{_few_digits(times)}"
+        if from_twice(times)
+        else f"+{float(f'{(times - 1) * 100:.2g}'):g} %"
+    )
+
+
 def resolved(cell: Cell) -> str:
     """Write the difference to the baseline that a cell's interval could have shown, as `± 2.1 %`."""
     return "" if cell.resolution is None else f"± {float(f'{cell.resolution * 100:.2g}'):g} %"

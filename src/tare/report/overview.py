@@ -173,6 +173,14 @@ def bars(summary: Summary) -> Mapping[tuple[str, str], float]:
     return {key: length / longest for key, length in lengths.items()}
 
 
+def bar_scale(summary: Summary) -> tuple[float, float]:
+    """Return how many times as long things take at the whole length of a bar, and at half of it; 1 if there is none."""
+    band = math.log1p(summary.margin)
+    costs = [cost_of(cell, cell.ratio) for cell in summary.headlines if cell.ratio is not None and cell.low is not None]
+    longest = max((0.0, *costs))
+    return math.exp(longest), math.exp(band * math.sinh(math.asinh(longest / band) / 2))
+
+
 def _column(
     summary: Summary, rule: HeadlineRule, stacks: Sequence[str], common: Axis, anchors: Mapping[tuple[str, str], str]
 ) -> Column:

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tare.report.findings import Findings
-from tare.report.numbers import GLYPHS, clean, estimate, interval, percent, quantity, reason, state
-from tare.report.overview import bars, by_cost
+from tare.report.numbers import GLYPHS, clean, estimate, interval, longer, percent, quantity, reason, state
+from tare.report.overview import bar_scale, bars, by_cost
 from tare.statistics.cells import Cell
 from tare.statistics.summary import Summary
 from tare.units import format_quantity
@@ -60,7 +60,7 @@ def matrix(summary: Summary, width: int = WIDTH, *, final: bool = False) -> Tabl
             lengths = [drawn.get((cell.headline, cell.stack)) for cell in shown]
             table.add_row(Text(title), *map(partial(_cell, narrow=narrow), shown, lengths))
         whole.add_row(table)
-    whole.add_row(_legend(summary))
+    whole.add_row(_legend(summary, has_bars=bool(drawn)))
     return whole
 
 
@@ -112,7 +112,8 @@ def _usual(cell: Cell | None) -> Text:
     return Text(clean(format_quantity(cell.usual, cell.unit)))
 
 
-def _legend(summary: Summary) -> Text:
+def _legend(summary: Summary, *, has_bars: bool) -> Text:
+    """Explain the percentages, the signs, and the scale of the bars, which is linear within about the margin alone."""
     legend = Text(style="dim")
     itself = " or the time itself" if any(cell.usual_low for cell in summary.headlines) else ""
     what = f"percent of {clean(summary.baseline)}{itself} [95 % interval] n blocks"
@@ -120,7 +121,11 @@ def _legend(summary: Summary) -> Text:
     for verdict in ("better", "worse", "equivalent", "undecided", "too few blocks"):
         within = f" within {percent(summary.margin)}" if verdict == "equivalent" else ""
         legend.append(f"{GLYPHS[verdict]} {verdict}{within}   ", style=STYLES[verdict])
-    return legend.append("! read with care")
+    legend.append("! read with care")
+    whole, half = bar_scale(summary)
+    if has_bars and whole > 1:
+        legend.append(f"\n{'█' * _BAR} bars: the cost, {longer(whole)} at this length, {longer(half)} at half of it")
+    return legend
 
 
 def _cell(cell: Cell, length: float | None, *, narrow: bool) -> Text:

@@ -11,8 +11,9 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.answers.isolation import ISOLATION, isolation_of
+from tare.answers.isolation import LANES, UNKNOWN, isolation_of
 from tare.journal import Run
+from tare.model.isolation import Isolation
 from tare.model.trials import Trial
 from tare.report.axes import Axis, Size, Ticks, cost_axis, cost_ticks, quantity_axis, quantity_ticks, size_of
 from tare.report.numbers import estimate, interval, plus_minus
@@ -37,7 +38,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Point:
-    """A stack in a panel: `across` is its cost, `up` the other quantity. `isolation` is one of `ISOLATION`."""
+    """A stack in a panel: `across` is its cost, `up` the other quantity. `isolation` is one of `LANES`."""
 
     stack: str
     detail: str
@@ -80,13 +81,17 @@ class _Costs:
 
     summary: Summary
     standings: Mapping[str, Standing]
-    isolation: Mapping[str, str]
+    isolation: Mapping[str, Isolation]
     axis: Axis
+
+    def level(self, stack: str) -> str:
+        """Return the stack's level of isolation, or that it is unknown."""
+        return self.isolation[stack].level if stack in self.isolation else UNKNOWN
 
     def point(self, stack: str, up: Span, text: str) -> Point:
         """Place a stack; `text` is the other quantity."""
         standing, baseline = self.standings.get(stack), self.summary.baseline
-        isolation = self.isolation.get(stack, "unknown")
+        isolation = self.level(stack)
         if standing is None:
             across, size, said = Span(self.axis.place(0.0)), size_of(0.0, self.summary.margin), "baseline"
         else:
@@ -130,16 +135,19 @@ def _costs_of(standing: Standing) -> Logs:
 
 
 def _isolated(costs: _Costs) -> Panel | None:
-    """Place the stacks in lanes, those of a kind beside each other, the weakest isolation at the top."""
+    """Place the stacks in lanes, those of a level next to each other, the weakest isolation at the top."""
     if not any(stack in costs.isolation for stack in costs.standings):
         return None
     stacks = (costs.summary.baseline, *costs.standings)
-    by_kind = {kind: [each for each in stacks if costs.isolation.get(each, "unknown") == kind] for kind in ISOLATION}
-    rows = [(kind, stack) for kind, own in by_kind.items() for stack in own]
+    by_level = {level: [each for each in stacks if costs.level(each) == level] for level in LANES}
+    rows = [(level, stack) for level, own in by_level.items() for stack in own]
     places = {stack: 1 - (at + 0.5) / len(rows) for at, (_, stack) in enumerate(rows)}
-    points = tuple(costs.point(stack, Span(places[stack]), f"isolation: {kind}") for kind, stack in rows)
-    ticks = tuple((statistics.mean(places[stack] for stack in own), kind) for kind, own in by_kind.items() if own)
-    ends = [min(places[stack] for stack in own) - 0.5 / len(rows) for own in by_kind.values() if own]
+    reasons = {stack: f" ({found.explanation})" for stack, found in costs.isolation.items()}
+    points = tuple(
+        costs.point(stack, Span(places[stack]), f"isolation: {level}{reasons.get(stack, '')}") for level, stack in rows
+    )
+    ticks = tuple((statistics.mean(places[stack] for stack in own), level) for level, own in by_level.items() if own)
+    ends = [min(places[stack] for stack in own) - 0.5 / len(rows) for own in by_level.values() if own]
     return Panel("Isolation", "the weakest at the top", ticks, tuple(ends[:-1]), points)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +15,7 @@ from tare.errors import UsageError
 from tare.hosts.local import LocalHost
 from tare.hosts.tuning import look
 from tare.journal import FORMAT, RunRecord, WorkloadRecord
+from tare.model.isolation import Isolation
 from tare.model.machines import Facts
 from tare.running.machines import Machines
 from tare.running.preparation import Preparation
@@ -52,7 +55,13 @@ def make_record(suite: Suite, preparation: Preparation) -> RunRecord:
         own={stack.name: own for stack in suite.measured if (own := stack.own.described(spec.run.own.get(stack.name)))},
         years=_years(suite, machines),
         families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured},
+        isolation={stack.name: _isolation(stack.layers) for stack in suite.measured},
     )
+
+
+def _isolation(layers: Sequence[Technology]) -> tuple[Isolation, ...]:
+    """Return the isolation of each layer, with the technology's name where there are several."""
+    return tuple(replace(each.isolation, layer=each.name if len(layers) > 1 else "") for each in layers)
 
 
 def _years(suite: Suite, machines: Machines) -> dict[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tare.suites.stacks import Stack
 from tare.suites.suite import Suite
 
 
@@ -40,11 +41,25 @@ def _by_stacks(suite: Suite) -> Iterator[str]:
 
 
 def _by_workloads(suite: Suite) -> Iterator[str]:
+    """Yield what each workload starts, with the instances that start it where stacks have different commands."""
     for planned in suite.workloads:
-        for stack in suite.stacks:
-            name = f"{planned.name} on {stack.name}" if stack.own.command else planned.name
+        measured = [stack for stack in suite.stacks if stack.name not in planned.exclude]
+        alike: dict[tuple[str, ...], list[Stack]] = {}
+        for stack in measured:
             own = stack.own.workload(planned.workload.started_in(stack.own.image(suite.image)))
-            yield from (f"{name}: {what}" for what in own.brings())
+            alike.setdefault(tuple(own.brings("")), []).append(stack)
+        for stacks in alike.values():
+            own = stacks[0].own.workload(planned.workload.started_in(stacks[0].own.image(suite.image)))
+            yield from (f"{planned.name}: {what}" for what in own.brings(_instances(stacks, len(measured))))
+
+
+def _instances(stacks: Sequence[Stack], of_all: int) -> str:
+    """Describe in which instances a command runs, and whether that is on bare metal, without isolation."""
+    where = (
+        "in every instance" if len(stacks) == of_all else f"in instances of {', '.join(each.name for each in stacks)}"
+    )
+    is_bare = [all(layer.family == "bare metal" for layer in stack.layers) for stack in stacks]
+    return f"{where}, on bare metal{'' if all(is_bare) else ' too'}" if any(is_bare) else where
 
 
 def _by_hosts(suite: Suite) -> Iterator[str]:

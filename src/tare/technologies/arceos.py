@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tare.guests.unikernel import InQemu
 from tare.hosts.host import Host
 from tare.images.micro import crate_version
+from tare.model.isolation import Isolation
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Arceos(InQemu):
 
     name = "arceos"
     title = "ArceOS (QEMU)"
-    isolates = "a kernel with one application in it, on virtual hardware"
+    isolation = Isolation("own kernel", "a unikernel on virtual hardware: one application with its kernel")
     file = "micro.arceos"
     board = "q35"
     emulated = "max"

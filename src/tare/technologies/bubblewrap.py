@@ -24,6 +24,7 @@ from tare.contracts.technologies import (
 from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.chroot import system_steps
 from tare.hosts.host import Host
+from tare.model.isolation import Isolation
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Bubblewrap(Technology):
     name = "bubblewrap"
     title = "Bubblewrap"
     family = "sandbox"
-    isolates = "namespaces; no control group, no network of its own"
+    isolation = Isolation("shared kernel", "namespaces and a control group; no filter of system calls")
     nests = True
     volumes = True
     tools: ClassVar[Mapping[str, str]] = {"bwrap": "bubblewrap", "ip": "iproute2"}

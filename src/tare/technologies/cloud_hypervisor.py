@@ -16,6 +16,7 @@ from tare.contracts.technologies import Launch, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.hosts.host import Host
+from tare.model.isolation import Isolation
 from tare.model.trials import Problem
 
 _PROGRAM = "cloud-hypervisor"
@@ -28,7 +29,7 @@ class CloudHypervisor(monitors.DirectBoot):
 
     name = "cloud-hypervisor"
     title = "Cloud Hypervisor"
-    isolates = "a kernel of its own on virtio devices; the monitor's own system calls by seccomp"
+    isolation = Isolation("own kernel", "a guest on virtio devices; seccomp filters the system calls of its monitor")
     needs = "cloud-hypervisor, KVM that boots a guest"
     tools: ClassVar[Mapping[str, str]] = {"lz4": "lz4", **monitors.KVM_TOOLS}
     tested = "emulated"

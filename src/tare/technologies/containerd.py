@@ -43,6 +43,7 @@ from tare.hosts.exec import ExecHost
 from tare.hosts.facts import kernel_version
 from tare.hosts.host import Host, Process
 from tare.hosts.ledger import Undo
+from tare.model.isolation import Isolation
 from tare.model.trials import Family, Limits, Problem
 from tare.technologies.docker import CONTAINERD, daemon
 from tare.technologies.gvisor import WITHOUT_RAW, Gvisor
@@ -83,7 +84,6 @@ class Containerd(Technology):
     name = "containerd"
     title = "containerd"
     family: ClassVar[Family] = "container"
-    isolates = "namespaces, capabilities, a control group; the machine's kernel, or what its runtime has"
     needs = "its daemon"
     nests = True
     volumes = True
@@ -101,6 +101,16 @@ class Containerd(Technology):
     def differs(self) -> Mapping[str, str]:
         """What gVisor's kernel makes, with its runtime; a machine's, with others than runc."""
         return {**Gvisor.differs, **WITHOUT_RAW} if self._is(_OF_GVISOR) else {} if self._is("runc") else OWN_KERNEL
+
+    @property
+    def isolation(self) -> Isolation:
+        """That of its runtime, where that is gVisor's or Kata's; of others, that of containers."""
+        name = full_name(self.runtime).rpartition("/")[2]
+        if kata_machine.is_kata(name):
+            return Isolation("own kernel", "a guest on virtual hardware for each container, by Kata")
+        if re.search(rf"[.-]{_OF_GVISOR}[.-]", name):
+            return Gvisor.isolation
+        return Isolation("shared kernel", "namespaces, capabilities, a control group; no filter of system calls")
 
     def brings(self) -> Sequence[str]:
         """Name the user's shim."""

@@ -30,6 +30,7 @@ from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.chroot import SHARED_MEMORY
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host, Process
+from tare.model.isolation import Isolation
 from tare.model.trials import Family, Problem
 
 # Docker's lists, in programs/maker.c, too.
@@ -44,7 +45,7 @@ class Crun(Technology):
     name = "crun"
     title = "crun"
     family: ClassVar[Family] = "container"
-    isolates = "namespaces, capabilities, a control group; the machine's kernel"
+    isolation = Isolation("shared kernel", "namespaces, capabilities, a control group; no filter of system calls")
     path = "bridge"
     nests = True
     volumes = True

@@ -34,6 +34,7 @@ from tare.hosts.disks import drop_caches
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host, Process
 from tare.hosts.lines import last_lines
+from tare.model.isolation import Isolation
 from tare.model.trials import Family, Image, Problem
 
 # A container that ends by itself, as after the end of a tare that was killed, is just then removed by its engine.
@@ -58,7 +59,9 @@ class Docker(Technology):
     name = "docker"
     title = "Docker"
     family: ClassVar[Family] = "container"
-    isolates = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
+    isolation = Isolation(
+        "shared kernel", "namespaces, capabilities, a control group; the engine's default seccomp filter"
+    )
     needs = "its daemon"
     nests = True
     volumes = True

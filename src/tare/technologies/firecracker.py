@@ -19,6 +19,7 @@ from tare.contracts.technologies import Launch, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.hosts.host import Host
+from tare.model.isolation import Isolation
 from tare.model.trials import Image, Problem
 
 _DRIVERS = ("virtio_mmio", "virtio_blk")
@@ -32,7 +33,10 @@ class Firecracker(monitors.DirectBoot):
 
     name = "firecracker"
     title = "Firecracker"
-    isolates = "a kernel of its own on few virtual devices; the monitor's own system calls by seccomp"
+    isolation = Isolation(
+        "own kernel",
+        "a guest on few virtual devices; seccomp filters the system calls of its monitor",
+    )
     needs = "firecracker 1.8 or newer, KVM that boots a guest"
     tools: ClassVar[Mapping[str, str]] = {**boot_medium.ELF_TOOLS, **monitors.KVM_TOOLS}
     tested = "emulated"

@@ -20,6 +20,7 @@ from tare.contracts.technologies import PROTECTED, Ground, Launch, first_line
 from tare.contracts.workloads import Instance
 from tare.hosts.distributions import distribution_of
 from tare.hosts.host import Host
+from tare.model.isolation import Isolation
 from tare.model.trials import APT, Caution, Problem
 from tare.technologies.crun import Crun
 
@@ -49,7 +50,10 @@ class Gvisor(Crun):
     name = "gvisor"
     title = "gVisor"
     family = "sandbox"
-    isolates = "a kernel in user space between the program and the machine's"
+    isolation = Isolation(
+        "user-space kernel",
+        "a kernel in user space, behind a seccomp filter that lets it make few system calls",
+    )
     processes = ("runsc-sandbox", "runsc-gofer", "exe")
     package = "runsc"
     differs: ClassVar[Mapping[str, str]] = {

@@ -22,6 +22,7 @@ from tare.contracts.workloads import Instance
 from tare.guests import kvm, monitors
 from tare.hosts import kata_machine
 from tare.hosts.host import Host
+from tare.model.isolation import Isolation
 from tare.model.trials import Problem
 from tare.technologies.docker import Docker
 
@@ -36,7 +37,7 @@ class Kata(Docker):
     name = "kata"
     title = "Kata Containers, by Docker"
     family = "type 2"
-    isolates = "a kernel of its own for each container, on virtual hardware"
+    isolation = Isolation("own kernel", "a guest on virtual hardware for each container")
     needs = "Docker's daemon, containerd-shim-kata-v2, KVM that boots a guest"
     nests = False
     volumes = False

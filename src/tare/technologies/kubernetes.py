@@ -46,6 +46,7 @@ from tare.hosts.pod_host import PodHost
 from tare.hosts.pod_on_node import PodOnNode
 from tare.hosts.pod_start import PodStart
 from tare.hosts.pods import image_fault
+from tare.model.isolation import Isolation
 from tare.model.trials import Caution, Family, Image, Problem
 from tare.technologies.gvisor import WITHOUT_RAW, Gvisor
 
@@ -66,7 +67,10 @@ class Kubernetes(Technology):
     name = "kubernetes"
     title = "Kubernetes"
     family: ClassVar[Family] = "container"
-    isolates = "what the RuntimeClass's runtime isolates; by default namespaces and a control group"
+    isolation = Isolation(
+        "shared kernel",
+        "namespaces and a control group, usually no filter of system calls; another RuntimeClass may isolate more",
+    )
     needs = "kubectl, a node of a cluster with containerd"
     volumes = True
     tools: ClassVar[Mapping[str, str]] = {"kubectl": _CLIENT, "ctr": "containerd", "iptables": "iptables"}

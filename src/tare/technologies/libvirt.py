@@ -19,6 +19,7 @@ from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.hosts.host import Host
+from tare.model.isolation import Isolation
 from tare.model.trials import Problem
 
 _SECONDS = 180.0  # a daemon that was just started asks every QEMU what it can
@@ -32,7 +33,7 @@ class Libvirt(monitors.DirectBoot):
 
     name = "libvirt"
     title = "libvirt, QEMU/KVM"
-    isolates = "a kernel of its own on virtual hardware; a control group of libvirt's"
+    isolation = Isolation("own kernel", "a guest on virtual hardware, in a control group of libvirt's")
     needs = "its daemon, KVM that boots a guest"
     tested_in = "tests/unit/technologies/test_monitors_boot.py"  # with a daemon of their own
     tools = _TOOLS

@@ -26,6 +26,7 @@ from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.chroot import SHARED_MEMORY
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
+from tare.model.isolation import Isolation
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Lxc(Technology):
     name = "lxc"
     title = "LXC"
     family = "container"
-    isolates = "namespaces, capabilities, system calls by seccomp, a control group; the machine's kernel"
+    isolation = Isolation("shared kernel", "namespaces, capabilities, a control group; LXC's common seccomp filter")
     nests = True
     volumes = True
     tools: ClassVar[Mapping[str, str]] = {"lxc-execute": "lxc", "lxc-attach": "lxc", "ip": "iproute2"}

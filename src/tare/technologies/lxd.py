@@ -34,6 +34,7 @@ from tare.hosts.chroot import SHARED_MEMORY
 from tare.hosts.control_groups import group_folder, processes_below
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
+from tare.model.isolation import Isolation
 from tare.model.trials import Family, Image, Problem
 
 SECONDS = 120.0
@@ -106,7 +107,7 @@ class Lxd(Technology):
     name = "lxd"
     title = "LXD"
     family: ClassVar[Family] = "container"
-    isolates = "namespaces with users of their own, system calls by seccomp, a control group; the machine's kernel"
+    isolation = Isolation("shared kernel", "namespaces with unprivileged users, a control group; LXD's seccomp filter")
     needs = "or Incus instead, its daemon"
     nests = True
     volumes = True

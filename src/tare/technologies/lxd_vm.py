@@ -17,6 +17,7 @@ from tare.contracts.technologies import Launch, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.hosts.host import Host
+from tare.model.isolation import Isolation
 from tare.model.trials import Image, Problem
 from tare.technologies.lxd import (
     REMOVE,
@@ -48,7 +49,7 @@ class LxdVm(Lxd):
     title = "LXD, virtual machine"
     family = "type 2"
     starts_quickly = False
-    isolates = "a kernel of its own on virtual hardware"
+    isolation = Isolation("own kernel", "a guest on virtual hardware")
     needs = "or Incus instead, its daemon and driver of QEMU, KVM that boots a guest"
     nests = False
     volumes = False

@@ -38,6 +38,7 @@ from tare.guests import boot_files, boot_medium, dhcp, login, own_files, own_mac
 from tare.guests.own_files import DiskFormat
 from tare.guests.own_guest import QEMU, QEMU_TOOLS, Boot, OwnGuest
 from tare.hosts.host import Host
+from tare.model.isolation import Isolation
 from tare.model.trials import Problem
 from tare.technologies.cloud_hypervisor import CloudHypervisor
 from tare.technologies.firecracker import Firecracker
@@ -55,7 +56,7 @@ class Machine(OwnGuest):
     name = "machine"
     title = "a disk or kernel of yours"
     family = "type 2"
-    isolates = "a kernel of its own on virtual hardware"
+    isolation = Isolation("own kernel", "a guest on virtual hardware")
     needs = "a disk or kernel of yours"
     packages = (*dhcp.TOOLS.values(), *login.TOOLS.values(), "xorriso")
     starts_quickly = False

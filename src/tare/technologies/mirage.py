@@ -22,7 +22,9 @@ from typing import Literal
 from tare.guests.own_guest import PREFIX, QEMU_TOOLS, Boot
 from tare.guests.own_image import OwnImage
 from tare.hosts.host import Host
+from tare.model.isolation import Isolation
 from tare.model.trials import Problem
+from tare.technologies.solo5_spt import Solo5Spt
 
 _OPAM = "opam install solo5, and have it on root's PATH"
 
@@ -40,6 +42,11 @@ class Mirage(OwnImage):
 
     tender: Literal["hvt", "spt", "virtio"] = "hvt"
     device: str = "service"
+
+    @property
+    def isolation(self) -> Isolation:
+        """That of the tender: `spt` is a process."""
+        return Solo5Spt.isolation if self.tender == "spt" else super().isolation
 
     @property
     def tools(self) -> Mapping[str, str]:

@@ -18,6 +18,7 @@ from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.chroot import make_enterable
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
+from tare.model.isolation import Isolation
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Native(Technology):
     name = "native"
     title = "bare metal"
     family = "bare metal"
-    isolates = "nothing: a control group limits it"
+    isolation = Isolation("none", "a process of the machine: a control group limits what it uses")
     nests = True
     volumes = True
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2"}

@@ -21,6 +21,7 @@ from tare.contracts.technologies import (
 from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.host import Host
 from tare.hosts.ledger import Undo
+from tare.model.isolation import Isolation
 
 _OWN_TMP = ("env", "SYSTEMD_NSPAWN_TMPFS_TMP=0")  # /tmp stays on the root: no file system in memory over it
 
@@ -32,7 +33,7 @@ class Nspawn(Technology):
     name = "nspawn"
     title = "systemd-nspawn"
     family = "container"
-    isolates = "namespaces, capabilities, a control group; the machine's kernel"
+    isolation = Isolation("shared kernel", "namespaces, capabilities, a control group; systemd-nspawn's seccomp filter")
     nests = True
     volumes = True
     tools: ClassVar[Mapping[str, str]] = {"systemd-nspawn": "systemd-container", "ip": "iproute2"}

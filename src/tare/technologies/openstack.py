@@ -35,6 +35,7 @@ from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import machine
+from tare.model.isolation import Isolation
 from tare.model.machines import Machine
 from tare.model.trials import Problem
 from tare.units import Duration
@@ -49,7 +50,7 @@ class Openstack(Technology):
     name = "openstack"
     title = "OpenStack server"
     family = "bare metal"
-    isolates = "what the flavor is: a machine of its own, or a guest of the cloud's hypervisor"
+    isolation = Isolation("none", "a whole server, which may be bare metal: tare cannot tell")
     needs = "openstacksdk, a cloud in clouds.yaml"
     tools = _TOOLS
     hosts = True

@@ -15,6 +15,7 @@ from tare.contracts.technologies import Launch, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.hosts.host import Host
+from tare.model.isolation import Isolation
 from tare.model.trials import Problem
 
 
@@ -25,7 +26,7 @@ class Qemu(monitors.DirectBoot):
     name = "qemu"
     title = "QEMU/KVM"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
-    isolates = "a kernel of its own on virtual hardware"
+    isolation = Isolation("own kernel", "a guest on virtual hardware")
     needs = "KVM that boots a guest"
     nests = True
     tools: ClassVar[Mapping[str, str]] = {**monitors.KVM_TOOLS, "lz4": "lz4"}

@@ -15,6 +15,7 @@ from tare.guests import kvm
 from tare.guests.unikernel import READY, Solo5
 from tare.hosts.host import Host
 from tare.images.micro import has_unikernels, unikernels_on
+from tare.model.isolation import Isolation
 from tare.model.trials import Problem
 
 _PROBE_SECONDS = 10.0
@@ -28,7 +29,7 @@ class Solo5Hvt(Solo5):
 
     name = "solo5-hvt"
     title = "Solo5 hvt (KVM)"
-    isolates = "one application with its own network stack, alone on a virtual processor"
+    isolation = Isolation("own kernel", "a unikernel on a small monitor: one application with its kernel")
     needs = "KVM that boots a guest"
     tested = "emulated"
     tender = "solo5-hvt"

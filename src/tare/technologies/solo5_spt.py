@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tare.guests.unikernel import Solo5
+from tare.model.isolation import Isolation
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,10 @@ class Solo5Spt(Solo5):
 
     name = "solo5-spt"
     title = "Solo5 spt (seccomp)"
-    isolates = "one application with its own network stack, held to a few system calls by seccomp"
+    isolation = Isolation(
+        "shared kernel",
+        "a process behind a seccomp filter that allows it few system calls of the machine's kernel",
+    )
     tender = "solo5-spt"
     processes = (tender,)
     file = "micro.spt"

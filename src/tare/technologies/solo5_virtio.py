@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tare.guests.unikernel import InQemu, solo5_version
 from tare.hosts.host import Host
+from tare.model.isolation import Isolation
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Solo5Virtio(InQemu):
 
     name = "solo5-virtio"
     title = "Solo5 virtio (QEMU)"
-    isolates = "a kernel with one application in it, on virtual hardware"
+    isolation = Isolation("own kernel", "a unikernel on virtual hardware: one application with its kernel")
     file = "micro.virtio"
     board = "pc"
     emulated = "Westmere"

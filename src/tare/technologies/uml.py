@@ -19,6 +19,7 @@ from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.guests import guest, monitors
 from tare.hosts.host import Host
+from tare.model.isolation import Isolation
 from tare.model.trials import Image, Problem
 
 _PROGRAM = "linux.uml"
@@ -36,7 +37,9 @@ class Uml(Technology):
     name = "uml"
     title = "User-mode Linux"
     family = "type 2"
-    isolates = "a kernel of its own, as a program of the machine's kernel"
+    isolation = Isolation(
+        "shared kernel", "a Linux kernel as an unfiltered process: root in it reaches the machine's kernel"
+    )
     needs = "a CPU on which it runs a program"
     tools: ClassVar[Mapping[str, str]] = {_PROGRAM: "user-mode-linux", "mke2fs": "e2fsprogs", **guest.TOOLS}
     tested = "stand-in"

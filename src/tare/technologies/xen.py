@@ -21,6 +21,7 @@ from tare.errors import TrialFailed
 from tare.guests import guest, monitors
 from tare.hosts.host import Host, Process
 from tare.images import snapshots
+from tare.model.isolation import Isolation
 from tare.model.trials import Caution, Image, Problem
 
 _PACKAGES = {"xl": "xen-utils-common", "xenstore-write": "xenstore-utils", **snapshots.TOOLS, **guest.TOOLS}
@@ -54,7 +55,7 @@ class Xen(Technology):
     title = "Xen"
     family = "type 1"
     starts_quickly = False
-    isolates = "a kernel of its own on a hypervisor below the host's kernel"
+    isolation = Isolation("own kernel", "a guest on a hypervisor below the machine's kernel")
     needs = "a machine that runs Xen"
     tools = _PACKAGES
     lists = (("xl", "list"),)

@@ -153,11 +153,11 @@ class OfSeveral(Workload):
         """Return the application's folder."""
         return (self.application.folder,) if self.folder else ()
 
-    def brings(self) -> Sequence[str]:
+    def brings(self, instances: str) -> Sequence[str]:
         """List the services and the load."""
         application = self.application
         line = partial(_line, application.given(self.parameters))
-        lines = [f"in every instance, on bare metal too: {line(application.under_test.words)}"]
+        lines = [f"{instances}: {line(application.under_test.words)}"]
         for each in application.beside:
             who = "as its image's user" if each.image.source else "as root"
             lines.append(f"{who} beside it, on the client's side: {line(each.words)}")

@@ -96,10 +96,10 @@ class Command(Workload):
         """The setting that decides how long it takes."""
         return "runs" if self.runs else "duration"
 
-    def brings(self) -> Sequence[str]:
+    def brings(self, instances: str) -> Sequence[str]:
         """List the command, and what prepares it."""
         commands = (words_of(each) for each in (self.prepare, self.command) if each)
-        return tuple(f"in every instance, on bare metal too: {shlex.join(words)}" for words in commands)
+        return tuple(f"{instances}: {shlex.join(words)}" for words in commands)
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Run the command inside again and again; raises TrialFailed without an inside, and when it fails."""

@@ -180,10 +180,10 @@ class ServerOfYours(Workload):
         """As the load is divided."""
         return self.driver.rounds
 
-    def brings(self) -> Sequence[str]:
+    def brings(self, instances: str) -> Sequence[str]:
         """List the server and the load."""
         command = shlex.join(words_of(self.command)) or "the image's own command"
-        server = f"in every instance, on bare metal too: {command}"
+        server = f"{instances}: {command}"
         return (server, *((f"as root on the client: {shlex.join(words_of(self.load))}",) if self.load else ()))
 
     def service(self, listen: str) -> Service:

@@ -39,6 +39,7 @@ from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host, Process
 from tare.hosts.process import checked
+from tare.model.isolation import Isolation
 from tare.model.machines import Facts
 from tare.model.trials import Family, Limits, Output, Problem
 from tare.running.inside_check import INSPECT
@@ -68,6 +69,7 @@ class Fake(Technology):
     name = "fake"
     title = "fake, measures nothing"
     family: ClassVar[Family] = "emulator"
+    isolation = Isolation("none", "it starts nothing")
     path = "none"
 
     effect: Annotated[Percent, Field(ge=0, lt=1)] = 0.0

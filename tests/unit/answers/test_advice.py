@@ -37,7 +37,7 @@ def test_stacks_are_ranked_by_cost_and_tie_where_their_intervals_overlap() -> No
 
 
 def test_an_answer_is_settled_where_one_stack_is_surely_the_cheapest() -> None:
-    found = advise(application(SCRIPT), priced(noise=0.001), Asked(Needs(isolation="sandbox")))
+    found = advise(application(SCRIPT), priced(noise=0.001), Asked(Needs(isolation="user-space kernel")))
     assert found.is_settled
     assert found.to_try == ("gvisor", "qemu-tcg")
 
@@ -46,11 +46,11 @@ def test_an_answer_is_settled_where_one_stack_is_surely_the_cheapest() -> None:
     ("needs", "excluded"),
     [
         (Needs(isolation="shared kernel"), set()),
-        (Needs(isolation="sandbox"), {"docker", "podman"}),
+        (Needs(isolation="user-space kernel"), {"docker", "podman"}),
         (Needs(isolation="own kernel"), {"docker", "podman", "gvisor"}),
         (Needs(memory_bytes=30 << 20), {"gvisor", "qemu-tcg"}),
         (Needs(start_seconds=0.35), {"podman", "gvisor", "qemu-tcg"}),
-        (Needs("sandbox", 1 << 30, 1.0), {"docker", "podman", "qemu-tcg"}),
+        (Needs("user-space kernel", 1 << 30, 1.0), {"docker", "podman", "qemu-tcg"}),
     ],
 )
 def test_what_does_not_meet_the_needs_is_excluded_whatever_it_costs(needs: Needs, excluded: set[str]) -> None:
@@ -68,7 +68,7 @@ def test_what_is_unknown_does_not_meet_a_need() -> None:
     run = priced()
     bare = replace(run, trials=tuple(replace(trial, footprint=None, timeline=()) for trial in run.trials))
     bare = replace(bare, record=replace(run.record, families={}))
-    found = by_stack(advise(application(), bare, Asked(Needs("sandbox", 1 << 40, 1e6))))
+    found = by_stack(advise(application(), bare, Asked(Needs("user-space kernel", 1 << 40, 1e6))))
     assert found["docker"].unmet == ("isolation: unknown", "memory: unknown", "start-up: unknown")
 
 

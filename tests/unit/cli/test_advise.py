@@ -82,7 +82,7 @@ def test_it_ranks_the_stacks_and_says_what_to_try(web: Path, prices: Path, capsy
     assert advise(web, "--prices", prices) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
-    rows = [line.split()[1] for line in printed.out.splitlines() if "kernel" in line or "sandbox" in line]
+    rows = [line.split()[1] for line in printed.out.splitlines() if "kernel" in line]
     assert rows[:2] == ["docker", "podman"]
     assert "docker probably costs the least: +15.1 %" in printed.out
     assert printed.out.endswith("Settle it: tare try --on native,docker,podman -- nginx -g 'daemon off;'\n")
@@ -91,7 +91,7 @@ def test_it_ranks_the_stacks_and_says_what_to_try(web: Path, prices: Path, capsy
 def test_json_has_the_cells_and_nothing_else_is_printed(
     web: Path, prices: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert advise(web, "--prices", prices, "--json", "--needs", "isolation=sandbox") == 0
+    assert advise(web, "--prices", prices, "--json", "--needs", "isolation=user-space-kernel") == 0
     whole = json.loads(capsys.readouterr().out)
     assert {cell["stack"]: cell["decision"] for cell in whole["cells"]} == {
         "gvisor": "ranked",
@@ -99,6 +99,38 @@ def test_json_has_the_cells_and_nothing_else_is_printed(
         "docker": "excluded",
         "podman": "excluded",
     }
+    found = {cell["stack"]: (cell["isolation"], cell["isolation_reason"]) for cell in whole["cells"]}
+    assert found["gvisor"][0] == "user-space kernel"
+    assert "behind a seccomp filter" in found["gvisor"][1]
+
+
+@pytest.mark.parametrize(
+    ("level", "excluded"),
+    [
+        ("shared-kernel", set()),
+        ("container", set()),
+        ("user-space-kernel", {"docker", "podman"}),
+        ("own-kernel", {"docker", "podman", "gvisor"}),
+        ("kernel", {"docker", "podman", "gvisor"}),
+    ],
+)
+def test_a_need_names_a_level_and_old_names_that_meant_the_same_still_work(
+    level: str, excluded: set[str], web: Path, prices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    advise(web, "--prices", prices, "--json", "--needs", f"isolation={level}")
+    cells = json.loads(capsys.readouterr().out)["cells"]
+    assert {cell["stack"] for cell in cells if cell["decision"] == "excluded"} == excluded
+
+
+@pytest.mark.parametrize(("level", "why"), [("sandbox", "Bubblewrap"), ("strong", "unknown need")])
+def test_another_level_is_refused_with_the_list_of_levels(
+    level: str, why: str, web: Path, prices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert advise(web, "--prices", prices, "--needs", f"isolation={level}") == 2
+    what, hint = fault(capsys)
+    assert what.startswith(f"--needs isolation={level}: ")
+    assert why in what
+    assert hint.endswith("isolation=shared-kernel, isolation=user-space-kernel, isolation=own-kernel")
 
 
 def test_a_page_is_written_where_asked(web: Path, prices: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -131,9 +132,36 @@ def test_a_plan_names_the_command_that_will_run(
     image: str, command: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = planned(tmp_path, capsys, SERVER.format(image=image, command=command))
-    assert f"  service: in every instance, on bare metal too: {named}\n" in out
+    assert f"  service: in every instance, on bare metal: {named}\n" in out
     entry = "oci:/.*app, whose entry point, if it has one, comes first"
     assert bool(re.search(entry, out)) is bool(image)
+
+
+@pytest.mark.parametrize(
+    ("stacks", "tables", "expected"),
+    [
+        (["crun", "docker"], "", ["in every instance: true"]),
+        (["native", "crun"], "", ["in every instance, on bare metal too: true"]),
+        (
+            ["native", "new", "crun"],
+            '[stacks.new]\nstack = "crun"\ncommand = "false"\n',
+            ["in instances of native, crun, on bare metal too: true", "in instances of new: false"],
+        ),
+        (
+            ["old", "new"],
+            '[stacks.old]\nstack = "crun"\ncommand = "a"\n[stacks.new]\nstack = "native"\ncommand = "b"\n',
+            ["in instances of old: a", "in instances of new, on bare metal: b"],
+        ),
+    ],
+)
+def test_a_plan_says_in_which_instances_each_command_runs(
+    stacks: list[str], tables: str, expected: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = '[[workloads]]\nuse = "command"\ncommand = "true"\n'
+    out = planned(
+        tmp_path, capsys, f'[suite]\nstacks = {json.dumps(stacks)}\nbaseline = "{stacks[0]}"\n{tables}{command}'
+    )
+    assert [line.removeprefix("  command: ") for line in out.splitlines() if line.startswith("  command: ")] == expected
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str]:

@@ -50,7 +50,7 @@ def test_the_table_has_a_row_for_each_stack_with_what_its_cost_is_for() -> None:
 
 
 def test_a_stack_that_is_not_ranked_says_why() -> None:
-    rows = shown(found(asked=Asked(Needs(isolation="sandbox"))))
+    rows = shown(found(asked=Asked(Needs(isolation="user-space kernel"))))
     assert next(row for row in rows if "docker" in row).endswith("does not meet: isolation: shared kernel")
 
 
@@ -74,7 +74,7 @@ def test_the_sentence_names_the_cheapest_and_those_that_may_be_as_cheap() -> Non
     assert sentence(found()) == (
         "docker probably costs the least: +15.1 % [+14.7, +15.7] relative to native; no certain difference to podman."
     )
-    only = found(application(SCRIPT), Asked(Needs(isolation="sandbox")))
+    only = found(application(SCRIPT), Asked(Needs(isolation="user-space kernel")))
     assert sentence(only).startswith("gvisor costs the least: \N{MULTIPLICATION SIGN}")
     assert sentence(found(asked=Asked(Needs(memory_bytes=1)))) == "None of 4 stacks meets the needs."
     other = application(machine=replace(application().machine, kernel="5.0"))
@@ -103,7 +103,7 @@ def test_without_references_it_says_what_the_interval_lacks() -> None:
 
 
 def test_the_document_is_json_without_odd_numbers() -> None:
-    whole = json.loads(document(found(asked=Asked(Needs(isolation="sandbox")))), parse_constant=refuse)
+    whole = json.loads(document(found(asked=Asked(Needs(isolation="user-space kernel")))), parse_constant=refuse)
     cells = {cell["stack"]: cell for cell in whole["cells"]}
     assert cells["docker"]["decision"] == "excluded"
     assert cells["docker"]["unmet"] == ["isolation: shared kernel"]

@@ -26,7 +26,7 @@ def browser_started() -> Iterator[Browser]:
 @pytest.fixture(scope="module", name="page")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("advised") / "page.html"
-    asked = Asked(Needs(isolation="sandbox"), node_price=0.12, load=100.0)
+    asked = Asked(Needs(isolation="user-space kernel"), node_price=0.12, load=100.0)
     path.write_bytes(advised(advise(application(SCRIPT), priced(), asked)))
     return path
 

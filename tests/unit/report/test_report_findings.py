@@ -14,11 +14,12 @@ from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measu
 from tare.journal import Run
 from tare.model.trials import Caution, Measured, Metric, Trial
 from tare.report import find
-from tare.report.findings import Findings, Part, findings, firmness, readiness
+from tare.report.findings import Findings, Part, dearest, findings, readiness
 from tare.report.html.front import RankingRow, front
 from tare.report.html.trials import anchors
 from tare.report.numbers import bounds, roughly
 from tare.report.plain_words import IN_PLAIN_WORDS
+from tare.report.steadiness import firmness
 from tare.statistics.cells import CautionCount, Cell, Standing, Verdict
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
@@ -135,14 +136,72 @@ def test_what_costs_something_has_its_interval_in_words_and_the_cheapest_is_firs
     assert re.search(r"; \d+ times as long as native in startup \(\d+ to \d+ times\)$", lines["qemu-tcg"])
     names = [line.names[0] for line in costs.lines]
     assert names.index("docker") < names.index("docker-bridge") < names.index("qemu-tcg")
-    assert costs.remarks[-1] == "The overall speed is that over dhrystone, ramspeed, redis and nginx together."
+    overall = "The overall speed is that over dhrystone, ramspeed, redis and nginx together."
+    assert overall in found_in(summarize(believable_run())).free.remarks  # where it is mentioned first
 
 
 def test_nothing_is_said_of_the_control_but_as_the_noise_that_hid_differences() -> None:
     found = found_in(summarize(believable_run()))
     assert "native-again" not in {name for part in found.parts for line in part.lines for name in line.names}
-    noise = r"Noise on this machine hides differences smaller than [\d.]+ % in dhrystone, "
+    noise = r"Noise hid differences smaller than [\d.]+ to [\d.]+ % in dhrystone, .*, depending on the stack\.$"
     assert re.match(noise, found.undecided.remarks[-1])
+
+
+def test_noise_hides_what_the_interval_of_a_stack_could_not_show_and_not_that_of_the_baseline_measured_twice() -> None:
+    summary = summarize(pairs([100.0, 101.0, 99.0, 100.5, 99.5], [100.0] * 5))
+    known = with_headline(summary, "docker", verdict="undecided", low=0.93, high=1.07, ratio=1.0)
+    control = replace(known.headline("dhrystone", "docker"), stack="native-again", low=0.8, high=1.24)
+    noisy = replace(known, headlines=(*known.headlines, control), control="native-again")
+    assert found_in(noisy).undecided.remarks[-1] == "Noise hid differences smaller than 7.3 % in dhrystone."
+    surely = with_headline(noisy, "docker", verdict="worse", low=0.1, high=0.3, ratio=0.2)
+    assert not any("Noise" in text for text in found_in(surely).undecided.remarks)  # it hid nothing
+
+
+@pytest.mark.parametrize(
+    ("verdict", "tied", "text"),
+    [
+        ("equivalent", (), "The cheapest is docker: 99 % of native's overall speed (75 to 130 %)."),
+        ("undecided", (), "docker costs less than the other stacks, and may cost something or nothing."),
+        (
+            "undecided",
+            ("crun",),
+            "Which stack is the cheapest is undecided: docker and crun cannot be distinguished.",
+        ),
+    ],
+)
+def test_an_undecided_stack_is_not_named_as_the_cheapest(verdict: Verdict, tied: tuple[str, ...], text: str) -> None:
+    summary = summarize(believable_run())
+    standings = (Standing("docker", 0.99, 0.75, 1.3, verdict), Standing("crun", 0.9, 0.6, 1.2, "undecided"))
+    overall = replace(summary.overall, standings=standings, tied=tied)
+    assert found_in(replace(summary, overall=overall)).opening.endswith(f" {text}")
+    assert dearest(replace(summary, overall=overall)) == ""
+
+
+def test_ranges_and_the_overall_speed_are_explained_where_they_are_written_and_only_there() -> None:
+    flat = found_in(summarize(pairs([100.0] * 6, [100.0] * 6)))
+    remarks = [text for part in flat.parts for text in part.remarks]
+    assert not any("range in brackets" in text or "overall speed" in text for text in remarks)
+    unsure = found_in(summarize(pairs([90, 110, 99, 103, 96.0], [100.0] * 5)))
+    assert "(" in unsure.undecided.lines[0].text
+    assert [part.title for part in unsure.parts if any("range in" in text for text in part.remarks)] == ["Undecided"]
+
+
+def test_a_caution_of_many_stacks_is_one_line() -> None:
+    doubt = CautionCount("faster-than-bare-metal", ("look for what differs",), "docker", 8, 8)
+    summary = summarize(believable_run())
+    for stack in ("docker", "crun", "bubblewrap"):
+        own = replace(doubt, stack=stack)
+        summary = with_headline(summary, stack, cautions=(own,), verdict="better", ratio=1.2, low=1.1, high=1.3)
+    commands = {"native6": "gzip -6", "podman6": "gzip -6", "native9": "gzip -9", "podman9": "gzip -9"}
+    summary = replace(summary, own=tuple((stack, "command", text) for stack, text in commands.items()))
+    texts = found_in(summary).doubts.sentences
+    faster = [text for text in texts if "nothing is faster" in text]
+    assert len(faster) == 1
+    assert faster[0].startswith("crun, bubblewrap, docker: faster than native in dhrystone: nothing is faster")
+    programs = [text for text in texts if "gzip" in text]
+    assert len(programs) == 1
+    assert programs[0].startswith("native6, podman6, native9, podman9: the suite sets what runs there, ")
+    assert programs[0].endswith(": command gzip -6 (native6 and podman6) and command gzip -9 (native9 and podman9).")
 
 
 def test_what_is_undecided_says_between_which_bounds_it_lies() -> None:

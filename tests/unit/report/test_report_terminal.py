@@ -85,6 +85,18 @@ def test_in_the_end_stacks_are_in_the_order_of_their_cost_with_bars_where_there_
     quick = next(line for line in wide if line.startswith(" bubblewrap"))
     assert slow.count("█") > quick.count("█")
     assert not any("█" in line for line in (*narrow, *live))
+    assert len([line for line in wide if "bars: the cost" in line]) == 1
+
+
+def test_bars_have_a_legend_with_their_scale() -> None:
+    run = pairs([300.0, 301.0, 299.0, 300.0, 300.0], [100.0] * 5, better="lower")
+    lines = _printed(100, matrix(summarize(run), 100, final=True))
+    assert (
+        " ".join(lines[-1].split())
+        == "████████ bars: the cost, \N{MULTIPLICATION SIGN}3 at this length, +13 % at half of it"
+    )
+    equal = pairs([100.0] * 5, [100.0] * 5)
+    assert "bars" not in "".join(_printed(100, matrix(summarize(equal), 100, final=True)))
 
 
 def test_skipped_and_failed_stacks_have_their_reason_once_below_the_table() -> None:

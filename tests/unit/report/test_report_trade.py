@@ -11,9 +11,10 @@ import pytest
 from pages import html_of
 from runs import believable_run, make_run, make_trial, measured, pairs
 
-from tare.answers.isolation import ISOLATION
+from tare.answers.isolation import LANES, isolation_of
 from tare.journal import Run
-from tare.model.trials import Family, Footprint, Mark, Trial
+from tare.model.isolation import Isolation
+from tare.model.trials import Caution, Family, Footprint, Mark, Trial
 from tare.report import find
 from tare.report.axes import quantity_axis, quantity_ticks
 from tare.report.drawn_trade import choice, figure, labels
@@ -26,7 +27,10 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
     "docker": ("container",),
     "gvisor": ("sandbox",),
     "docker/qemu": ("container", "type 2"),
-    "solo5": ("unikernel",),
+    "solo5-hvt": ("unikernel",),
+    "solo5-spt": ("unikernel",),
+    "bubblewrap": ("sandbox",),
+    "mine": ("sandbox",),
     "gvisor/qemu-tcg": ("sandbox", "emulator"),
 }
 
@@ -66,20 +70,24 @@ def test_a_stack_is_isolated_by_its_strongest_layer_and_stronger_isolation_is_be
     assert kinds == {
         "native": "none",
         "docker": "shared kernel",
-        "gvisor": "sandbox",
+        "gvisor": "user-space kernel",
         "docker/qemu": "own kernel",
-        "solo5": "own kernel",
-        "gvisor/qemu-tcg": "emulated",
+        "solo5-hvt": "own kernel",
+        "solo5-spt": "shared kernel",
+        "bubblewrap": "shared kernel",
+        "mine": "unknown",
+        "gvisor/qemu-tcg": "own kernel",
     }
     heights = sorted(isolation.points, key=lambda each: -each.up.place)
-    assert [ISOLATION.index(each.isolation) for each in heights] == [0, 1, 2, 3, 3, 4]
-    assert [label for _, label in isolation.ticks] == [*ISOLATION[:-1]]
+    assert [LANES.index(each.isolation) for each in heights] == [0, 1, 1, 1, 2, 3, 3, 3, 4]
+    assert [label for _, label in isolation.ticks] == [*LANES]
+    assert "isolation: own kernel (qemu: a guest on virtual hardware)" in point(isolation, "docker/qemu").detail
 
 
 @pytest.mark.parametrize(
     ("name", "runtime", "isolation"),
     [
-        ("runtime", "io.containerd.runsc.v1 20260905", "sandbox"),
+        ("runtime", "io.containerd.runsc.v1 20260905", "user-space kernel"),
         ("runtime", "/opt/bin/containerd-shim-kata-qemu-v2", "own kernel"),
         ("containerd: runtime", "io.containerd.kata.v2 3.20.0", "own kernel"),
         ("runtime", "io.containerd.runc.v2 1.1.5", "shared kernel"),
@@ -93,6 +101,26 @@ def test_what_a_pod_or_a_container_of_containerds_is_isolated_by_is_its_runtime(
     trials = (replace(each, proof=((name, runtime),)) if each.stack == "docker" else each for each in run.trials)
     [shown] = found(replace(run, trials=tuple(trials))).panels
     assert point(shown, "docker").isolation == isolation
+
+
+def test_what_ran_under_the_name_of_kata_without_a_guest_shares_the_kernel() -> None:
+    run = of_families()
+    doubt = (Caution("shared-kernel", "this is the machine's kernel"),)
+    trials = (replace(make_trial("kata", 0, [measured("speed", 1.0)]), cautions=doubt),)
+    families: dict[str, tuple[Family, ...]] = {"kata": ("type 2",)}
+    found = isolation_of(replace(run, trials=trials, record=replace(run.record, families=families)), ["kata"])
+    assert found["kata"].level == "shared kernel"
+
+
+def test_a_run_has_recorded_the_isolation_of_each_layer_and_needs_no_plug_in_for_it() -> None:
+    layers = (Isolation("shared kernel", "a filter", "theirs"), Isolation("own kernel", "a wall", "other"))
+    run = of_families()
+    run = replace(run, record=replace(run.record, isolation={"docker": layers, "gvisor": layers[:1]}))
+    found = isolation_of(run, ["docker", "gvisor"])
+    assert {stack: (own.level, own.explanation) for stack, own in found.items()} == {
+        "docker": ("own kernel", "other: a wall"),
+        "gvisor": ("shared kernel", "theirs: a filter"),
+    }
 
 
 def test_costs_are_those_over_all_workloads_with_their_intervals(full: Run) -> None:
@@ -195,6 +223,19 @@ def test_of_a_thousand_stacks_those_that_cost_least_are_drawn_and_the_others_cou
     assert "960 more are below." in shown.caption
 
 
+def test_the_longest_level_has_room_left_of_its_axis_and_unknown_ones_have_a_shape_that_no_level_has() -> None:
+    run = of_families()
+    root = ET.fromstring(figure(summarize(run), run))  # noqa: S314 - ours
+    [label] = [each for each in root.iter(f"{SVG}text") if each.text == "user-space kernel"]
+    assert float(label.attrib["x"]) >= len("user-space kernel") * 6.0  # pixels, as the widest letters of the font are
+    shapes = {}
+    for group in root.iter(f"{SVG}g"):
+        if (title := group.find(f"{SVG}title")) is not None:
+            dot = next(each for each in group if "dot" in each.get("class", "").split())
+            shapes[(title.text or "").partition(":")[0]] = dot.get("d", "circle")
+    assert len({shapes[stack] for stack in ("native", "docker", "gvisor", "docker/qemu", "mine")}) == 5
+
+
 def test_names_cover_neither_each_other_nor_the_edges() -> None:
     at = [0.98, 0.97, 0.5, 0.5, 0.5, 0.02, 0.01, 0.0]
     points = [
@@ -226,7 +267,7 @@ def test_the_file_is_a_document_that_escapes_what_is_from_the_run_and_says_in_wo
     assert "<script>" not in text
     described = " ".join(each.text or "" for each in root.iter(f"{SVG}desc"))
     assert "gvisor: 19" in described
-    assert "isolation: sandbox" in described
+    assert "isolation: user-space kernel (a kernel in user space" in described
     few = of_families()  # each of its charts is drawn
     assert find("pdf")(summarize(few), few)["figures/00-trade.pdf"].startswith(b"%PDF")
 

@@ -72,7 +72,7 @@ def test_what_differs_by_wish_is_said_and_may_be_faster_than_bare_metal() -> Non
     assert cell.verdict == "better"
     assert "faster-than-bare-metal" not in {caution.kind for caution in cell.cautions}
     doubt, *_ = findings(summary, MACHINE).doubts.sentences
-    assert doubt.startswith("docker: runs a program of its own, as the suite asks, ")
+    assert doubt.startswith("docker: the suite sets what runs there, ")
     assert doubt.endswith(": command gzip -1.")
 
 

@@ -109,7 +109,7 @@ def test_an_application_without_a_folder_is_tares_own_server() -> None:
 
 def test_the_plan_lists_what_it_starts_and_how_long_it_takes(shop: Path) -> None:
     workload = in_suite(shop)
-    assert [line.partition(": ")[2].split()[0] for line in workload.brings()] == ["web", "mariadbd", "sh"]
+    assert [line.partition(": ")[2].split()[0] for line in workload.brings("inside")] == ["web", "mariadbd", "sh"]
     assert (workload.rounds, workload.seconds()) == (1, 300.0)
     assert in_suite(shop, 'duration = "2h"\nparameters = { users = 16000 }\n').seconds() == 7200.0
 
@@ -192,7 +192,7 @@ def test_an_application_with_a_worker_alone_may_have_several_clients(shop: Path)
     text = SHOP.replace("[load]\n", '[load]\nworker = "locust --worker --master-host {first_client}"\n')
     (shop / "application.toml").write_text(text)
     (planned,) = suite(shop, clients).workloads
-    assert planned.workload.brings()[-1] == (
+    assert planned.workload.brings("inside")[-1] == (
         "as root on clients beside the first, if there are any: locust --worker --master-host '{first_client}'"
     )
 

@@ -42,10 +42,10 @@ def raw(text: str, errors: str = "") -> Raw:
 
 
 def test_the_plan_lists_what_a_command_and_its_preparation_run_on_bare_metal() -> None:
-    assert Command().brings() == ("in every instance, on bare metal too: true",)
-    assert Command(("rm", "-r", "a b"), prepare="touch x").brings() == (
-        "in every instance, on bare metal too: touch x",
-        "in every instance, on bare metal too: rm -r 'a b'",
+    assert Command().brings("in every instance") == ("in every instance: true",)
+    assert Command(("rm", "-r", "a b"), prepare="touch x").brings("inside") == (
+        "inside: touch x",
+        "inside: rm -r 'a b'",
     )
 
 

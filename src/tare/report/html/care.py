@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tare.report.findings import Line, firmness, noise, own_programs, too_fast, too_few, undecided, unlike_itself
+from tare.report.findings import Line, own_programs, too_fast, too_few, undecided, unlike_itself
 from tare.report.html.cautions import Doubt, unexplained
 from tare.report.plain_words import IN_PLAIN_WORDS
+from tare.report.steadiness import firmness, noise
 from tare.statistics.cells import Cell
 from tare.statistics.summary import Summary
 

@@ -84,7 +84,7 @@ def compared_page(answer: Answer) -> ComparedPage:
         lead=sentence(answer),
         own=own_sentence(answer),
         gate=gate_sentence(answer),
-        gate_look=_GATE_LOOKS[answer.gate.answer],
+        gate_look=_GATE_LOOKS["cannot tell" if answer.gate.is_undecided else answer.gate.answer],
         of="what it was before" if two else baseline,
         legend=legend(answer),
         two=two,

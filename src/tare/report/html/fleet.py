@@ -105,7 +105,7 @@ def fleet_page(found: Fleet) -> FleetPage:
         lead=sentence(found),
         transfer=transfer_sentence(found),
         gate=gate_sentence(found),
-        gate_look=_GATE_LOOKS[found.gate.answer],
+        gate_look=_GATE_LOOKS["cannot tell" if found.gate.is_undecided else found.gate.answer],
         kinds=tuple(_capital(kind_sentence(kind)) for kind in found.kinds),
         unlike=tuple(text.removeprefix("! ") for text in unlike_sentences(found)),
         drawings=tuple(_drawings(found)),

@@ -1,0 +1,38 @@
+"""Levels of isolation: what an attacker inside an instance has to break to reach the machine.
+
+Emulation is a way to run a guest and no level: an emulated guest has its own kernel, like any other guest.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+IsolationLevel = Literal["none", "shared kernel", "user-space kernel", "own kernel"]
+LEVELS: tuple[IsolationLevel, ...] = typing.get_args(IsolationLevel)  # the weakest first
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """Level of isolation with its reason.
+
+    `none`: nothing. `shared kernel`: the machine's kernel, which the attacker calls directly or through a filter of
+    system calls. `user-space kernel`: a second kernel in user space, then the machine's kernel through a narrow filter.
+    `own kernel`: the virtual hardware of a guest. `layer` is the technology that it is about, in a stack of several.
+    """
+
+    level: IsolationLevel
+    reason: str
+    layer: str = ""
+
+    @property
+    def explanation(self) -> str:
+        """The reason, after the name of the layer in a stack of several."""
+        return f"{self.layer}: {self.reason}" if self.layer else self.reason
+
+
+def strongest(layers: Iterable[Isolation]) -> Isolation | None:
+    """Return the isolation of the strongest layer, the innermost of equal ones; None without layers."""
+    return max(layers, key=lambda each: LEVELS.index(each.level), default=None)
