@@ -9,6 +9,8 @@
 //
 // With --resident it starts `run --resident` on its own streams, after the first answer: a start that is measured ends
 // there. It ends with that, and before that with its standard input. By NAME it is found among a host's processes.
+// What runs below has PATH and HOME and no other variable of whoever started the instance, such as proxies that an
+// engine adds.
 
 #define _GNU_SOURCE
 
@@ -27,6 +29,7 @@
 
 #define BIND_NANOSECONDS 10000000000LL // how long the address may take to appear
 #define PAUSE_NANOSECONDS 1000000L
+#define MARKS "TARE_" // variables by which tare finds what it has started
 
 static volatile sig_atomic_t stopped;
 
@@ -97,12 +100,23 @@ static bool answer(int listener, const char *line) {
     return true;
 }
 
+static void clear_environment(void) {
+    size_t count = 0;
+    for (char **variable = environ; *variable; variable++)
+        if (strncmp(*variable, MARKS, strlen(MARKS)) == 0)
+            environ[count++] = *variable;
+    environ[count] = NULL;
+    putenv("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+    putenv("HOME=/root");
+}
+
 static pid_t start_resident(const sigset_t *unblocked) {
     pid_t pid = fork();
     if (pid != 0)
         return pid;
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, unblocked, NULL);
+    clear_environment();
     execl("/usr/lib/tare/run", "run", "--resident", (char *)NULL);
     perror("init: run");
     _exit(127);

@@ -28,7 +28,7 @@ from typing import ClassVar
 from tare.contracts.technologies import ENVIRONMENT, Launch, Technology, first_line, missing_tools
 from tare.contracts.workloads import VOLUME, Instance
 from tare.errors import nearest
-from tare.hosts import kata_machine
+from tare.hosts import engines, kata_machine
 from tare.hosts.containerd_space import CONNECT, ContainerdSpace
 from tare.hosts.control_groups import limited
 from tare.hosts.exec import ExecHost
@@ -106,7 +106,12 @@ class Containerd(Technology):
     def _daemon_problems(self, host: Host) -> tuple[Problem, ...]:
         ask = ContainerdSpace("", self.address).command("ctr", CONNECT, "namespaces", "list", "--quiet")
         output = host.run(*ask, timeout=_SECONDS, check=False)
-        return () if output.exit_code == 0 else (daemon_problem(output.stderr.decode("utf-8", "replace")),)
+        if output.exit_code:
+            return (daemon_problem(output.stderr.decode("utf-8", "replace")),)
+        fix = (
+            "unset CONTAINERD_ADDRESS, or let it or the setting `address` name the socket of this machine's containerd"
+        )
+        return engines.not_here(host, "containerd", self.address, fix)
 
     def _runtime_problems(self, host: Host) -> tuple[Problem, ...]:
         shim = shim_of(self.runtime)
