@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tare.hosts.host import Host
 from tare.model.trials import Caution, Problem
@@ -44,7 +44,6 @@ _OF_DOCKER: Mapping[str, tuple[str, ...]] = {
     "default-cgroupns-mode": (),
     "default-ipc-mode": ("private",),
     "default-runtime": ("runc", "io.containerd.runc.v2"),
-    "default-ulimits": (),
     "mtu": ("0", "1500"),
     "seccomp-profile": ("builtin",),
     "selinux-enabled": ("false",),
@@ -59,8 +58,6 @@ _UNDONE_IN_PODMAN = frozenset(
         *("dns_searches", "dns_servers", "host_containers_internal_ip", "label_users", "prepare_volume_on_create"),
     }
 )
-_RUNTIMES_OF_PODMAN = frozenset({"crun", "runc"})
-_TABLES = ("containers", "engine")
 _IDENTIFIER = re.compile(r"[0-9a-f]{64}")
 
 
@@ -99,42 +96,66 @@ def configuration_cautions(settings: Iterable[str]) -> tuple[Caution, ...]:
     return tuple(Caution("engine-configuration", f"{text}: {each}") for each in settings)
 
 
-def settings_of_docker(host: Host, pid: int) -> Iterator[str]:
-    """Yield the settings of a Docker daemon that change containers, as `FILE: KEY`, or as the daemon's option."""
-    options = dict(_options(host.read(f"/proc/{pid}/cmdline").split("\0")[1:]))
-    path = options.get("config-file", _DAEMON_FILE)
+def settings_of_docker(host: Host, pid: int) -> tuple[str, ...]:
+    """Return the settings of a running Docker daemon that change containers; see `changed_by_daemon`."""
+    words = host.read(f"/proc/{pid}/cmdline").split("\0")[1:]
+    path = dict(_options(words)).get("config-file", _DAEMON_FILE)
+    return tuple(changed_by_daemon(words, path, host.read(f"/proc/{pid}/root{path}")))
+
+
+def changed_by_daemon(words: Sequence[str], path: str, text: str) -> Iterator[str]:
+    """Yield what a Docker daemon's options and its file change in containers, as `dockerd --OPTION` and `FILE: KEY`."""
+    options = dict(_options(words))
     try:
-        written = json.loads(host.read(f"/proc/{pid}/root{path}") or "{}")
-    except ValueError:
+        written = json.loads(text or "{}")
+    except ValueError:  # with which the daemon does not start
         written = {}
     for key, usual in _OF_DOCKER.items():
         option = key.removesuffix("s")
         if options.get(option, "") not in ("", *usual):
             yield f"dockerd --{option}={options[option]}"
-        if isinstance(written, dict) and _text(written.get(key)) not in ("", *usual):
+        if _text(written.get(key)) not in ("", *usual):
             yield f"{path}: {key}"
+    if _limits(options.get("default-ulimit", "").split()) - {"nofile"}:
+        yield f"dockerd --default-ulimit={options['default-ulimit']}"
+    if _limits(written.get("default-ulimits") or ()) - {"nofile"}:
+        yield f"{path}: default-ulimits"
 
 
-def _options(words: list[str]) -> Iterator[tuple[str, str]]:
+def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield names and values of the options of a command line."""
-    for word, following in zip(words, (*words[1:], ""), strict=True):
+    for word, following in zip(words, (*words, "")[1:], strict=True):
         name, given, value = word.removeprefix("--").partition("=")
         if word.startswith("--"):
             yield name, value if given else "true" if following.startswith("-") or not following else following
 
 
-def settings_of_podman(host: Host) -> Iterator[str]:
-    """Yield the settings of Podman that change containers, as `FILE: KEY`."""
-    for path in host.run("sh", "-c", _FILES_OF_PODMAN, timeout=_SECONDS, check=False).text.splitlines():
-        try:
-            written = tomllib.loads(host.read(path))
-        except ValueError:
-            continue
-        containers, engine = (table if isinstance(table := written.get(name), dict) else {} for name in _TABLES)
-        keys = [key for key, value in containers.items() if key not in _UNDONE_IN_PODMAN and _text(value)]
-        if engine.get("runtime", "crun") not in _RUNTIMES_OF_PODMAN:
-            keys.append("runtime")
-        yield from (f"{path}: {key}" for key in (*keys, *(["hooks_dir"] if engine.get("hooks_dir") else [])))
+def settings_of_podman(host: Host) -> tuple[str, ...]:
+    """Return the settings of Podman on a host that change containers; see `changed_by_podman`."""
+    paths = host.run("sh", "-c", _FILES_OF_PODMAN, timeout=_SECONDS, check=False).text.splitlines()
+    return tuple(setting for path in paths for setting in changed_by_podman(path, host.read(path)))
+
+
+def changed_by_podman(path: str, text: str) -> Iterator[str]:
+    """Yield what a file of Podman's configuration changes in containers, as `FILE: KEY`."""
+    try:
+        written = tomllib.loads(text)
+    except ValueError:  # which Podman itself reports
+        return
+    containers, engine = (written.get(name, {}) for name in ("containers", "engine"))
+    for key, value in containers.items():
+        is_known = key in _UNDONE_IN_PODMAN or (key == "default_ulimits" and not _limits(value) - {"nofile", "nproc"})
+        if _text(value) and not is_known:
+            yield f"{path}: {key}"
+    if engine.get("runtime", "crun") not in ("crun", "runc"):
+        yield f"{path}: runtime"
+    if engine.get("hooks_dir"):
+        yield f"{path}: hooks_dir"
+
+
+def _limits(entries: Iterable[str]) -> set[str]:
+    """Return the names of limits, such as `nofile` of `nofile=1024:2048`, of a list or of a table."""
+    return {entry.partition("=")[0] for entry in entries}
 
 
 def _text(value: object) -> str:

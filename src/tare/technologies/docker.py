@@ -115,10 +115,10 @@ class Docker(Technology):
         form = "{{.Endpoints.docker.Host}}"
         return first_line(host, self.program, "context", "inspect", "--format", form) or _SOCKET
 
-    def settings(self, host: Host) -> Iterator[str]:
-        """Yield the settings of the engine that change its containers, and that tare cannot undo."""
+    def settings(self, host: Host) -> tuple[str, ...]:
+        """Return the settings of the engine that change its containers, and that tare cannot undo."""
         pid = engines.listening(host, "dockerd", engines.socket_of(self.endpoint(host)))
-        yield from engines.settings_of_docker(host, pid) if pid else ()
+        return engines.settings_of_docker(host, pid) if pid else ()
 
     @contextmanager
     def engine(self, host: Host) -> Iterator[None]:

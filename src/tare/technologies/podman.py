@@ -100,9 +100,9 @@ class Podman(Docker):
             return (Problem(f"podman is the client of a service at {socket}, and runs no containers itself", fix),)
         return ()
 
-    def settings(self, host: Host) -> Iterator[str]:
-        """Yield the settings of Podman that change its containers, and that tare cannot undo."""
-        yield from engines.settings_of_podman(host)
+    def settings(self, host: Host) -> tuple[str, ...]:
+        """Return the settings of Podman that change its containers, and that tare cannot undo."""
+        return engines.settings_of_podman(host)
 
     def version(self, host: Host) -> str:
         """Return Podman's version."""
