@@ -97,6 +97,27 @@ def command_of(host: Host, pid: int) -> str:
     return host.read(f"/proc/{pid}/cmdline").replace("\0", " ")
 
 
+# The first test: the others share an instance, which has this one's network.
+def test_the_engines_process_is_found_whoever_is_the_parent_of_the_first(
+    technology: Technology, start: Callable[[], AbstractContextManager[Instance]], testbed: Testbed
+) -> None:
+    """Let the engine put its own first process into the container, as where nothing undid its configuration."""
+    with pytest.MonkeyPatch.context() as patch:
+        assert isinstance(technology, Docker)
+        command = type(technology)._command
+
+        def with_init(self: Docker, host: Host, launch: Launch) -> tuple[str, ...]:
+            return tuple("--init" if word == "--init=false" else word for word in command(self, host, launch))
+
+        patch.setattr(type(technology), "_command", with_init)
+        with start() as instance:
+            commands = [command_of(testbed.host, pid) for pid in instance.processes()]
+            assert instance.inside is not None
+            assert not instance.inside.read("/proc/1/cmdline").startswith("/usr/lib/tare/init")
+    assert len([each for each in commands if "conmon" in each or "containerd-shim" in each.partition(" ")[0]]) == 1
+    assert len([each for each in commands if "init --" in each]) == 1  # catatonit's, or Docker's own
+
+
 def test_the_inside_has_the_images_variables_alone(instance: Instance) -> None:
     assert instance.inside is not None
     printed = instance.inside.run("env", "-0", timeout=ENOUGH_SECONDS).text.split("\0")
@@ -117,26 +138,6 @@ def test_the_engines_process_for_the_container_counts_once(
     assert len(set(pids)) == len(pids)
     name = "conmon" if isinstance(technology, Podman) else "containerd-shim"
     assert len([pid for pid in pids if name in command_of(testbed.host, pid).partition(" ")[0]]) == 1
-
-
-def test_the_engines_process_is_found_whoever_is_the_parent_of_the_first(
-    technology: Technology, start: Callable[[], AbstractContextManager[Instance]], testbed: Testbed
-) -> None:
-    """Let the engine put its own first process into the container, as where nothing undid its configuration."""
-    with pytest.MonkeyPatch.context() as patch:
-        assert isinstance(technology, Docker)
-        command = type(technology)._command
-
-        def with_init(self: Docker, host: Host, launch: Launch) -> tuple[str, ...]:
-            return tuple("--init" if word == "--init=false" else word for word in command(self, host, launch))
-
-        patch.setattr(type(technology), "_command", with_init)
-        with start() as instance:
-            commands = [command_of(testbed.host, pid) for pid in instance.processes()]
-            assert instance.inside is not None
-            assert not instance.inside.read("/proc/1/cmdline").startswith("/usr/lib/tare/init")
-    assert len([each for each in commands if "conmon" in each or "containerd-shim" in each.partition(" ")[0]]) == 1
-    assert len([each for each in commands if "init --" in each]) == 1  # catatonit's, or Docker's own
 
 
 def test_privileges_are_not_taken_by_the_configuration(instance: Instance) -> None:
