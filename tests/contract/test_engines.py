@@ -12,15 +12,17 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from waiting import ENOUGH_SECONDS
+from waiting import ENOUGH_SECONDS, wait_until
 
 from tare.contracts.technologies import ENVIRONMENT, Launch, Technology
 from tare.contracts.workloads import Instance
+from tare.errors import UsageError
 from tare.hosts.engines import listening
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trials import Output
+from tare.profiles.finding import container
 from tare.running.testbed import Testbed
 from tare.technologies.docker import Docker, daemon
 from tare.technologies.podman import Podman
@@ -175,13 +177,29 @@ def test_a_docker_of_another_machine_is_refused_at_once(endpoint: str) -> None:
 def test_a_docker_in_other_namespaces_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "sock"
     with LocalHost().spawn(*ALONE, *dockerd(tmp_path, "--bridge=none")):
-        deadline = time.monotonic() + ENOUGH_SECONDS
         with_host = Within("env", f"DOCKER_HOST=unix://{path}")
-        while with_host.run("docker", "version", timeout=ENOUGH_SECONDS, check=False).exit_code:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(lambda: not with_host.run("docker", "version", timeout=ENOUGH_SECONDS, check=False).exit_code)
         [problem] = Docker().problems(with_host)
     assert problem.what.startswith(f"the engine at {path} is not on this machine: no dockerd of its process")
+
+
+def test_a_container_of_an_engine_elsewhere_is_not_profiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask an engine in other namespaces, in which the number of the container's process is another one."""
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/sock")
+    host = LocalHost()
+    with host.spawn(*ALONE, *dockerd(tmp_path, "--bridge=none")):
+        wait_until(lambda: not host.run("docker", "version", timeout=ENOUGH_SECONDS, check=False).exit_code)
+        root = tmp_path / "root"
+        root.mkdir()
+        busybox = shutil.which("busybox")
+        assert busybox
+        shutil.copy(busybox, root / "busybox")
+        packed = host.run("tar", "-C", str(root), "-cf", "-", ".", timeout=ENOUGH_SECONDS).stdout
+        host.run("docker", "import", "-", "tiny", timeout=ENOUGH_SECONDS, input=packed)
+        run = ("run", "--detach", "--network=none", "--name=elsewhere", "tiny", "/busybox", "sleep", "60")
+        host.run("docker", *run, timeout=ENOUGH_SECONDS)
+        with pytest.raises(UsageError, match=r"--container elsewhere: docker reports process [0-9]+, which is not the"):
+            container(host, "elsewhere")
 
 
 def test_who_listens_on_a_socket_is_known_in_the_same_namespaces_alone(tmp_path: Path) -> None:
