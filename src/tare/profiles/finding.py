@@ -100,9 +100,9 @@ def _podman(host: Host, name: str) -> int:
 
 def _first_process(host: Host, program: str, name: str) -> int:
     """Return the first process of a container, 0 without one; raises UsageError where the engine is elsewhere."""
-    words = _words(host, program, "container", "inspect", "--format", "{{.State.Pid}} {{.Id}}", name)
-    pid, identifier = int((words or ["0"])[0]), (words or [""])[-1]
-    if pid and identifier not in host.read(f"/proc/{pid}/cgroup"):
+    inspect = (program, "container", "inspect", "--format")
+    pid = _number(host, *inspect, "{{.State.Pid}}", name)
+    if pid and "".join(_words(host, *inspect, "{{.Id}}", name)) not in host.read(f"/proc/{pid}/cgroup"):
         what = f"--container {name}: {program} reports process {pid}, which is not the container's on this machine"
         raise UsageError(what, "call tare on the machine that the engine runs on")
     return pid
