@@ -161,6 +161,7 @@ int main(void) {
     puts("tare-guest: userspace");
     fflush(stdout);
     umask(022);
+    clearenv(); // the kernel sets TERM, and what of its command line it does not know
     setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
     setenv("HOME", "/root", 1);
     make_file_systems();

@@ -17,6 +17,7 @@ import typer
 
 from tare.cli.console import say
 from tare.cli.stopping import stoppable
+from tare.contracts.technologies import ENVIRONMENT
 from tare.contracts.workloads import Setup
 from tare.errors import TareError, UsageError, did_you_mean
 from tare.hosts.exec import TOOLS
@@ -80,7 +81,8 @@ def _run(setup: Setup, name: str, client: bool, command: tuple[str, ...]) -> int
     interactive = not command and os.isatty(0) and os.isatty(1)
     if setup.start and not client:  # an image that others have built: it may have no tools
         return attached(host.command_line(*(command or (TOOLS, "sh"))), "shared" if interactive else "kept")
-    variables = [f"{ADDRESS}={setup.instance.address or ''}"] if client else []
+    # An engine's own way into a container has variables that commands of a trial do not have.
+    variables = ("-i", *ENVIRONMENT, *([f"{ADDRESS}={setup.instance.address or ''}"] if client else []))
     if not interactive:
         return attached(host.command_line("env", *variables, *(command or ("sh",))), "kept")
     prompt = f"({name}{' client' * client}) \\w# "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -13,16 +14,23 @@ MOST_OUTPUT_BYTES = 64 << 20  # of a command: more than any program that measure
 TOO_MUCH = f"it printed more than {MOST_OUTPUT_BYTES >> 20} MiB, and was ended"
 _KEPT_LINES = 10_000
 _SHOWN_CHARACTERS = 300
+_ERROR = re.compile(r"(\w[\w.-]*: )?(Error\b|error during connect:)")
+_HELP = re.compile(r"\s*(See|Run|Try) ['`\"].*--help\b")
 
 
 def last_lines(text: str) -> str:
-    """Return the last lines of what a command printed as one: whole ones, at most three and 300 characters.
+    """Return the lines of what a command printed that say why it failed, as one: at most three and 300 characters.
 
-    A longer last line keeps its beginning, where error messages have the cause.
+    They are the last ones, or begin with the first that says "Error", as those of container engines do. A longer last
+    line keeps its beginning, where error messages have the cause.
     """
-    *earlier, last = ("", *(line.strip() for line in text.splitlines() if line.strip()))
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not _HELP.match(line)]
+    first = next((place for place, line in enumerate(lines) if _ERROR.match(line)), None)
+    # What follows an error is about the client, unless the error announces it.
+    kept = lines[-3:] if first is None else lines[first : first + 1 + lines[first].endswith(":")]
+    *earlier, last = ("", *kept)
     words = last if len(last) <= _SHOWN_CHARACTERS else f"{last[: _SHOWN_CHARACTERS - 2]} …"
-    for line in reversed(earlier[-2:]):
+    for line in reversed(earlier):
         if not line or len(line) + len(words) + 3 > _SHOWN_CHARACTERS:
             break
         words = f"{line} / {words}"

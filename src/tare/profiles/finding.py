@@ -91,11 +91,21 @@ def container(host: Host, name: str) -> Target:
 
 
 def _docker(host: Host, name: str) -> int:
-    return _number(host, "docker", "container", "inspect", "--format", "{{.State.Pid}}", name)
+    return _first_process(host, "docker", name)
 
 
 def _podman(host: Host, name: str) -> int:
-    return _number(host, "podman", "container", "inspect", "--format", "{{.State.Pid}}", name)
+    return _first_process(host, "podman", name)
+
+
+def _first_process(host: Host, program: str, name: str) -> int:
+    """Return the first process of a container, 0 without one; raises UsageError where the engine is elsewhere."""
+    inspect = (program, "container", "inspect", "--format")
+    pid = _number(host, *inspect, "{{.State.Pid}}", name)
+    if pid and "".join(_words(host, *inspect, "{{.Id}}", name)) not in host.read(f"/proc/{pid}/cgroup"):
+        what = f"--container {name}: {program} reports process {pid}, which is not the container's on this machine"
+        raise UsageError(what, "call tare on the machine that the engine runs on")
+    return pid
 
 
 def _unit(host: Host, name: str) -> int:

@@ -8,6 +8,7 @@ IN_PLAIN_WORDS: Mapping[str, str] = {
     "busy-when-idle": "it went on working while others were measured, which may have slowed them",
     "cached": "memory answered in place of the disk, so the values are not the disk's alone",
     "client-bound": "what sent the requests was at its limit, so the server may be faster than this",
+    "engine-configuration": "its engine is configured to start it otherwise, so what it costs may be that setting's",
     "file-system-differs": "its files lay on another file system than those that it is compared with",
     "host-network-stack": "gVisor used this machine's network, so what its own costs is not in the numbers",
     "in-groups": "not all fitted into memory at once, so it was not measured beside each of the others",

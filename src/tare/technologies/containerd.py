@@ -36,7 +36,7 @@ from tare.contracts.technologies import (
 )
 from tare.contracts.workloads import VOLUME, Instance
 from tare.errors import nearest
-from tare.hosts import kata_machine
+from tare.hosts import engines, kata_machine
 from tare.hosts.containerd_space import CONNECT, ContainerdSpace
 from tare.hosts.control_groups import ControlGroup, limited
 from tare.hosts.exec import ExecHost
@@ -131,7 +131,12 @@ class Containerd(Technology):
     def _daemon_problems(self, host: Host) -> tuple[Problem, ...]:
         ask = ContainerdSpace("", self.address).command("ctr", CONNECT, "namespaces", "list", "--quiet")
         output = host.run(*ask, timeout=_SECONDS, check=False)
-        return () if output.exit_code == 0 else (daemon_problem(output.stderr.decode("utf-8", "replace")),)
+        if output.exit_code:
+            return (daemon_problem(output.stderr.decode("utf-8", "replace")),)
+        fix = (
+            "unset CONTAINERD_ADDRESS, or let it or the setting `address` name the socket of this machine's containerd"
+        )
+        return engines.not_here(host, "containerd", self.address, fix)
 
     def _runtime_problems(self, host: Host) -> tuple[Problem, ...]:
         shim = shim_of(self.runtime)

@@ -28,6 +28,7 @@ from tare.contracts.technologies import (
 )
 from tare.contracts.workloads import VOLUME, Instance
 from tare.errors import TrialFailed
+from tare.hosts import engines
 from tare.hosts.chroot import SHARED_MEMORY
 from tare.hosts.control_groups import group_folder, processes_below
 from tare.hosts.disks import drop_caches
@@ -49,6 +50,9 @@ exit 1
 _SECONDS = 60.0
 _DAEMON_SECONDS = 180.0
 _LAYER = re.compile(r"^\S+ / overlay \S*,upperdir=([^,\s]+)", re.MULTILINE)
+_SOCKET = "unix:///var/run/docker.sock"
+_COMPONENTS = "{{range .Server.Components}}{{.Name}}\n{{end}}"
+_OTHER_SOCKET = "unset DOCKER_HOST and DOCKER_CONTEXT, or let them name the socket of this machine's Docker"
 CONTAINERD = "/run/containerd/containerd.sock"
 
 
@@ -104,16 +108,34 @@ class Docker(Technology):
         return missing or self.engine_problems(host)
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
-        """Find why the daemon does not answer, or is none of Docker's."""
+        """Find why the daemon does not answer, is none of Docker's, or is not on this host."""
         if first_line(host, self.program, "--version").startswith("podman"):
             fix = "name podman in its place, or install Docker"
             return (Problem("docker is Podman here, by the package podman-docker", fix),)
-        output = host.run(self.program, "version", "--format", "{{.Server.Version}}", timeout=_SECONDS, check=False)
-        if output.exit_code == 0:
-            return ()
-        words = output.stderr.decode("utf-8", "replace").strip().splitlines()
-        fix = "systemctl start docker" if "permission denied" not in "".join(words) else "sudo tare …"
-        return (Problem(f"no daemon: {words[-1] if words else 'it does not answer'}", fix),)
+        endpoint = self.endpoint(host)
+        socket = engines.socket_of(endpoint)
+        if not socket:  # it may be slow to answer, or not at all
+            what = f"the engine is not on this machine, or cannot be shown to be: docker asks {endpoint}"
+            return (Problem(what, _OTHER_SOCKET),)
+        output = host.run(self.program, "version", "--format", _COMPONENTS, timeout=_SECONDS, check=False)
+        if output.exit_code:
+            words = last_lines(output.stderr.decode("utf-8", "replace")) or "it does not answer"
+            fix = "systemctl start docker" if "permission denied" not in words else "sudo tare …"
+            return (Problem(f"no daemon: {words}", fix),)
+        if "podman" in output.text.lower():
+            fix = f"name podman in its place; or {_OTHER_SOCKET}"
+            return (Problem(f"docker is Podman here: Podman answers at {endpoint}", fix),)
+        return engines.not_here(host, "dockerd", socket, _OTHER_SOCKET)
+
+    def endpoint(self, host: Host) -> str:
+        """Return the address of the engine that the client talks to, by its environment and its context."""
+        form = "{{.Endpoints.docker.Host}}"
+        return first_line(host, self.program, "context", "inspect", "--format", form) or _SOCKET
+
+    def settings(self, host: Host) -> tuple[str, ...]:
+        """Return the settings of the engine that change its containers, and that tare cannot undo."""
+        pid = engines.listening(host, "dockerd", engines.socket_of(self.endpoint(host)))
+        return engines.settings_of_docker(host, pid) if pid else ()
 
     @contextmanager
     def engine(self, host: Host) -> Iterator[None]:
@@ -158,7 +180,11 @@ class Docker(Technology):
                 proof={"version": launch.version(self, host), "control group": folder},
                 disk=lambda: self._written_bytes(reader, launch, first),
                 image=lambda: self._image_bytes(reader, launch),
+                cautions=engines.configuration_cautions(self._settings(host, launch)),
             )
+
+    def _settings(self, host: Host, launch: Launch) -> Sequence[str]:
+        return launch.cache.once(f"settings of {self!r}", lambda: "\n".join(self.settings(host))).splitlines()
 
     @contextmanager
     def _running(self, host: Host, launch: Launch) -> Iterator[Process]:
@@ -182,13 +208,24 @@ class Docker(Technology):
     def _command(self, host: Host, launch: Launch) -> tuple[str, ...]:
         # What comes over the streams is not the container's to log.
         removed = ("--rm",) if self.removes else ()
-        run = (self.program, "run", *removed, "--interactive", "--log-driver=none", "--name", launch.name)
+        usual = "--init=false"  # whatever the engine's configuration says
+        streams = ("--interactive", "--log-driver=none")
+        run = (*self._runner(host, launch), *removed, usual, *streams, "--name", launch.name)
         volume = (f"--volume={launch.name}:{VOLUME}",) if launch.volume_bytes else ()
         # The engine's defaults of these may be changed by its configuration, and Podman's are others.
         rights = ("--cap-drop=ALL", *(f"--cap-add={name}" for name in CAPABILITIES), f"--sysctl={PORTS_OF_USERS}=0")
         inside = (f"--hostname={HOST_NAME}", f"--shm-size={SHARED_MEMORY}", *rights)
         options = (*self.limits(host, launch), *self._addresses(launch), *volume, *inside)
         return (*run, *options, launch.image.tag, *launch.init("0.0.0.0"))  # noqa: S104 - inside the container
+
+    def _runner(self, host: Host, launch: Launch) -> tuple[str, ...]:
+        """Return the command that runs a container, without what the engine's configuration adds to it.
+
+        The client's own file may name proxies, which become variables of the container.
+        """
+        endpoint = launch.cache.once("Docker's endpoint", lambda: self.endpoint(host))
+        client = (self.program, "--config=/nonexistent", f"--host={endpoint}")
+        return (*client, "run", "--security-opt=no-new-privileges=false")
 
     def _removed(self, host: Host, name: str) -> bool:
         """Remove a container that has ended well, and return whether that could be done."""
@@ -250,17 +287,23 @@ class Docker(Technology):
         return bridge
 
     def _processes(self, host: Host, launch: Launch) -> tuple[int, ...]:
-        """Find the processes of a container: its first one, its shim, and the proxies of its ports."""
-        ours = f"^{INIT} .* {launch.name}$|docker-proxy .*{re.escape(launch.network.machine_address)} "
-        listed = host.run("pgrep", "--full", "--list-full", ours, timeout=20, check=False).text.splitlines()
-        numbers = {int(number): name == INIT for number, name in (line.split()[:2] for line in listed)}
-        first = next((number for number, is_init in numbers.items() if is_init), None)
+        """Find the processes of a container: its first one, the engine's for it, and the proxies of its ports.
+
+        The engine's is known by the container's identifier: a parent may be another process, such as `docker-init`.
+        """
+        listed = host.run("ps", "-eo", "pid=,args=", timeout=20).text.splitlines()
+        rows = [(int(pid), words) for pid, words in (line.split(None, 1) for line in listed)]
+        main = re.compile(rf"{INIT} .* {re.escape(launch.name)}$")
+        first = next((pid for pid, words in rows if main.match(words)), None)
         if first is None:  # a runtime may hide it, such as in a machine
             first = int(self._inspected(host, "{{.State.Pid}}", launch.name))
-        status = host.read(f"/proc/{first}/stat").rpartition(")")[2].split()
-        if len(status) < 2:
+        groups = host.read(f"/proc/{first}/cgroup")
+        if not groups:
             raise TrialFailed("the container's first process has ended already", "its engine's log says why")
-        return (first, int(status[1]), *(number for number in numbers if number != first))
+        identifier = engines.container_identifier(groups) or self._inspected(host, "{{.Id}}", launch.name)
+        proxy = f"docker-proxy .*{re.escape(launch.network.machine_address)} "
+        around = re.compile(rf"(shim|conmon)\S* .*-(id|c) {identifier}( |$)|{proxy}")
+        return (first, *(pid for pid, words in rows if pid != first and around.search(words)))
 
     def _inspected(self, host: Host, form: str, *what: str) -> str:
         inspect = (self.program, "container", "inspect", "--format", form, *what)

@@ -95,6 +95,9 @@ class Kata(Docker):
             if instance.inside:
                 cautions += kata_machine.kernel_cautions(host, instance.inside, self.runtime)
             proof = {**instance.proof, "runtime": self.runtime}
-            # What Docker calls the container's process may have the machine's first one as its parent.
-            processes = lambda: tuple({*instance.processes(), *pids} - {1})  # noqa: E731
-            yield replace(instance, proof=proof, cautions=cautions, processes=processes)
+            yield replace(
+                instance,
+                proof=proof,
+                cautions=cautions,
+                processes=lambda: tuple({*instance.processes(), *pids}),
+            )

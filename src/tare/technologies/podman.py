@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tare.contracts.technologies import Launch, first_line
+from tare.hosts import engines
 from tare.hosts.host import Host, Process
 from tare.hosts.ledger import Undo
+from tare.hosts.lines import last_lines
 from tare.hosts.network import Network
 from tare.model.trials import Problem
 from tare.technologies.crun import Crun
@@ -93,11 +95,21 @@ class Podman(Docker):
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
         """Find why Podman does not work."""
-        output = host.run("podman", "info", timeout=30, check=False)
-        if output.exit_code == 0:
-            return ()
-        words = output.stderr.decode("utf-8", "replace").strip().splitlines()
-        return (Problem(f"podman info fails: {words[-1] if words else ''}", "podman info"),)
+        form = "{{.Host.ServiceIsRemote}} {{.Host.RemoteSocket.Path}}"
+        output = host.run("podman", "info", "--format", form, timeout=30, check=False)
+        if output.exit_code:
+            return (
+                Problem(f"podman info fails: {last_lines(output.stderr.decode('utf-8', 'replace'))}", "podman info"),
+            )
+        is_remote, _, socket = output.text.strip().partition(" ")
+        if is_remote == "true":
+            fix = "unset CONTAINER_HOST and CONTAINER_CONNECTION; `remote` in containers.conf is false"
+            return (Problem(f"podman is the client of a service at {socket}, and runs no containers itself", fix),)
+        return ()
+
+    def settings(self, host: Host) -> tuple[str, ...]:
+        """Return the settings of Podman that change its containers, and that tare cannot undo."""
+        return engines.settings_of_podman(host)
 
     def version(self, host: Host) -> str:
         """Return Podman's version."""
@@ -120,8 +132,9 @@ class Podman(Docker):
         with made, super()._running(host, launch) as client:
             yield client
 
-    def _command(self, host: Host, launch: Launch) -> tuple[str, ...]:
-        return ("env", f"--chdir={launch.folder}", *super()._command(host, launch))
+    def _runner(self, host: Host, launch: Launch) -> tuple[str, ...]:  # noqa: ARG002 - Docker asks the host
+        """Return the command that runs a container, without what the host and the configuration add to it."""
+        return ("env", f"--chdir={launch.folder}", self.program, "run", "--http-proxy=false", "--env-host=false")
 
     @contextmanager
     def _network(self, host: Host, launch: Launch) -> Iterator[str]:

@@ -40,3 +40,27 @@ def test_a_refusal_in_one_long_line_is_reported_from_its_beginning() -> None:
 )
 def test_the_last_lines_are_whole_or_have_their_beginning(text: str, words: str) -> None:
     assert last_lines(text) == words
+
+
+DAEMON = "docker: Error response from daemon: failed to create shim task: runc create failed: no such file"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        # Docker 20.10 and 28, as they wrote it here; the warning is Docker's of a kernel without swap limits.
+        (f"{DAEMON}\nSee 'docker run --help'.\n", DAEMON),
+        (f"{DAEMON}\n\nRun 'docker run --help' for more information\n", DAEMON),
+        (
+            f'{DAEMON}\ntime="2026-11-28T08:00:00Z" level=error msg="error waiting for container: context canceled"\n',
+            DAEMON,
+        ),
+        (f"WARNING: Your kernel does not support swap limits\n{DAEMON}\n", DAEMON),
+        (f"Unable to find image 'none' locally\n{DAEMON}\n", DAEMON),
+        (f"Error: {'a' * 400}\nSee 'podman run --help'\n", f"Error: {'a' * 291} …"),
+        ("Error: it has a list:\none\ntwo\n", "Error: it has a list: / one"),
+        ("tool: unknown option\nTry 'tool --help' for more information.\n", "tool: unknown option"),
+    ],
+)
+def test_an_engines_error_is_shown_without_what_follows_it(text: str, words: str) -> None:
+    assert last_lines(text) == words

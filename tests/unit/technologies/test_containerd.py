@@ -53,6 +53,8 @@ class Answering(LocalHost):
             return Output(argv, 1 if self.dial else 0, answer, self.dial.encode(), timeout)
         if argv[:2] == ("sh", "-c") and "containerd-shim-" in argv[2]:
             return Output(argv, 0, "\n".join(self.programs).encode(), b"", timeout)
+        if argv[:2] == ("sh", "-c") and "/proc/net/unix" in argv[2]:  # who listens
+            return Output(argv, 0, b"1\n", b"", timeout)
         if argv[:2] == ("sh", "-c") and argv[2] == "command -v ctr":
             return Output(argv, 0, b"/usr/bin/ctr\n", b"", timeout)
         if argv[0] == "test":
