@@ -156,7 +156,7 @@ class FakeHost:
     fails: Fails = ""
     limits: Limits = field(default=Limits((0,), 512 << 20, 4096))
     turns: Callable[[float], float] = field(default=lambda _: 1.0, kw_only=True)
-    umask: str = "022"
+    umask: str = field(default="022", kw_only=True)
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002, ARG002
         """Answer a command; see `Host.run`. Without a failure that was asked for, it takes no time."""
