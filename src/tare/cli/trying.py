@@ -50,8 +50,8 @@ _File = Annotated[
 _Metric = Annotated[
     list[str] | None,
     typer.Option(
-        help="A number of its output: a regular expression with one group, or a JSON pointer; then "
-        "' -> NAME UNIT lower' or part of it. Repeatable; higher is better unless it says lower.",
+        help="A number of its output: a regular expression with {number} in its place, such as 'total: {number} s', "
+        "or a JSON pointer; then ' -> NAME UNIT lower' or part of it. Repeatable; higher is better unless it says lower.",
     ),
 ]
 _Prepare = Annotated[str, typer.Option(help="A command that runs before each run, and does not count.")]

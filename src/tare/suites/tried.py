@@ -1,7 +1,8 @@
 """What `tare try` is asked for, as a suite: a text that can be saved and run again.
 
-A metric is written in a word: a regular expression with one group, or a JSON pointer, which begins with `/`. After an
-arrow come its name, its unit and its direction, all of which may be left out: `total: ([0-9.]+) -> total s lower`.
+A metric is written in a word: a regular expression in which `{number}` or one group is the number, or a JSON pointer,
+which begins with `/`. After an arrow come its name, its unit and its direction, all of which may be left out:
+`total: {number} -> total s lower`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tare.units import written
 
 _ARROW = " -> "
 _DIRECTIONS = ("higher", "lower")
-_METRIC_HINT = "for example --metric 'total: ([0-9.]+) -> total s lower'"
+_METRIC_HINT = "for example --metric 'total: {number} -> total s lower'"
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def _metric(text: str) -> dict[str, object]:
 
 def _title(where: str) -> str:
     """Name a metric by the words that it looks for."""
-    return _slug(re.sub(r"\([^)]*\)|\\.|\[[^]]*\]", " ", where))
+    return _slug(re.sub(r"\{number\}|\([^)]*\)|\\.|\[[^]]*\]", " ", where))
 
 
 def _slug(text: str) -> str:

@@ -21,6 +21,7 @@ WHOLE = Tried(
         "total -> time: ([0-9.]+) s -> total s lower",
         "/jobs/0/read/iops -> iops",
         "([0-9]+) -> lower",
+        "total time: +{number}s -> lower",
     ),
     prepare="sync -f /tmp",
     warm_up=0,
@@ -60,6 +61,7 @@ def test_all_that_is_said_is_in_the_suite_and_every_word_is_as_it_was() -> None:
         ("total", "s", "lower", "total -> time: ([0-9.]+) s"),
         ("iops", "", "higher", "/jobs/0/read/iops"),
         ("metric", "", "lower", "([0-9]+)"),
+        ("total-time-s", "", "lower", "total time: +{number}s"),
     ]
 
 
