@@ -17,7 +17,7 @@ from tare.answers.orientation import orientation
 from tare.cli.console import output
 from tare.cli.files import writing
 from tare.cli.reading import read_run
-from tare.errors import TareError, UsageError, did_you_mean
+from tare.errors import TareError, UsageError, nearest
 from tare.profiles.profile import read_profile
 from tare.report.advised import document, for_orientation, legend, remarks, sentence, table, to_try
 from tare.report.numbers import clean
@@ -140,8 +140,8 @@ def _isolation(needs: list[str]) -> str:
     for need in needs:
         name, _, level = need.partition("=")
         if name != "isolation" or level not in LEVELS:
-            known = [f"isolation={each}" for each in LEVELS]
-            raise UsageError(f"--needs {need}: unknown need", did_you_mean(need, known, f"one of {', '.join(known)}"))
+            known, meant = f"write isolation={'|'.join(LEVELS)}", nearest(level or name, LEVELS)
+            raise UsageError(f"--needs {need}: unknown need", f'did you mean "{meant}"? {known}' if meant else known)
         found = LEVELS[level]
     return found
 

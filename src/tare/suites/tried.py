@@ -13,11 +13,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from tare.errors import UsageError
+from tare.errors import Fault, SuiteError, UsageError
+from tare.suites.suite import Suite, parse_suite
 from tare.units import written
 
 _ARROW = " -> "
 _DIRECTIONS = ("higher", "lower")
+_OPTIONS = {  # what the keys of the suite are on the command line
+    r"suite\.(budget|margin)": r"--\1",
+    r"(?:suite\.)?stacks": "--on",
+    r"image\.from": "--from",
+    r"image\.files": "--file",
+    r"workloads\[0\]\.metrics": "--metric",
+    r"workloads\[0\]\.packages": "--package",
+    r"workloads\[0\]\.warm_up": "--warm-up",
+    r"workloads\[0\]\.(prepare|timeout)": r"--\1",
+    r"workloads\[0\]\.command": "COMMAND",
+}
 _METRIC_HINT = "for example --metric 'total: {number} -> total s lower'"
 
 
@@ -75,6 +87,22 @@ class Tried:
             name = next(each for each in free if each not in names)
             names.append(name)
             yield metric | {"name": name}
+
+
+def parse_options(text: str, command: str) -> Suite:
+    """Read the suite of a command line; raises SuiteError, whose faults name options in place of the suite's keys."""
+    try:
+        return parse_suite(text, command)
+    except SuiteError as error:
+        raise SuiteError([_of_option(fault, command) for fault in error.faults]) from None
+
+
+def _of_option(fault: Fault, command: str) -> Fault:
+    for key, option in _OPTIONS.items():
+        what, count = re.subn(rf"^{command}: {key}[\w.\[\]-]*: ", f"{option}: ", fault.what)
+        if count:
+            return Fault(what, fault.hint)
+    return fault
 
 
 def _metric(text: str) -> dict[str, object]:
