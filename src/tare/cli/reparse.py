@@ -22,7 +22,7 @@ from tare.suites.suite import Planned, read_suite
 def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     """Parse all values of a run again from its raw output; keep the earlier trials in trials.jsonl.before."""
     loaded = read_run(run)
-    suite = read_suite(run / "suite.toml")
+    suite = read_suite(run / "suite.toml", folder=loaded.record.paths_from)
     records = {record.name: record for record in loaded.record.workloads}
     workloads = {planned.name: _as_measured(planned, records[planned.name]) for planned in suite.workloads}
     references = (loaded.record.baseline, loaded.record.control)

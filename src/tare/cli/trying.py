@@ -15,6 +15,7 @@ from tare.cli.files import writing
 from tare.cli.run import asked_or_usable, run_and_show
 from tare.errors import UsageError
 from tare.running.job import new_job, only_root
+from tare.suites.source import read_source
 from tare.suites.taken import Taken, taken_along
 from tare.suites.tried import Tried, parse_options
 
@@ -99,7 +100,7 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         command=taken.command,
         stacks=asked_or_usable(on, quickly=True),
         packages=tuple(package or ()),
-        source=source,
+        source=_absolute(source),
         files=taken.files,
         metrics=tuple(metric or ()),
         prepare=prepare,
@@ -116,6 +117,14 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         run_and_show(new_job(suite, out), "try")
     else:
         _save(save, text)
+
+
+def _absolute(source: str) -> str:
+    """Return an image's name with an absolute path; unchanged if it is none, as the suite then says why."""
+    try:
+        return str(read_source(source)) if source else ""
+    except UsageError:
+        return source
 
 
 def _say_taken(taken: Taken) -> None:

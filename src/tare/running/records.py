@@ -52,6 +52,7 @@ def make_record(suite: Suite, preparation: Preparation) -> RunRecord:
         own={stack.name: own for stack in suite.measured if (own := stack.own.described(spec.run.own.get(stack.name)))},
         years=_years(suite, machines),
         families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured},
+        suite_folder=str(suite.folder.absolute()),
     )
 
 
