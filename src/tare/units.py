@@ -105,6 +105,11 @@ Percent = Annotated[float, BeforeValidator(parse_percent, json_schema_input_type
 Margin = Annotated[float, BeforeValidator(parse_margin, json_schema_input_type=str)]
 
 
+def singular(unit: str) -> str:
+    """Return a printed unit without the s of its plural, as in `1 second` and `2 seconds`; `ms` and `ops` have none."""
+    return unit.removesuffix("s") if len(unit) > 3 else unit
+
+
 def written(value: object, kind: object = None) -> str:
     """Write a setting as one would in a suite: `"1s"`, `"32MiB"`, `"3%"`, `["GET", "SET"]`. `kind` is its type."""
     if isinstance(value, tuple):

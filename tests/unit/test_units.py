@@ -17,6 +17,7 @@ from tare.units import (
     parse_duration,
     parse_percent,
     parse_size,
+    singular,
     written,
 )
 
@@ -85,6 +86,13 @@ def test_a_size_is_read_into_bytes(text: str, size_bytes: int) -> None:
 def test_what_is_no_size_says_what_to_write(text: object) -> None:
     with pytest.raises(ValueError, match=r"^a size needs its unit, for example 512MiB or 2GB$"):
         parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("unit", "one"), [("seconds", "second"), ("secs", "sec"), ("ms", "ms"), ("ops", "ops"), ("", "")]
+)
+def test_a_plural_is_the_same_unit(unit: str, one: str) -> None:
+    assert singular(unit) == one
 
 
 def test_half_a_byte_is_no_size() -> None:

@@ -11,6 +11,7 @@ from statistics import fmean, median
 from tare.contracts.workloads import Workload
 from tare.errors import TrialFailed
 from tare.model.trials import SERVICE_READY, Measured, Metric, Raw, Trial, Value
+from tare.units import singular
 
 Key = tuple[str, float | None]  # a metric and a point
 _UNIT_HINT = "let the command print this number in one unit always, or as JSON"
@@ -85,16 +86,11 @@ class PrintedUnits:
     def _checked(self, trial: Trial) -> Trial:
         for value in trial.values:
             unit, stack = self._first.setdefault((trial.workload, value.metric), (value.printed_unit, trial.stack))
-            if not _same_unit(unit, value.printed_unit):
+            if singular(unit) != singular(value.printed_unit):
                 units = f"{_shown_unit(value.printed_unit)} here, and {_shown_unit(unit)} in {stack}"
                 why = f"two units of {value.metric}: the command printed {units}"
                 return replace(trial, status="failed", reason=why, hint=_UNIT_HINT, values=(), quarantined=trial.values)
         return trial
-
-
-def _same_unit(one: str, other: str) -> bool:
-    """Return whether two units are the same; `1 second` and `2 seconds` are."""
-    return one == other or (min(len(one), len(other)) > 2 and one.removesuffix("s") == other.removesuffix("s"))
 
 
 def _shown_unit(unit: str) -> str:
@@ -107,7 +103,7 @@ def _measured(metric: Metric, values: Sequence[Value], label: str = "") -> Measu
     Raises TrialFailed where the turns were printed in different units.
     """
     first, numbers = values[0], tuple(each.value for each in values)
-    if other := next((each for each in values if not _same_unit(each.printed_unit, first.printed_unit)), None):
+    if other := next((each for each in values if singular(each.printed_unit) != singular(first.printed_unit)), None):
         units = f"{_shown_unit(first.printed_unit)}, and later {_shown_unit(other.printed_unit)}"
         raise TrialFailed(f"two units of {metric.name}: the command printed {units}", _UNIT_HINT)
     turns, label = (numbers, label) if len(numbers) > 1 else ((), "")

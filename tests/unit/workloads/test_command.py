@@ -98,6 +98,10 @@ def test_an_exit_code_that_is_accepted_is_no_failure() -> None:
         ("env: can't execute 'python3': No such file or directory\n", "the image has no python3: add the Debian"),
         ("sh: 1: python3: not found\n", "the image has no python3: add the Debian package that has it"),
         ("/srv/p.sh: line 3: jq: command not found\n", "the image has no jq: add the Debian package that has it"),
+        (
+            "/srv/p.py: No such file or directory\n",
+            "the image lacks the program, or the interpreter that its first line",
+        ),
         ("sh: exec: line 0: /opt/none: not found\n", "the image has no /opt/none: --file PATH puts a file"),
     ],
 )

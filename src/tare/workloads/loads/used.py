@@ -103,8 +103,9 @@ def _ending(code: int) -> str:
 
 def _hint(code: int, said: str, of_others: bool) -> str:
     """Return what to do about an exit code; `of_others`: others have built the image."""
-    if code == _NOT_FOUND and (program := _PROGRAM.search(said)):
-        return _missing_program(program["of_env"] or program["of_shell"], of_others)
+    if code == _NOT_FOUND:
+        program = _PROGRAM.search(said)
+        return _missing_program(program["of_env"] or program["of_shell"] if program else "", of_others)
     if code == 128 + 9:
         return f"it may want more memory than the instance has: [limits] memory; {_SHOWN}"
     others = f"other exit codes may be accepted: exit_codes = [0, {code}]"
@@ -120,7 +121,9 @@ def _hint(code: int, said: str, of_others: bool) -> str:
 
 
 def _missing_program(program: str, of_others: bool) -> str:
-    """Return how a program gets into the image."""
+    """Return how a program, empty if it is unknown, gets into the image."""
+    if not program:
+        return f"the image lacks the program, or the interpreter that its first line (#!) names; {_SHOWN}"
     if "/" in program:
         return f"the image has no {program}: --file PATH puts a file of this machine into it ([image.files] in a suite)"
     if of_others:
