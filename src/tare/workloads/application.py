@@ -64,7 +64,7 @@ _OWN = Application(
 def _read(folder: object, info: ValidationInfo) -> Application:
     if not isinstance(folder, str) or not folder:
         raise ValueError("give the folder of an application, which has application.toml")
-    return replace(read_application(folder_of(info) / folder), folder=folder)  # a run records no more of where it is
+    return replace(read_application(folder_of(info) / folder), folder=folder)  # settings are recorded as written
 
 
 @dataclass(frozen=True)
