@@ -66,6 +66,7 @@ class RunRecord:
     `image_origin` names the image that others have built, with its digest. `beside` has the images of services beside
     those under test, by the services' names. `own` has the `command` and the `image` that a stack has of its own,
     `years` the year of a technology that is an old one, both by the stacks' names.
+    `suite_folder` is where the suite was; empty in older runs.
     """
 
     format: int
@@ -95,6 +96,13 @@ class RunRecord:
     own: dict[str, dict[str, str]] = field(default_factory=dict)
     years: dict[str, str] = field(default_factory=dict)
     isolation: dict[str, tuple[Isolation, ...]] = field(default_factory=dict)
+    suite_folder: str = ""
+
+    @property
+    def paths_from(self) -> Path:
+        """The folder to which paths in the suite are relative; the current one where that is gone or unknown."""
+        folder = Path(self.suite_folder)
+        return folder if folder.is_dir() else Path()
 
     @property
     def measured_on(self) -> Facts:

@@ -37,6 +37,8 @@ _SMALL_TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
 def parse_duration(text: object) -> float:
     """Return the seconds of a text such as `90s`, `5m`, `1h30m` or `250ms`; raises ValueError for anything else."""
+    if isinstance(text, str) and text.startswith("-") and _DURATIONS.fullmatch(text[1:]):
+        raise ValueError("a duration is not below 0, for example 90s or 5m")
     if not isinstance(text, str) or not _DURATIONS.fullmatch(text):
         raise ValueError("a duration needs its unit, for example 90s or 5m")
     return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text))
@@ -47,7 +49,9 @@ def parse_size(text: object) -> int:
 
     `KiB`, `MiB`, `GiB` and `TiB` are powers of 1024, `kB`, `MB`, `GB` and `TB` powers of 1000 (IEC 80000-13).
     """
-    match = _SIZE.fullmatch(text) if isinstance(text, str) else None
+    match = _SIZE.fullmatch(text.removeprefix("-")) if isinstance(text, str) else None
+    if match and match[2] in _BYTES and match.string != text:
+        raise ValueError("a size is not below 0, for example 512MiB or 2GB")
     if match is None or match[2] not in _BYTES:
         raise ValueError("a size needs its unit, for example 512MiB or 2GB")
     size = Decimal(match[1]) * _BYTES[match[2]]
@@ -99,6 +103,11 @@ def margin_option(text: str | None) -> float | None:
 
 Percent = Annotated[float, BeforeValidator(parse_percent, json_schema_input_type=str)]
 Margin = Annotated[float, BeforeValidator(parse_margin, json_schema_input_type=str)]
+
+
+def singular(unit: str) -> str:
+    """Return a printed unit without the s of its plural, as in `1 second` and `2 seconds`; `ms` and `ops` have none."""
+    return unit.removesuffix("s") if len(unit) > 3 else unit
 
 
 def written(value: object, kind: object = None) -> str:

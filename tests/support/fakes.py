@@ -23,7 +23,7 @@ from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import Network
 from tare.journal import Journal, Run, RunRecord, load
-from tare.model.trials import Image, Limits, Problem, Raw, Trial
+from tare.model.trials import Image, Limits, Problem, Raw, Trial, Value
 from tare.running.pace import Pace
 from tare.running.progress import BlockBegins, BlockEnded, Event, TrialBegins, TrialEnded, TurnsBegin
 from tare.running.records import workload_record
@@ -91,6 +91,22 @@ class Impatient(Dhrystone):
 
 
 @dataclass(frozen=True)
+class Printing(Dhrystone):
+    """Dhrystone whose program prints another unit when it is slow."""
+
+    name: ClassVar[str] = "printing"
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        assert isinstance(setup.instance.inside, FakeHost)
+        unit = "us" if setup.instance.inside.speed < 1 else "ms"
+        for raw in Dhrystone().measure(setup):
+            yield replace(raw, argv=(unit,))
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        return [replace(value, printed_unit=raw[0].argv[0]) for value in Dhrystone().parse(raw)]
+
+
+@dataclass(frozen=True)
 class Faulty(Startup):
     """A workload with a bug."""
 
@@ -155,7 +171,8 @@ class Shelf:
     """The plug-ins of tare, and those above."""
 
     OWN: ClassVar[Mapping[str, type[Any]]] = {
-        each.name: each for each in (Stopped, Gone, Silent, Confused, Roomy, Impatient, Faulty, Stored, Lacking)
+        each.name: each
+        for each in (Stopped, Gone, Silent, Confused, Roomy, Impatient, Printing, Faulty, Stored, Lacking)
     }
 
     def names(self, kind: plugins.Kind) -> Sequence[str]:

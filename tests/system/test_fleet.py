@@ -140,7 +140,7 @@ def test_machines_get_the_files_that_the_suite_names(
     elsewhere.write_text("hello\n")
     suite.write_text(WITH_FILE.format(path="../elsewhere"))
     planned = tare("fleet", "plan", "-i", inventory, suite)
-    assert f"the machines must have {elsewhere}: only what is below this folder is copied" in planned.stdout
+    assert f"the machines must have {elsewhere}: only what is below the suite's folder is copied" in planned.stdout
 
 
 @pytest.mark.lab

@@ -66,6 +66,30 @@ def test_help_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Usage: tare" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("words", [[], ["run"]])
+def test_help_is_a_command_too(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(cli.app, [*words, "--help"]) == 0
+    option = capsys.readouterr()
+    assert run(cli.app, ["help", *words]) == 0
+    assert capsys.readouterr() == option
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "hint"),
+    [
+        (["list"], "no such command 'list'", "`tare technologies` and `tare workloads` list what there is, "),
+        (["help", "rnu"], "no such command 'rnu'", 'did you mean "run"?'),
+    ],
+)
+def test_a_word_that_other_programs_have_leads_to_the_right_command(
+    words: list[str], what: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(cli.app, words) == 2
+    error, said = errors_of(capsys)
+    assert error == f"error: {what}"
+    assert said.startswith(f"hint: {hint}")
+
+
 def test_no_arguments_show_the_help_and_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(cli.app, []) == 2
     captured = capsys.readouterr()

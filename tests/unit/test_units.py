@@ -17,6 +17,7 @@ from tare.units import (
     parse_duration,
     parse_percent,
     parse_size,
+    singular,
     written,
 )
 
@@ -45,10 +46,21 @@ def test_a_duration_is_read_into_seconds(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["90", 90, 1.5, "", "s", "5 minutes", "-5s", "5m30", "5M", None, True, " 5s", "5s\n"])
+@pytest.mark.parametrize("text", ["90", 90, 1.5, "", "s", "5 minutes", "-5", "5m30", "5M", None, True, " 5s", "5s\n"])
 def test_what_is_no_duration_says_what_to_write(text: object) -> None:
     with pytest.raises(ValueError, match=r"^a duration needs its unit, for example 90s or 5m$"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["-5s", "-1h30m"])
+def test_a_duration_below_0_is_no_question_of_its_unit(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^a duration is not below 0, for example 90s or 5m$"):
+        parse_duration(text)
+
+
+def test_a_size_below_0_is_no_question_of_its_unit() -> None:
+    with pytest.raises(ValueError, match=r"^a size is not below 0, for example 512MiB or 2GB$"):
+        parse_size("-1B")
 
 
 @pytest.mark.parametrize(
@@ -70,10 +82,17 @@ def test_a_size_is_read_into_bytes(text: str, size_bytes: int) -> None:
     assert type(parse_size(text)) is int
 
 
-@pytest.mark.parametrize("text", ["512", 512, "", "MiB", "512M", "512mib", "-1B", "1e3B", None])
+@pytest.mark.parametrize("text", ["512", 512, "", "MiB", "512M", "512mib", "-1", "1e3B", None])
 def test_what_is_no_size_says_what_to_write(text: object) -> None:
     with pytest.raises(ValueError, match=r"^a size needs its unit, for example 512MiB or 2GB$"):
         parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("unit", "one"), [("seconds", "second"), ("secs", "sec"), ("ms", "ms"), ("ops", "ops"), ("", "")]
+)
+def test_a_plural_is_the_same_unit(unit: str, one: str) -> None:
+    assert singular(unit) == one
 
 
 def test_half_a_byte_is_no_size() -> None:

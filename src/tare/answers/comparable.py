@@ -8,7 +8,7 @@ from tare.errors import UsageError
 from tare.journal import Run, RunRecord
 from tare.model.machines import Facts
 from tare.model.trials import Limits, Trial
-from tare.units import counted, format_size
+from tare.units import counted, format_size, singular
 
 # What makes a machine another one. Its kernel and operating system are software, which may be what one compares.
 _MACHINE = {
@@ -57,11 +57,16 @@ def memory_differs(one: Facts, other: Facts) -> bool:
 
 
 def units_of(run: Run, stacks: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield a workload, a metric, and in words its unit and direction, for each value of these stacks."""
+    """Yield a workload, a metric, and its unit and direction as text, for each value of these stacks.
+
+    The unit that a program printed follows, if it is known.
+    """
     for trial in run.trials:
         if trial.status == "ok" and trial.stack in stacks:
             for value in trial.values:
                 yield trial.workload, value.metric, f"{value.unit or 'no unit'} ({value.better} is better)"
+                if value.printed_unit:
+                    yield trial.workload, f"{value.metric}, as it was printed,", singular(value.printed_unit)
 
 
 def require_same_units(units: Iterable[tuple[str, str, str]]) -> None:

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from tare import __file__ as tare_package
 from tare import __version__
+from tare.errors import UsageError
 from tare.loading import raise_at_interrupt
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ _PLACES = {
     "try": ("trying", "trying"),  # `try` is a word of Python
 }
 _NO_COMMAND = 2  # as for other wrong usage
+_LISTS = ("list", "ls")
+_LIST_HINT = "`tare technologies` and `tare workloads` list what there is, `tare show RUN` a run's trials"
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 # Of these, the first word that is no option begins a command line of the user's, whose options are its own.
 _STARTING = {"try", "profile"}
@@ -76,7 +79,14 @@ class _Commands(TyperGroup):
         super().__init__(**settings | {"commands": {name: TyperCommand(name) for name in COMMANDS}})
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
-        """Find the command that is called, and load it."""
+        """Find the command that is called, and load it. `help` and `help COMMAND` print help, as in other programs."""
+        if args == ["help"]:
+            print(ctx.get_help())
+            raise typer.Exit
+        if args[0] == "help":
+            args = [args[1], "--help"]
+        if args[0] in _LISTS:
+            raise UsageError(f"no such command '{args[0]}'", _LIST_HINT)
         name, found, rest = super().resolve_command(ctx, args)
         loaded = command(name) if name and found else found
         raise_at_interrupt()

@@ -17,7 +17,7 @@ from tare.answers.orientation import orientation
 from tare.cli.console import output
 from tare.cli.files import writing
 from tare.cli.reading import read_run
-from tare.errors import TareError, UsageError
+from tare.errors import TareError, UsageError, nearest
 from tare.model.isolation import LEVELS, IsolationLevel
 from tare.profiles.profile import read_profile
 from tare.report.advised import document, for_orientation, legend, remarks, sentence, table, to_try
@@ -147,8 +147,9 @@ def _isolation(needs: list[str]) -> IsolationLevel | None:
         found = {**_NEEDED, **_ALSO}.get(level.strip().lower()) if name.strip() == "isolation" else None
         if found is None:
             why = _SANDBOX if level == "sandbox" else "unknown need"
-            known = ", ".join(f"isolation={each}" for each in _NEEDED)
-            raise UsageError(f"--needs {need}: {why}", f"name the least that is enough: {known}")
+            known, meant = ", ".join(f"isolation={each}" for each in _NEEDED), nearest(level or name, _NEEDED)
+            guess = f'did you mean "{meant}"? ' if meant and level != "sandbox" else ""
+            raise UsageError(f"--needs {need}: {why}", f"{guess}name the least that is enough: {known}")
     return found
 
 

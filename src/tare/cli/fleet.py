@@ -110,7 +110,8 @@ def _plan(asked: Asked, inventory: Path) -> None:
 
 
 def _begun_anew(suite: Suite, machines: Inventory) -> Fleet:
-    return Fleet(suite.name, str(machines.path.resolve()), {name: Member(name) for name in machines.servers})
+    members, folder = {name: Member(name) for name in machines.servers}, str(suite.folder.absolute())
+    return Fleet(suite.name, str(machines.path.resolve()), members, suite_folder=folder)
 
 
 def _print_plan(suite: Suite, found: Fleet, kinds: tuple[Kind, ...]) -> None:
@@ -234,7 +235,7 @@ def _status(place: Path, as_json: bool) -> None:
 
 def _collect(place: Path) -> None:
     found = read(place)
-    asked = Asked(read_suite(place / "suite.toml"), place / "suite.toml", place)
+    asked = Asked(read_suite(place / "suite.toml", folder=Path(found.suite_folder)), place / "suite.toml", place)
     begun = [each for each in found.members.values() if each.start and each.state != "collected"]
     with _controller(asked, found, lambda: None, keeps=not has_controller(place)) as controller:
         controller.collect(begun)

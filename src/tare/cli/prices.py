@@ -10,7 +10,7 @@ import typer
 from tare.cli.run import asked_or_usable, run_and_show
 from tare.running.job import new_job, only_root
 from tare.suites.priced import price_suite
-from tare.suites.suite import parse_suite
+from tare.suites.tried import parse_options
 
 _BUDGET = "15m"  # for ten stacks
 
@@ -29,5 +29,5 @@ def prices(on: _On = None, budget: _Budget = _BUDGET, out: _Out = None) -> None:
     stack, and writes a run folder like every other.
     """
     only_root("tare prices")
-    suite = parse_suite(price_suite(asked_or_usable(on), budget), "tare prices")
+    suite = parse_options(price_suite(asked_or_usable(on), budget), "tare prices")
     run_and_show(new_job(suite, out), "prices")

@@ -15,17 +15,19 @@ from tare.errors import UsageError, in_words
 from tare.journal import WorkloadRecord, load_raw, rewrite
 from tare.model.trials import SERVICE_READY, Trial
 from tare.running.gate import refuse_absurd
-from tare.running.values import read_values
+from tare.running.values import PrintedUnits, read_values
 from tare.suites.suite import Planned, read_suite
 
 
 def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     """Parse all values of a run again from its raw output; keep the earlier trials in trials.jsonl.before."""
     loaded = read_run(run)
-    suite = read_suite(run / "suite.toml")
+    suite = read_suite(run / "suite.toml", folder=loaded.record.paths_from)
     records = {record.name: record for record in loaded.record.workloads}
     workloads = {planned.name: _as_measured(planned, records[planned.name]) for planned in suite.workloads}
-    trials = [_read_again(run, trial, workloads[trial.workload]) for trial in loaded.trials]
+    references = (loaded.record.baseline, loaded.record.control)
+    again = (_read_again(run, trial, workloads[trial.workload]) for trial in loaded.trials)
+    trials = PrintedUnits(references).checked(again)
     changed = sum(before != after for before, after in zip(loaded.trials, trials, strict=True))
     if changed:
         rewrite(run, trials)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -12,9 +15,9 @@ from tare.cli.files import writing
 from tare.cli.run import asked_or_usable, run_and_show
 from tare.errors import UsageError
 from tare.running.job import new_job, only_root
-from tare.suites.suite import parse_suite
+from tare.suites.source import read_source
 from tare.suites.taken import Taken, taken_along
-from tare.suites.tried import Tried
+from tare.suites.tried import Tried, parse_options
 
 _BUDGET, _TIMEOUT = "2m", "20s"  # a command without an end, on five stacks, is one for two minutes
 _EXAMPLE = "for example: tare try --package sysbench -- sysbench cpu --time=1 run"
@@ -50,8 +53,8 @@ _File = Annotated[
 _Metric = Annotated[
     list[str] | None,
     typer.Option(
-        help="A number of its output: a regular expression with one group, or a JSON pointer; then "
-        "' -> NAME UNIT lower' or part of it. Repeatable; higher is better unless it says lower.",
+        help="A number of its output: a regular expression with {number} in its place, such as 'total: {number} s', "
+        "or a JSON pointer; then ' -> NAME UNIT lower' or part of it. Repeatable; more is better unless it says lower.",
     ),
 ]
 _Prepare = Annotated[str, typer.Option(help="A command that runs before each run, and does not count.")]
@@ -97,7 +100,7 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         command=taken.command,
         stacks=asked_or_usable(on, quickly=True),
         packages=tuple(package or ()),
-        source=source,
+        source=_absolute(source),
         files=taken.files,
         metrics=tuple(metric or ()),
         prepare=prepare,
@@ -107,17 +110,35 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         margin=margin,
     )
     text = tried.suite()
-    suite = parse_suite(text, "tare try")
+    suite = parse_options(text, "tare try")
     _say_taken(taken)
+    _say_input()
     if save is None:
         run_and_show(new_job(suite, out), "try")
     else:
         _save(save, text)
 
 
+def _absolute(source: str) -> str:
+    """Return an image's name with an absolute path; unchanged if it is none, as the suite then says why."""
+    try:
+        return str(read_source(source)) if source else ""
+    except UsageError:
+        return source
+
+
 def _say_taken(taken: Taken) -> None:
     for place, source in taken.files:
         say(f"taken along: {source}, as {place} in the image", style="dim")
+
+
+def _say_input() -> None:
+    """Warn where the shell gives tare a file as standard input, as in `tare try -- gzip < FILE`."""
+    with suppress(OSError):  # it may be closed
+        given = os.fstat(0)
+        if stat.S_ISREG(given.st_mode) and given.st_size:
+            how = "put the file into the image, as in --file FILE -- sh -c 'gzip < /srv/FILE'"
+            say(f"the command has an empty standard input, not the file that tare has: {how}", style="yellow")
 
 
 def _save(path: Path, text: str) -> None:

@@ -51,8 +51,8 @@ def lines_of(suite: Suite, fleet: Fleet, kinds: Sequence[Kind]) -> Iterator[str]
         elif min(blocks) < _FEW:
             yield f"kind {kind.name}: {suite.blocks} blocks are few for {len(blocks)} machines: have {2 * len(blocks)}"
     for path in own_files(suite):
-        if not is_carried(path):
-            yield f"the machines must have {clean(str(path))}: only what is below this folder is copied"
+        if not is_carried(suite, path):
+            yield f"the machines must have {clean(str(path))}: only what is below the suite's folder is copied"
     longest = max((seconds_of(suite, each.blocks) for each in fleet.members.values() if each.blocks), default=0.0)
     yield f"about {format_duration(round(longest))} of measuring; making images and installing come before it"
 

@@ -354,17 +354,18 @@ def blocks_of(suite: Suite, numbers: Blocks) -> tuple[Block, ...]:
     return to_run(replace(suite, only=numbers))
 
 
-def is_carried(path: Path) -> bool:
-    """Return whether machines get a file or folder that a suite names: if it is below the current folder.
+def is_carried(suite: Suite, path: Path) -> bool:
+    """Return whether machines get a file or folder that a suite names: if it is below the suite's folder.
 
     None with a brace in its path: a suite is not trusted, and Ansible would run what stands in two of them.
     """
-    return path.is_relative_to(Path.cwd()) and "{" not in str(path)
+    return path.is_relative_to(suite.folder.absolute()) and "{" not in str(path)
 
 
 def carried(suite: Suite) -> dict[str, str]:
-    """Return the files and folders that machines get, by their paths below the current folder."""
-    return {str(path.relative_to(Path.cwd())): str(path) for path in own_files(suite) if is_carried(path)}
+    """Return the files and folders that machines get, by their paths below the suite's folder."""
+    folder = suite.folder.absolute()
+    return {str(path.relative_to(folder)): str(path) for path in own_files(suite) if is_carried(suite, path)}
 
 
 def seconds_of(suite: Suite, numbers: Blocks) -> float:

@@ -56,7 +56,7 @@ class Member:
 
 @dataclass
 class Fleet:
-    """A fleet that is measured: the suite's name, Ansible's inventory, and the machines."""
+    """A fleet that is measured: the suite's name and folder, Ansible's inventory, and the machines."""
 
     suite: str
     inventory: str
@@ -64,6 +64,7 @@ class Fleet:
     tare: str = __version__
     format: int = _FORMAT
     notes: list[str] = field(default_factory=list)
+    suite_folder: str = ""
 
     def of_kind(self, kind: str) -> list[Member]:
         """Return the machines of a kind."""

@@ -68,7 +68,7 @@ def wanted_image(
     """
     workloads = None if workloads is None else tuple(workloads)
     beside = [each.image for workload in workloads or () for each in workload.beside]
-    _refuse_absent([wanted, *beside])
+    refuse_absent([wanted, *beside])
     remove_abandoned()
     recipe = guest_recipe(workloads, wanted.release, wanted.packages, wanted.files)
     if wanted.source is None:
@@ -250,8 +250,9 @@ def _starter() -> Path:
     return program_folder() / "image/start.c"
 
 
-def _refuse_absent(wanted: Iterable[ImageWanted]) -> None:
+def refuse_absent(wanted: Iterable[ImageWanted]) -> None:
+    """Raise UsageError where the file of an image does not exist."""
     for source in (each.source for each in wanted):
         if source is not None and source.is_absent:
-            hint = "give the path of an image; a path is of the folder in which tare is called"
+            hint = "give the path of an image; a path in a suite is relative to the suite's folder"
             raise UsageError(f"{source}: there is no such file", hint)

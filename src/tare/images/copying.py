@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from tare.errors import TareError
+from tare.errors import TareError, UsageError
 from tare.hosts.local import LocalHost, exists, is_file, sha256_of
 from tare.images.builder import builder
 from tare.images.layers import Size, counted, too_large
@@ -35,6 +35,12 @@ _FORMS = 4  # of what is unpacked: layers, directory, archive and disk
 
 class Refused(TareError):
     """skopeo cannot get an image from where it was looked for."""
+
+
+class RefusedFile(Refused):
+    """skopeo cannot read a file or folder that the user has named."""
+
+    exit_code = 2
 
 
 def _rule(what: str, hint: str, *patterns: str) -> tuple[re.Pattern[str], str, str]:
@@ -188,11 +194,14 @@ def refusal(source: Source, printed: str) -> Refused:
     """Turn what skopeo printed into an error of ours."""
     found = _MESSAGE.findall(printed)
     words = (found[-1] if found else printed.strip()).replace('\\"', '"')
-    last = words.removeprefix(f'Error parsing image name "{source}": ')[-300:]
+    last = words.removeprefix(f'Error parsing image name "{source}": ')
+    kind = RefusedFile if source.path else Refused
+    if source.path:  # it has been named
+        last = last.replace(f"{source.path}/", "").rpartition(str(source.path))[2].lstrip('": ')
     for pattern, what, hint in _REFUSALS:
         if pattern.search(words):
-            return Refused(f"{source}: {what}: {last}", hint)
-    return Refused(f"{source}: skopeo cannot copy it: {last}", f"try by hand: skopeo inspect {source}")
+            return kind(f"{source}: {what}: {last[-300:]}", hint)
+    return kind(f"{source}: skopeo cannot copy it: {last[-300:]}", f"try by hand: skopeo inspect {source}")
 
 
 def _access(source: Source, credentials: str, daemon: str) -> tuple[str, ...]:
@@ -212,7 +221,7 @@ def _packed_root(source: Source, scratch: Path) -> str:
     if is_directory := exists(path) and path.is_dir():
         pack(path, target)
     elif not is_file(path):
-        raise TareError(f"{source}: there is no such file", "give the path of a directory or a tar file")
+        raise UsageError(f"{source}: there is no such file", "give the path of a directory or a tar file")
     try:
         with (target if is_directory else path).open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
@@ -220,7 +229,7 @@ def _packed_root(source: Source, scratch: Path) -> str:
             stream = gzip.GzipFile(fileobj=file) if packed else file
             return _hashed(stream, None if is_directory else target, source.most_bytes)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise TareError(f"{source}: this is no whole tar file: {error}", "get or build it again") from error
+        raise UsageError(f"{source}: this is no whole tar file: {error}", "get or build it again") from error
 
 
 def _hashed(stream: BinaryIO | gzip.GzipFile, target: Path | None, most_bytes: int) -> str:

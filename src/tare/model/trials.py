@@ -280,11 +280,15 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Value:
-    """One measured value, in its metric's unit. `point` is the value of the sweep, None off the sweep."""
+    """One measured value, in its metric's unit. `point` is the value of the sweep, None off the sweep.
+
+    `printed_unit` is the unit that the program printed after the number; empty if it printed none, or it is unknown.
+    """
 
     metric: str
     point: float | None
     value: float
+    printed_unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -342,6 +346,7 @@ class Measured:
 
     It is the mean over the trial's turns at this point; `turns` are their values, in order, where there were several.
     `label` is that of the outputs which it was read from; empty where it depends on several, or on an unknown one.
+    `printed_unit` is that of all its turns: see `Value`.
     """
 
     metric: str
@@ -351,6 +356,7 @@ class Measured:
     better: Better
     turns: tuple[float, ...] = ()
     label: str = ""
+    printed_unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)

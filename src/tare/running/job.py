@@ -16,7 +16,7 @@ from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.needs import refuse_incomplete
 from tare.hosts.undoing import in_short
-from tare.images.adopted import wanted_image
+from tare.images.adopted import refuse_absent, wanted_image
 from tare.journal import Journal, RunRecord, holds_no_trial, make_within
 from tare.model.trials import Image, Stop, StopReason
 from tare.running.leftovers import remove_left
@@ -50,7 +50,7 @@ def new_job(suite: Suite, out: Path | None = None, budget_seconds: float | None 
 def resumed_job(folder: Path, budget_seconds: float | None = None) -> Job:
     """Return the job that continues a run; raises UsageError if the folder is none."""
     journal = Journal(folder)
-    journal.read()
+    record = journal.read()
     if not os.access(folder, os.W_OK):
         owner = folder.stat().st_uid
         own = f"it belongs to user {owner}, who may go on" if owner != os.geteuid() else "is it mounted read-only?"
@@ -58,7 +58,7 @@ def resumed_job(folder: Path, budget_seconds: float | None = None) -> Job:
         raise UsageError(f"{folder}: the run cannot go on, as nothing can be written there", hint)
     for name in ("raw", "telemetry"):
         make_within(folder, name)
-    suite = read_suite(folder / "suite.toml")
+    suite = read_suite(folder / "suite.toml", folder=record.paths_from)
     return Job(suite, journal, budget_seconds or suite.budget_seconds)
 
 
@@ -83,6 +83,7 @@ def carry_out(job: Job, report: ProgressReporter) -> Stop:
     say, before = preparing(report), job.journal.record
     with only_one(), _same_cpus_afterwards():
         refuse_incomplete(LocalHost())
+        refuse_absent(stack.own.image(job.suite.image) for stack in job.suite.stacks)
         _remove_left(say, report)
         isolate_mounts()
         image = wanted_image(job.suite.image, job.suite.by_name.values(), say, before.image_origin if before else "")

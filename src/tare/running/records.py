@@ -56,6 +56,7 @@ def make_record(suite: Suite, preparation: Preparation) -> RunRecord:
         years=_years(suite, machines),
         families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured},
         isolation={stack.name: _isolation(stack.layers) for stack in suite.measured},
+        suite_folder=str(suite.folder.absolute()),
     )
 
 

@@ -21,6 +21,7 @@ from tare.running.repetition import best_passes, costs_of
 from tare.running.schedule import Schedule, least_blocks, shortfall
 from tare.running.starts import Ended
 from tare.running.testbed import Testbed
+from tare.running.values import PrintedUnits
 from tare.statistics.anytime import LEAST
 from tare.suites.plan import Block, Step, plan, remaining
 from tare.suites.suite import Suite
@@ -62,7 +63,8 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
     stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}
     testbed = replace(testbed, run=replace(testbed.run, inside=InsideCheck(suite.baseline, stacks)))
     programs = {stack.name: stack.own for stack in suite.measured}
-    rounds = Rounds(testbed, stacks, (suite.baseline, suite.control), suite.seed, programs=programs)
+    references = (suite.baseline, suite.control)
+    rounds, units = Rounds(testbed, stacks, references, suite.seed, programs=programs), PrintedUnits(references)
     pace, began = Pace(suite.by_name), journal.run.record
     decisions = Decisions(
         began.workloads,
@@ -73,6 +75,7 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
         suite.until == "blocks",
         suite.precision,
     )
+    units.checked(work.done)
     for trial in work.done:
         pace.learn(trial)
         decisions.learn(trial)
@@ -95,7 +98,8 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
         report(BlockBegins(schedule.timing()))
         try:
             for ended in _ended(block, rounds, work, pace, report):
-                kept = [(_doubted(trial, broken), raw) for trial, raw in ended]
+                trials = units.checked(trial for trial, _ in ended)
+                kept = [(_doubted(trial, broken), raw) for trial, (_, raw) in zip(trials, ended, strict=True)]
                 journal.append(*kept)
                 for trial, _ in kept:
                     pace.learn(trial)

@@ -1,18 +1,20 @@
-"""From what the commands of a trial printed to its values, round by round."""
+"""From what the commands of a trial printed to its values, round by round, and the units that they were printed in."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
 from tare.contracts.workloads import Workload
 from tare.errors import TrialFailed
-from tare.model.trials import SERVICE_READY, Measured, Metric, Raw, Value
+from tare.model.trials import SERVICE_READY, Measured, Metric, Raw, Trial, Value
+from tare.units import singular
 
 Key = tuple[str, float | None]  # a metric and a point
+_UNIT_HINT = "let the command print this number in one unit always, or as JSON"
 
 
 def read_values(workload: Workload, raw: Sequence[Raw], divided: bool = True) -> tuple[Measured, ...]:
@@ -24,21 +26,19 @@ def read_values(workload: Workload, raw: Sequence[Raw], divided: bool = True) ->
     metrics = {metric.name: metric for metric in workload.all_metrics}
     if workload.rounds == 1 or workload.searches or not divided:
         values = _checked(workload, workload.parse([each for each in raw if not each.warm_up]))
-        return tuple(_measured(metrics[each.metric], each.point, (each.value,)) for each in values)
-    turns: dict[Key, list[float]] = defaultdict(list)
+        return tuple(_measured(metrics[each.metric], [each]) for each in values)
+    turns: dict[Key, list[Value]] = defaultdict(list)
     rounds = _in_rounds(workload, raw)
     for number, each in enumerate(rounds, start=1):
         for value in _checked(workload, workload.parse(each)):
-            turns[value.metric, value.point].append(value.value)
+            turns[value.metric, value.point].append(value)
         if any(len(values) != number for values in turns.values()):
             raise TrialFailed(f"{workload.name} gave other points in round {number}", "its plug-in has a bug")
     if workload.alone:  # rounds that are not close in time are no pairs
-        return tuple(_measured(metrics[name], point, (median(values),)) for (name, point), values in turns.items())
+        means = (_measured(metrics[name], values) for (name, _), values in turns.items())
+        return tuple(replace(each, value=median(each.turns or (each.value,)), turns=()) for each in means)
     labels = _labels(workload, rounds[0], rounds[-1])
-    return tuple(
-        _measured(metrics[metric], point, values, labels.get((metric, point), ""))
-        for (metric, point), values in turns.items()
-    )
+    return tuple(_measured(metrics[key[0]], values, labels.get(key, "")) for key, values in turns.items())
 
 
 def service_ready(seconds: float | None) -> tuple[Measured, ...]:
@@ -57,16 +57,58 @@ def latest_values(workload: Workload, latest: Sequence[Raw]) -> tuple[Measured, 
     metrics = {metric.name: metric for metric in workload.all_metrics}
     try:
         values = _checked(workload, workload.parse([replace(each, warm_up=False) for each in latest]))
-        return tuple(_measured(metrics[each.metric], each.point, (each.value,)) for each in values)
+        return tuple(_measured(metrics[each.metric], [each]) for each in values)
     except Exception:  # noqa: BLE001 - plug-ins are anybody's; what is wrong is said when the trial has ended
         return ()
 
 
-def _measured(metric: Metric, point: float | None, values: Sequence[float], label: str = "") -> Measured:
-    """Return the mean over turns, with each of them and their output's label where there were several."""
-    if len(values) == 1:
-        return Measured(metric.name, point, values[0], metric.unit, metric.better)
-    return Measured(metric.name, point, fmean(values), metric.unit, metric.better, tuple(values), label)
+@dataclass
+class PrintedUnits:
+    """The unit that the programs of a run print after each metric's number, as the first trial of the metric had it.
+
+    A program that prints `1.09 ms` on one stack and `944 us` on another would make the second 866 times as slow.
+    """
+
+    references: Sequence[str]
+    _first: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # a unit and its stack
+
+    def checked(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Return the trials; those with another unit than the first have failed, and their values do not count.
+
+        The first trials are those of the first block. In a block, the references come first.
+        """
+        trials = list(trials)
+        ranks = {stack: rank for rank, stack in enumerate(reversed(self.references), start=1)}
+        for at in sorted(range(len(trials)), key=lambda at: (trials[at].block, -ranks.get(trials[at].stack, 0))):
+            trials[at] = self._checked(trials[at])
+        return trials
+
+    def _checked(self, trial: Trial) -> Trial:
+        for value in trial.values:
+            unit, stack = self._first.setdefault((trial.workload, value.metric), (value.printed_unit, trial.stack))
+            if singular(unit) != singular(value.printed_unit):
+                units = f"{_shown_unit(value.printed_unit)} here, and {_shown_unit(unit)} in {stack}"
+                why = f"two units of {value.metric}: the command printed {units}"
+                return replace(trial, status="failed", reason=why, hint=_UNIT_HINT, values=(), quarantined=trial.values)
+        return trial
+
+
+def _shown_unit(unit: str) -> str:
+    return repr(unit) if unit else "no unit"
+
+
+def _measured(metric: Metric, values: Sequence[Value], label: str = "") -> Measured:
+    """Return the mean over turns, with each of them and their output's label where there were several.
+
+    Raises TrialFailed where the turns were printed in different units.
+    """
+    first, numbers = values[0], tuple(each.value for each in values)
+    if other := next((each for each in values if singular(each.printed_unit) != singular(first.printed_unit)), None):
+        units = f"{_shown_unit(first.printed_unit)}, and later {_shown_unit(other.printed_unit)}"
+        raise TrialFailed(f"two units of {metric.name}: the command printed {units}", _UNIT_HINT)
+    turns, label = (numbers, label) if len(numbers) > 1 else ((), "")
+    unit = first.printed_unit
+    return Measured(metric.name, first.point, fmean(numbers), metric.unit, metric.better, turns, label, unit)
 
 
 def _labels(workload: Workload, first: Sequence[Raw], last: Sequence[Raw]) -> Mapping[Key, str]:

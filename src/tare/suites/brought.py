@@ -17,7 +17,7 @@ def brought(suite: Suite) -> tuple[str, ...]:
 
 def own_files(suite: Suite) -> tuple[Path, ...]:
     """Return the absolute paths of the files and folders here that a suite names, without what is in others."""
-    found = {Path(os.path.abspath(path)) for path in _named(suite)}  # noqa: PTH100 - links stay as they are
+    found = {Path(os.path.abspath(suite.folder / path)) for path in _named(suite)}  # noqa: PTH100 - links stay as they are
     return tuple(sorted(path for path in found if found.isdisjoint(path.parents)))
 
 
@@ -26,8 +26,8 @@ def _named(suite: Suite) -> Iterator[str | Path]:
     for source in (suite.image.source, *(stack.own.source for stack in suite.stacks)):
         if source and source.path:
             yield source.path
-    for stack in suite.stacks:
-        yield from (path for layer in stack.layers for path in layer.own_files())
+    for stack in suite.stacks:  # these are relative to the current folder, on the machine under test or on this one
+        yield from (Path(path).absolute() for layer in stack.layers for path in layer.own_files())
     for planned in suite.workloads:
         yield from planned.workload.own_files()
 

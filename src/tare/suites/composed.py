@@ -55,7 +55,7 @@ duration = "10s"
 name = "throughput"
 unit = "requests/s"
 better = "higher"
-pattern = '^Requests/sec: +([0-9.]+)$'
+pattern = '^Requests/sec: +{number}$'
 """
 
 

@@ -11,9 +11,10 @@ import re
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError, ValidationInfo
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import ErrorDetails
 
@@ -53,10 +54,14 @@ class Catalogue(Protocol):
 
 @dataclass
 class Document:
-    """The tables of one TOML file. It collects faults under their keys, at most one for each key."""
+    """The tables of one TOML file. It collects faults under their keys, at most one for each key.
+
+    Paths in it are relative to `folder`, which validators of settings find in their context under this name.
+    """
 
     tables: dict[str, Any]
     catalogue: Catalogue
+    folder: Path = field(default_factory=Path)
     faults: dict[Key, tuple[str, str]] = field(default_factory=dict)
     elsewhere: list[Fault] = field(default_factory=list)  # of files that it names, which have keys of their own
     adapters: dict[type[Any], TypeAdapter[Any]] = field(default_factory=dict)  # a file may have many tables of one
@@ -158,7 +163,8 @@ class Document:
         guesses = self.refuse_unknown(key, (*reserved, *known))
         settings = {**(given or {}), **{name: value for name, value in self.table(key).items() if name in known}}
         try:
-            return self._adapter(cls).validate_json(json.dumps(settings, default=str), strict=True)
+            text, context = json.dumps(settings, default=str), {"folder": self.folder}
+            return self._adapter(cls).validate_json(text, strict=True, context=context)
         except ValidationError as error:
             for each in error.errors():
                 if each["type"] != "missing" or each["loc"][-1] not in guesses:
@@ -188,6 +194,11 @@ class Document:
             siblings = list(self.table(key[:depth]))
             position.append(part if isinstance(part, int) else (*siblings, part).index(part))
         return tuple(position)
+
+
+def folder_of(info: ValidationInfo) -> Path:
+    """Return the folder to which a path in a setting is relative; the current one where no file has the setting."""
+    return Path((info.context or {}).get("folder", ""))
 
 
 def parse_tables(text: str, source: str) -> dict[str, Any]:

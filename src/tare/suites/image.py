@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -38,10 +37,11 @@ class ImageTable:
 
 
 def read_image(document: Document) -> ImageWanted:
-    """Read what the image is made of. Paths become absolute, because `--resume` may run in another folder."""
+    """Read what the image is made of. Its paths become absolute."""
     table: ImageTable = document.build(_KEY, ImageTable, ("from",)) or ImageTable()
     written = document.table(_KEY)
-    files = tuple((target, str(Path(source).absolute())) for target, source in sorted(table.files.items()))
+    folder = document.folder.absolute()
+    files = tuple((target, str(folder / source)) for target, source in sorted(table.files.items()))
     if "from" not in written:
         for name in ("credentials", "limit"):
             if name in written:
@@ -52,9 +52,9 @@ def read_image(document: Document) -> ImageWanted:
             document.fault((*_KEY, name), "an image that others have built is taken as it is", f"leave {name} out")
     text = document.required(_KEY, "from", EXAMPLE)
     try:
-        source = read_source(EXAMPLE if text is None else text)
+        source = read_source(EXAMPLE if text is None else text, document.folder)
     except UsageError as error:
         document.fault((*_KEY, "from"), str(error), error.hint)
         return ImageWanted()
-    credentials = str(Path(table.credentials).absolute()) if table.credentials else ""
+    credentials = str(folder / table.credentials) if table.credentials else ""
     return ImageWanted(source=replace(source, credentials=credentials, most_bytes=table.limit), files=files)

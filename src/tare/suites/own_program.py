@@ -63,7 +63,7 @@ def read_own_program(document: Document, key: Key, names: Sequence[str] = OWN) -
     source = None
     if "image" in names and table.image is not None:
         try:
-            source = read_source(table.image)
+            source = read_source(table.image, document.folder)
         except UsageError as error:
             document.fault((*key, "image"), str(error), error.hint)
     command = table.command if "command" in names else None

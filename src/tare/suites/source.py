@@ -15,8 +15,11 @@ _HINT = f"write {', '.join((*FILES, *STORES))} and its name there, or the path o
 _SPACES = re.compile(r"[\s\0]")
 
 
-def read_source(text: str) -> Source:
-    """Read the name of an image; paths become absolute. Raises UsageError for one that cannot be."""
+def read_source(text: str, folder: Path | None = None) -> Source:
+    """Read the name of an image; paths, which are relative to the folder or else to the current one, become absolute.
+
+    Raises UsageError for one that cannot be.
+    """
     transport = next((each for each in (*FILES, *STORES) if text.startswith(each)), "")
     name = text[len(transport) :]
     if not name or _SPACES.search(text):
@@ -27,4 +30,4 @@ def read_source(text: str) -> Source:
         raise UsageError(f'"{text}": "{meant}" is no kind of image', did_you_mean(meant, known, _HINT))
     if transport in STORES:
         return Source(transport, name)
-    return Source(transport, str(Path(name).absolute()))
+    return Source(transport, str(((folder or Path()) / name).absolute()))

@@ -53,7 +53,7 @@ class Suite:
     papers. `sample_seconds` are those from one sample of the telemetry to the next. A block has at least so many
     `rounds`; None: as many as the run finds best. A decided cell goes on until half its interval is at most the
     `precision`: a factor of 1 and this share, or this share of its ratio's logarithm. Of its blocks, `only` those with
-    these numbers, from 0, are measured, whatever is decided earlier; None: all.
+    these numbers, from 0, are measured, whatever is decided earlier; None: all. Paths are relative to the `folder`.
     """
 
     name: str
@@ -73,6 +73,7 @@ class Suite:
     precision: float = PRECISION
     image: ImageWanted = field(default_factory=ImageWanted)
     only: frozenset[int] | None = None
+    folder: Path = field(default_factory=Path)
 
     @property
     def control(self) -> str:
@@ -111,8 +112,11 @@ _UNKNOWN = LimitsWanted(sys.maxsize, sys.maxsize)  # where [limits] has a fault,
 # --- reading it ----------------------------------------------------------------------------------------------------
 
 
-def read_suite(path: Path, catalogue: Catalogue = plugins) -> Suite:
-    """Read a suite's file; raises SuiteError with all its faults."""
+def read_suite(path: Path, catalogue: Catalogue = plugins, folder: Path | None = None) -> Suite:
+    """Read a suite's file; raises SuiteError with all its faults.
+
+    Paths in it are relative to the folder of the file, or to another `folder` for the copy of a suite.
+    """
     try:
         text = contents(path, _MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
@@ -121,13 +125,17 @@ def read_suite(path: Path, catalogue: Catalogue = plugins) -> Suite:
         raise SuiteError([Fault(f"{path}: no such file", hint)]) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SuiteError([unreadable(path, error, "give the path of a .toml file that you may read")]) from None
-    return parse_suite(text, str(path), catalogue)
+    return parse_suite(text, str(path), catalogue, path.parent if folder is None else folder)
 
 
-def parse_suite(text: str, source: str, catalogue: Catalogue = plugins) -> Suite:
-    """Read a suite's text; messages call it `source`. Raises SuiteError with all its faults."""
+def parse_suite(text: str, source: str, catalogue: Catalogue = plugins, folder: Path | None = None) -> Suite:
+    """Read a suite's text; messages call it `source`. Raises SuiteError with all its faults.
+
+    Paths in it are relative to the folder, or else to the current one.
+    """
     tables = parse_tables(text, source)
-    document = Document(tables | {name: tables.get(name, {}) for name in ("limits", "image", "telemetry")}, catalogue)
+    tables |= {name: tables.get(name, {}) for name in ("limits", "image", "telemetry")}
+    document = Document(tables, catalogue, folder or Path())
     suite = _read_document(document, source, text)
     if suite is None:
         raise SuiteError(document.in_file_order(source))
@@ -172,6 +180,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
         hosts=hosts,
         sample_seconds=telemetry.every,
         image=image,
+        folder=document.folder,
     )
 
 
@@ -340,7 +349,7 @@ def _read_machine(document: Document, key: Key) -> Machine | None:
     if document.at(key) is not None and not isinstance(document.at(key), dict):
         document.fault(key, "not a table", f'write [hosts.{key[1]}] and below it ssh = "user@address"')
     if read is not None and read.ssh_config:
-        return replace(read, ssh_config=str(Path(read.ssh_config).absolute()))
+        return replace(read, ssh_config=str((document.folder / read.ssh_config).absolute()))
     return read
 
 

@@ -1,7 +1,8 @@
 """What `tare try` is asked for, as a suite: a text that can be saved and run again.
 
-A metric is written in a word: a regular expression with one group, or a JSON pointer, which begins with `/`. After an
-arrow come its name, its unit and its direction, all of which may be left out: `total: ([0-9.]+) -> total s lower`.
+A metric is written in a word: a regular expression in which `{number}` or one group is the number, or a JSON pointer,
+which begins with `/`. After an arrow come its name, its unit and its direction, all of which may be left out:
+`total: {number} -> total s lower`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from tare.errors import UsageError
+from tare.errors import Fault, SuiteError, UsageError
+from tare.suites.suite import Suite, parse_suite
 from tare.units import written
 
 _ARROW = " -> "
 _DIRECTIONS = ("higher", "lower")
-_METRIC_HINT = "for example --metric 'total: ([0-9.]+) -> total s lower'"
+_OPTIONS = {  # what the keys of the suite are on the command line
+    r"suite\.(budget|margin)": r"--\1",
+    r"(?:suite\.)?stacks": "--on",
+    r"image\.from": "--from",
+    r"image\.files": "--file",
+    r"workloads\[0\]\.metrics": "--metric",
+    r"workloads\[0\]\.packages": "--package",
+    r"workloads\[0\]\.warm_up": "--warm-up",
+    r"workloads\[0\]\.(prepare|timeout)": r"--\1",
+    r"workloads\[0\]\.command": "COMMAND",
+}
+_METRIC_HINT = "for example --metric 'total: {number} -> total s lower'"
 
 
 @dataclass(frozen=True)
@@ -76,6 +89,22 @@ class Tried:
             yield metric | {"name": name}
 
 
+def parse_options(text: str, command: str) -> Suite:
+    """Read the suite of a command line; raises SuiteError, whose faults name options in place of the suite's keys."""
+    try:
+        return parse_suite(text, command)
+    except SuiteError as error:
+        raise SuiteError([_of_option(fault, command) for fault in error.faults]) from None
+
+
+def _of_option(fault: Fault, command: str) -> Fault:
+    for key, option in _OPTIONS.items():
+        what, count = re.subn(rf"^{command}: {key}[\w.\[\]-]*: ", f"{option}: ", fault.what)
+        if count:
+            return Fault(what, fault.hint)
+    return fault
+
+
 def _metric(text: str) -> dict[str, object]:
     """Read a metric: what it looks for, and after the arrow its name, unit and direction, in this order."""
     where, arrow, said = text.rpartition(_ARROW)
@@ -92,7 +121,7 @@ def _metric(text: str) -> dict[str, object]:
 
 def _title(where: str) -> str:
     """Name a metric by the words that it looks for."""
-    return _slug(re.sub(r"\([^)]*\)|\\.|\[[^]]*\]", " ", where))
+    return _slug(re.sub(r"\{number\}|\([^)]*\)|\\.|\[[^]]*\]", " ", where))
 
 
 def _slug(text: str) -> str:

@@ -22,15 +22,15 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, PlainValidator
+from pydantic import Field, PlainValidator, ValidationInfo
 
 from tare.contracts.workloads import Beside, Setup, Workload
 from tare.errors import Fault, SuiteError
 from tare.images.micro import SERVER
 from tare.model.trials import Image, ImageWanted, Metric, Raw, Service, Value
+from tare.suites.document import folder_of
 from tare.units import Duration
 from tare.workloads.loads.application import Application, Load, OwnService, Parameters, in_places
 from tare.workloads.loads.application_file import read_application
@@ -61,10 +61,10 @@ _OWN = Application(
 )
 
 
-def _read(folder: object) -> Application:
+def _read(folder: object, info: ValidationInfo) -> Application:
     if not isinstance(folder, str) or not folder:
         raise ValueError("give the folder of an application, which has application.toml")
-    return read_application(Path(folder))
+    return replace(read_application(folder_of(info) / folder), folder=folder)  # settings are recorded as written
 
 
 @dataclass(frozen=True)

@@ -302,6 +302,22 @@ def test_runs_with_other_baselines_need_one_that_both_have(before: Run, after: R
     assert compare(before.folder, after.folder, "--baseline", "natve").error[1] == 'did you mean "native"?'
 
 
+@pytest.mark.parametrize(("units", "code"), [(("ms", "us"), 2), (("seconds", "second"), 0), (("", "ms"), 0)])
+def test_units_that_programs_printed_in_two_runs_must_be_the_same(
+    units: tuple[str, str], code: int, before: Run, after: Run, compare: Compare
+) -> None:
+    def printed(run: Run, unit: str) -> Run:
+        def with_unit(trial: Trial) -> Trial:
+            return replace(trial, values=tuple(replace(value, printed_unit=unit) for value in trial.values))
+
+        return with_trials(run, with_unit)
+
+    found = compare(printed(before, units[0]), printed(after, units[1]))  # earlier runs have no printed units
+    assert found.code == code
+    if code:
+        assert found.error[0] == "dhrystone: speed, as it was printed, is in ms and in us"
+
+
 def test_units_of_two_runs_must_be_the_same(before: Run, after: Run, compare: Compare) -> None:
     def change(trial: Trial) -> Trial:
         return replace(trial, values=tuple(replace(value, better="lower") for value in trial.values))

@@ -14,6 +14,7 @@ from priced import NATIVE, SCRIPT, SERVER, STACKS, priced
 from runs import DHRYSTONE, MACHINE, make_run, make_trial, measured, write
 
 from tare.__main__ import run as command_line
+from tare.answers.advice import LEVELS
 from tare.answers.application import Basket
 from tare.answers.orientation import FOLDER, orientation
 from tare.answers.price_list import price_list
@@ -244,6 +245,14 @@ def test_an_option_that_cannot_be_read_is_an_error_of_usage(
     said, hint = fault(capsys)
     assert said == what
     assert hint
+
+
+@pytest.mark.parametrize(("level", "meant"), [("strong", ""), ("kernal", 'did you mean "kernel"? ')])
+def test_an_unknown_isolation_lists_the_known_ones(
+    level: str, meant: str, web: Path, prices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert advise(web, "--prices", prices, "--needs", f"isolation={level}") == 2
+    assert fault(capsys)[1] == f"{meant}write isolation={'|'.join(LEVELS)}"
 
 
 def without_baseline() -> Run:

@@ -57,10 +57,10 @@ def test_bare_metal_alone_is_nothing_to_compare(
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (("--on", "nativ"), 'error: tare prices: suite.stacks[0]: no stack named "nativ"\n'),
-        (("--on", ""), "error: tare prices: suite.stacks: a list has too few entries\n"),
-        (("--on", "native", "--budget", "5"), 'error: tare prices: suite.budget: "5" cannot be used\n'),
-        (("--on", 'native"\nname = "x'), "error: tare prices: suite.stacks[0]: no stack named"),
+        (("--on", "nativ"), 'error: --on: no stack named "nativ"\n'),
+        (("--on", ""), "error: --on: a list has too few entries\n"),
+        (("--on", "native", "--budget", "5"), 'error: --budget: "5" cannot be used\n'),
+        (("--on", 'native"\nname = "x'), "error: --on: no stack named"),
     ],
 )
 def test_wrong_usage_is_said_in_two_lines_before_anything_starts(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,15 +67,15 @@ def test_options_behind_the_command_are_its_own_also_without_the_dashes(tmp_path
             ("--from", "oci:a", "--package", "fio", "--", "true"),
             "error: --package is for an image of Debian's packages",
         ),
-        (("--on", "native", "--from", "a:b", "--", "true"), 'error: tare try: image.from: "a:b": "a:" is no kind'),
-        (("--on", "nativ", "--", "true"), 'error: tare try: suite.stacks[0]: no stack named "nativ"\n'),
-        (("--on", "pdo-gvisor", "--", "true"), 'error: tare try: suite.stacks[0]: no stack named "pdo-gvisor"\n'),
-        (("--on", "pod/qemu", "--", "true"), "error: tare try: suite.stacks[0]: pod cannot be in a machine that tare"),
-        (("--on", "", "--", "true"), "error: tare try: suite.stacks: missing\n"),
-        (("--on", "native", "--budget", "5", "--", "true"), 'error: tare try: suite.budget: "5" cannot be used\n'),
+        (("--on", "native", "--from", "a:b", "--", "true"), 'error: --from: "a:b": "a:" is no kind'),
+        (("--on", "nativ", "--", "true"), 'error: --on: no stack named "nativ"\n'),
+        (("--on", "pdo-gvisor", "--", "true"), 'error: --on: no stack named "pdo-gvisor"\n'),
+        (("--on", "pod/qemu", "--", "true"), "error: --on: pod cannot be in a machine that tare"),
+        (("--on", "", "--", "true"), "error: --on: missing\n"),
+        (("--on", "native", "--budget", "5", "--", "true"), 'error: --budget: "5" cannot be used\n'),
         (
             ("--on", "native", "--warm-up", "-1", "--", "true"),
-            "error: tare try: workloads[0].warm_up: -1 is too small\n",
+            "error: --warm-up: -1 is too small\n",
         ),
     ],
 )
@@ -84,6 +86,18 @@ def test_wrong_usage_is_said_in_two_lines_before_anything_starts(
     said = capsys.readouterr().err
     assert said.startswith(error)
     assert (said.count("\n"), "\nhint: " in said) == (2, True)
+
+
+@pytest.mark.parametrize(("given", "is_warned"), [("in.csv", True), ("/dev/null", False)])
+def test_a_file_as_standard_input_does_not_reach_the_command_and_is_warned_of(
+    given: str, is_warned: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "in.csv").write_text("1\n")
+    argv = (sys.executable, "-m", "tare", "try", "--on", "native", "--save", "mine.toml", "--", "gzip")
+    with (tmp_path / given).open() as file:
+        done = subprocess.run(argv, stdin=file, cwd=tmp_path, capture_output=True, text=True, check=True)
+    warning = "the command has an empty standard input, not the file that tare has: "
+    assert done.stderr.replace("\n", " ").startswith(warning) is is_warned
 
 
 def test_a_script_of_ones_own_is_taken_along_and_said(

@@ -6,11 +6,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from fakes import Bench, suite
+from fakes import Bench, record, suite
 
 from tare.cli.reparse import _as_measured, reparse
-from tare.journal import WorkloadRecord
-from tare.model.trials import Lowered
+from tare.journal import Journal, WorkloadRecord, load
+from tare.model.trials import Lowered, Measured, Raw, Trial
+from tare.suites.suite import parse_suite
 from tare.workloads.ramspeed import Ramspeed
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -48,6 +49,34 @@ def test_reparse_restores_what_was_lost_from_the_raw_output(bench: Bench) -> Non
     reparse(bench.folder)
     assert bench.trials[0].values[0].value == 20e6
     assert "7.0" in (bench.folder / "trials.jsonl.before").read_text()
+
+
+UNITS = """[suite]
+stacks = ["native", "crun"]
+[[workloads]]
+use = "command"
+runs = 1
+[[workloads.metrics]]
+name = "dev"
+better = "lower"
+pattern = "dev: {number}"
+"""
+USED = "\ntare-measure: wall 0.001000 user 0.001000 system 0.000000 memory 4096 exit 0\n"
+
+
+def test_reparse_fails_trials_that_were_printed_in_another_unit(tmp_path: Path) -> None:
+    what, journal = parse_suite(UNITS, "units.toml"), Journal(tmp_path / "run")
+    journal.create(record(what), what.text)
+    for order, (stack, printed) in enumerate((("crun", "944 us"), ("native", "1.09 ms"), ("native-again", "1.10 ms"))):
+        name = f"command-000-0{order}-{stack}"
+        values = (Measured("dev", None, 1.0, "", "lower"),)  # as before tare recorded the printed unit
+        trial = Trial(name, 0, order, "command", stack, "ok", "", 0.0, 0.1, values)
+        journal.append((trial, (Raw("run", ("echo",), f"dev: {printed}\n{USED}", 0.1),)))
+    reparse(journal.folder)
+    trials = {trial.stack: trial for trial in load(journal.folder).trials}
+    assert [trials[stack].status for stack in ("native", "native-again", "crun")] == ["ok", "ok", "failed"]
+    assert trials["crun"].reason == "two units of dev: the command printed 'us' here, and 'ms' in native"
+    assert (trials["crun"].values, trials["crun"].quarantined[0].value) == ((), 944.0)
 
 
 def test_reparse_reads_the_probes_of_a_trial_from_before_there_were_turns_as_no_round(bench: Bench) -> None:

@@ -91,3 +91,18 @@ def test_a_run_goes_on_after_a_torn_last_line(bench: Bench) -> None:
     path.write_bytes(whole[:-40])
     assert bench.work(what) == "plan"
     assert [trial.trial for trial in bench.all_trials] == planned(what)
+
+
+def test_another_unit_than_that_of_the_first_trial_fails_a_trial(bench: Bench) -> None:
+    bench.work(suite("a:", 'b: effect = "10%"', blocks=2, workloads=("printing",)))
+    assert {trial.stack: trial.status for trial in bench.all_trials} == {"a": "ok", "a-again": "ok", "b": "failed"}
+    reasons = {trial.reason for trial in bench.all_trials if trial.stack == "b"}
+    assert reasons == {"two units of speed: the command printed 'us' here, and 'ms' in a"}
+    assert all(trial.quarantined and not trial.values for trial in bench.all_trials if trial.stack == "b")
+
+
+def test_a_resumed_run_knows_the_unit_of_its_first_block(bench: Bench) -> None:
+    bench.work(suite("a:", "b:", blocks=1, workloads=("printing",)))
+    slow = 'effect = "10%"'
+    bench.work(suite(f"a: {slow}", f"b: {slow}", blocks=2, workloads=("printing",)))
+    assert [trial.status for trial in bench.all_trials] == ["ok"] * 3 + ["failed"] * 3

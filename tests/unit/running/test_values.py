@@ -70,6 +70,25 @@ def test_a_workload_of_one_round_has_values_without_turns() -> None:
     )
 
 
+@dataclass(frozen=True)
+class InUnits(Pair):
+    """A workload that prints its value with a unit."""
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        number, unit = raw[0].text.split()
+        return (Value("rate", None, float(number), unit),)
+
+
+def test_a_trial_has_the_unit_that_all_its_turns_were_printed_in() -> None:
+    (value,) = read_values(InUnits(), outputs(("1", "1 second"), ("1", "3 seconds")))
+    assert (value.value, value.printed_unit) == (2.0, "second")
+
+
+def test_a_unit_that_changes_within_a_trial_fails_it_with_both() -> None:
+    with pytest.raises(TrialFailed, match=r"^two units of rate: the command printed 'ms', and later 'us'$"):
+        read_values(InUnits(), outputs(("1", "1.09 ms"), ("1", "944 us")))
+
+
 def test_a_point_that_had_fewer_turns_than_another_fails_the_trial() -> None:
     raw = outputs(("1", "10"), ("50", "100"), ("1", "20"))
     with pytest.raises(TrialFailed, match=r"^pair gave turns unevenly: 2 of 1, 1 of 50$"):

@@ -121,9 +121,9 @@ def test_what_is_written_is_an_application_whose_load_is_an_example(tmp_path: Pa
     assert [each.name for each in application.beside] == ["cache", "db"]
     printed = (Path(__file__).parents[2] / "samples/nginx/whole-second.txt").read_text()
     (throughput,) = application.load.metrics
-    assert throughput.number(printed, "") == pytest.approx(49301.24)
-    with pytest.raises(TrialFailed, match="does not match"):
-        throughput.number(printed.replace("49301.24", "1e400"), "")
+    assert throughput.value(printed, "").value == pytest.approx(49301.24)
+    with pytest.raises(TrialFailed, match="which is no number"):
+        throughput.value(printed.replace("49301.24", "1e400"), "")
 
 
 def test_what_is_left_out_is_said_each_with_its_key() -> None:

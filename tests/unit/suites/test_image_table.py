@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tare.errors import UsageError
 from tare.model.sources import Source
 from tare.model.trials import ImageWanted
 from tare.suites.source import read_source
+from tare.suites.suite import read_suite
 
 KINDS = "write docker-archive:, oci:, oci-archive:, containers-storage:, docker-daemon:, docker:// and its name there"
 DIGEST = f"sha256:{'0' * 64}"
@@ -25,6 +27,28 @@ def test_packages_and_files_are_put_into_debians_image(tmp_path: Path, monkeypat
     found = wanted('packages = ["php-fpm", "g++"]\nfiles = { "/srv/b" = "b", "/srv/a" = "/own/a" }')
     files = (("/srv/a", "/own/a"), ("/srv/b", f"{tmp_path}/b"))
     assert found == ImageWanted("bookworm", ("php-fpm", "g++"), files)
+
+
+def test_paths_are_relative_to_the_suites_file_wherever_tare_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    image = 'from = "oci:a"\ncredentials = "auth.json"\nfiles = { "/b" = "../b", "/c" = "/c" }\n'
+    own = '[stacks.new]\nstack = "native"\nimage = "docker-archive:new.tar"\n'
+    (tmp_path / "sub/suite.toml").write_text(f'[suite]\nstacks = ["native", "new"]\n{own}[image]\n{image}{REDIS}')
+    for folder in (tmp_path, tmp_path / "sub", Path("/")):
+        monkeypatch.chdir(folder)
+        suite = read_suite(Path(os.path.relpath(tmp_path / "sub/suite.toml")))
+        assert suite.image.source is not None
+        paths = (suite.image.source.name, suite.image.source.credentials, *(path for _, path in suite.image.files))
+        expected = [tmp_path / "sub/a", tmp_path / "sub/auth.json", tmp_path / "b", Path("/c")]
+        assert [Path(os.path.normpath(path)) for path in paths] == expected
+        assert suite.stacks[1].own.source is not None
+        assert Path(os.path.normpath(suite.stacks[1].own.source.name)) == tmp_path / "sub/new.tar"
+    copy = tmp_path / "suite.toml"
+    copy.write_text(suite.text)
+    files = read_suite(copy, folder=tmp_path / "sub").image.files
+    assert files == (("/b", f"{tmp_path}/sub/../b"), ("/c", "/c"))
 
 
 def test_an_image_of_others_has_its_own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

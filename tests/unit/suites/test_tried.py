@@ -7,7 +7,7 @@ import pytest
 from tare.errors import SuiteError, UsageError
 from tare.model.sources import Source
 from tare.suites.suite import parse_suite
-from tare.suites.tried import Tried
+from tare.suites.tried import Tried, parse_options
 from tare.workloads.command import Command
 
 LEAST = Tried(("sysbench", "cpu", "run"), ("native", "crun"))
@@ -21,6 +21,7 @@ WHOLE = Tried(
         "total -> time: ([0-9.]+) s -> total s lower",
         "/jobs/0/read/iops -> iops",
         "([0-9]+) -> lower",
+        "total time: +{number}s -> lower",
     ),
     prepare="sync -f /tmp",
     warm_up=0,
@@ -60,6 +61,7 @@ def test_all_that_is_said_is_in_the_suite_and_every_word_is_as_it_was() -> None:
         ("total", "s", "lower", "total -> time: ([0-9.]+) s"),
         ("iops", "", "higher", "/jobs/0/read/iops"),
         ("metric", "", "lower", "([0-9]+)"),
+        ("total-time-s", "", "lower", "total time: +{number}s"),
     ]
 
 
@@ -77,15 +79,19 @@ def test_a_word_that_is_no_text_is_refused() -> None:
 @pytest.mark.parametrize(
     ("tried", "what"),
     [
-        (Tried(("true",), ("native", "dokcer")), 'suite.stacks[1]: no stack named "dokcer"'),
-        (Tried(("true",), ("native",), budget="90"), 'suite.budget: "90" cannot be used'),
-        (Tried(("true",), ("native",), packages=("a,b",)), 'workloads[0].packages[0]: "a,b" cannot be used'),
-        (Tried(("true",), ("native",), metrics=("rate",)), 'workloads[0].metrics[0].pattern: "rate" cannot be used'),
-        (Tried(("true",), ("native",), prepare="a | b"), 'workloads[0].prepare: "a | b" cannot be used'),
-        (Tried(("",), ("native",)), "workloads[0].command: a list cannot be used"),
+        (Tried(("true",), ("native", "dokcer")), '--on: no stack named "dokcer"'),
+        (Tried(("true",), ("native",), budget="90"), '--budget: "90" cannot be used'),
+        (Tried(("true",), ("native",), margin="3"), '--margin: "3" cannot be used'),
+        (Tried(("true",), ("native",), timeout="0s"), '--timeout: "0s" is too small'),
+        (Tried(("true",), ("native",), warm_up=-1), "--warm-up: -1 is too small"),
+        (Tried(("true",), ("native",), source="a:b"), '--from: "a:b": "a:" is no kind of image'),
+        (Tried(("true",), ("native",), packages=("a,b",)), '--package: "a,b" cannot be used'),
+        (Tried(("true",), ("native",), metrics=("rate",)), '--metric: "rate" cannot be used'),
+        (Tried(("true",), ("native",), prepare="a | b"), '--prepare: "a | b" cannot be used'),
+        (Tried(("",), ("native",)), "COMMAND: a list cannot be used"),
     ],
 )
-def test_what_is_wrong_is_said_as_of_a_suite(tried: Tried, what: str) -> None:
+def test_an_error_names_the_option_in_place_of_the_suites_key(tried: Tried, what: str) -> None:
     with pytest.raises(SuiteError) as refused:
-        parse_suite(tried.suite(), "tare try")
-    assert [fault.what for fault in refused.value.faults] == [f"tare try: {what}"]
+        parse_options(tried.suite(), "tare try")
+    assert [fault.what for fault in refused.value.faults] == [what]

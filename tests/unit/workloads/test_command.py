@@ -91,6 +91,56 @@ def test_an_exit_code_that_is_accepted_is_no_failure() -> None:
         Command(exit_codes=(3,)).parse((raw(LINE),))
 
 
+@pytest.mark.parametrize(
+    ("errors", "hint"),
+    [
+        ("/usr/bin/env: 'python3': No such file or directory\n", "the image has no python3: add the Debian package"),
+        ("env: can't execute 'python3': No such file or directory\n", "the image has no python3: add the Debian"),
+        ("sh: 1: python3: not found\n", "the image has no python3: add the Debian package that has it"),
+        ("/srv/p.sh: line 3: jq: command not found\n", "the image has no jq: add the Debian package that has it"),
+        (
+            "/srv/p.py: No such file or directory\n",
+            "the image lacks the program, or the interpreter that its first line",
+        ),
+        ("sh: exec: line 0: /opt/none: not found\n", "the image has no /opt/none: --file PATH puts a file"),
+    ],
+)
+def test_a_program_that_the_image_lacks_is_named_with_the_way_to_add_it(errors: str, hint: str) -> None:
+    failed = failure("", errors, 127)
+    assert failed.hint.startswith(hint)
+    assert "exit_codes" not in failed.hint
+
+
+def test_a_program_that_an_image_of_others_lacks_comes_into_it_when_it_is_built() -> None:
+    text = LINE.replace("exit 0", "exit 127")
+    own = raw(text, "sh: python3: not found\n")
+    with pytest.raises(TrialFailed) as failed:
+        Command().parse((replace(own, argv=(*own.argv[:3], START, *own.argv[3:])),))
+    assert failed.value.hint == "the image has no python3: it is taken as it is, so build it with python3"
+
+
+@pytest.mark.parametrize(
+    ("errors", "hint"),
+    [
+        (
+            "gzip: stdin: warning: file timestamp out of range\n",
+            "`tare show` has the whole output; ",
+        ),
+        ("sh: can't open FILE: no such file\n", "--file PATH puts a file of this machine into the image"),
+        ("cat: FILE: No such file or directory\n", "--file PATH puts a file of this machine into the image"),
+        (
+            "gzip: stdin: unexpected end of file\n",
+            "it has no terminal, and nothing on its standard input: ",
+        ),
+        ("the input device is not a TTY\n", "it has no terminal, and nothing on its standard input: "),
+        ("no data on stdin\n", "it has no terminal, and nothing on its standard input: "),
+        ("", "it has no terminal, and nothing on its standard input; other exit codes may be accepted"),
+    ],
+)
+def test_a_hint_speaks_of_standard_input_only_where_the_command_does(errors: str, hint: str) -> None:
+    assert failure("", errors, 2).hint.startswith(hint)
+
+
 def test_a_signal_is_named_and_the_one_of_a_lack_of_memory_hints_at_it() -> None:
     failed = failure("", "", 137)
     assert str(failed) == "bench: ended by signal 9: it printed nothing"

@@ -116,7 +116,7 @@ def read_application(folder: Path) -> Application:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        hint = f"give the folder of an application, which has {FILE}; a path is of the folder in which tare is called"
+        hint = f"give the folder of an application, which has {FILE}; a path is relative to the suite's folder"
         raise SuiteError([unreadable(path, error, hint)]) from None
     return replace(parse_application(text, folder.absolute()), folder=str(folder))
 

@@ -1,9 +1,14 @@
-"""Reports of programs as JSON: what is missing in one, or absurd, fails the trial with a reason that quotes it."""
+"""Reports of programs as JSON: what is missing in one, or absurd, fails the trial with a reason that quotes it.
+
+`read_report` takes an output that is one report as a whole, as that of tare's own loads. `find_report` also takes lines
+of text before and after it, as other programs print them.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -65,11 +70,52 @@ class Part:
 
 def read_report(text: str, program: str, hint: str) -> Part:
     """Read a report of one object; raises TrialFailed for what is no JSON, such as NaN."""
-
-    def refuse(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is no number")
-
     try:
-        return Part(json.loads(text, parse_constant=refuse), text, program, hint)
+        return Part(json.loads(text, parse_constant=_refuse_constant), text, program, hint)
     except (ValueError, RecursionError) as error:
         raise TrialFailed(f"{program} gave no JSON: {error}; {printed(text)}", hint) from error
+
+
+def find_report(text: str, program: str, hint: str) -> Part:
+    """Find the one JSON document among the lines of an output; raises TrialFailed for none, several, or a broken one.
+
+    A line that only looks like the first of a document, such as `[1/3] reading`, is text.
+    """
+    try:
+        found = list(_documents(text))
+    except (ValueError, RecursionError) as error:
+        raise TrialFailed(f"{program} gave no JSON: {error}; {printed(text)}", hint) from error
+    if len(found) != 1:
+        what = f"{len(found)} JSON documents" if found else "no JSON"
+        raise TrialFailed(f"{program} gave {what}; {printed(text)}", hint)
+    return Part(found[0], text, program, hint)
+
+
+def _documents(text: str) -> Iterator[object]:
+    """Yield the objects and lists of a text that begin and end with a line; raises ValueError for a broken one."""
+    decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+    at = 0
+    while at < len(text):
+        end = _line_end(text, at)
+        line = text[at:end].lstrip()
+        if line.startswith(("{", "[")):
+            try:
+                found, stop = decoder.raw_decode(text, end - len(line))
+            except json.JSONDecodeError as error:
+                if error.pos > end:  # a document of several lines: those within it are none
+                    raise
+            else:
+                if found and (stop > end or not text[stop:end].strip()):
+                    yield found
+                    end = _line_end(text, stop)
+        at = end + 1
+
+
+def _line_end(text: str, at: int) -> int:
+    """Return where the line ends that has this position."""
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number")

@@ -1,8 +1,10 @@
 """Metrics of the user's own: where in what a program printed each one is, its unit and its direction.
 
-A regular expression has one group, which holds the number; it is searched in standard output and standard error, line
-by line (`^` and `$` are the ends of lines), and matches once. A JSON pointer (RFC 6901), such as `/results/0/time`,
-leads to a number of the one JSON document that standard output is. What is missing, or is there twice, fails the trial.
+A regular expression has one group, which holds the number; `{number}` is a group for a number with a sign, an exponent
+or separators of thousands. The expression is searched in standard output and standard error, line by line (`^` and `$`
+are the ends of lines), and matches once. A JSON pointer (RFC 6901), such as `/results/0/time`, leads to a number of the
+one JSON document on standard output. A number that is missing, is there twice, or is part of a longer one fails the
+trial. A program may change its unit from run to run (`1.09 ms`, `944 us`): the unit after the number is recorded.
 """
 
 from __future__ import annotations
@@ -18,19 +20,50 @@ from pydantic import AfterValidator, ConfigDict, Field
 from tare.errors import TrialFailed, printed
 from tare.model.names import GivenName
 from tare.model.trials import Better, Metric, Value
-from tare.workloads.loads.json_report import Part, read_report
+from tare.workloads.loads.json_report import Part, find_report
 
 _HINT = "`tare show` has the whole output; `tare shell STACK -- COMMAND` prints it"
+_NUMBER_HINT = "write {number} in place of the group: it takes a sign, an exponent and separators of thousands"
+_COMMA_HINT = "let it print a decimal point (LC_ALL=C); write a comma between columns next to the group: {number},"
+_JSON_HINT = "a pointer needs one JSON document on standard output; lines of text may stand before and after it"
+
+_PLACE = "{number}"
+_SEPARATORS = ",_'\u00a0\u202f"  # of thousands; the last two are the spaces of French locales
+_DIGITS = rf"[0-9]{{1,3}}(?:[{_SEPARATORS}][0-9]{{3}})+(?![0-9])|[0-9]*"
+_NUMBER = rf"[+\-\u2212]?(?=\.?[0-9])(?:{_DIGITS})(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
+_PLAIN = str.maketrans({"\u2212": "-"} | dict.fromkeys(_SEPARATORS))
+_UNIT = re.compile(  # a spread, as in `1.09 ± 0.05 ms`, may come between a number and its unit
+    rf"(?:[^\S\n]*(?:±|\+/?-)[^\S\n]*{_NUMBER})?[^\S\n]*[\[(]?"
+    r"((?:[^\W\d_]|[%°]|/(?=[^\W\d_]))[^\s,;:=|\[\](){}<>\"']*)"
+)
 
 
 def _has_one_group(text: str) -> str:
     try:
-        groups = re.compile(text).groups
+        groups = re.compile(_expression(text)).groups
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"this is no regular expression: {error}") from error
     if groups != 1 and text:
-        raise ValueError(f"put one group in parentheses around the number, as in ([0-9.]+); it has {groups}")
+        raise ValueError(f"put one group in parentheses around the number, or write {_PLACE} for it; it has {groups}")
     return text
+
+
+def _expression(pattern: str) -> str:
+    """Return the regular expression of a pattern, with a group in each place of a number."""
+    return pattern.replace(_PLACE, f"({_NUMBER})")
+
+
+def _whole_number(pattern: str) -> re.Pattern[str]:
+    """Return an expression for all characters that belong to a number.
+
+    A sign or comma that the pattern has right before or after its group is none of them, as between columns.
+    """
+    place = re.escape(_PLACE)
+    named = re.findall(rf"([-+,])(?:\(|{place})|(?:\)|{place})(,)(?![?*{{])", pattern)
+    others = {before or after for before, after in named}
+    sign, separators = ("".join(each for each in group if each not in others) for group in ("+-\u2212", _SEPARATORS))
+    front = rf"(?:(?<![\w.)%])[{re.escape(sign)}]?\.?)?"
+    return re.compile(rf"{front}(?:0[xX][0-9a-fA-F]+|[0-9]+(?:[.{separators}][0-9]+)*(?:[eE][+-]?[0-9]+)?)")
 
 
 def _is_pointer(text: str) -> str:
@@ -62,22 +95,42 @@ class OwnMetric(Metric):
         """As the report has it."""
         return Metric(self.name, self.title or self.name, self.unit, self.better, self.headline, self.overall)
 
-    def number(self, output: str, errors: str) -> float:
-        """Find its number in what a program printed; raises TrialFailed."""
-        return self._pointed(output) if self.pointer else self._matched(f"{output}\n{errors}")
+    def value(self, output: str, errors: str) -> Value:
+        """Return its value in what a program printed; raises TrialFailed."""
+        if self.pointer:
+            return Value(self.name, None, self._pointed(output))
+        number, unit = self._matched(f"{output}\n{errors}")
+        return Value(self.name, None, number, unit)
 
-    def _matched(self, text: str) -> float:
-        found = [match[1] for match in re.finditer(self.pattern, text, re.MULTILINE)]
+    def _matched(self, text: str) -> tuple[float, str]:
+        """Return the number that the pattern finds, and the unit after it."""
+        found = list(re.finditer(_expression(self.pattern), text, re.MULTILINE))
         if len(found) != 1:
             often = f"matches {len(found)} times" if found else "does not match"
             raise TrialFailed(f"the pattern of {self.name} {often}; {printed(text.strip())}", _HINT)
+        number, (start, end) = found[0][1], found[0].span(1)
+        self._refuse_part(text, start, end)
+        if number is None or not re.fullmatch(_NUMBER, number.strip()):  # an optional group may be None
+            raise TrialFailed(f"the pattern of {self.name} finds {number!r}, which is no number", _NUMBER_HINT)
         try:
-            return self._finite(float(found[0]))
-        except (TypeError, ValueError):  # an optional group may be None
-            raise TrialFailed(f"the pattern of {self.name} finds {found[0]!r}, which is no number", _HINT) from None
+            value = self._finite(float(number.translate(_PLAIN)))
+        except ValueError:
+            raise TrialFailed(f"the pattern of {self.name} finds {number!r}, which is no number", _HINT) from None
+        unit = _UNIT.match(text, end)
+        return value, unit[1].rstrip(".") if unit else ""
+
+    def _refuse_part(self, text: str, start: int, end: int) -> None:
+        """Raise TrialFailed where the group matches a part of a number, such as 3.03 of 3.03e-08."""
+        line = text.rfind("\n", 0, max(start, 0)) + 1
+        for whole in _whole_number(self.pattern).finditer(text, line):
+            if whole.start() >= end:
+                return
+            if whole.end() > start and (whole.start() < start or whole.end() > end):
+                what = f"the pattern of {self.name} takes {text[start:end]!r} of {whole[0]!r}"
+                raise TrialFailed(what, _NUMBER_HINT if _PLACE not in self.pattern else _COMMA_HINT)
 
     def _pointed(self, output: str) -> float:
-        part = read_report(output, "the command", _HINT)
+        part = find_report(output, "the command", _JSON_HINT)
         for token in self.pointer.split("/")[1:]:
             part = _below(part, token.replace("~1", "/").replace("~0", "~"))
         value = part.found
@@ -96,7 +149,7 @@ class OwnMetric(Metric):
 
 def values_of(metrics: Iterable[OwnMetric], output: str, errors: str) -> tuple[Value, ...]:
     """Read the values of a user's metrics; raises TrialFailed."""
-    return tuple(Value(each.name, None, each.number(output, errors)) for each in metrics)
+    return tuple(each.value(output, errors) for each in metrics)
 
 
 def _below(part: Part, token: str) -> Part:

@@ -17,9 +17,10 @@ from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError, ValidationInfo
 
 from tare.hosts.host import Host
+from tare.suites.document import folder_of
 
 MOST_REQUESTS, MOST_BYTES = 10_000, 1024**2  # each of up to 256 threads of wrk has them all
 _THERE = PurePosixPath("/srv/tare-requests.lua")
@@ -71,7 +72,7 @@ def parse_requests(text: str) -> tuple[Request, ...]:
     return _bounded(tuple(_request(line, f"line {number}") for number, line in lines))
 
 
-def _read(value: object) -> object:
+def _read(value: object, info: ValidationInfo) -> object:
     """Take a text as the name of a request file, and tables as requests."""
     if isinstance(value, list):
         texts = (json.dumps(each, default=str) for each in value)
@@ -79,9 +80,9 @@ def _read(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
-        if not Path(value).is_file():
-            raise ValueError(f"there is no such file: {Path(value).absolute()}")
-        with Path(value).open("rb") as file:
+        if not (path := folder_of(info) / value).is_file():
+            raise ValueError(f"there is no such file: {path.absolute()}")
+        with path.open("rb") as file:
             return parse_requests(file.read(MOST_BYTES + 1).decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"it is no UTF-8 text: byte {error.start} cannot be read") from None

@@ -31,7 +31,18 @@ _LINE = re.compile(
     re.ASCII,
 )
 _MOST_BYTES = 1 << 20  # 20 runs on ten stacks in 30 blocks would fill 6 GiB
-_ASKS = re.compile(r"\btty\b|terminal|stdin|standard input|end of file|\bEOF\b|inappropriate ioctl", re.IGNORECASE)
+_STDIN = "(?:stdin|standard input)"
+_ASKS = re.compile(  # not every line with `stdin`: gzip names so what it reads, whatever is wrong with it
+    rf"\btty\b|terminal|end of file|\bEOF\b|inappropriate ioctl|\b(?:on|from|via) {_STDIN}|{_STDIN} (?:is|was|isn't)",
+    re.IGNORECASE,
+)
+_NO_FILE = re.compile(r"no such file or directory|(?:can't|cannot) open", re.IGNORECASE)
+_NOT_FOUND = 127  # of shells and env: there is no such program
+_PROGRAM = re.compile(
+    r"env: (?:can't execute )?['\u2018](?P<of_env>[^'\u2019\n]+)['\u2019]: No such file"
+    r"|(?:^|: )(?P<of_shell>[^\s:]+): (?:command )?not found$",
+    re.MULTILINE,
+)
 _SHOWN = "`tare show` has the whole output"
 _NOBODY = "it has no terminal, and nothing on its standard input"
 _ENDLESS = f"give it a longer timeout, or less to do; {_NOBODY}"
@@ -72,7 +83,8 @@ def read_used(raw: Raw, exit_codes: tuple[int, ...]) -> Used:
     name, code = _name(raw.argv[len(_MEASURED) :]), int(found["code"])
     if code not in exit_codes:
         said = last_lines(raw.errors.strip() or found["output"].strip()).removeprefix("start: ") or "it printed nothing"
-        raise TrialFailed(f"{name}: {_ending(code)}: {said}", _hint(code, found["output"] + raw.errors))
+        hint = _hint(code, found["output"] + raw.errors, of_others=START in raw.argv)
+        raise TrialFailed(f"{name}: {_ending(code)}: {said}", hint)
     if not float(found["wall"]) > 0:
         raise TrialFailed(f"{name} took no time that the clock can see", "the instance's clock stands still")
     numbers = (float(found["wall"]), float(found["user"]), float(found["system"]), float(found["memory"]))
@@ -89,9 +101,32 @@ def _ending(code: int) -> str:
     return f"ended by signal {code - 128}" if 128 < code < 160 else f"exit code {code}"
 
 
-def _hint(code: int, said: str) -> str:
-    if code < 128 and (_ASKS.search(said) or not said.strip()):  # some say nothing where there is no terminal
-        return f"{_NOBODY}: give it files and options instead"
+def _hint(code: int, said: str, of_others: bool) -> str:
+    """Return what to do about an exit code; `of_others`: others have built the image."""
+    if code == _NOT_FOUND:
+        program = _PROGRAM.search(said)
+        return _missing_program(program["of_env"] or program["of_shell"] if program else "", of_others)
     if code == 128 + 9:
         return f"it may want more memory than the instance has: [limits] memory; {_SHOWN}"
-    return f"{_SHOWN}; other exit codes may be accepted: exit_codes = [0, {code}]"
+    others = f"other exit codes may be accepted: exit_codes = [0, {code}]"
+    if code < 128 and _ASKS.search(said):
+        return f"{_NOBODY}: give it files and options instead"
+    if code < 128 and _NO_FILE.search(said):
+        return (
+            f"--file PATH puts a file of this machine into the image as /srv/PATH ([image.files] in a suite); {_SHOWN}"
+        )
+    if code < 128 and not said.strip():  # some say nothing where there is no terminal
+        return f"{_NOBODY}; {others}"
+    return f"{_SHOWN}; {others}"
+
+
+def _missing_program(program: str, of_others: bool) -> str:
+    """Return how a program, empty if it is unknown, gets into the image."""
+    if not program:
+        return f"the image lacks the program, or the interpreter that its first line (#!) names; {_SHOWN}"
+    if "/" in program:
+        return f"the image has no {program}: --file PATH puts a file of this machine into it ([image.files] in a suite)"
+    if of_others:
+        return f"the image has no {program}: it is taken as it is, so build it with {program}"
+    package = f'--package {program}, or packages = ["{program}"] in a suite'
+    return f"the image has no {program}: add the Debian package that has it, for example {package}"

@@ -20,15 +20,15 @@ def by_pointer(pointer: str) -> OwnMetric:
 
 def test_a_pattern_finds_its_number_in_either_stream() -> None:
     metric = by_pattern(r"^events: +([0-9.e+-]+)$")
-    assert metric.number("first\nevents:   12.5\nlast\n", "") == 12.5
-    assert metric.number("no line's end", "events: -1e3\n") == -1000.0
+    assert metric.value("first\nevents:   12.5\nlast\n", "").value == 12.5
+    assert metric.value("no line's end", "events: -1e3\n").value == -1000.0
     assert values_of([metric], "events: 1", "") == (Value("rate", None, 1.0),)
 
 
 @pytest.mark.parametrize("text", ["", "events: \n", "Events: 5\n", "events: 5 or so\n"])
 def test_a_pattern_that_matches_nowhere_fails_the_trial_with_what_was_printed(text: str) -> None:
     with pytest.raises(TrialFailed, match="the pattern of rate does not match; it printed") as failure:
-        by_pattern(r"^events: +([0-9.]+)$").number(text, "")
+        by_pattern(r"^events: +([0-9.]+)$").value(text, "")
     assert repr(text.strip())[1:-1] in str(failure.value)
 
 
@@ -36,23 +36,100 @@ def test_a_pattern_that_matches_twice_fails_the_trial_also_once_in_each_stream()
     metric = by_pattern(r"([0-9]+) events")
     for output, errors in (("1 events, 2 events", ""), ("1 events", "2 events")):
         with pytest.raises(TrialFailed, match="the pattern of rate matches 2 times"):
-            metric.number(output, errors)
+            metric.value(output, errors)
 
 
-@pytest.mark.parametrize("found", ["many", "nan", "inf", "1e999", "1,5", ""])
+CUT = [  # a pattern, what was printed, what the pattern takes, and the whole number
+    ("dev: ([0-9.]+)", "dev: 3.03424e-08 s", "3.03424", "3.03424e-08"),
+    ("dev: ([0-9.]+)", "dev: 5E+3 s", "5", "5E+3"),
+    ("dev: ([0-9.]+)", "dev: 1,234.5 s", "1", "1,234.5"),
+    ("dev: ([0-9.]+).*", "dev: 1.234,5 s", "1.234", "1.234,5"),
+    ("dev: ([0-9.]+)", "dev: 0,5 s", "0", "0,5"),
+    ("dev: ([0-9.]+)", "dev: 1'234'567 s", "1", "1'234'567"),
+    ("dev: ([0-9.]+)", "dev: 1_000 s", "1", "1_000"),
+    ("dev: ([0-9.]+)", "dev: 1\u202f234,5 s", "1", "1\u202f234,5"),
+    ("dev: ([0-9]+)", "dev: 3.5 s", "3", "3.5"),
+    ("dev: ([0-9]{3})", "dev: 12345 s", "123", "12345"),
+    ("dev: ([0-9]+)", "dev: 0x1f", "0", "0x1f"),
+    ("dev: -?([0-9.]+)", "dev: -2.5 s", "2.5", "-2.5"),
+    (".*([0-9.]+) s", "dev: 12.75 s", "5", "12.75"),
+    ("([0-9.]+) s$", "dev: 1,234.5 s", "234.5", "1,234.5"),
+    ("^{number}", "0,5 s", "0", "0,5"),
+    ("^{number}", "1.2.3", "1.2", "1.2.3"),
+]
+
+
+@pytest.mark.parametrize(("pattern", "text", "part", "whole"), CUT)
+def test_a_part_of_a_number_fails_the_trial_with_the_whole_one(pattern: str, text: str, part: str, whole: str) -> None:
+    with pytest.raises(TrialFailed) as failure:
+        by_pattern(pattern).value(f"first\n{text}\nlast 7\n", "")
+    assert str(failure.value) == f"the pattern of rate takes {part!r} of {whole!r}"
+    assert "{number}" in failure.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("dev: 3.03424e-08 s", 3.03424e-08),
+        ("dev: 1,234.5 s", 1234.5),
+        ("dev: 12,345,678", 12_345_678.0),
+        ("dev: 1'234'567.25", 1234567.25),
+        ("dev: 1_000_000", 1e6),
+        ("dev: 1\u202f234\u202f567", 1234567.0),
+        ("dev: -2.5", -2.5),
+        ("dev: \u22122.5", -2.5),
+        ("dev: +1E3", 1000.0),
+        ("dev: .5", 0.5),
+        ("dev: 5.", 5.0),
+        ("dev: 17ms", 17.0),
+    ],
+)
+def test_the_ready_pattern_takes_signs_exponents_and_separators(text: str, number: float) -> None:
+    assert by_pattern("dev: {number}").value(text, "").value == number
+
+
+@pytest.mark.parametrize(("pattern", "number"), [("^([0-9.]+),", 12.0), ("^{number},", 12.0), (",([0-9]+)$", 135.0)])
+def test_a_comma_that_the_pattern_names_separates_columns(pattern: str, number: float) -> None:
+    assert by_pattern(pattern).value("12,135\n", "").value == number
+
+
+@pytest.mark.parametrize(
+    ("rest", "unit"),
+    [
+        (" ms", "ms"),
+        ("ms", "ms"),
+        (" us, all", "us"),
+        ("\u00b5s/op", "\u00b5s/op"),
+        (" [sec]", "sec"),
+        (" (MB/s)", "MB/s"),
+        (" %", "%"),
+        (" \u00b1 0.05 ms", "ms"),
+        (" seconds.", "seconds"),
+        ("k", "k"),
+        ("", ""),
+        (" 0.0123 0.0120", ""),
+        (";next=7", ""),
+        ("\nms", ""),
+    ],
+)
+def test_the_unit_after_the_number_is_recorded(rest: str, unit: str) -> None:
+    assert by_pattern("dev: {number}").value(f"dev: 12.5{rest}", "") == Value("rate", None, 12.5, unit)
+
+
+@pytest.mark.parametrize("found", ["many", "nan", "inf", "1e999", "1,5", "12 5", ""])
 def test_what_a_pattern_finds_must_be_a_finite_number(found: str) -> None:
     with pytest.raises(TrialFailed, match="which is no number"):
-        by_pattern("rate=(.*)$").number(f"rate={found}", "")
+        by_pattern("rate=(.*)$").value(f"rate={found}", "")
 
 
 def test_a_group_that_takes_no_part_is_no_number() -> None:
     with pytest.raises(TrialFailed, match="finds None, which is no number"):
-        by_pattern("rate(=[0-9]+)?").number("rate", "")
+        by_pattern("rate(=[0-9]+)?").value("rate", "")
 
 
 @pytest.mark.parametrize(("pointer", "number"), [("/results/0/a~1b/m~0n", 2.5), ("/", 3.0), ("/00", 4.0)])
 def test_a_pointer_leads_to_its_number(pointer: str, number: float) -> None:
-    assert by_pointer(pointer).number(REPORT, "a warning") == number
+    assert by_pointer(pointer).value(REPORT, "a warning").value == number
 
 
 @pytest.mark.parametrize(
@@ -71,19 +148,45 @@ def test_a_pointer_leads_to_its_number(pointer: str, number: float) -> None:
 )
 def test_a_pointer_that_leads_to_no_number_fails_the_trial(pointer: str, why: str) -> None:
     with pytest.raises(TrialFailed, match="the command's report ") as failure:
-        by_pointer(pointer).number(REPORT, "")
+        by_pointer(pointer).value(REPORT, "")
     assert why in str(failure.value)
 
 
-@pytest.mark.parametrize("text", ["", "no JSON", REPORT * 2, REPORT[:-5], '{"": NaN}', "[" * 100_000])
+@pytest.mark.parametrize("text", ["", "no JSON", REPORT[:-5], f"note\n{REPORT[:-5]}", '{"": NaN}', "[" * 100_000])
 def test_a_pointer_wants_one_whole_document(text: str) -> None:
-    with pytest.raises(TrialFailed, match="the command gave no JSON"):
-        by_pointer("/").number(text, "")
+    with pytest.raises(TrialFailed, match="the command gave no JSON") as failure:
+        by_pointer("/").value(text, "")
+    assert failure.value.hint.startswith("a pointer needs one JSON document on standard output")
+
+
+def test_several_documents_fail_the_trial_with_their_number() -> None:
+    with pytest.raises(TrialFailed, match="the command gave 3 JSON documents; it printed") as failure:
+        by_pointer("/").value(REPORT * 3, "")
+    assert failure.value.hint.startswith("a pointer needs one JSON document on standard output")
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "{}",
+        "note: both iodepth >= 1 and synchronous I/O engine are selected\nsecond note\n{}",
+        "[1/3] reading\n[info] {{x}}\n[ ] 0 %\n{}bye\n[2] done\n",
+        "  {}\n",
+    ],
+)
+@pytest.mark.parametrize("document", ['{"": 3}\n', '{\n  "a": [\n{"": 4}\n],\n  "": 3\n}\n'])
+def test_a_pointer_finds_the_document_among_lines_of_text(around: str, document: str) -> None:
+    assert by_pointer("/").value(around.format(document), "").value == 3.0
+
+
+def test_a_document_that_is_cut_off_is_not_replaced_by_one_within_it() -> None:
+    with pytest.raises(TrialFailed, match="the command gave no JSON: Expecting"):
+        by_pointer("/").value('{\n "a":\n{"": 4}\n,\n', "")
 
 
 def test_a_number_with_too_many_digits_fails_the_trial() -> None:
     with pytest.raises(TrialFailed):
-        by_pointer("/").number('{"": 1' + 400 * "0" + "}", "")
+        by_pointer("/").value('{"": 1' + 400 * "0" + "}", "")
 
 
 GOOD = {"name": "rate", "better": "higher", "pattern": "([0-9]+)"}
@@ -94,6 +197,7 @@ GOOD = {"name": "rate", "better": "higher", "pattern": "([0-9]+)"}
     [
         ({"pattern": "[0-9]+"}, "one group in parentheses"),
         ({"pattern": "([0-9]+)([a-z])"}, "it has 2"),
+        ({"pattern": "([0-9]+) of {number}"}, "it has 2"),
         ({"pattern": "([0-9]+"}, "no regular expression"),
         ({"pattern": "(a{99999999999})"}, "no regular expression"),
         ({"pointer": "/a"}, "either a pattern or a pointer"),
