@@ -15,8 +15,9 @@ from waiting import wait_until
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import read_text
 from tare.images.image import built_image, cached_image
+from tare.images.inside import TIME_OF_FILES
 from tare.images.intact import seal
-from tare.images.recipes import Recipe
+from tare.images.recipes import MAKE_INITRD, Recipe
 from tare.model.trials import Image
 
 pytestmark = pytest.mark.machine
@@ -107,7 +108,30 @@ def test_the_image_has_every_form_and_nothing_that_differs_from_machine_to_machi
     assert image.initrd.stat().st_size > 1 << 14
     assert list((image.root / "etc/ssh").glob("ssh_host_*")) == []
     assert not (image.root / "etc/machine-id").exists()
+    assert not (image.root / "etc/hostname").exists()
+    assert (image.root / "etc/resolv.conf").read_bytes() == b""
+    assert (image.root / "etc/hosts").read_text().startswith("127.0.0.1\tlocalhost\n")
     assert list((image.root / "var/log").iterdir()) == []
+
+
+def test_files_have_a_time_that_every_program_takes(image: Image) -> None:
+    times = [path.lstat().st_mtime for path in image.root.rglob("*")]
+    assert min(times) > 86400 * 365
+    assert max(times) == TIME_OF_FILES
+
+
+MAKE_AGAIN = """
+mount -t tmpfs tmpfs "$2" && mkdir "$2/upper" "$2/work" "$2/root" || exit 1
+mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/root" || exit 1
+chroot "$2/root" sh -c "$3" sh "$4" && cat "$2/root/boot/initrd"
+"""
+
+
+def test_the_initrd_has_the_same_bytes_whenever_it_is_made(image: Image, tmp_path: Path) -> None:
+    words = (str(image.root), str(tmp_path), MAKE_INITRD, ",".join(Recipe().modules))
+    command = ("unshare", "--mount", "sh", "-c", MAKE_AGAIN, "sh", *words)
+    made = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+    assert made == image.initrd.read_bytes()
 
 
 def test_no_build_is_left_half_done(image: Image) -> None:

@@ -29,12 +29,13 @@ from tare.contracts.technologies import ENVIRONMENT, Launch, Technology, first_l
 from tare.contracts.workloads import VOLUME, Instance
 from tare.errors import nearest
 from tare.hosts import kata_machine
-from tare.hosts.containerd_space import CONNECT, ContainerdSpace
+from tare.hosts.containerd_space import CONNECT, ContainerdSpace, layer_of
 from tare.hosts.control_groups import limited
 from tare.hosts.exec import ExecHost
 from tare.hosts.facts import kernel_version
 from tare.hosts.host import Host, Process
 from tare.hosts.ledger import Undo
+from tare.images.copying import with_archive
 from tare.model.trials import Family, Limits, Problem
 from tare.technologies.docker import CONTAINERD, daemon
 from tare.technologies.gvisor import Gvisor
@@ -185,7 +186,7 @@ class Containerd(Technology):
                     "kernel": kernel_version(inside),
                 },
                 disk=written,
-                image=lambda: _usage(reader, space, f"sha256:{launch.image.digest}"),
+                image=lambda: _usage(reader, space, _layer(host, launch)),
                 cautions=kata_machine.cautions(reader, inside, self.runtime) if is_kata else (),
             )
 
@@ -196,6 +197,7 @@ class Containerd(Technology):
         folder = str(launch.folder.parent / space.name)
         made = launch.ledger.made([("folder", folder)], Undo.of_folder(folder))
         with made, launch.ledger.undone_by(*space.removal_of_all()):
+            with_archive(host, launch.image)
             space.import_image(host, launch.image, _image(launch), ENVIRONMENT)
             yield folder
 
@@ -328,6 +330,11 @@ def around_container(host: Host, name: str) -> tuple[int, ...]:
 def _alive(host: Host, pids: Sequence[int]) -> Iterator[int]:
     """Yield those of the processes that have not ended: a shim starts some only for a moment."""
     return (pid for pid in pids if host.read(f"/proc/{pid}/stat"))
+
+
+def _layer(host: Host, launch: Launch) -> str:
+    """Return the name of the image's layer, which takes a second to find."""
+    return launch.cache.once(f"layer of {launch.image.digest}", lambda: layer_of(host, launch.image))
 
 
 def _usage(host: Host, space: ContainerdSpace, snapshot: str) -> int:

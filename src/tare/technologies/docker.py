@@ -21,6 +21,7 @@ from tare.hosts.disks import drop_caches
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host, Process
 from tare.hosts.lines import last_lines
+from tare.images.copying import with_archive
 from tare.model.trials import Family, Image, Problem
 
 # A container that ends by itself, as after the end of a tare that was killed, is just then removed by its engine.
@@ -184,6 +185,7 @@ class Docker(Technology):
     def imported(self, host: Host, image: Image) -> None:
         """Import the image into the engine, once: it stays in the engine's store under the name of its content."""
         if host.run(self.program, "image", "inspect", image.tag, timeout=_SECONDS, check=False).exit_code:
+            with_archive(host, image)
             host.run(self.program, "import", str(image.archive), image.tag, timeout=900)
             drop_caches([host])
 

@@ -55,7 +55,7 @@ def test_the_exit_code_of_the_command_passes_through(programs: Path, code: int) 
 
 
 def test_a_command_has_the_umask_022_whoever_starts_it(programs: Path) -> None:
-    output = call("sh", "-c", 'umask 077 && "$0" -- sh -c umask', programs / "run")
+    output = call(Path("/bin/sh"), "-c", 'umask 077 && "$0" -- sh -c umask', str(programs / "run"))
     assert output.stdout == b"0022\n"
 
 
