@@ -101,12 +101,10 @@ def discard(image: Path) -> None:
 def discard_oldest(homes: Iterable[Path], most: int) -> None:
     """Remove images but for the last used `most`, and for those that a process uses, with the engines' copies."""
     for image in sorted(homes, key=lambda each: each.stat().st_mtime, reverse=True)[most:]:
-        was_imported = (image / "root.tar").exists()
         _take(image)
         if not image.exists():
             _remove_taken(image.parent)
-            if was_imported:  # to ask all engines takes seconds
-                forgotten(_HOST, image.name)
+            forgotten(_HOST, image.name)
 
 
 def forgotten(host: Host, digest: str = "") -> list[str]:

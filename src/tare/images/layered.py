@@ -10,9 +10,11 @@ import hashlib
 import os
 import shutil
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost, sha256_of
 from tare.images.building import building
 from tare.images.copying import pack
@@ -23,7 +25,7 @@ from tare.images.kept import discard_oldest, in_use
 from tare.model.trials import Image
 
 LAYERED = "layered"  # folder of links: from an image and its files, to the image with them
-_KEPT = 4  # layers over one image: what somebody switches between
+_KEPT = 2  # layers over one image: what somebody switches between
 _HOST = LocalHost()
 _SECONDS = 30.0
 
@@ -47,9 +49,20 @@ def with_files(base: Image, files: Sequence[tuple[str, str]], then: Callable[[Pa
         link.unlink(missing_ok=True)
         link.symlink_to(Path("..") / home.name)
         in_use(home)
-        siblings = [each.resolve() for each in link.parent.iterdir()]
-        discard_oldest([each for each in siblings if (each / BASE).resolve().name == base.digest], _KEPT)
     return over(base, home)
+
+
+def discard_old_layers() -> None:
+    """Remove all but the last used layers over each image, with the engines' copies, which takes seconds."""
+    links = list((state_folder() / "images" / LAYERED).glob("*"))
+    by_base = defaultdict[str, set[Path]](set)
+    for link in filter(Path.exists, links):
+        by_base[(link / BASE).resolve().name].add(link.resolve())
+    for homes in by_base.values():
+        discard_oldest(homes, _KEPT)
+    for link in links:
+        if not link.exists():
+            link.unlink(missing_ok=True)
 
 
 def _make(base: Image, files: Sequence[tuple[str, str]], then: Callable[[Path], None] | None, scratch: Path) -> str:

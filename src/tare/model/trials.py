@@ -6,7 +6,7 @@ Units are base units everywhere inside tare: seconds, bytes, requests per second
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
@@ -104,6 +104,12 @@ class Image:
     def trees(self) -> tuple[Path, ...]:
         """The directories that make up its file system, the upper first."""
         return (self.layer, self.root) if self.layer else (self.root,)
+
+    @property
+    def below(self) -> Image:
+        """The image without its layer, which is in the folder of its hash."""
+        home = self.root.parent
+        return replace(self, digest=home.name, layer=None, archive=home / "root.tar", disk=home / "root.ext4")
 
     @property
     def lower(self) -> str:
