@@ -149,7 +149,8 @@ def test_an_engine_has_a_suites_files_over_the_image_and_nothing_else(name: str,
     engine.imported(host, layered)
     try:
         show = 'cat /srv/file; stat -c "%Y %a %u %n" /srv /srv/file; env | cut -d = -f 1 | sort'
-        run = (name, "run", "--rm", "--network=none")
+        limits = ("--ulimit=nofile=512:512", "--ulimit=nproc=512:512")  # Podman raises them, which may not be allowed
+        run = (name, "run", "--rm", "--network=none", *limits)
         said = host.run(*run, layered.tag, "sh", "-c", show, timeout=60).text
         below = host.run(*run, image.tag, "sh", "-c", show, timeout=60, check=False).text
     finally:
