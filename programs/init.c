@@ -21,6 +21,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -175,6 +176,7 @@ int main(int argc, char **argv) {
         .resident = argc == 4 && strcmp(argv[2], "--resident") == 0,
     };
     fill_streams();
+    umask(022);
     const bool none = argc >= 2 && strcmp(argv[1], "-") == 0;
     if (argc < 2 || (argc > 2 && !wishes.limits && !wishes.resident) || (none && wishes.resident) ||
         (!none && !parse(argv[1], &address))) {

@@ -440,6 +440,7 @@ static void answer(const char *number, bool failed) {
 }
 
 int main(void) {
+    umask(022);
     signal(SIGCHLD, SIG_IGN); // the kernel buries them
     char *line = NULL;
     size_t room = 0;

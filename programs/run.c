@@ -29,6 +29,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -154,6 +155,7 @@ static int supervise(const struct options *options) {
 }
 
 int main(int argc, char **argv) {
+    umask(022); // that of an SSH server or of the user who calls tare may be another
     static struct resident resident;
     struct options options = {0};
     bool wrong = false;

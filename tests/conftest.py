@@ -49,6 +49,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         build_runsc(say)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_lock(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let these tests run at the same time as those of another lane, and as a run on this machine."""
+    os.environ["TARE_LOCK"] = str(tmp_path_factory.mktemp("lock") / "lock")
+
+
 @pytest.fixture(scope="session")
 def image() -> Image:
     """Return the image of all usual workloads."""

@@ -17,7 +17,7 @@ from typer._completion_classes import completion_init
 from typer.main import get_command
 
 from tare.errors import Fault, SuiteError, TareError
-from tare.loading import INTERRUPTED, end_at_interrupt
+from tare.loading import INTERRUPTED, end_at_interrupt, set_umask
 
 _COMPLETE = "_TARE_COMPLETE"
 _PIPE_CLOSED = 141  # 128 + SIGPIPE
@@ -26,6 +26,7 @@ _USUAL_HINTS = {2: "`tare --help` lists the commands", 3: "`tare doctor` tells w
 
 def main() -> None:
     """Run the command line that this process was started with."""
+    set_umask()
     end_at_interrupt()
     from tare.cli import app  # noqa: PLC0415 - an interrupt while the libraries load is an interrupt too
 

@@ -26,6 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tare.errors import NotRecorded, UsageError, why_of
 from tare.hosts.local import contents
+from tare.loading import set_umask
 from tare.model.isolation import Isolation
 from tare.model.machines import Facts, Tuning
 from tare.model.trials import Family, Lowered, Metric, Raw, Stop, StopReason, Sweep, Trial
@@ -218,7 +219,7 @@ class Journal:
         """Make the folder. It must not exist, unless a run was ended there before its first trial."""
         if holds_no_trial(self.folder):
             shutil.rmtree(self.folder)
-        self.folder.mkdir(parents=True)
+        self.folder.mkdir(0o777 & ~set_umask(), parents=True)  # as private as all that the user makes
         (self.folder / "raw").mkdir()
         (self.folder / "telemetry").mkdir()
         (self.folder / "suite.toml").write_text(suite_text, encoding="utf-8")

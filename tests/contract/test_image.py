@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +13,14 @@ import pytest
 from disks_made import free_bytes, zeroed
 from waiting import wait_until
 
+from tare import plugins
 from tare.hosts.ledger import state_folder
-from tare.hosts.local import read_text
+from tare.hosts.local import LocalHost, read_text
 from tare.images.image import built_image, cached_image
+from tare.images.inside import TIME_OF_FILES
 from tare.images.intact import seal
-from tare.images.recipes import Recipe
+from tare.images.layered import with_files
+from tare.images.recipes import MAKE_INITRD, Recipe
 from tare.model.trials import Image
 
 pytestmark = pytest.mark.machine
@@ -107,7 +111,54 @@ def test_the_image_has_every_form_and_nothing_that_differs_from_machine_to_machi
     assert image.initrd.stat().st_size > 1 << 14
     assert list((image.root / "etc/ssh").glob("ssh_host_*")) == []
     assert not (image.root / "etc/machine-id").exists()
+    assert not (image.root / "etc/hostname").exists()
+    assert (image.root / "etc/resolv.conf").read_bytes() == b""
+    assert (image.root / "etc/hosts").read_text().startswith("127.0.0.1\tlocalhost\n")
     assert list((image.root / "var/log").iterdir()) == []
+
+
+def test_files_have_a_time_that_every_program_takes(image: Image) -> None:
+    times = [path.lstat().st_mtime for path in image.root.rglob("*")]
+    assert min(times) > 86400 * 365
+    assert max(times) == TIME_OF_FILES
+
+
+MAKE_AGAIN = """
+mount -t tmpfs tmpfs "$2" && mkdir "$2/upper" "$2/work" "$2/root" || exit 1
+mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/root" || exit 1
+chroot "$2/root" sh -c "$3" sh "$4" && cat "$2/root/boot/initrd"
+"""
+
+
+def test_the_initrd_has_the_same_bytes_whenever_it_is_made(image: Image, tmp_path: Path) -> None:
+    words = (str(image.root), str(tmp_path), MAKE_INITRD, ",".join(Recipe().modules))
+    command = ("unshare", "--mount", "sh", "-c", MAKE_AGAIN, "sh", *words)
+    made = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+    assert made == image.initrd.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["docker", "podman"])
+def test_an_engine_has_a_suites_files_over_the_image_and_nothing_else(name: str, image: Image, tmp_path: Path) -> None:
+    host, engine = LocalHost(), plugins.find("technologies", name)()
+    if problems := engine.problems(host):
+        pytest.skip(problems[0].what)
+    (tmp_path / "file").write_text("of the suite\n")
+    layered = with_files(image, (("/srv/file", str(tmp_path / "file")),))
+    assert layered.layer
+    engine.imported(host, image)
+    engine.imported(host, layered)
+    try:
+        show = 'cat /srv/file; stat -c "%Y %a %u %n" /srv /srv/file; env | cut -d = -f 1 | sort'
+        limits = ("--ulimit=nofile=512:512", "--ulimit=nproc=512:512")  # Podman raises them, which may not be allowed
+        run = (name, "run", "--rm", "--network=none", *limits)
+        said = host.run(*run, layered.tag, "sh", "-c", show, timeout=60).text
+        below = host.run(*run, image.tag, "sh", "-c", show, timeout=60, check=False).text
+    finally:
+        engine.forget(host, layered.tag)
+        shutil.rmtree(layered.layer.parent)
+    times = f"{TIME_OF_FILES} 755 0 /srv\n"
+    assert said.splitlines(keepends=True)[:3] == ["of the suite\n", times, f"{TIME_OF_FILES} 644 0 /srv/file\n"]
+    assert said.splitlines()[3:] == below.splitlines()[1:], "the variables are those of the image alone"
 
 
 def test_no_build_is_left_half_done(image: Image) -> None:

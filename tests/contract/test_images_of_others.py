@@ -162,7 +162,7 @@ def taken_over(base: Image, path: Path, layers: Sequence[bytes], config: Mapping
     images, busybox = state_folder() / "images", Path(str(shutil.which("busybox")))
     with building(images) as scratch:
         source = Source("oci:", f"{made}:latest")
-        found = Adoption(source, (), base, 64 << 20, scratch, busybox).image(images, print)
+        found = Adoption(source, base, 64 << 20, scratch, busybox).image(images, print)
     yield found
     forgotten(LocalHost(), found.digest)
     shutil.rmtree(found.root.parent)

@@ -20,6 +20,7 @@ _SHELLS = {
 }
 _FILES = {
     "/var/lib/tare": "images, files of running instances, and what is to be undone; TARE_HOME names another place",
+    "/run/lock/tare/lock": "the lock of a machine: one tare measures at a time; TARE_LOCK names another file",
     "runs/": "a folder for each run, with its journal, raw output, telemetry and report",
 }
 

@@ -1,4 +1,4 @@
-"""The command line as users have it: real processes, each test with a folder and a TARE_HOME of its own."""
+"""The command line as users have it: real processes, each test with its own folder, TARE_HOME and TARE_LOCK."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def home(tmp_path: Path) -> Path:
 @pytest.fixture
 def environment(home: Path) -> dict[str, str]:
     path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), PLUG_INS)))
-    return os.environ | {"TARE_HOME": str(home), "DOCKER_HOST": NO_DOCKER, "COLUMNS": "120", "PYTHONPATH": path}
+    places = {"TARE_HOME": str(home), "TARE_LOCK": str(home.with_name("lock-of-machine"))}
+    return os.environ | places | {"DOCKER_HOST": NO_DOCKER, "COLUMNS": "120", "PYTHONPATH": path}
 
 
 @pytest.fixture

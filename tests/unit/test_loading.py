@@ -1,4 +1,4 @@
-"""Ctrl-C while the libraries load: the process ends, also where one of them would drop the exception."""
+"""Ctrl-C while the libraries load ends the process, also where one of them would drop it; and the umask."""
 
 from __future__ import annotations
 
@@ -35,3 +35,13 @@ def test_afterwards_it_is_an_exception_again() -> None:
 def test_what_somebody_else_has_decided_stays() -> None:
     ignoring = "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     assert said(f"{ignoring}end_at_interrupt()\nraise_at_interrupt()\nprint(interrupt())") == (0, "nothing\n")
+
+
+def test_the_umask_is_the_same_for_all_users_and_that_of_the_user_is_known() -> None:
+    code = "from tare.loading import set_umask\nprint(*map(oct, (set_umask(), set_umask(), os.umask(0))))"
+    assert said(f"os.umask(0o077)\n{code}") == (0, "0o77 0o77 0o22\n")
+
+
+def test_tare_sets_it_before_anything_else() -> None:
+    code = "import sys, tare.__main__\ntare.__main__.run = lambda app, words: os.umask(0)\ntare.__main__.main()"
+    assert said(f"os.umask(0o077)\n{code}")[0] == 0o022

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,9 +15,9 @@ import typer
 from tare import plugins
 from tare.cli.console import Console
 from tare.errors import TareError, UsageError
-from tare.hosts.ledger import ledgers, state_folder
+from tare.hosts.ledger import LEDGERS, ledgers, leftovers, state_folder
 from tare.hosts.local import LocalHost
-from tare.hosts.lock import only_one
+from tare.hosts.lock import LockHolder, lock_holder, only_one
 from tare.hosts.remains import Remains, remains, settings
 from tare.images.kept import forgotten
 from tare.running.leftovers import remove_left
@@ -56,20 +58,31 @@ def clean(
 
 
 def _check(console: Console, as_json: bool) -> None:
-    """Print what of tare's is on this machine; raises TareError where there is anything."""
+    """Print what of tare's is on this machine; raises TareError where there is something of no run under way."""
+    holder, is_running = lock_holder()
     found = remains(plugins.processes(), plugins.lists())
-    lines = found.lines()
     if as_json:
-        print(json.dumps(replace(found, settings=settings()).document(), indent=1))
+        owner = asdict(holder) if holder and is_running else None
+        print(json.dumps({**replace(found, settings=settings()).document(), "run": owner}, indent=1))
     else:
-        for line in lines:
+        for line in found.lines():
             print(line)
-    if lines:
-        raise TareError(f"on this machine: {counted(len(lines), 'thing')} of tare's", _hint(found))
-    console.print("nothing of tare's is left on this machine, but its images")
+    left = found.not_of(holder) if holder and is_running else found
+    if is_running:
+        running = counted(len(found.lines()) - len(left.lines()), "thing")
+        name = holder or "a tare that the lock does not name"
+        console.print(f"a run is under way, which has {running} of these: {name}", soft_wrap=True)
+    if lines := left.lines():
+        others = ", of other runs" if is_running else ""
+        raise TareError(f"on this machine: {counted(len(lines), 'thing')} of tare's{others}", _hint(left, holder))
+    if not is_running:
+        console.print("nothing of tare's is left on this machine, but its images")
 
 
-def _hint(found: Remains) -> str:
-    if found.ours["ledgers"]:
+def _hint(left: Remains, holder: LockHolder | None) -> str:
+    """Return how to remove what is left: with the ledgers of this home, or of the home of the run that was killed."""
+    if left.ours.get("ledgers"):
         return "without a run under way: tare clean"
+    if holder and holder.is_here and leftovers(Path(holder.home) / LEDGERS):
+        return f"{holder} was killed: TARE_HOME={shlex.quote(holder.home)} tare clean"
     return f"no ledger in {ledgers()} says how they were made, so `tare clean` leaves them: look at each, and remove it"

@@ -10,13 +10,11 @@ import typer
 
 from tare.cli.console import Console
 from tare.errors import TareError
-from tare.hosts.local import LocalHost
+from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.needs import refuse_incomplete
-from tare.images.adopted import images_beside, missing_archives, wanted_image
+from tare.images.adopted import client_root, images_beside, missing_archives, wanted_image
 from tare.images.build_root import make_build_root
-from tare.images.image import built_image
-from tare.images.recipes import client_recipe
 from tare.model.trials import ImageWanted, Release
 from tare.suites.source import read_source
 from tare.suites.suite import read_suite
@@ -63,9 +61,10 @@ def image(
             console.print(text) if not console.is_terminal else status.update(text)
 
         refuse_incomplete(LocalHost())
+        isolate_mounts(names_shown=False)
         if source is not None:
             make_build_root(source, say)
         built = wanted_image(wanted, workloads, say, archives=archives)
         images_beside(workloads or (), say, {}, archives)
-        built_image(say, client_recipe(workloads or (), wanted.release), archives)
+        client_root(workloads or (), wanted.release, say, archives)
     print(built.digest)

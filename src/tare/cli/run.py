@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +19,8 @@ from tare.doctor.usable import runnable
 from tare.errors import TareError, UsageError
 from tare.hosts.facts import parse_cpu_list
 from tare.hosts.local import LocalHost, isolate_mounts
-from tare.hosts.lock import Taken, until_free
+from tare.hosts.lock import Taken, only_one, until_free
+from tare.images.layered import discard_old_layers
 from tare.running.job import Job, carry_out, new_job, of_blocks, only_root, resumed_job
 from tare.running.progress import report_to_all
 from tare.suites.suite import read_suite
@@ -93,6 +94,8 @@ def run_and_show(job: Job, command: str, port: int | None = None) -> None:
         report = show_end(job.journal.run, console, stop)
         if page:
             page.end(stop.detail or WHY[stop.reason], report)
+    with suppress(Taken), only_one():  # after the answer, and in nobody's measurement
+        discard_old_layers()
     leave(job.journal.run, stop)
 
 

@@ -184,7 +184,7 @@ class Ground:
             processes=self.group.processes,
             proof={"control group": self.group.paths[0]} | proof,
             disk=lambda: self.launch.ledger.maker.bytes_below(str(self.launch.folder / "upper")),
-            image=lambda: self.launch.ledger.maker.bytes_below(str(self.launch.image.root)),
+            image=lambda: sum(self.launch.ledger.maker.bytes_below(str(tree)) for tree in self.launch.image.trees),
         )
 
 

@@ -16,6 +16,7 @@ from tare.errors import OutOfMemory, TimedOut, TrialFailed
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host, Process
 from tare.hosts.resident import ResidentEnded
+from tare.images.copying import whole
 from tare.images.recipes import MAKE_DISK
 from tare.model.trials import Caution, Image, Limits
 
@@ -139,5 +140,6 @@ def with_disk(host: Host, image: Image) -> None:
     large_enough = '[ "$(stat -c %s "$disk" 2>/dev/null || echo 0)" -ge "$2" ]'
     make = '"$@" "$disk.new" "$kibibytes"K && mv "$disk.new" "$disk"'
     script = f"disk=$1; {large_enough} || {{ kibibytes=$(($2 / 1024)); shift 2; {make}; }}"
-    words = (str(image.disk), str(image.disk_bytes), *MAKE_DISK, str(image.root))
-    host.run("sh", "-c", script, "sh", *words, timeout=600)
+    prefix, root = whole(image)
+    words = (str(image.disk), str(image.disk_bytes), *MAKE_DISK, root)
+    host.run(*prefix, "sh", "-c", script, "sh", *words, timeout=600)

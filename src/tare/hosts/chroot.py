@@ -20,7 +20,7 @@ def fresh_root(ledger: Ledger, image: Image, folder: Path) -> Iterator[Path]:
 
     It makes `folder`, which must be on a file system that overlayfs takes for its upper layer.
     """
-    options = f"lowerdir={image.root},upperdir={folder / 'upper'},workdir={folder / 'work'}"
+    options = f"lowerdir={image.lower},upperdir={folder / 'upper'},workdir={folder / 'work'}"
     root = str(folder / "root")
     steps = [("folder", str(each)) for each in (folder, root, folder / "upper", folder / "work")]
     with ledger.made(

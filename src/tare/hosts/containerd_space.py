@@ -148,7 +148,7 @@ class ContainerdSpace:
             "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine),
             "os": "linux",
             "config": {"Env": list(environment), "WorkingDir": "/"},
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{image.digest}", "sha256:TMP"]},
+            "rootfs": {"type": "layers", "diff_ids": [layer_of(host, image), "sha256:TMP"]},
         }
         words = (str(image.archive), name, json.dumps(settings), self.name)
         host.run(*self.command(*ALONE, "sh", "-c", _IMPORT, "sh", *words), timeout=_IMPORT_SECONDS)
@@ -159,3 +159,9 @@ class ContainerdSpace:
         listed = host.run(*self.ctr("images", "list", "--quiet"), timeout=_SECONDS, check=False).text.split()
         if ours := [name for name in listed if name.startswith(beginning)]:
             host.run(*self.ctr("images", "remove", *ours), timeout=_SECONDS, check=False)
+
+
+def layer_of(host: Host, image: Image) -> str:
+    """Return the name of an image's archive as a layer, which is the hash of what it holds; it may be compressed."""
+    script = 'gzip -dcf <"$1" | sha256sum'
+    return f"sha256:{host.run('sh', '-c', script, 'sh', str(image.archive), timeout=_IMPORT_SECONDS).text.split()[0]}"

@@ -23,6 +23,7 @@ from tare.hosts.undoing import trouble_of
 from tare.model.machines import Machine
 
 _STATE = Path("/var/lib/tare")
+LEDGERS = "ledger"  # in a home
 # Folders of others in which an undo may name a path without tare's name.
 _OTHERS = ("/sys/fs/cgroup/", "/run/systemd/nspawn/locks/inode-")
 
@@ -34,7 +35,7 @@ def state_folder() -> Path:
 
 def ledgers() -> Path:
     """Return the folder of the ledgers: each is of a run that goes on, or that was killed."""
-    return state_folder() / "ledger"
+    return state_folder() / LEDGERS
 
 
 def private_state_folder() -> Path:

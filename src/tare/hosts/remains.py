@@ -17,10 +17,13 @@ from pathlib import Path
 from tare.errors import TrialFailed
 from tare.hosts.ledger import ledgers, state_folder
 from tare.hosts.local import LocalHost
+from tare.hosts.lock import LockHolder
 
 # A lock of systemd-nspawn and a network namespace of Podman's are named by numbers.
 _OURS = re.compile("tare-|^inode-|^netns-")
-_MARKS = (b"tare-", b"/tare/", b"TARE_")  # in a process's words, environment, control group, or root
+_RUN = re.compile(r"tare-[0-9a-f]+(?!\w)")  # what the names of all things of one run begin with
+_IN_HOME = ("instances", "ledgers")  # kinds that are looked for in our home alone
+_MARKS = ("tare-", "/tare/", "TARE_")  # in a process's words, environment, control group, or root
 _PLACES = ("/run", "/var/lib", "/etc")
 _DEPTH = "4"  # as deep as /run/systemd/nspawn/locks/inode-…
 _SECONDS = 60.0
@@ -54,6 +57,21 @@ class Remains:
     def within(self, others: Remains) -> Remains:
         """Return what is also there among others."""
         return Remains(_within(self.ours, others.ours), _within(self.settings, others.settings))
+
+    def not_of(self, holder: LockHolder) -> Remains:
+        """Return what belongs to another run than that of `holder`, by its name or by the home that it is in."""
+        runs = holder.runs()
+        ours = holder.home == str(state_folder())
+
+        def is_other(kind: str, name: str) -> bool:
+            if kind in _IN_HOME and not ours:
+                return True
+            named = _RUN.findall(_texts(name.rpartition(" ")[2]) if kind == "processes" else name)
+            return bool(runs and named) and not runs.intersection(named)
+
+        return Remains(
+            {kind: frozenset(name for name in names if is_other(kind, name)) for kind, names in self.ours.items()}
+        )
 
     def __bool__(self) -> bool:
         """Return whether there is anything."""
@@ -174,12 +192,17 @@ def _processes(programs: Collection[str]) -> frozenset[str]:
 
 def _is_ours(process: Path) -> bool:
     """Return whether tare has started a process: by its words, its environment, its control group or its root."""
+    return any(mark in _texts(process.name) for mark in _MARKS)
+
+
+def _texts(pid: str) -> str:
+    """Return a process's words, environment, control groups and root as one text; empty if it has ended."""
+    process = Path("/proc", pid)
     try:
         texts = [(process / name).read_bytes() for name in ("cmdline", "environ", "cgroup")]
-        texts.append(str((process / "root").readlink()).encode())
+        return "\n".join((*(text.decode("utf-8", "replace") for text in texts), str((process / "root").readlink())))
     except OSError:
-        return False
-    return any(mark in text for text in texts for mark in _MARKS)
+        return ""
 
 
 def _dead_namespaces() -> frozenset[str]:

@@ -8,18 +8,17 @@ and no kernel. It is kept under the hash of its content, as all images are.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from tare.contracts.workloads import VOLUME, Workload
 from tare.errors import Fault, SuiteError, TareError, UsageError
 from tare.hosts.exec import START, TOOLS
-from tare.hosts.ledger import state_folder
 from tare.hosts.local import sha256_of
 from tare.images import copying
 from tare.images.builder import has_build_root, program_folder
@@ -35,21 +34,30 @@ from tare.images.image import (
     make_disk,
     refuse_missing,
 )
-from tare.images.inside import folder_in, hash_of_files, put_files, text_in, write_in
+from tare.images.inside import (
+    CLOCK_SECONDS,
+    TIME_OF_FILES,
+    folder_in,
+    hash_of_files,
+    put_names,
+    settle_times,
+    text_in,
+    write_in,
+)
 from tare.images.kept import in_use, make_room
+from tare.images.layered import with_files
 from tare.images.oci import Configuration, changed, read_configuration, refuse_other_platform, written
 from tare.images.programs import missing_programs
 from tare.images.recipes import GUEST, Recipe, beside_recipe, client_recipe, guest_recipe
 from tare.model.sources import Source
-from tare.model.trials import Image, ImageWanted
+from tare.model.trials import Image, ImageWanted, Release
 
-_CLOCK_SECONDS = 1.0  # by which the file system's clock may be behind
 ADOPTED = "adopted"  # folder of links: from what was asked for, to the image
 _OWN = "usr/lib/tare"
+_WORDS = f"{_OWN}/start.words"
 _BASE = Recipe(packages=tuple(sorted((*GUEST, "busybox-static"))))
 # Where file systems are mounted in some stack, or tare puts something.
 _PLACES = ("dev", "proc", "run", "sys", "tmp", PurePosixPath(VOLUME).parts[1], _OWN)
-_HOSTS = b"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 _PACKAGE = re.compile(r"^Package: (\S+)$(?:.|\n(?!\n))*?^Version: (\S+)$", re.MULTILINE)
 
 
@@ -70,21 +78,32 @@ def wanted_image(
     beside = [each.image for workload in workloads or () for each in workload.beside]
     refuse_absent([wanted, *beside])
     remove_abandoned()
-    recipe = guest_recipe(workloads, wanted.release, wanted.packages, wanted.files)
+    hash_of_files(wanted.files)  # raises now for one that does not exist
+    recipe = guest_recipe(workloads, wanted.release, wanted.packages)
     if wanted.source is None:
-        return built_image(say, recipe, archives)
+        return with_files(built_image(say, recipe, archives), wanted.files)
     refuse_missing(copying.TOOLS | ({} if has_build_root() else {"cc": "gcc libc6-dev"}))
     base = built_image(say, _BASE, archives)
     images = folder_of_images()
     with building(images) as scratch:
-        adoption = Adoption(wanted.source.again(again), wanted.files, base, recipe.room_bytes, scratch)
-        return adoption.image(images, say)
+        image = Adoption(wanted.source.again(again), base, recipe.room_bytes, scratch).image(images, say)
+    return with_files(image, wanted.files, partial(name_user, image))
+
+
+def client_root(
+    workloads: Iterable[Workload], release: Release, say: Callable[[str], None], archives: Path | None = None
+) -> Image:
+    """Return the client root for these workloads, with their files; build it if it is not cached. Raises TareError."""
+    workloads = tuple(workloads)
+    files = tuple(sorted({file for each in workloads for file in each.client_files}))
+    hash_of_files(files)
+    return with_files(built_image(say, client_recipe(workloads, release), archives), files)
 
 
 def missing_archives(wanted: ImageWanted, workloads: Iterable[Workload] | None) -> tuple[str, ...]:
     """Return the archives (see `built_image`) of the images for these workloads that are not cached here."""
     workloads = None if workloads is None else tuple(workloads)
-    own = guest_recipe(workloads, wanted.release, wanted.packages, wanted.files) if wanted.source is None else _BASE
+    own = guest_recipe(workloads, wanted.release, wanted.packages) if wanted.source is None else _BASE
     beside = [each.image for workload in workloads or () for each in workload.beside]
     recipes = [own, client_recipe(workloads or (), wanted.release)]
     recipes += [beside_recipe(each) if each.source is None else _BASE for each in beside]
@@ -106,7 +125,8 @@ def images_beside(
     faults: list[Fault] = []
     for each in (beside for workload in workloads for beside in workload.beside):
         if each.image not in images and each.image.source is None:
-            images[each.image] = built_image(say, beside_recipe(each.image), archives)
+            hash_of_files(each.image.files)
+            images[each.image] = with_files(built_image(say, beside_recipe(each.image), archives), each.image.files)
         elif each.image not in images:
             images[each.image] = wanted_image(each.image, (), say, again.get(each.name, ""), archives)
         missing = lacking(images[each.image], each.program)
@@ -119,17 +139,29 @@ def images_beside(
 def lacking(image: Image, programs: Sequence[str]) -> list[Fault]:
     """Return a fault for each program that the image does not have; its entry point comes before those of others."""
     if not (image.start and programs):
-        return missing_programs(image.root, programs)
+        return missing_programs(image.trees, programs)
     own = configuration_of(image)
     hint = f"give one of the image's: {image.origin.partition('@')[0]} is taken as it is"
-    return missing_programs(image.root, own.entry_point[:1] or programs, own.environment, hint)
+    return missing_programs(image.trees, own.entry_point[:1] or programs, own.environment, hint)
 
 
 def configuration_of(image: Image) -> Configuration:
     """Read how the program of an adopted image is started."""
-    home = state_folder() / "images" / image.digest
-    text = (home / "configuration.json").read_text(encoding="utf-8")
-    return read_configuration(text, *(text_in(home / "root", f"etc/{name}") for name in ("passwd", "group")))
+    return _configuration(image, image.trees)
+
+
+def _configuration(image: Image, trees: Sequence[Path]) -> Configuration:
+    """Read that, with the accounts of these trees, of which the first one that has a file counts."""
+    text = (image.root.parent / "configuration.json").read_text(encoding="utf-8")
+    texts = ([text_in(tree, f"etc/{name}") for tree in trees] for name in ("passwd", "group"))
+    return read_configuration(text, *(next(filter(None, found), "") for found in texts))
+
+
+def name_user(image: Image, root: Path) -> None:
+    """Let an adopted image, in whose tree `root` files have been put, start with the accounts that it has now."""
+    words = written(_configuration(image, [root]))
+    if words != (root / _WORDS).read_bytes():
+        write_in(root, _WORDS, words)
 
 
 @dataclass(frozen=True)
@@ -140,7 +172,6 @@ class Adoption:
     """
 
     source: Source
-    files: tuple[tuple[str, str], ...]
     base: Image
     room_bytes: int
     scratch: Path
@@ -178,7 +209,7 @@ class Adoption:
 
     def _key(self, digest: str) -> str:
         """Hash of all that the image is made of."""
-        laid = (self.base.digest, hash_of_files(self.files), _starter().read_bytes())
+        laid = (self.base.digest, _starter().read_bytes(), TIME_OF_FILES)
         parts = (digest, self.source.started, self.room_bytes, *laid)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
@@ -192,11 +223,11 @@ class Adoption:
         size = copying.check_layers(self.source, layout, manifest)
         make_room(images, 3 * size.content_bytes, say)
         say(f"image: unpacking {size.files} files, {size.content_bytes >> 20} MiB")
-        began = time.time() - _CLOCK_SECONDS
+        began = time.time() - CLOCK_SECONDS
         copying.unpacked(self.source, layout, root)
         shutil.rmtree(layout)
         self._lay(root, text)
-        _settle(root, began)
+        settle_times(root, began, _OWN)
         (self.scratch / "configuration.json").write_text(text, encoding="utf-8")
         (self.scratch / "packages.txt").write_text(packages_of(text_in(root, "var/lib/dpkg/status")), encoding="utf-8")
         return self._forms(images)
@@ -206,7 +237,6 @@ class Adoption:
         if (root / "manifest.json").exists() or (root / "oci-layout").exists():
             hint = f"write docker-archive:{self.source} or oci-archive:{self.source}"
             raise TareError("this is an archive of images, not of a root file system", hint)
-        put_files(root, self.files)
         for name in _PLACES:
             folder_in(root, name)
         ours = root / _OWN
@@ -215,11 +245,8 @@ class Adoption:
         shutil.copy2(self.tools or self.base.root / "bin/busybox", root / TOOLS[1:])
         compile_program(_starter(), root / START[1:])
         accounts = (text_in(root, f"etc/{name}") for name in ("passwd", "group"))
-        write_in(root, f"{_OWN}/start.words", written(read_configuration(text, *accounts)))
-        if not (root / "etc").is_symlink():
-            for name, content in (("hosts", _HOSTS), ("resolv.conf", b"")):
-                if not os.path.lexists(folder_in(root, "etc") / name):
-                    write_in(root, f"etc/{name}", content)
+        write_in(root, _WORDS, written(read_configuration(text, *accounts)))
+        put_names(root)
 
     def _forms(self, images: Path) -> Path:
         """Make the archive and the disk, and keep them with the kernel of ours; return the image's folder."""
@@ -230,15 +257,6 @@ class Adoption:
         home = images / sha256_of(self.scratch / "root.tar")
         keep_built(self.scratch, home)
         return home
-
-
-def _settle(root: Path, since: float) -> None:
-    """Set a fixed time on all that tare has made, so that the same image always has the same bytes."""
-    ours = root / _OWN
-    for folder, folders, files in os.walk(root):
-        for path in (folder, *(f"{folder}/{name}" for name in (*folders, *files))):
-            if os.lstat(path).st_mtime >= since or Path(path).is_relative_to(ours):
-                os.utime(path, (0, 0), follow_symlinks=False)
 
 
 def packages_of(status: str) -> str:

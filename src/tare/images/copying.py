@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import zlib
 from collections.abc import Mapping
@@ -17,12 +18,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tare.errors import TareError, UsageError
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost, exists, is_file, sha256_of
+from tare.hosts.process import ALONE
 from tare.images.builder import builder
 from tare.images.layers import Size, counted, too_large
 from tare.images.oci import ARCHITECTURES, Manifest, choose, read_manifest
 from tare.model.sources import Source
-from tare.model.trials import Output
+from tare.model.trials import Image, Output
 
 _HOST = LocalHost()
 _LOOK_SECONDS = 300.0
@@ -30,6 +33,12 @@ TOOLS = {"skopeo": "skopeo", "umoci": "umoci"}  # with their Debian packages
 _COPY_SECONDS = 3600.0
 _TAG = "image"
 _MESSAGE = re.compile(r'level=fatal msg="((?:[^"\\]|\\.)*)"')
+# Options of tar: equal content makes equal bytes. What overlayfs notes for itself is none of a layer's.
+_PACKED = (
+    *("--one-file-system", "--sort=name", "--numeric-owner", "--format=posix"),
+    *("--xattrs", "--xattrs-include=*", "--xattrs-exclude=trusted.overlay.*"),
+    "--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime",
+)
 _FORMS = 4  # of what is unpacked: layers, directory, archive and disk
 
 
@@ -246,16 +255,27 @@ def _hashed(stream: BinaryIO | gzip.GzipFile, target: Path | None, most_bytes: i
 
 def pack(root: Path, archive: Path) -> None:
     """Write a directory as a tar archive: equal content makes equal bytes."""
-    options = (
-        "--one-file-system",
-        "--sort=name",
-        "--numeric-owner",
-        "--xattrs",
-        "--xattrs-include=*",
-        "--format=posix",
-    )
-    times = "--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime"
-    builder().run("tar", "-C", str(root), *options, times, "-cf", str(archive), ".", timeout=_COPY_SECONDS)
+    builder().run("tar", "-C", str(root), *_PACKED, "-cf", str(archive), ".", timeout=_COPY_SECONDS)
+
+
+def with_archive(host: Host, image: Image) -> None:
+    """Make the archive of an image with a layer, unless it is there; any other image has its archive."""
+    if image.layer:
+        archive = str(image.archive)
+        make = f'[ -e "$1" ] || {{ tar -C "$2" {shlex.join(_PACKED)} -cf "$1.new" . && mv "$1.new" "$1"; }}'
+        prefix, root = whole(image)
+        host.run(*prefix, "sh", "-c", make, "sh", archive, root, timeout=_COPY_SECONDS)
+
+
+def whole(image: Image) -> tuple[tuple[str, ...], str]:
+    """Return the prefix of a command for which the whole tree of an image is in one directory, and that directory."""
+    if not image.layer:
+        return (), str(image.root)
+    root = str(image.layer.with_name("whole"))
+    script = 'mkdir -p "$2" && mount -t overlay -o "lowerdir=$1" tare-layer "$2" && shift 2 && exec "$@"'
+    # Without the variable, recent versions of mount take no list of more than 256 characters.
+    words = ("env", "LIBMOUNT_FORCE_MOUNT2=always", "sh", "-c", script, "sh", image.lower, root)
+    return (*ALONE, *words), root
 
 
 def _wrapped(scratch: Path, layout: Path) -> None:

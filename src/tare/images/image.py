@@ -7,7 +7,9 @@ with the kernel that boots it.
 
 from __future__ import annotations
 
+import math
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -23,17 +25,20 @@ from tare.hosts.local import LocalHost, sha256_of
 from tare.hosts.process import ALONE
 from tare.images.builder import builder, has_build_root
 from tare.images.building import NO_DISK, building
-from tare.images.inside import put_files
+from tare.images.copying import with_archive
+from tare.images.inside import TIME_OF_FILES, put_names
 from tare.images.intact import changed, seal
 from tare.images.kept import discard, in_use, make_room
 from tare.images.micro import LINUX
-from tare.images.recipes import DROPPED, MAKE_DISK, Recipe, guest_recipe, program_sources
+from tare.images.recipes import DROPPED, MAKE_DISK, MAKE_INITRD, Recipe, guest_recipe, program_sources
 from tare.model.trials import Image, Problem, combined_fix
 
 _HOST = LocalHost()
 _BUILD_SECONDS = 900.0
 _CARRIED = Path("/var/lib/tare/images")  # on another host
 _DISK = "root.ext4"
+BASE = "base"  # in the folder of an image with a layer: the image below
+_GIB, _SMALL = 1 << 30, 16 << 20
 _PACKED, _LISTED = ".tar.gz", ".txt"  # an archive for other machines, and its packages
 _FROM = "build it in an image of Debian: tare image --from docker://debian:12"
 _NO_ROOM = "remove files there, or let TMPDIR name a folder on a larger disk"
@@ -103,7 +108,7 @@ def _archive(archives: Path | None, recipe: Recipe) -> Path | None:
 def _make(recipe: Recipe, scratch: Path, say: Callable[[str], None]) -> None:
     say("image: compiling the programs")
     _compile(scratch / "overlay")
-    put_files(scratch / "overlay", recipe.files)
+    put_names(scratch / "overlay")  # in place of the build machine's
     if recipe.server:
         shutil.copy(LINUX.built(say) / "micro", scratch / "overlay/usr/lib/tare")
     say(f"image: installing Debian {recipe.release}")
@@ -144,14 +149,18 @@ def is_intact(link: Path, say: Callable[[str], None]) -> bool:
     return not what
 
 
-def keep_built(scratch: Path, home: Path) -> None:
-    """Keep what was built as `home`. Of the same image with another disk, the larger disk stays: it has more room."""
+def keep_built(scratch: Path, home: Path, cold: bool = True) -> None:
+    """Keep what was built as `home`. Of the same image with another disk, the larger disk stays: it has more room.
+
+    If `cold`, what the build has read and written does not stay in the page cache.
+    """
     if home.exists() and changed(home):
         discard(home)
     if not home.exists():
         scratch.rename(home)
         scratch.mkdir()  # for its own removal
-        drop_caches([_HOST])
+        if cold:
+            drop_caches([_HOST])
     elif _size_of_disk(scratch) > _size_of_disk(home):
         (scratch / _DISK).rename(home / _DISK)
     else:
@@ -167,6 +176,8 @@ def _link(recipe: Recipe) -> Path:
 def image_of(digest: str) -> Image:
     """Return the image with this hash of its content, which has been built."""
     home = state_folder() / "images" / digest
+    if (home / BASE).is_symlink():
+        return over(image_of((home / BASE).resolve().name), home)
     return Image(
         digest=digest,
         root=home / "root",
@@ -177,6 +188,15 @@ def image_of(digest: str) -> Image:
         packages=(home / "packages.txt").read_text(encoding="utf-8"),
         disk_bytes=_size_of_disk(home),
     )
+
+
+def over(base: Image, home: Path) -> Image:
+    """Return an image with the layer in `home` over it (layered.py), whose archive and disk may not be made yet."""
+    layer = home / "layer"
+    more_bytes = (home / "layer.tar").stat().st_size  # small files have room on any disk
+    room_bytes = math.ceil(1.1 * more_bytes / _GIB) * _GIB if base.disk_bytes and more_bytes > _SMALL else 0
+    made = replace(base, digest=home.name, layer=layer, disk_bytes=base.disk_bytes + room_bytes)
+    return replace(made, archive=home / "root.tar", disk=home / _DISK)
 
 
 def _size_of_disk(home: Path) -> int:
@@ -203,6 +223,7 @@ def carried(host: Host, image: Image) -> Image:
     target = located(image)
     if host.run("test", "-e", str(target.root), timeout=30, check=False).exit_code:
         ours, home = image_of(image.digest), target.root.parent  # `image` may be as it is on the host around that one
+        with_archive(_HOST, ours)
         host.run("mkdir", "-p", str(home), timeout=30)
         # tar and the engines read a compressed archive, too; it saves minutes over SSH to an emulated machine.
         host.put(_packed(ours.archive), PurePosixPath(target.archive))
@@ -229,7 +250,7 @@ def located(image: Image) -> Image:
     """Return an image with its paths on a host that it was copied to."""
     home = _CARRIED / image.digest
     names = ("root", "archive", "disk", "kernel", "initrd")
-    return replace(image, **{name: home / getattr(image, name).name for name in names})
+    return replace(image, layer=None, **{name: home / getattr(image, name).name for name in names})
 
 
 def absent(tools: Mapping[str, str]) -> list[Problem]:
@@ -314,11 +335,11 @@ def _bootstrap(recipe: Recipe, scratch: Path) -> None:
     """Make `root.tar` with our programs, and `packages.txt` with the versions of its packages."""
     query = "dpkg-query --admindir=\"$1/var/lib/dpkg\" -W -f '${Package} ${Version}\\n'"
     modules = ",".join(recipe.modules)
-    boot = f'chroot "$1" mktirfs -m no --include-modules={modules} -o /boot/initrd "$(ls "$1/lib/modules")"'
+    boot = f'chroot "$1" sh -c {shlex.quote(MAKE_INITRD)} sh {modules}'
     dropped = " ".join(f'"$1"/{pattern}' for pattern in DROPPED)
     hooks = (
         f"sync-in {scratch / 'overlay'} /",
-        *((boot, 'rm -f "$1"/boot/initrd.img-*') if recipe.kernel else ()),
+        *((boot,) if recipe.kernel else ()),
         f"{query} > {scratch / 'packages.txt'}",
         f"rm -rf {dropped}",
     )
@@ -326,7 +347,7 @@ def _bootstrap(recipe: Recipe, scratch: Path) -> None:
     asked = ("--quiet", "--variant=minbase", include, *(f"--customize-hook={hook}" for hook in hooks))
     # Not in tare's own folder: apt downloads as a user of its own, who may not enter that.
     with building(Path(tempfile.gettempdir())) as place:
-        command = (*ALONE, "env", "SOURCE_DATE_EPOCH=0", f"TMPDIR={place}", "mmdebstrap", *asked)
+        command = (*ALONE, "env", f"SOURCE_DATE_EPOCH={TIME_OF_FILES}", f"TMPDIR={place}", "mmdebstrap", *asked)
         builder().run(*command, recipe.release, str(scratch / "root.tar"), timeout=_BUILD_SECONDS)
     shutil.rmtree(scratch / "overlay")
 

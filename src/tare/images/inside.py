@@ -12,7 +12,12 @@ from pathlib import Path, PurePosixPath
 from tare.errors import TareError, UsageError, why_of
 from tare.hosts.local import exists
 
+# 2026-01-01, in seconds since 1970: the time of what tare puts into an image, so that the same content has the same
+# bytes. Not 1970-01-01, which gzip refuses.
+TIME_OF_FILES = 1_767_225_600
+CLOCK_SECONDS = 1.0  # by which the file system's clock may be behind
 _MOST_BYTES = 16 << 20
+_HOSTS = b"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 
 
 def folder_in(root: Path, name: str) -> Path:
@@ -56,6 +61,15 @@ def write_in(root: Path, name: str, content: bytes) -> Path:
     return path
 
 
+def put_names(root: Path) -> None:
+    """Give an image's tree `localhost` and no name server, unless it has its own; a link in place of /etc stays."""
+    if (root / "etc").is_symlink():
+        return
+    for name, content in (("hosts", _HOSTS), ("resolv.conf", b"")):
+        if not os.path.lexists(folder_in(root, "etc") / name):
+            write_in(root, f"etc/{name}", content)
+
+
 def put_files(root: Path, files: Sequence[tuple[str, str]]) -> None:
     """Copy files and folders into an image's tree: pairs of a path there and one of this machine.
 
@@ -72,6 +86,14 @@ def put_files(root: Path, files: Sequence[tuple[str, str]]) -> None:
         except OSError as error:
             what = f"{source}: cannot be put into the image: {why_of(error)}"
             raise TareError(what, "[image] files has the path in the image, and the path on this machine") from error
+
+
+def settle_times(root: Path, since: float, ours: str = "") -> None:
+    """Set the time of what has changed in an image's tree `since` then, and of all below its folder `ours`."""
+    for folder, folders, files in os.walk(root):
+        for path in (folder, *(f"{folder}/{name}" for name in (*folders, *files))):
+            if os.lstat(path).st_mtime >= since or (ours and Path(path).is_relative_to(root / ours)):
+                os.utime(path, (TIME_OF_FILES, TIME_OF_FILES), follow_symlinks=False)
 
 
 def hash_of_files(files: Sequence[tuple[str, str]]) -> str:

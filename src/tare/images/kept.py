@@ -79,7 +79,7 @@ def make_room(images: Path, need_bytes: int, say: Callable[[str], None]) -> None
     if not gone:
         return
     _remove_taken(images)
-    for link in (*images.glob("recipes/*"), *images.glob("roots/*"), *images.glob("adopted/*")):
+    for link in (link for folder in ("recipes", "roots", "adopted", "layered") for link in images.glob(f"{folder}/*")):
         if not link.exists():
             link.unlink(missing_ok=True)
     troubles = [trouble for each in gone if _is_image(each.path) for trouble in forgotten(_HOST, each.path.name)]
@@ -96,6 +96,15 @@ def discard(image: Path) -> None:
         raise TareError(f"{image}: is not as it was built, and another process uses it", "end that, and run again")
     _remove_taken(image.parent)
     forgotten(_HOST, image.name)
+
+
+def discard_oldest(homes: Iterable[Path], most: int) -> None:
+    """Remove images but for the last used `most`, and for those that a process uses, with the engines' copies."""
+    for image in sorted(homes, key=lambda each: each.stat().st_mtime, reverse=True)[most:]:
+        _take(image)
+        if not image.exists():
+            _remove_taken(image.parent)
+            forgotten(_HOST, image.name)
 
 
 def forgotten(host: Host, digest: str = "") -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Workload
 from tare.errors import UsageError
 from tare.images.builder import builder, program_folder
-from tare.images.inside import hash_of_files
+from tare.images.inside import TIME_OF_FILES
 from tare.images.micro import LINUX
 from tare.model.trials import ImageWanted, Release
 
@@ -30,11 +30,21 @@ CLIENT = ("iproute2", "procps")
 # What tare needs in a machine around other layers, beside engines: networks, file systems, control groups, and SSH, as
 # any machine that is a host has it.
 MACHINE = (*GUEST, "e2fsprogs", "iptables", "openssh-client", "openssh-server", "util-linux")
-# Host keys, caches and logs differ from build to build, and nothing needs them.
-DROPPED = ("etc/ssh/ssh_host_*", "var/log/*", "var/cache/ldconfig/aux-cache", "etc/machine-id")
+# Host keys, caches and logs differ from build to build, and nothing needs them. The host name is the build machine's.
+DROPPED = ("etc/hostname", "etc/ssh/ssh_host_*", "var/log/*", "var/cache/ldconfig/aux-cache", "etc/machine-id")
 # mke2fs zeroes the inode table; otherwise each guest's ext4lazyinit writes 30 MB during the measurement.
 MAKE_FILE_SYSTEM = ("mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0")
 MAKE_DISK = (*MAKE_FILE_SYSTEM, "-d")
+# mktirfs copies files into the initrd with the time of the build and their inodes' numbers: it is packed again.
+MAKE_INITRD = f"""
+set -e
+mktirfs -m no --include-modules="$1" -o /boot/initrd "$(ls /lib/modules)"
+cd "$(mktemp -d)"
+zcat /boot/initrd | cpio -i --quiet
+find . -exec touch -h -d @{TIME_OF_FILES} {{}} +
+find . ! -name . | LC_ALL=C sort | cpio -o --quiet -R 0:0 -H newc --reproducible | gzip -9 >/boot/initrd
+rm -rf "$PWD" /boot/initrd.img-*
+"""
 
 
 @dataclass(frozen=True)
@@ -50,7 +60,6 @@ class Recipe:
     modules: tuple[str, ...] = ("virtio_pci", "virtio_blk", "xen-blkfront", "virtio_net")  # the disk and the card
     room_bytes: int = _GIB  # for what is written to its disk
     server: bool = True  # whether our own server is in it
-    files: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # a suite's; without them, the key is as before
 
     @property
     def build_bytes(self) -> int:
@@ -74,8 +83,8 @@ class Recipe:
         return self._digest().hexdigest()
 
     def _digest(self) -> hashlib._Hash:
-        digest = hashlib.sha256(repr((self, DROPPED, MAKE_DISK, LINUX.key if self.server else "")).encode())
-        digest.update(hash_of_files(self.files).encode())
+        built_by = (DROPPED, MAKE_DISK, MAKE_INITRD, TIME_OF_FILES, LINUX.key if self.server else "")
+        digest = hashlib.sha256(repr((self, built_by)).encode())
         for source in sorted(program_sources()):
             digest.update(source.name.encode() + b"\0" + source.read_bytes())
         return digest
@@ -85,30 +94,28 @@ def guest_recipe(
     workloads: Iterable[Workload] | None = None,
     release: Release = "bookworm",
     packages: Sequence[str] = (),
-    files: tuple[tuple[str, str], ...] = (),
 ) -> Recipe:
     """Return the recipe of the image for these workloads; by default for all but those with large packages.
 
-    A suite may want further packages and files.
+    A suite may want additional packages.
     """
     chosen = _usual_workloads() if workloads is None else tuple(workloads)
     room_bytes = max([_GIB, *(each.disk_bytes for each in chosen)])
     wanted = _union(GUEST, (packages, *(each.packages for each in chosen)))
-    return Recipe(release, wanted, room_bytes=room_bytes, files=files)
+    return Recipe(release, wanted, room_bytes=room_bytes)
 
 
 def client_recipe(workloads: Iterable[Workload] = (), release: Release = "bookworm") -> Recipe:
     """Return the recipe of the client root: one for all usual workloads, with what these need beyond that."""
     chosen = (*_usual_workloads(), *workloads)
     packages = _union(CLIENT, (each.client_packages for each in chosen))
-    files = tuple(sorted({file for each in chosen for file in each.client_files}))
-    return Recipe(release, packages, kernel="", modules=(), room_bytes=0, server=False, files=files)
+    return Recipe(release, packages, kernel="", modules=(), room_bytes=0, server=False)
 
 
 def beside_recipe(wanted: ImageWanted) -> Recipe:
     """Return the recipe of an image for services beside the one under test: nothing boots it."""
     packages = _union(CLIENT, (wanted.packages,))
-    return Recipe(wanted.release, packages, kernel="", modules=(), room_bytes=0, server=False, files=wanted.files)
+    return Recipe(wanted.release, packages, kernel="", modules=(), room_bytes=0, server=False)
 
 
 def machine_recipe(technologies: Iterable[Technology] | None = None) -> Recipe:

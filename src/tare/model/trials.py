@@ -6,7 +6,7 @@ Units are base units everywhere inside tare: seconds, bytes, requests per second
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal
@@ -82,6 +82,8 @@ class Image:
     a raw file of `disk_bytes`, 0 without one. Virtual machines boot `kernel` and `initrd`. `packages` has a line
     `name version` for each package. One that others have built has an `origin`, its name with its digest; `start` runs
     a command as its own configuration says, which exposes the TCP `ports`, and ends it with the signal `ends_by`.
+    Overlayfs puts the directory `layer`, if there is one, with files of a suite over `root`; then the archive and the
+    disk are made when the first technology needs them.
     """
 
     digest: str
@@ -96,6 +98,23 @@ class Image:
     start: tuple[str, ...] = ()
     ports: tuple[int, ...] = ()
     ends_by: str = ""
+    layer: Path | None = None
+
+    @property
+    def trees(self) -> tuple[Path, ...]:
+        """The directories that make up its file system, the upper first."""
+        return (self.layer, self.root) if self.layer else (self.root,)
+
+    @property
+    def below(self) -> Image:
+        """The image without its layer, which is in the folder of its hash."""
+        home = self.root.parent
+        return replace(self, digest=home.name, layer=None, archive=home / "root.tar", disk=home / "root.ext4")
+
+    @property
+    def lower(self) -> str:
+        """These directories as overlayfs's `lowerdir`."""
+        return ":".join(map(str, self.trees))
 
     @property
     def tag(self) -> str:

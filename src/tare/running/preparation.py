@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tare.contracts.workloads import Workload
-from tare.images.adopted import images_beside
+from tare.images.adopted import client_root, images_beside
 from tare.images.image import built_image, carried
-from tare.images.recipes import client_recipe, machine_recipe
+from tare.images.recipes import machine_recipe
 from tare.model.machines import Facts
 from tare.model.trials import Image, Limits, LimitsWanted, Problem, Release
 from tare.running import nesting
@@ -76,7 +76,7 @@ def prepare(needs: Needs, image: Image, machines: Machines, say: Say) -> Prepara
     nested = [each for each in needs.stacks if nesting.makes_machine(each.layers) and each.name not in unusable]
     inner = [layer for stack in nested for layer in stack.layers[:-1]]
     outer = built_image(say, machine_recipe(inner)) if nested else None
-    loads = built_image(say, client_recipe(needs.workloads, needs.release))
+    loads = client_root(needs.workloads, needs.release, say)
     beside = images_beside(needs.workloads, say, needs.beside) if needs.services else {}
     placement = assign_cpus(machines, needs.limits.cpus)
     limits = Limits(placement.server, needs.limits.memory_bytes, needs.limits.open_files)

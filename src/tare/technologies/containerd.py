@@ -37,12 +37,13 @@ from tare.contracts.technologies import (
 from tare.contracts.workloads import VOLUME, Instance
 from tare.errors import nearest
 from tare.hosts import engines, kata_machine
-from tare.hosts.containerd_space import CONNECT, ContainerdSpace
+from tare.hosts.containerd_space import CONNECT, ContainerdSpace, layer_of
 from tare.hosts.control_groups import ControlGroup, limited
 from tare.hosts.exec import ExecHost
 from tare.hosts.facts import kernel_version
 from tare.hosts.host import Host, Process
 from tare.hosts.ledger import Undo
+from tare.images.copying import with_archive
 from tare.model.isolation import Isolation
 from tare.model.trials import Family, Limits, Problem
 from tare.technologies.docker import CONTAINERD, daemon
@@ -216,7 +217,7 @@ class Containerd(Technology):
                     "kernel": kernel_version(inside),
                 },
                 disk=written,
-                image=lambda: _usage(reader, space, f"sha256:{launch.image.digest}"),
+                image=lambda: _usage(reader, space, _layer(host, launch)),
                 cautions=kata_machine.cautions(reader, inside, self.runtime) if is_kata else (),
             )
 
@@ -227,6 +228,7 @@ class Containerd(Technology):
         folder = str(launch.folder.parent / space.name)
         made = launch.ledger.made([("folder", folder)], Undo.of_folder(folder))
         with made, launch.ledger.undone_by(*space.removal_of_all()):
+            with_archive(host, launch.image)
             space.import_image(host, launch.image, _image(launch), ENVIRONMENT)
             yield folder
 
@@ -367,6 +369,11 @@ def around_container(host: Host, name: str) -> tuple[int, ...]:
 def _alive(host: Host, pids: Sequence[int]) -> Iterator[int]:
     """Yield those of the processes that have not ended: a shim starts some only for a moment."""
     return (pid for pid in pids if host.read(f"/proc/{pid}/stat"))
+
+
+def _layer(host: Host, launch: Launch) -> str:
+    """Return the name of the image's layer, which takes a second to find."""
+    return launch.cache.once(f"layer of {launch.image.digest}", lambda: layer_of(host, launch.image))
 
 
 def _usage(host: Host, space: ContainerdSpace, snapshot: str) -> int:

@@ -6,6 +6,7 @@ With `network = "nat"`, the default, the client reaches the container over a pub
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +35,9 @@ from tare.hosts.control_groups import group_folder, processes_below
 from tare.hosts.disks import drop_caches
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host, Process
+from tare.hosts.ledger import Ledger, ledgers
 from tare.hosts.lines import last_lines
+from tare.images.copying import with_archive
 from tare.model.isolation import Isolation
 from tare.model.trials import Family, Image, Problem
 
@@ -80,6 +83,7 @@ class Docker(Technology):
     program = "docker"
     removes = True  # the engine removes a container at its end
     differs: ClassVar[Mapping[str, str]] = {**FILTERED, **ENGINE_FILES, **CONTROLLERS}
+    commits = True  # the engine makes an image of a container without variables of its own
 
     network: Literal["nat", "bridge"] = "nat"
 
@@ -240,9 +244,28 @@ class Docker(Technology):
 
     def imported(self, host: Host, image: Image) -> None:
         """Import the image into the engine, once: it stays in the engine's store under the name of its content."""
-        if host.run(self.program, "image", "inspect", image.tag, timeout=_SECONDS, check=False).exit_code:
+        if not host.run(self.program, "image", "inspect", image.tag, timeout=_SECONDS, check=False).exit_code:
+            return
+        if not (image.layer and self.commits and self._committed(host, image)):
+            with_archive(host, image)
             host.run(self.program, "import", str(image.archive), image.tag, timeout=900)
             drop_caches([host])
+
+    def _committed(self, host: Host, image: Image) -> bool:
+        """Give the engine an image's layer alone, over the image below; return False if its configuration is another.
+
+        The engine's client may add variables to a container, such as those of a proxy, which would stay in the image.
+        """
+        self.imported(host, image.below)
+        name = f"tare-{os.getpid():x}-layer"
+        with Ledger(ledgers() / f"{name}.jsonl").undone_by(*self.removal(name)):
+            host.run(self.program, "create", "--name", name, image.below.tag, INIT, timeout=_SECONDS)
+            if self._inspected(host, "{{len .Config.Env}}", name) != "0":
+                return False
+            layer = image.archive.with_name("layer.tar")
+            host.run(self.program, "cp", "-", f"{name}:/", timeout=_SECONDS, input=layer)
+            host.run(self.program, "commit", name, image.tag, timeout=_SECONDS)
+        return True
 
     def forget(self, host: Host, tag: str) -> None:
         """Remove the images from the engine's store."""

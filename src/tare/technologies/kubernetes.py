@@ -46,6 +46,7 @@ from tare.hosts.pod_host import PodHost
 from tare.hosts.pod_on_node import PodOnNode
 from tare.hosts.pod_start import PodStart
 from tare.hosts.pods import image_fault
+from tare.images.copying import with_archive
 from tare.model.isolation import Isolation
 from tare.model.trials import Caution, Family, Image, Problem
 from tare.technologies.gvisor import WITHOUT_RAW, Gvisor
@@ -157,6 +158,7 @@ class Kubernetes(Technology):
     def imported(self, host: Host, image: Image) -> None:
         """Import the image into the node's containerd, once: it stays there under the name of its content."""
         if not self.image and not SPACE.has_image(host, _name_of(image)):
+            with_archive(host, image)
             SPACE.import_image(host, image, _name_of(image), ENVIRONMENT)
 
     def forget(self, host: Host, tag: str) -> None:

@@ -34,6 +34,7 @@ from tare.hosts.chroot import SHARED_MEMORY
 from tare.hosts.control_groups import group_folder, processes_below
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
+from tare.images.copying import with_archive
 from tare.model.isolation import Isolation
 from tare.model.trials import Family, Image, Problem
 
@@ -169,6 +170,7 @@ class Lxd(Technology):
 
     def imported(self, host: Host, image: Image) -> None:
         """Import the image into the daemon, once: it stays in the daemon's store under the name of its content."""
+        with_archive(host, image)
         keep(host, image.archive, alias_of(image))
 
     def forget(self, host: Host, tag: str) -> None:

@@ -81,6 +81,7 @@ class Podman(Docker):
     )
     package = "podman"
     program = "podman"
+    commits = False  # its images have the variables of the container
     removes = False  # by `--rm`, with which the container's root ignores fsync
     differs: ClassVar[Mapping[str, str]] = {
         **Docker.differs,

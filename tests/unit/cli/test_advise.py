@@ -14,7 +14,6 @@ from priced import NATIVE, SCRIPT, SERVER, STACKS, priced
 from runs import DHRYSTONE, MACHINE, make_run, make_trial, measured, write
 
 from tare.__main__ import run as command_line
-from tare.answers.advice import LEVELS
 from tare.answers.application import Basket
 from tare.answers.orientation import FOLDER, orientation
 from tare.answers.price_list import price_list
@@ -247,12 +246,13 @@ def test_an_option_that_cannot_be_read_is_an_error_of_usage(
     assert hint
 
 
-@pytest.mark.parametrize(("level", "meant"), [("strong", ""), ("kernal", 'did you mean "kernel"? ')])
+@pytest.mark.parametrize(("level", "meant"), [("strong", ""), ("own-kernal", 'did you mean "own-kernel"? ')])
 def test_an_unknown_isolation_lists_the_known_ones(
     level: str, meant: str, web: Path, prices: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert advise(web, "--prices", prices, "--needs", f"isolation={level}") == 2
-    assert fault(capsys)[1] == f"{meant}write isolation={'|'.join(LEVELS)}"
+    known = "isolation=shared-kernel, isolation=user-space-kernel, isolation=own-kernel"
+    assert fault(capsys)[1] == f"{meant}name the least that is enough: {known}"
 
 
 def without_baseline() -> Run:

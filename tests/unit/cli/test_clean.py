@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from tare.__main__ import run
 from tare.cli import app
 from tare.hosts.ledger import Leftovers, keep, leftovers
+from tare.hosts.lock import LockHolder
+from tare.hosts.remains import Remains
 from tare.model.machines import Machine
 
 Clean = Callable[..., tuple[int, str]]
@@ -150,6 +153,20 @@ def test_a_ledger_that_is_kept_is_read_as_it_was(ledgers: Path) -> None:
     found = leftovers(ledgers)[path]
     keep(path, found)
     assert leftovers(ledgers) == {path: found}
+
+
+def test_what_a_killed_run_with_another_home_has_left_is_for_a_clean_with_that_home(
+    ledgers: Path, cleaned: Clean, tmp_path: Path
+) -> None:
+    _ledger(ledgers / "tare-1.jsonl", ("rmdir", "/tmp/tare-gone"))  # noqa: S108 - never run
+    killed = replace(LockHolder.this_process(), home=str(ledgers.parent), command="tare run x.toml")
+    hint = importlib.import_module("tare.cli.clean")._hint
+    nothing = Remains({"links": frozenset({"tare-1"}), "ledgers": frozenset()})
+    expected = f"tare run x.toml (process {os.getpid()}) was killed: TARE_HOME={ledgers.parent} tare clean"
+    assert hint(nothing, killed) == expected
+    assert "look at each" in hint(nothing, replace(killed, home=str(tmp_path)))
+    assert "look at each" in hint(nothing, None)
+    assert cleaned()[0] == 0
 
 
 SAYS_WHAT_IT_IS_ASKED = """#!/bin/sh

@@ -52,6 +52,16 @@ def _enter(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
 
 
+def test_a_folder_can_be_entered_by_all_whatever_the_umask_of_who_calls_the_maker(root: Path, tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        with contextlib.closing(Maker(HOST, root)) as maker:
+            maker.make(("folder", str(tmp_path / "tare-folder")))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "tare-folder").stat().st_mode & 0o777 == 0o755
+
+
 def test_folders_are_made_measured_and_removed_with_all_that_is_in_them(maker: Maker, tmp_path: Path) -> None:
     folder = tmp_path / "tare a%b"  # words with spaces arrive whole
     maker.make(("folder", str(folder)), ("folder", str(folder)), ("folder", str(folder / "below")))

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ from oci_made import file, folder, layer, layout, link
 from tare.contracts.workloads import Beside
 from tare.errors import TareError, UsageError
 from tare.hosts.exec import START
-from tare.images.adopted import Adoption, configuration_of, lacking, packages_of, wanted_image
+from tare.images.adopted import Adoption, configuration_of, lacking, name_user, packages_of, wanted_image
 from tare.images.building import building
 from tare.images.inside import hash_of_files, put_files, text_in
+from tare.images.layered import with_files
 from tare.model.sources import Source, Started
 from tare.model.trials import Image, ImageWanted, Service
 from tare.suites.source import FILES, STORES, read_source
@@ -70,7 +72,8 @@ def adopt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> A
         made = tmp_path / f"image-{len(list(tmp_path.iterdir()))}"
         source = wanted or Source("oci:", f"{layout(made, *layers, config=config)}:latest")
         with building(images) as scratch:
-            return Adoption(source, files, ours, 1 << 20, scratch, BUSYBOX).image(images, said.append)
+            image = Adoption(source, ours, 1 << 20, scratch, BUSYBOX).image(images, said.append)
+        return with_files(image, files, partial(name_user, image))
 
     return take
 
@@ -252,11 +255,25 @@ def test_files_of_a_suite_are_laid_over_the_image_and_make_another_one(adopt: Ad
     made = layout(tmp_path / "one", layer(file("srv/app/old", b"old")))
     wanted = Source("oci:", f"{made}:latest")
     image = adopt(wanted=wanted, files=files)
-    assert (image.root / "srv/app/sub/tool").stat().st_mode & 0o777 == 0o755
-    assert str((image.root / "srv/app/to").readlink()) == "sub/tool"
-    assert (image.root / "srv/app/old").read_text() == "old"
+    assert image.layer
+    assert (image.layer / "srv/app/sub/tool").stat().st_mode & 0o777 == 0o755
+    assert str((image.layer / "srv/app/to").readlink()) == "sub/tool"
+    assert [(tree / "srv/app/old").exists() for tree in image.trees] == [False, True]
     (own / "sub/tool").write_text("2")
     assert adopt(wanted=wanted, files=files).digest != image.digest
+
+
+@needs_tools
+@only_root
+def test_an_image_starts_with_the_accounts_that_a_suite_puts_into_it(adopt: Adopt, tmp_path: Path) -> None:
+    accounts = file("etc/passwd", b"app:x:4711:4712::/:\n"), file("etc/group", b"app:x:4712:\n")
+    plain = adopt(layer(folder("etc"), *accounts), User="app")
+    (tmp_path / "passwd").write_text("app:x:5001:5002::/:\n")
+    image = adopt(wanted=source_of(plain), files=(("/etc/passwd", str(tmp_path / "passwd")),))
+    assert image.layer
+    texts = [(tree / "usr/lib/tare/start.words").read_bytes() for tree in image.trees]
+    assert (b"5001" in texts[0], b"4711" in texts[0], b"4711" in texts[1]) == (True, False, True)
+    assert (configuration_of(image).user.number, configuration_of(plain).user.number) == (5001, 4711)
 
 
 def test_files_cannot_leave_the_image(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("program", ["sysbench", "awk", "up", "/bin/sysbench", "/opt/app/bench", "opt/app/bench"])
 def test_a_program_of_the_image_is_found(root: Path, program: str) -> None:
-    assert missing_programs(root, [program]) == []
+    assert missing_programs([root], [program]) == []
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_a_program_of_the_image_is_found(root: Path, program: str) -> None:
     ],
 )
 def test_what_an_engine_would_not_start_is_missing(root: Path, program: str) -> None:
-    (fault,) = missing_programs(root, [program])
+    (fault,) = missing_programs([root], [program])
     assert fault.what == f"{program}: the image has no such program"
 
 
 def test_each_missing_program_is_said_once_with_what_helps(root: Path) -> None:
     package = 'give the Debian package that has it: --package P, or packages = ["…"] in a suite'
-    faults = missing_programs(root, ["sysbenhc", "fio", "fio", "sysbench cpu run", "/opt/app/bnech"])
+    faults = missing_programs([root], ["sysbenhc", "fio", "fio", "sysbench cpu run", "/opt/app/bnech"])
     assert [fault.hint for fault in faults] == [
         f'did you mean "sysbench"? or {package}',
         package,

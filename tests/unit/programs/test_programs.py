@@ -54,6 +54,11 @@ def test_the_exit_code_of_the_command_passes_through(programs: Path, code: int) 
     assert shell(programs, script=f"exit {code}").returncode == code
 
 
+def test_a_command_has_the_umask_022_whoever_starts_it(programs: Path) -> None:
+    output = call(Path("/bin/sh"), "-c", 'umask 077 && "$0" -- sh -c umask', str(programs / "run"))
+    assert output.stdout == b"0022\n"
+
+
 def test_a_command_killed_by_a_signal_gives_128_and_its_number(programs: Path) -> None:
     assert shell(programs, script="kill -9 $$").returncode == 137
 

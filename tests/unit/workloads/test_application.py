@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from tare.contracts.workloads import Instance, Setup
 from tare.errors import SuiteError, TrialFailed
 from tare.hosts.local import LocalHost
-from tare.images.recipes import beside_recipe, client_recipe, guest_recipe
+from tare.images.recipes import beside_recipe, guest_recipe
 from tare.model.trials import Image, ImageWanted, Raw
 from tare.suites.suite import Suite, parse_suite
 from tare.workloads.application import OfSeveral
@@ -90,12 +90,12 @@ def test_a_run_has_the_image_of_the_service_under_test_and_another_beside_it(sho
     read = suite(shop)
     workloads = [read.workloads[0].workload]
     assert read.image == ImageWanted(packages=("nginx-light",))
-    guest = guest_recipe(workloads, read.image.release, read.image.packages, read.image.files)
+    guest = guest_recipe(workloads, read.image.release, read.image.packages)
     beside = beside_recipe(workloads[0].beside[0].image)
     assert ("nginx-light" in guest.packages, "mariadb-server" in guest.packages) == (True, False)
     assert ("nginx-light" in beside.packages, "mariadb-server" in beside.packages) == (False, True)
     assert beside.kernel == ""
-    assert client_recipe(workloads).files == (("/srv/users", str(shop / "users")),)
+    assert workloads[0].client_files == (("/srv/users", str(shop / "users")),)
 
 
 def test_an_application_without_a_folder_is_tares_own_server() -> None:

@@ -1,0 +1,148 @@
+"""Files of a suite are a layer over an image: nothing is copied, and nothing is written to the image below."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tare.errors import TareError
+from tare.hosts.local import LocalHost
+from tare.images.copying import whole, with_archive
+from tare.images.image import image_of
+from tare.images.inside import TIME_OF_FILES
+from tare.images.intact import changed, seal
+from tare.images.layered import LAYERED, with_files
+from tare.images.programs import missing_programs
+from tare.model.trials import Image
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
+BELOW = "ab" * 32
+HOST = LocalHost()
+Layer = Callable[[str], Image]
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
+    """An image of a few files, whose folder /etc belongs to another user and is closed to others."""
+    monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
+    home = tmp_path / "home/images" / BELOW
+    for name in ("etc/app", "usr/bin"):
+        (home / "root" / name).mkdir(parents=True)
+    (home / "root/etc/app/old").write_text("old")
+    (home / "root/usr/bin/tool").write_text("#!/bin/sh\n")
+    (home / "root/usr/bin/tool").chmod(0o755)
+    (home / "root/bin").symlink_to("usr/bin")
+    os.chown(home / "root/etc", 12, 13)
+    (home / "root/etc").chmod(0o750)
+    (home / "root").chmod(0o555)
+    (home / "packages.txt").write_text("")
+    seal(home)
+    return image_of(BELOW)
+
+
+@pytest.fixture
+def with_script(base: Image, tmp_path: Path) -> Layer:
+    """Return the image with a script of these words."""
+
+    def layer(words: str) -> Image:
+        (tmp_path / "run.sh").write_text(words)
+        (tmp_path / "run.sh").chmod(0o755)
+        return with_files(base, (("/srv/run.sh", str(tmp_path / "run.sh")), ("/etc/app/new", str(tmp_path / "run.sh"))))
+
+    return layer
+
+
+@pytest.fixture
+def tree(base: Image, with_script: Layer, tmp_path: Path) -> Iterator[Path]:
+    """The whole tree of an image with a script, as an instance has it: to write to."""
+    del base
+    root, upper, work = (tmp_path / name for name in ("tree", "upper", "work"))
+    for folder in (root, upper, work):
+        folder.mkdir()
+    options = f"lowerdir={with_script('1').lower},upperdir={upper},workdir={work}"
+    subprocess.run(("mount", "-t", "overlay", "-o", options, "tare-test", root), check=True)
+    yield root
+    subprocess.run(("umount", root), check=True)
+
+
+def test_an_instance_has_both_and_cannot_write_to_either(base: Image, tree: Path) -> None:
+    assert sorted(str(path.relative_to(tree)) for path in tree.rglob("*")) == [
+        *("bin", "etc", "etc/app", "etc/app/new", "etc/app/old", "srv", "srv/run.sh", "usr", "usr/bin", "usr/bin/tool")
+    ]
+    layered = next(base.root.parents[1].glob(f"{LAYERED}/*")).resolve()
+    etc, root = (tree / "etc").stat(), (layered / "layer").stat()
+    assert (etc.st_mode & 0o7777, etc.st_uid, etc.st_gid, root.st_mode & 0o7777) == (0o750, 12, 13, 0o555)
+    times = {path.stat().st_mtime for path in (tree / "srv", tree / "srv/run.sh", tree / "etc/app/new")}
+    assert times == {TIME_OF_FILES}
+    (tree / "srv/run.sh").write_text("changed")
+    (tree / "usr/bin/tool").write_text("changed")
+    assert (changed(base.root.parent), changed(layered)) == ("", "")
+
+
+def test_the_hash_is_of_the_bytes_and_the_same_again(base: Image, with_script: Layer) -> None:
+    one, two = with_script("1"), with_script("2")
+    assert len({base.digest, one.digest, two.digest}) == 3
+    assert with_script("1") == one == image_of(one.digest)
+    for link in (base.root.parents[1] / LAYERED).iterdir():
+        link.unlink()
+    assert with_script("1") == one, "made anew, it is the same"
+    assert with_files(base, ()) == base
+
+
+def test_the_archive_is_made_when_it_is_needed_and_holds_the_whole_tree(with_script: Layer, tmp_path: Path) -> None:
+    image = with_script("1")
+    assert not image.archive.exists()
+    for _ in range(2):
+        with_archive(HOST, image)
+    names = subprocess.run(("tar", "-tf", image.archive), capture_output=True, text=True, check=True).stdout.split()
+    assert {"./etc/app/old", "./etc/app/new", "./srv/run.sh", "./usr/bin/tool"} <= set(names)
+    assert len(names) == len(set(names))
+    assert b"trusted.overlay" not in image.archive.read_bytes()
+    prefix, root = whole(image)
+    shown = HOST.run(*prefix, "cat", f"{root}/srv/run.sh", f"{root}/etc/app/old", timeout=30).text
+    assert shown == "1old"
+    assert list(Path(root).iterdir()) == [], "it is mounted for that command alone"
+    assert list(tmp_path.glob("home/images/tare-*")) == []
+
+
+def test_programs_are_found_in_both(with_script: Layer) -> None:
+    image = with_script("1")
+    assert missing_programs(image.trees, ["tool", "/bin/tool", "/srv/run.sh"]) == []
+    (fault,) = missing_programs(image.trees, ["/srv/rum.sh"])
+    assert fault.hint.startswith('did you mean "/srv/run.sh"?')
+
+
+def test_only_the_last_layers_of_an_image_are_kept(base: Image, with_script: Layer, tmp_path: Path) -> None:
+    def there() -> set[str]:
+        return {path.name for path in base.root.parents[1].iterdir() if len(path.name) == 64}
+
+    used = [with_script(str(number)).digest for number in range(6)]
+    assert there() == {BELOW, *used}, "this process uses them"
+    words = (
+        "import sys; from tare.images.image import image_of; from tare.images.layered import with_files;"
+        "print(with_files(image_of(sys.argv[1]), [('/srv/x', sys.argv[2])]).digest)"
+    )
+    for name in used:
+        shutil.rmtree(base.root.parents[1] / name)
+    made = []
+    words += "; from tare.images.layered import discard_old_layers; discard_old_layers()"
+    for number in range(6):  # each by a process that ends
+        (tmp_path / "x").write_text(str(number))
+        command = (sys.executable, "-c", words, BELOW, str(tmp_path / "x"))
+        made.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
+    assert there() == {BELOW, *made[-2:]}
+
+
+def test_a_file_where_the_image_has_a_folder_is_refused_and_nothing_is_left(base: Image, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for place, what in (("/etc/app", "cannot be put into the image"), ("/etc/app/old/x", "the image has no folder at")):
+        with pytest.raises(TareError, match=what):
+            with_files(base, ((place, str(tmp_path / "file")),))
+    assert sorted(path.name for path in base.root.parents[1].iterdir()) == [BELOW, LAYERED]
+    assert "tare-building" not in Path("/proc/self/mounts").read_text(encoding="utf-8")
