@@ -221,9 +221,9 @@ def write_orientation(prices: Run, folder: Path) -> None:
     """Write the price list that tare brings: of each trial, what advice reads."""
     shutil.rmtree(folder, ignore_errors=True)
     journal = Journal(folder)
-    record = prices.record
+    record, suite = prices.record, (prices.folder / "suite.toml").read_text(encoding="utf-8")
     machine = replace(record.machine, kernel=record.machine.kernel.partition("-")[0])
-    journal.create(replace(record, machine=machine, machines={}, tuning=(), clients={}), "")
+    journal.create(replace(record, machine=machine, machines={}, tuning=(), clients={}), suite)
     for trial in prices.trials:
         if trial.status == "ok":
             values = (replace(each, value=float(f"{each.value:.5g}"), turns=(), label="") for each in trial.values)
@@ -236,7 +236,7 @@ def write_orientation(prices: Run, folder: Path) -> None:
                 cautions=tuple(cautions),
             )
             journal.append((lean, ()))
-    for name in ("raw", "telemetry", "suite.toml"):
+    for name in ("raw", "telemetry"):
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 

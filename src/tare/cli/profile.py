@@ -14,7 +14,7 @@ import typer
 from tare.cli.console import say
 from tare.cli.files import writing
 from tare.cli.stopping import stoppable
-from tare.errors import UsageError
+from tare.errors import TareError, UsageError
 from tare.hosts.control_groups import counting_group
 from tare.hosts.ledger import Ledger, private_state_folder
 from tare.hosts.local import LocalHost, isolate_mounts
@@ -22,7 +22,7 @@ from tare.model.work import WORK
 from tare.profiles import finding
 from tare.profiles.counting import show_tracepoints
 from tare.profiles.finding import Target
-from tare.profiles.profile import Profile, basket, written
+from tare.profiles.profile import Profile, basket, with_possible_rate, written
 from tare.profiles.running import profile_of_command
 from tare.profiles.taking import Taking, profile_of_running
 from tare.units import format_duration, format_quantity, parse_duration, parse_rate
@@ -74,6 +74,10 @@ def profile(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         else:
             os.nice(_NICE)
             found = profile_of_running(taking, _target(host, pid, cgroup, container), per_second)
+    if found.cpu_seconds <= 0:
+        what = f"{found.name}: used no CPU time in {format_duration(found.seconds)}: there is nothing to compute with"
+        raise TareError(what, "profile it under its usual load, or for longer with --seconds")
+    found = with_possible_rate(found)
     _write(out, written(found))
     say(*summary(found))
 
@@ -136,4 +140,5 @@ def summary(found: Profile) -> list[str]:
     if found.cost is not None:
         start = format_duration(found.start_seconds or 0.0)
         lines.append(f"counting took {100 * found.cost:.1f} % of a CPU over this time, and {start} of a CPU to begin")
+    lines += [f"caution: {each}" for each in found.cautions]
     return [*lines, *(f"not known: {each}" for each in found.missing)]
