@@ -61,6 +61,14 @@ while True:
         time.sleep(0.001)
     time.sleep(0.8)
 """
+# Does a little, all the time.
+IDLE = """
+import os, time
+while True:
+    os.stat("/")
+    sum(range(1000))
+    time.sleep(0.01)
+"""
 COMMAND = ("sh", "-c", "head -c 1000000 /dev/zero | cat >/dev/null; echo x > file; cat file")
 
 # bpftrace compiles for seconds, on a busy machine for many: of the tests that start it, a few are enough every day.
@@ -81,6 +89,16 @@ def server() -> Iterator[subprocess.Popen[str]]:
     """Return a server in a network of its own: where nobody else sends, packets tell how busy it is."""
     in_network = ("unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$@"', "sh")
     with subprocess.Popen((*in_network, sys.executable, "-c", SERVER), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def idle() -> Iterator[subprocess.Popen[bytes]]:
+    """Return an application that does little."""
+    with subprocess.Popen((sys.executable, "-c", IDLE)) as process:
         try:
             yield process
         finally:
@@ -191,15 +209,35 @@ def test_an_application_that_works_in_bursts_is_counted_right(begin: Begin, tmp_
 
 
 @RARELY
-def test_a_server_that_does_little_is_counted_for_all_of_the_time(
-    tare: Call, tmp_path: Path, server: subprocess.Popen[str]
+def test_an_application_that_does_little_is_counted_for_all_of_the_time(
+    tare: Call, tmp_path: Path, idle: subprocess.Popen[bytes]
 ) -> None:
-    profile = profiled(tare, tmp_path, "--pid", str(server.pid), "--seconds", "2s")
+    profile = profiled(tare, tmp_path, "--pid", str(idle.pid), "--seconds", "2s")
     assert profile.unit == "second"
     assert profile.counts is not None
     assert profile.counts.seconds >= 1.9
-    assert sum(call.count for call in profile.counts.calls) < 100
+    calls = {call.call: call.count for call in profile.counts.calls}
+    assert 50 < calls["newfstatat" if "newfstatat" in calls else "stat"] <= 200
     assert profile.usage.processes == 1
+    assert profile.usage.busiest_thread_seconds is not None
+
+
+@pytest.mark.usefixtures("machine_as_it_was")
+def test_an_application_that_uses_no_cpu_time_is_refused(tare: Call, server: subprocess.Popen[str]) -> None:
+    done = tare("profile", "--pid", str(server.pid), "--seconds", "1s")
+    assert (done.returncode, done.stdout) == (3, "")
+    error, hint = done.stderr.splitlines()[-2:]
+    assert "used no CPU time in 1" in error
+    assert error.startswith("error: ")
+    assert hint == "hint: profile it under its usual load, or for longer with --seconds"
+
+
+@RARELY
+def test_what_takes_the_time_of_a_profile_is_said(tare: Call, idle: subprocess.Popen[bytes]) -> None:
+    lines = tare("profile", "--pid", str(idle.pid), "--seconds", "1s").stderr.splitlines()
+    assert lines[0] == "starting bpftrace, which takes a second, and more on a busy machine"
+    assert f"watching {Path(sys.executable).resolve().name[:15]}" in lines[1] + lines[2]
+    assert lines[1 if lines[1].startswith("watching") else 2].endswith("for 1 s")
 
 
 @RARELY
@@ -230,18 +268,18 @@ def test_without_bpftrace_and_perf_the_rest_is_profiled(
 
 
 @RARELY
-def test_a_control_group_is_profiled(tare: Call, tmp_path: Path, server: subprocess.Popen[str]) -> None:
+def test_a_control_group_is_profiled(tare: Call, tmp_path: Path, idle: subprocess.Popen[bytes]) -> None:
     roots = ("/sys/fs/cgroup/cpuacct", "/sys/fs/cgroup")
     group = next(Path(root) for root in roots if Path(root, "cgroup.procs").is_file()) / "tare-profiled"
     group.mkdir()
     try:
-        (group / "cgroup.procs").write_text(str(server.pid))
+        (group / "cgroup.procs").write_text(str(idle.pid))
         profile = profiled(tare, tmp_path, "--cgroup", str(group), "--seconds", "1s")
         assert (profile.name, profile.usage.processes) == (str(group), 1)
         assert profiled(tare, tmp_path, "--cgroup", "/tare-profiled", "--seconds", "1s").usage.processes == 1
     finally:
-        server.kill()
-        server.wait()
+        idle.kill()
+        idle.wait()
         group.rmdir()
 
 

@@ -11,7 +11,7 @@ from tare.model.machines import Facts
 from tare.model.work import USER
 from tare.profiles.profile import Profile, Usage, basket, with_possible_rate
 
-_SATURATED = 0.85  # of the time: a thread that used a CPU for so much of it had no more to use
+SATURATED = 0.85  # of the time: a thread that used a CPU for so much of it had no more to use
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,17 @@ class Basket:
     @property
     def cpus_in_use(self) -> float:
         """CPUs that were in use at a time, at least one."""
-        return max(self.cpu_seconds / self.elapsed_seconds, 1.0)
+        return max(self.mean_cpus, 1.0)
+
+    @property
+    def mean_cpus(self) -> float:
+        """CPUs in use, as a mean over the time."""
+        return self.cpu_seconds / self.elapsed_seconds
 
     @property
     def is_saturated(self) -> bool:
         """Whether it had no CPU time left, so that CPU time decides its throughput."""
-        return not self.by_cpu and self.cpu_seconds / self.elapsed_seconds >= _SATURATED
+        return not self.by_cpu and self.mean_cpus >= SATURATED
 
     @property
     def cost_seconds(self) -> float:
@@ -57,8 +62,7 @@ class Application:
 
     `name` says what was watched, `command` is its command line where tare started it, `unit` names a unit of its work,
     `memory_bytes` is what it takes on bare metal. `missing` says what is not known of it, `cautions` what makes its
-    profile doubtful, a sentence each. `busy` is the share of the time in which its CPUs were in use: that of its
-    busiest thread, or of all CPUs of the machine, whichever is more.
+    profile doubtful, a sentence each.
     """
 
     name: str
@@ -69,7 +73,6 @@ class Application:
     memory_bytes: int | None = None
     missing: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
-    busy: float = 1.0
 
 
 def application_of(*given: Profile) -> Application:
@@ -90,7 +93,6 @@ def application_of(*given: Profile) -> Application:
     baskets = tuple(map(basket, profiles))
     counts = {kind: fmean(own[kind] for own in baskets) for kind in baskets[0] if all(kind in own for own in baskets)}
     memory = [size for each in profiles if (size := _memory(each.usage)) is not None]
-    busy = fmean(map(_busy, profiles))
     return Application(
         first.name,
         Basket(
@@ -98,7 +100,7 @@ def application_of(*given: Profile) -> Application:
             fmean(each.cpu_seconds for each in profiles),
             fmean(each.elapsed_seconds for each in profiles),
             baskets,
-            by_cpu=first.unit != "run" and busy < _SATURATED,
+            by_cpu=first.unit != "run" and fmean(map(_busy, profiles)) < SATURATED,
         ),
         first.machine,
         "second of its work" if first.unit == "second" else first.unit,
@@ -106,12 +108,14 @@ def application_of(*given: Profile) -> Application:
         max(memory, default=None),
         tuple(dict.fromkeys(missing for each in profiles for missing in each.missing)),
         tuple(dict.fromkeys(caution for each in profiles for caution in each.cautions)),
-        busy,
     )
 
 
 def _busy(profile: Profile) -> float:
-    """Return the share of the time in which CPUs were in use; of an older profile, that of one CPU."""
+    """Return the share of the time in which its busiest thread used a CPU, or all CPUs of the machine were in use.
+
+    An older profile does not know its threads: then it is that of one CPU.
+    """
     usage = profile.usage
     used = (usage.user_seconds + usage.system_seconds) / profile.seconds
     if usage.busiest_thread_seconds is None:

@@ -16,7 +16,7 @@ from tare.profiles.profile import RECEIVING, SENDING, SEVERAL, CallCount, On, Tr
 _Number = TypeVar("_Number", int, float)
 
 CALL_SECONDS = 2e-6  # what counting one system call takes, at most (tests/bench/profile_effect.py)
-ATTACHED_SECONDS = 0.3e-6  # what each other system call of the application takes longer meanwhile
+ATTACHED_SECONDS = 0.4e-6  # what each other call of the application takes longer; of other processes, 0.25e-6
 SOCKET = 0xC000  # the kind of a file, as in st_mode of inode(7); of sockets, their family comes on top
 _KINDS: Mapping[int, On] = {
     0x1000: "pipe",
@@ -30,8 +30,8 @@ _KINDS: Mapping[int, On] = {
 
 
 def is_tick(line: str) -> bool:
-    """Return whether a line is one that the program prints again and again."""
-    return _parsed(line).get("type") == "printf"
+    """Return whether a line is that which the program prints at the begin of a slot."""
+    return _parsed(line) == {"type": "printf", "data": "tick\n"}
 
 
 def maps_in(line: str) -> dict[str, Any]:

@@ -204,13 +204,15 @@ def _watched(taking: Taking, begun: Counting, watch: Watch) -> Watched:
         if since > looks * _LOOK_SECONDS:
             watch.look()
             looks += 1
-    part = watch.pulse().since(first)
-    window = begun.end()
-    while (left := began + taking.seconds - time.monotonic()) > 0:
+    part, deadline = watch.pulse().since(first), began + taking.seconds
+    # To end takes bpftrace a second: not in the time of a watch that is over.
+    window = begun.end() if deadline - time.monotonic() > _LOOK_SECONDS else None
+    while (left := deadline - time.monotonic()) > 0:
         time.sleep(min(left, _LOOK_SECONDS))
         watch.look()
     seconds, pulse = time.monotonic() - began, watch.pulse().since(first)
-    return Watched(window, watch.usage(seconds), seconds, part, pulse)
+    usage = watch.usage(seconds)
+    return Watched(window or begun.end(), usage, seconds, part, pulse)
 
 
 def counts_of(window: Window, units: float) -> Counts | None:

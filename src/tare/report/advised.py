@@ -12,6 +12,7 @@ from rich.text import Text
 
 from tare import __version__
 from tare.answers.advice import Advice, Candidate, Decision
+from tare.answers.application import SATURATED
 from tare.answers.bill import Estimate, Line, title_of
 from tare.answers.correction import LEAST
 from tare.answers.orientation import FOLDER as ORIENTATION
@@ -24,6 +25,7 @@ FORMAT = 2  # of the JSON; 2: `time` and `elapsed_seconds` are null where nobody
 _STYLES: dict[Decision, str] = {"ranked": "default", "cannot tell": "dim", "excluded": "dim"}
 _LEAST_SHARE = 0.005  # of the cost on bare metal: what a line must cost to be named
 _NAMED = 3
+_LEAST_BUSY = 0.01
 _WIDE = 110
 _FINE = 0.02  # half an interval, up to which a cost has a decimal
 
@@ -155,9 +157,10 @@ def situation(advice: Advice) -> str:
     """Describe what can change for an application that waits for requests; empty for others."""
     if not advice.by_cpu:
         return ""
-    busy = 100 * advice.application.busy
-    share = f"{busy:.0f} %" if busy >= 1 else "less than 1 %"
-    return f"At this load the server is busy {share} of the time: what changes is CPU time."
+    used, cpus = advice.application.basket.mean_cpus, advice.application.machine.cpus
+    busy = f"{100 * used:.0f} %" if used >= _LEAST_BUSY else "less than 1 %"
+    how = f"is busy {busy} of the time" if used < SATURATED else f"uses {used:.1f} of {cpus} CPUs, no thread always"
+    return f"At this load the server {how}: what changes is CPU time."
 
 
 def remarks(advice: Advice) -> tuple[str, ...]:
@@ -256,7 +259,7 @@ def document(advice: Advice) -> str:
             "unit": application.unit,
             "cpu_seconds": application.basket.cpu_seconds,
             "elapsed_seconds": None if advice.by_cpu else application.basket.elapsed_seconds,
-            "busy": application.busy,
+            "cpus_in_use": application.basket.mean_cpus,
             "saturated": application.basket.is_saturated,
             "counts": dict(application.basket.counts),
             "machine": asdict(application.machine),

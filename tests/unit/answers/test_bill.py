@@ -90,6 +90,18 @@ def test_what_costs_cpu_time_costs_elapsed_time_by_the_cpus_that_were_in_use() -
     assert bills(Basket({"user": 1.0}, 1.0, 4.0), run)["slow"].cpu.value == pytest.approx(2.0)
 
 
+def test_where_requests_were_waited_for_the_cost_is_cpu_time_without_syncs() -> None:
+    # 2 ms of CPU time in a second: half of it is dearer by a factor of 3, and a sync waits three times as long.
+    run = priced(noise=0.0, stacks={"native": {}, "slow": {"user": 3.0, "sync": 3.0}})
+    counts = dict.fromkeys(NATIVE, 0.0) | {"user": 1e-3, "sync": 1.0}
+    waits = Basket(counts, 2e-3, 1.0)
+    by_time, by_cpu = (bills(each, run)["slow"] for each in (waits, replace(waits, by_cpu=True)))
+    assert by_time.cost.value == pytest.approx(1.004, abs=0.001)
+    assert by_cpu.cost.value == by_cpu.cpu.value == pytest.approx(1 + 2e-3 / 2e-3, rel=0.01)
+    assert line(by_cpu, "user") == pytest.approx(1.0, rel=0.01)
+    assert line(by_cpu, "sync") == 0.0
+
+
 def test_a_sync_costs_time_and_no_cpu_time() -> None:
     run = priced(noise=0.0, stacks={"native": {}, "slow": {"sync": 3.0}})
     bill = bills(Basket({"user": 1e-3, "sync": 1.0}, 1e-3, 2e-3), run)["slow"]

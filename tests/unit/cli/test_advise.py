@@ -282,7 +282,7 @@ def test_a_server_that_waits_is_ranked_by_cpu_time_and_no_time_of_a_request_is_p
     assert advise(app, "--prices", prices, "--json") == 0
     whole = json.loads(capsys.readouterr().out)
     assert (whole["format"], whole["ranked_by"], whole["application"]["elapsed_seconds"]) == (2, "cpu", None)
-    assert whole["application"]["busy"] == pytest.approx(0.0166, rel=0.01)
+    assert whole["application"]["cpus_in_use"] == pytest.approx(0.0166, rel=0.01)
     assert whole["situation"].startswith("At this load the server is busy 2 %")
     for cell in whole["cells"]:
         assert (cell["time"], cell["time_low"], cell["time_high"]) == (None, None, None)
@@ -319,7 +319,7 @@ def test_a_thread_that_is_always_busy_is_the_bottleneck_on_a_machine_with_idle_c
 
     assert situation(16.0).startswith("At this load") is False
     # Four threads share the work of one CPU of two.
-    assert situation(4.2).startswith("At this load the server is busy 50 % of the time")
+    assert situation(4.2) == ("At this load the server uses 1.0 of 2 CPUs, no thread always: what changes is CPU time.")
 
 
 def test_a_rate_of_fewer_requests_than_connections_is_corrected_with_a_caution(

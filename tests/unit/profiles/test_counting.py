@@ -25,7 +25,7 @@ PLACES = {place: 100 + at for at, place in enumerate(FIELDS)}
 OF_MACHINE = "pid:[4026531836]"
 
 
-SCHEDULE = Schedule(slots=80, most_calls=1000, calls_of_slot=125)
+SCHEDULE = Schedule(seconds=8.0, most_calls=1000, calls_of_slot=125)
 
 
 def captured(name: str) -> str:
@@ -97,7 +97,7 @@ def test_sums_over_windows_are_scaled_to_the_number_of_all_calls() -> None:
 
 
 def test_the_cost_is_that_of_counted_calls_and_of_all_others() -> None:
-    assert parse_cost(captured("redis.jsonl")) == pytest.approx(4444 * 2e-6 + 97254 * 0.3e-6)
+    assert parse_cost(captured("redis.jsonl")) == pytest.approx(4444 * 2e-6 + 97254 * 0.4e-6)
     assert parse_cost("") == 0.0
 
 
@@ -153,6 +153,7 @@ def test_a_tick_is_told_from_maps_and_other_lines() -> None:
     assert is_tick('{"type": "printf", "data": "tick\\n"}')
     assert not is_tick('{"type": "map", "data": {"@slots": 1}}')
     assert not is_tick("not JSON")
+    assert not is_tick('{"type": "printf", "data": "end\\n"}')
     assert maps_in('{"type": "map", "data": {"@slots": 1}}') == {"@slots": 1}
     assert maps_in('{"type": "attached_probes", "data": {"probes": 11}}') == {}
 
@@ -160,7 +161,7 @@ def test_a_tick_is_told_from_maps_and_other_lines() -> None:
 def test_the_program_begins_with_the_processes_and_counts_faults_where_the_kernel_shows_them() -> None:
     text = program([7, 8], NEEDED, PLACES, SCHEDULE)
     assert "@member[(uint64)7] = 1; @member[(uint64)8] = 1; }" in text.splitlines()[0]
-    assert "@slots >= 80 || @seen > 1000" in text
+    assert "nsecs - @began >= 8000000000 || @seen > 1000" in text
     assert "curtask + 100" in text
     assert "page_fault" not in text
     assert "curtask" not in program([7], NEEDED, None, SCHEDULE)
@@ -189,11 +190,11 @@ def test_what_a_kernel_does_not_show_is_said() -> None:
     ]
 
 
-def test_a_minute_has_600_slots_with_room_for_75000_calls() -> None:
+def test_a_minute_has_room_for_75000_calls_in_its_600_slots() -> None:
     schedule = schedule_for(60.0)
-    assert schedule.slots == 600
-    assert schedule.slots * schedule.calls_of_slot == 75_000
-    assert schedule.most_calls == 2_000_000  # of 0.3 us: 1 % of a minute
+    assert schedule.seconds == 60.0
+    assert 600 * schedule.calls_of_slot == 75_000
+    assert schedule.most_calls == 1_500_000  # of 0.4 us: 1 % of a minute
 
 
 # --- perf ------------------------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def test_it_says_what_is_predicted() -> None:
     waiting = application(basket({"user": 1e-5, "message": 1.0}, idle=1e-3))
     assert "one is done after the other" in legend(found(waiting))
     assert situation(found(waiting)) == ""
-    server = replace(waiting, basket=replace(waiting.basket, by_cpu=True), busy=0.004)
+    server = replace(waiting, basket=replace(waiting.basket, by_cpu=True, elapsed_seconds=4e-3))
     assert legend(found(server)) == "CPU time of a request: beyond native (15 us), with its interval of 90 %"
     assert situation(found(server)).startswith("At this load the server is busy less than 1 % of the time")
 
