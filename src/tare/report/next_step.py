@@ -7,6 +7,7 @@ its next step is a suite.
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import tomllib
 from collections.abc import Mapping
@@ -17,7 +18,8 @@ from tare.answers.advice import Advice
 from tare.journal import Run
 
 _FILE = "next.toml"
-_LEAST_RATE, _MOST_RATE = 10, 100_000  # requests a second of the workload `service`
+_LEAST_RATE, _MOST_RATE = 100, 100_000  # requests a second: of fewer, a point of the workload `service` takes minutes
+_REQUESTS = 1000  # of a point, for its 99.9th percentile
 _SERVER = """\
 [[workloads]]
 use = "service"
@@ -66,7 +68,7 @@ def _server(advice: Advice) -> str:
     application, basket = advice.application, advice.application.basket
     rate = round(1 / basket.elapsed_seconds)
     if application.unit == "request" and basket.by_cpu and _LEAST_RATE <= rate <= _MOST_RATE:
-        return f"{_SERVER}rates = [{rate}]\n"
+        return f'{_SERVER}rates = [{rate}]\nduration = "{max(1, math.ceil(_REQUESTS / rate))}s"\n'
     return f"{_SERVER}clients = [50]\n"
 
 

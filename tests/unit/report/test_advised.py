@@ -107,6 +107,24 @@ def test_the_next_step_with_a_stack_that_has_settings_is_a_suite_with_them(of: A
     assert "gvisor" not in step.suite
 
 
+@pytest.mark.parametrize(
+    ("rate", "load"),
+    [
+        (2, "clients = [50]"),
+        (99, "clients = [50]"),
+        (130, 'rates = [130]\nduration = "8s"'),
+        (70_000, 'rates = [70000]\nduration = "1s"'),
+        (200_000, "clients = [50]"),
+    ],
+)
+def test_the_suite_of_a_server_has_a_load_at_its_rate_where_that_can_be_measured(rate: float, load: str) -> None:
+    waits = replace(SERVER, by_cpu=True, elapsed_seconds=1 / rate)
+    step = next_step(found(application(waits, command=())))
+    assert step is not None
+    assert step.suite.endswith(f"\n{load}\n")
+    assert parse_suite(step.suite, "next.toml").workloads[0].name == "service"
+
+
 def test_a_server_without_a_known_rate_is_asked_without_a_pause() -> None:
     step = next_step(found(application(command=(), unit="second of its work")))
     assert step is not None
