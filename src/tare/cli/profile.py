@@ -75,7 +75,8 @@ def profile(  # noqa: PLR0913, PLR0917 - each is an option of the command line
             os.nice(_NICE)
             found = profile_of_running(taking, _target(host, pid, cgroup, container), per_second)
     if found.cpu_seconds <= 0:
-        what = f"{found.name}: used no CPU time in {format_duration(found.seconds)}: there is nothing to compute with"
+        # Version 1 of control groups counts it in steps of 10 ms.
+        what = f"{found.name}: used no CPU time, or less than can be seen, in {format_duration(found.seconds)}"
         raise TareError(what, "profile it under its usual load, or for longer with --seconds")
     found = with_possible_rate(found)
     _write(out, written(found))

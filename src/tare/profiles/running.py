@@ -57,8 +57,10 @@ def profile_of_command(taking: Taking, command: Sequence[str], group: CountingGr
     with group.host.spawn(*group.join, "sh", "-c", _RUNNER, "sh", *command) as process:
         runs = Runs(process, command, taking.say)
         with taking.counting((process.pid,), Schedule()) as begun:
-            taking.say(f"running {command[0]} for {format_duration(half)}, counted")
-            counted = 0 if begun.counter is None else runs.repeat(half)[0]
+            if begun.counter is not None:
+                taking.say(f"running {command[0]} for {format_duration(half)}, counted")
+            # Where nothing is counted, one run: after it, the process is surely in its control group.
+            counted, _ = runs.repeat(0.0 if begun.counter is None else half)
             window = begun.end()
         taking.say(f"running {command[0]} for {format_duration(half)}, watched")
         with closing(Watch(taking.host, Target(command[0], group.processes))) as watch:
