@@ -44,11 +44,10 @@ from tare.hosts.host import Process
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.journal import Journal, Run, load
 from tare.model.trials import Raw, StopReason, Trial
-from tare.profiles.counting import show_tracepoints
+from tare.profiles.counting import Schedule, show_tracepoints
 from tare.profiles.finding import Target
 from tare.profiles.profile import FORMAT, Profile, read_profile, written
-from tare.profiles.running import NO_LIMIT
-from tare.profiles.taking import Counter, Taking, counts_of, now
+from tare.profiles.taking import Taking, counts_of, now
 from tare.profiles.watching import Watch
 from tare.running.testbed import Testbed
 from tare.running.trial import TrialRun
@@ -126,14 +125,11 @@ def profile_of(testbed: Testbed, planned: Planned) -> Profile:
 
 def profile(target: Target, work: Iterator[Done], command: tuple[str, ...]) -> Profile:
     """Count while some of the work is done, and then watch while more is; the first of it warms up."""
-    host, started, counted = LocalHost(), now(), Done(0.0, 0.0)
-
-    def do(_: Counter) -> None:
-        nonlocal counted
-        counted = some(work, _COUNTED_SECONDS)
-
+    host, started = LocalHost(), now()
     next(work)
-    window = Taking(host, _WATCHED_SECONDS, say).counted(target.processes(), NO_LIMIT, do)
+    with Taking(host, _WATCHED_SECONDS, say).counting(target.processes(), Schedule()) as begun:
+        counted = some(work, _COUNTED_SECONDS)
+        window = begun.end()
     if window.traced is None:
         raise SystemExit(f"{target.name}: {', '.join(window.missing)}")
     with closing(Watch(host, target)) as watch:
@@ -225,9 +221,9 @@ def write_orientation(prices: Run, folder: Path) -> None:
     """Write the price list that tare brings: of each trial, what advice reads."""
     shutil.rmtree(folder, ignore_errors=True)
     journal = Journal(folder)
-    record = prices.record
+    record, suite = prices.record, (prices.folder / "suite.toml").read_text(encoding="utf-8")
     machine = replace(record.machine, kernel=record.machine.kernel.partition("-")[0])
-    journal.create(replace(record, machine=machine, machines={}, tuning=(), clients={}), "")
+    journal.create(replace(record, machine=machine, machines={}, tuning=(), clients={}), suite)
     for trial in prices.trials:
         if trial.status == "ok":
             values = (replace(each, value=float(f"{each.value:.5g}"), turns=(), label="") for each in trial.values)
@@ -240,7 +236,7 @@ def write_orientation(prices: Run, folder: Path) -> None:
                 cautions=tuple(cautions),
             )
             journal.append((lean, ()))
-    for name in ("raw", "telemetry", "suite.toml"):
+    for name in ("raw", "telemetry"):
         path = folder / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 

@@ -125,10 +125,10 @@ def cells_of(
                 continue
             mean = math.exp(statistics.fmean(map(math.log, others.values())))
             near = others[nearest(shares[name], {other: shares[other] for other in others})]
-            predicted = {ADVICE: each.time.value, BILL: each.bill.time.value, MEAN: mean, NEAREST: near}
+            predicted = {ADVICE: each.cost.value, BILL: each.bill.cost.value, MEAN: mean, NEAREST: near}
             lines = tuple((line.title, line.share.value) for line in each.lines[:3])
             is_ranked = each.decision == "ranked"
-            found.append(Cell(name, each.stack, times[name][each.stack], each.time, is_ranked, predicted, lines))
+            found.append(Cell(name, each.stack, times[name][each.stack], each.cost, is_ranked, predicted, lines))
     return tuple(found)
 
 

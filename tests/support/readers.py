@@ -21,7 +21,7 @@ from tare.cli.application import parse_compose
 from tare.images.layers import counted
 from tare.images.oci import choose, read_configuration, read_manifest, refuse_other_platform
 from tare.journal import load, load_raw
-from tare.profiles.counting import parse_traced
+from tare.profiles.bpftrace_output import parse_traced
 from tare.profiles.perf import parse_stat
 from tare.profiles.profile import parse_profile
 from tare.suites.composed import composed

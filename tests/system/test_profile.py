@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import numpy as np
 import pytest
 from waiting import wait_until
 
@@ -33,20 +35,43 @@ with socket.create_server(("127.0.0.1", 0)) as listening:
     while connection.recv({REQUEST}):
         connection.send(b"x" * {ANSWER})
 """
-# Asks as fast as it can, until its input ends; then says how many requests its slowest and its quickest second had.
+# Asks 3,000 times a second, until its input ends. Prints every 20 ms how many requests there have been, and the time.
 LOAD = f"""
 import select, socket, sys, time
 connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-began, number, rates = time.monotonic(), 0, []
+began, number, due = time.monotonic(), 0, 0.0
 while number % 100 or not select.select([0], [], [], 0)[0]:
+    time.sleep(max(0.0, began + number / 3000 - time.monotonic()))
     connection.send(b"x" * {REQUEST})
     connection.recv({ANSWER}, socket.MSG_WAITALL)
     number += 1
-    if (seconds := time.monotonic() - began) > 1:
-        rates.append(number / seconds)
-        began, number = time.monotonic(), 0
-print(min(rates), max(rates))
+    if (now := time.monotonic()) > due:
+        print(now, number, flush=True)
+        due = now + 0.02
 """
+# Makes 20,000 system calls a second for 0.7 s, and then none for 0.8 s; prints how many there have been, and the time.
+IN_BURSTS = """
+import os, time
+number = 0
+while True:
+    began, before = time.monotonic(), number
+    while (now := time.monotonic()) < began + 0.7:
+        while number < before + 20000 * (now - began):
+            os.getppid()
+            number += 1
+        print(now, number, flush=True)
+        time.sleep(0.001)
+    time.sleep(0.8)
+"""
+# Does a little, all the time.
+IDLE = """
+import os, time
+while True:
+    os.stat("/")
+    sum(range(20000))
+    time.sleep(0.01)
+"""
+WORK = "head -c 30000000 /dev/zero | gzip >/dev/null"  # for a tenth of a second of CPU time
 COMMAND = ("sh", "-c", "head -c 1000000 /dev/zero | cat >/dev/null; echo x > file; cat file")
 
 # bpftrace compiles for seconds, on a busy machine for many: of the tests that start it, a few are enough every day.
@@ -67,6 +92,16 @@ def server() -> Iterator[subprocess.Popen[str]]:
     """Return a server in a network of its own: where nobody else sends, packets tell how busy it is."""
     in_network = ("unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$@"', "sh")
     with subprocess.Popen((*in_network, sys.executable, "-c", SERVER), stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def idle() -> Iterator[subprocess.Popen[bytes]]:
+    """Return an application that does little."""
+    with subprocess.Popen((sys.executable, "-c", IDLE)) as process:
         try:
             yield process
         finally:
@@ -111,7 +146,7 @@ def test_a_command_is_counted_run_by_run(tare: Call, tmp_path: Path) -> None:
 @RARELY
 def test_a_command_runs_once_counted_and_once_watched_however_short_the_time_is(tare: Call, tmp_path: Path) -> None:
     began = time.monotonic()
-    profile = profiled(tare, tmp_path, "--seconds", "1s", "--", "sh", "-c", "echo >> runs; sleep 2")
+    profile = profiled(tare, tmp_path, "--seconds", "1s", "--", "sh", "-c", f"echo >> runs; {WORK}; sleep 2")
     assert time.monotonic() - began > 4
     assert len((tmp_path / "runs").read_text().splitlines()) == 2
     assert profile.units == 1
@@ -120,41 +155,93 @@ def test_a_command_runs_once_counted_and_once_watched_however_short_the_time_is(
     assert profile.elapsed_seconds >= 2
 
 
+def profiled_meanwhile(begin: Begin, tmp_path: Path, *argv: str) -> tuple[Profile, float]:
+    """Return a profile, and the time at which tare began to watch."""
+    out, said = tmp_path / "app.json", tmp_path / "said"
+    with begin("profile", "--out", out, *argv) as process:
+        wait_until(lambda: "watching" in said.read_text(encoding="utf-8") or process.poll() is not None)
+        began = time.monotonic()
+        assert process.wait() == 0, said.read_text(encoding="utf-8")
+    return read_profile(out), began
+
+
+def done_between(lines: str, first: float, last: float) -> float:
+    """Return how much was done between two times, from lines with a time and the number of all that was done."""
+    times, numbers = zip(*(map(float, line.split()) for line in lines.splitlines()), strict=True)
+    before, after = np.interp((first, last), times, numbers)
+    return float(after - before)
+
+
 @pytest.mark.usefixtures("machine_as_it_was")
-def test_a_server_is_counted_for_each_request(tare: Call, tmp_path: Path, server: subprocess.Popen[str]) -> None:
+def test_a_server_is_counted_for_each_request(begin: Begin, tmp_path: Path, server: subprocess.Popen[str]) -> None:
     assert server.stdout is not None
     in_network = ("nsenter", f"--net=/proc/{server.pid}/ns/net")
     load_line = (*in_network, sys.executable, "-c", LOAD, server.stdout.readline())
-    with subprocess.Popen(load_line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as load:
-        try:
-            profile = profiled(tare, tmp_path, "--pid", str(server.pid), "--seconds", "4s", "--rate", "1/s")
-        finally:
-            said, _ = load.communicate()
-    found = basket(profile)  # of a second: the rate was given as 1/s
-    slowest, quickest = (float(rate) for rate in said.split())
-    assert profile.unit == "request"
-    assert 0.8 * slowest < found["message"] < 1.25 * quickest
-    assert found["received"] / found["message"] == pytest.approx(REQUEST, rel=0.01)
-    assert found["sent"] / found["message"] == pytest.approx(ANSWER, rel=0.01)
+    with (tmp_path / "requests").open("w") as file, subprocess.Popen(load_line, stdin=subprocess.PIPE, stdout=file):
+        profile, began = profiled_meanwhile(begin, tmp_path, "--pid", str(server.pid), "--seconds", "4s")
+    found, counts = basket(profile), profile.counts
+    assert profile.unit == "second"
+    assert counts is not None
+    assert counts.seconds == pytest.approx(4.0, abs=0.5)
+    requests = done_between((tmp_path / "requests").read_text(), began, began + counts.seconds)
+    assert found["message"] * counts.units == pytest.approx(requests, rel=0.15)
+    assert found["received"] / found["message"] == pytest.approx(REQUEST, rel=0.05)
+    assert found["sent"] / found["message"] == pytest.approx(ANSWER, rel=0.05)
     assert found["pipe"] == found["file-read"] == 0
-    assert profile.counts is not None
-    assert profile.counts.seconds < profile.seconds
     assert profile.cost is not None
-    assert profile.cost < 0.02
+    assert profile.cost < 0.03
     assert profile.start_seconds is not None
     assert 0.0 < profile.start_seconds < 30.0
 
 
+@pytest.mark.usefixtures("machine_as_it_was")
+def test_an_application_that_works_in_bursts_is_counted_right(begin: Begin, tmp_path: Path) -> None:
+    with (
+        (tmp_path / "calls").open("w") as file,
+        subprocess.Popen((sys.executable, "-c", IN_BURSTS), stdout=file) as one,
+    ):
+        try:
+            profile, began = profiled_meanwhile(begin, tmp_path, "--pid", str(one.pid), "--seconds", "6s")
+        finally:
+            one.kill()
+    counts = profile.counts
+    assert counts is not None
+    assert counts.seconds == pytest.approx(6.0, abs=0.6)
+    calls = done_between((tmp_path / "calls").read_text(), began, began + counts.seconds)
+    assert sum(call.count for call in counts.calls if call.call == "getppid") == pytest.approx(calls, rel=0.15)
+
+
 @RARELY
-def test_a_server_that_does_little_is_counted_for_all_of_the_time(
-    tare: Call, tmp_path: Path, server: subprocess.Popen[str]
+def test_an_application_that_does_little_is_counted_for_all_of_the_time(
+    tare: Call, tmp_path: Path, idle: subprocess.Popen[bytes]
 ) -> None:
-    profile = profiled(tare, tmp_path, "--pid", str(server.pid), "--seconds", "2s")
+    profile = profiled(tare, tmp_path, "--pid", str(idle.pid), "--seconds", "2s")
     assert profile.unit == "second"
     assert profile.counts is not None
     assert profile.counts.seconds >= 1.9
-    assert sum(call.count for call in profile.counts.calls) < 100
+    calls = {call.call: call.count for call in profile.counts.calls}
+    assert 50 < calls["newfstatat" if "newfstatat" in calls else "stat"] <= 200
     assert profile.usage.processes == 1
+    assert profile.usage.busiest_thread_seconds is not None
+
+
+@pytest.mark.usefixtures("machine_as_it_was")
+def test_an_application_that_uses_no_cpu_time_is_refused(tare: Call, server: subprocess.Popen[str]) -> None:
+    done = tare("profile", "--pid", str(server.pid), "--seconds", "1s")
+    assert (done.returncode, done.stdout) == (3, "")
+    error, hint = done.stderr.splitlines()[-2:]
+    assert "used no CPU time, or less than can be seen, in 1" in error
+    assert error.startswith("error: ")
+    assert hint == "hint: profile it under its usual load, or for longer with --seconds"
+
+
+@RARELY
+def test_what_takes_the_time_of_a_profile_is_said(tare: Call, idle: subprocess.Popen[bytes]) -> None:
+    lines = tare("profile", "--pid", str(idle.pid), "--seconds", "1s").stderr.splitlines()
+    assert lines[0] == "starting bpftrace, which takes a second, and more on a busy machine"
+    if "took" in lines[1]:
+        assert re.fullmatch(r"bpftrace took .* s to start, as the machine is busy", lines.pop(1))
+    assert re.fullmatch(r"watching .* \(process [0-9]+\) for 1 s", lines[1])
 
 
 @RARELY
@@ -176,7 +263,7 @@ def test_without_bpftrace_and_perf_the_rest_is_profiled(
 ) -> None:
     environment |= without("bpftrace", tmp_path / "bin")
     (tmp_path / "bin" / "perf").unlink(missing_ok=True)
-    profile = profiled(tare, tmp_path, "--seconds", "1s", "--", "gzip", "--version")
+    profile = profiled(tare, tmp_path, "--seconds", "1s", "--", "sh", "-c", WORK)
     assert profile.counts is None
     assert basket(profile).keys() == {"user"}
     assert profile.missing == (
@@ -185,18 +272,18 @@ def test_without_bpftrace_and_perf_the_rest_is_profiled(
 
 
 @RARELY
-def test_a_control_group_is_profiled(tare: Call, tmp_path: Path, server: subprocess.Popen[str]) -> None:
+def test_a_control_group_is_profiled(tare: Call, tmp_path: Path, idle: subprocess.Popen[bytes]) -> None:
     roots = ("/sys/fs/cgroup/cpuacct", "/sys/fs/cgroup")
     group = next(Path(root) for root in roots if Path(root, "cgroup.procs").is_file()) / "tare-profiled"
     group.mkdir()
     try:
-        (group / "cgroup.procs").write_text(str(server.pid))
+        (group / "cgroup.procs").write_text(str(idle.pid))
         profile = profiled(tare, tmp_path, "--cgroup", str(group), "--seconds", "1s")
         assert (profile.name, profile.usage.processes) == (str(group), 1)
         assert profiled(tare, tmp_path, "--cgroup", "/tare-profiled", "--seconds", "1s").usage.processes == 1
     finally:
-        server.kill()
-        server.wait()
+        idle.kill()
+        idle.wait()
         group.rmdir()
 
 
@@ -264,11 +351,16 @@ def test_a_command_that_fails_is_an_error_with_its_exit_code(tare: Call) -> None
     assert done.stderr.splitlines()[-2:] == ["error: sh: exit code 7", "hint: run it by hand: it has to succeed"]
 
 
-def test_a_process_that_ends_while_it_is_watched_is_an_error(tare: Call) -> None:
-    with subprocess.Popen(("sleep", "1")) as process:
-        done = tare("profile", "--seconds", "20s", "--pid", str(process.pid))
-    assert done.returncode == 3
-    assert f"error: sleep (process {process.pid}): ended while it was watched" in done.stderr
+def test_a_process_that_ends_while_it_is_watched_is_an_error(begin: Begin, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    with (
+        subprocess.Popen(("sleep", "1000")) as application,
+        begin("profile", "--seconds", "20s", "--pid", str(application.pid)) as process,
+    ):
+        wait_until(lambda: "watching" in said.read_text(encoding="utf-8"))
+        application.kill()
+        assert process.wait() == 3
+    assert f"error: sleep (process {application.pid}): ended while it was watched" in said.read_text(encoding="utf-8")
 
 
 def test_who_is_not_root_is_told_so(tare: Call) -> None:
@@ -281,8 +373,8 @@ def test_who_is_not_root_is_told_so(tare: Call) -> None:
 
 @RARELY
 def test_json_goes_to_standard_output_and_the_rest_to_standard_error(tare: Call, tmp_path: Path) -> None:
-    done = tare("profile", "--seconds", "1s", "--", "echo", "not this")
+    done = tare("profile", "--seconds", "1s", "--", "sh", "-c", f"echo not this; {WORK}")
     assert json.loads(done.stdout)["unit"] == "run"
     assert "CPUs in use: " in done.stderr
-    done = tare("profile", "--seconds", "1s", "--out", "app.json", "--", "true")
-    assert (done.stdout, read_profile(tmp_path / "app.json").name) == ("", "true")
+    done = tare("profile", "--seconds", "1s", "--out", "app.json", "--", "sh", "-c", WORK)
+    assert (done.stdout, read_profile(tmp_path / "app.json").command[-1]) == ("", WORK)

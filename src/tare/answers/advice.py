@@ -69,17 +69,18 @@ class Measured:
 class Candidate:
     """Stack with its predicted cost and what else a choice needs.
 
-    `isolation` is None if it is unknown. `time` and `cpu` are times those of bare metal, corrected where there is a
-    `correction`. `memory_bytes` and `start_seconds` are None where they are unknown. `cautions` are the kinds of those
-    of its prices and the baseline's. `unmet` are the needs that it does not meet, `doubts` why its cost is unknown.
-    Only one that is ranked has ranks, from `best` to `worst`. `hourly` is the price of the work of one machine on bare
-    metal, `machines` the cheapest ones for the load.
+    `isolation` is None if it is unknown. `cost` is the time of a unit of work, or its CPU time where the application
+    waited for requests; `cost` and `cpu` are relative to bare metal, corrected where there is a `correction`.
+    `memory_bytes` and `start_seconds` are None where they are unknown. `cautions` are the kinds of those of its prices
+    and the baseline's. `unmet` are the needs that it does not meet, `doubts` why its cost is unknown. Only one that is
+    ranked has ranks, from `best` to `worst`. `hourly` is the price of the work of one machine on bare metal, `machines`
+    the cheapest ones for the load.
     """
 
     stack: str
     isolation: Isolation | None
     bill: Bill
-    time: Estimate
+    cost: Estimate
     cpu: Estimate
     correction: Correction | None = None
     memory_bytes: int | None = None
@@ -107,7 +108,7 @@ class Candidate:
         """The lines of the bill, with that of the correction."""
         if self.correction is None:
             return self.bill.lines
-        return (*self.bill.lines, Line(CORRECTION, Estimate(self.time.value - self.bill.time.value)))
+        return (*self.bill.lines, Line(CORRECTION, Estimate(self.cost.value - self.bill.cost.value)))
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,11 @@ class Advice:
     unlike: tuple[str, ...]
     unpriced: tuple[str, ...]
     to_try: tuple[str, ...]
+
+    @property
+    def by_cpu(self) -> bool:
+        """Whether stacks are ranked by CPU time, as the application waited for requests."""
+        return self.application.basket.by_cpu
 
     def of(self, decision: Decision) -> tuple[Candidate, ...]:
         """Return the candidates of a decision."""
@@ -155,7 +161,7 @@ def advise(application: Application, run: Run, asked: Asked, references: Sequenc
     extras = _Extras(run, application, prices.baseline)
     found = []
     for bill in predict(application.basket, prices):
-        candidate = _candidate(bill, learned.get(bill.stack), doubts)
+        candidate = _candidate(bill, learned.get(bill.stack), application.basket.by_cpu, doubts)
         candidate = replace(
             candidate,
             isolation=isolation.get(bill.stack),
@@ -193,7 +199,7 @@ def corrections(references: Sequence[Measured], prices: PriceList) -> Mapping[st
     for each in references:
         for bill in predict(each.basket, prices):
             if bill.stack in each.times and not bill.doubts:
-                seen[bill.stack].append(Reference(bill.time, each.times[bill.stack]))
+                seen[bill.stack].append(Reference(bill.cost, each.times[bill.stack]))
     return {stack: found for stack, own in seen.items() if (found := learn(own))}
 
 
@@ -214,18 +220,18 @@ def _unlike(application: Application, run: Run) -> tuple[str, ...]:
     return apart
 
 
-def _candidate(bill: Bill, correction: Correction | None, doubts: tuple[str, ...]) -> Candidate:
-    time = corrected(bill.time, correction) if correction else bill.time
-    cpu = bill.cpu.times(time.value / bill.time.value)
+def _candidate(bill: Bill, correction: Correction | None, by_cpu: bool, doubts: tuple[str, ...]) -> Candidate:
+    cost = corrected(bill.cost, correction) if correction else bill.cost
+    cpu = cost if by_cpu else bill.cpu.times(cost.value / bill.cost.value)
     doubts = (*doubts, *bill.doubts)
-    if time.low is None or time.high is None:
+    if cost.low is None or cost.high is None:
         doubts += ("prices of a single block",)
-    return Candidate(bill.stack, None, bill, time, cpu, correction, doubts=doubts)
+    return Candidate(bill.stack, None, bill, cost, cpu, correction, doubts=doubts)
 
 
 def _priced(candidate: Candidate, application: Application, asked: Asked, machine: Facts) -> Candidate:
     """Add the money, and the machines for the load: without kinds of machines, those like that of the prices."""
-    hourly = None if asked.node_price is None else asked.node_price * candidate.time.value
+    hourly = None if asked.node_price is None else asked.node_price * candidate.cost.value
     kinds = asked.kinds or ((Kind(machine.cpus, asked.node_price),) if machine.cpus > 0 else ())
     if asked.load is None or not kinds:
         return replace(candidate, hourly=hourly)
@@ -289,19 +295,19 @@ def _unmet(candidate: Candidate, needs: Needs) -> tuple[str, ...]:
 
 def _doubted(found: Sequence[Candidate]) -> list[Candidate]:
     """Doubt the wide intervals that reach down to where the cheapest of the narrow ones may be."""
-    ends = [each.time.high for each in found if each.decision == "ranked" and each.time.is_narrow and each.time.high]
+    ends = [each.cost.high for each in found if each.decision == "ranked" and each.cost.is_narrow and each.cost.high]
     return [
-        each if each.time.is_narrow or (ends and (each.time.low or 0.0) > min(ends)) else _with_width_doubted(each)
+        each if each.cost.is_narrow or (ends and (each.cost.low or 0.0) > min(ends)) else _with_width_doubted(each)
         for each in found
     ]
 
 
 def _with_width_doubted(candidate: Candidate) -> Candidate:
-    time, widest = candidate.time, candidate.bill.widest
-    if time.low is None or time.high is None:
+    cost, widest = candidate.cost, candidate.bill.widest
+    if cost.low is None or cost.high is None:
         return candidate
     by_what = f", mostly for {widest.title}" if widest and not candidate.correction else ""
-    doubt = f"the interval is too wide: from {time.low:.2f} to {time.high:.2f} times bare metal{by_what}"
+    doubt = f"the interval is too wide: from {cost.low:.2f} to {cost.high:.2f} times bare metal{by_what}"
     return replace(candidate, doubts=(*candidate.doubts, doubt))
 
 
@@ -318,18 +324,18 @@ def _ranked(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
     ]
     others = [each for each in found if each.decision != "ranked"]
     return (
-        *sorted(placed, key=lambda each: each.time.value),
-        *sorted(others, key=lambda each: (each.decision == "excluded", each.time.value)),
+        *sorted(placed, key=lambda each: each.cost.value),
+        *sorted(others, key=lambda each: (each.decision == "excluded", each.cost.value)),
     )
 
 
 def _is_before(one: Candidate, other: Candidate) -> bool:
-    return one.time.high is not None and other.time.low is not None and one.time.high < other.time.low
+    return one.cost.high is not None and other.cost.low is not None and one.cost.high < other.cost.low
 
 
 def _to_try(candidates: Sequence[Candidate]) -> tuple[str, ...]:
     """Return the stack that is ranked first, and the one that could still be cheaper by the most."""
     open_ones = [each for each in candidates if each.decision != "excluded"]
     first = open_ones[:1]
-    rest = sorted(open_ones[1:], key=lambda each: each.time.low if each.time.low is not None else each.time.value)
+    rest = sorted(open_ones[1:], key=lambda each: each.cost.low if each.cost.low is not None else each.cost.value)
     return tuple(each.stack for each in (*first, *rest[:1]))

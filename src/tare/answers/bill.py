@@ -14,6 +14,9 @@ Annual Technical Conference 1996, 279-294), and the network path. Only differenc
     time in the stack = elapsed time on bare metal + sum of extras / CPUs in use
     CPU in the stack = CPU time on bare metal + sum of extras, without those of syncs, which wait
 
+The cost is the time over that on bare metal. Where an application waited for requests, nobody knows the time of one:
+the cost is then the CPU time over that on bare metal.
+
 The effort is how much longer the kernel takes for the application than for the microbenchmarks, which do one thing in a
 loop and have all of it in their caches. So counts say what the time in the kernel is for, and the kernel's own clock
 how much it is. A sync, which mostly waits, is part of the sum as far as the kernel has time left for it.
@@ -70,7 +73,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Line:
-    """What a kind of work costs beyond bare metal: `share` is of the time on bare metal, and below 0 for a gain.
+    """What a kind of work costs beyond bare metal: `share` is of the cost there, and below 0 for a gain.
 
     A unit of work has `count` of it, and each takes `price` seconds on bare metal and `ratio` times as long in the
     stack. These are None where it has no such.
@@ -90,13 +93,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Bill:
-    """What a unit of work costs in a stack: `time` and `cpu` are times those of bare metal. Dear lines come first.
+    """What a unit of work costs in a stack, and its `cpu` time, both times those of bare metal. Dear lines come first.
 
-    `doubts` say what is not covered, so that nothing can be told. `blocks` is the least number behind a line.
+    `cost` is the time, or `cpu` where an application waited for requests. `doubts` say what is not covered, so that
+    nothing can be told. `blocks` is the least number behind a line.
     """
 
     stack: str
-    time: Estimate
+    cost: Estimate
     cpu: Estimate
     lines: tuple[Line, ...]
     blocks: int
@@ -105,7 +109,7 @@ class Bill:
     @property
     def is_finite(self) -> bool:
         """Whether all of it is a number."""
-        found = (self.time, self.cpu, *(line.share for line in self.lines))
+        found = (self.cost, self.cpu, *(line.share for line in self.lines))
         return all(math.isfinite(end) for each in found for end in (each.value, each.low, each.high) if end is not None)
 
     @property
@@ -190,11 +194,13 @@ class _Model:
         own_code = self._at(USER.name)  # no stack runs it faster than bare metal
         extras[:, own_code] = np.maximum(extras[:, own_code], 0.0)
         rest = self.rest * (self._ratio_of_rest(row) - 1)
+        if basket.by_cpu:
+            extras[:, self._at(SYNC.name)] = 0.0  # which wait
         total = extras.sum(axis=-1) + rest
         waits = extras[:, self._at(SYNC.name)].sum(axis=-1)
         priced = [at for at in self._at(*counts) if counts[self.kinds[at]] > 0 and not self._lacks(row, at)]
         blocks = int(min((self.drawn.blocks[row, at] for at in priced), default=0))
-        scale = basket.elapsed_seconds * basket.cpus_in_use
+        scale = basket.cost_seconds
         lines = [self._line(row, at, estimate(extras[:, at] / scale, blocks)) for at in priced]
         if self.rest[0] > 0:
             lines.append(Line(REST, estimate(rest / scale, blocks)))
@@ -222,7 +228,7 @@ class _Model:
         ratio is then drawn between the least and the largest of theirs.
         """
         basket, counts = self.basket, self.basket.counts
-        is_much = self.rest[0] > _MUCH * basket.elapsed_seconds * basket.cpus_in_use
+        is_much = self.rest[0] > _MUCH * basket.cost_seconds
         lacking = [each for each in self.kinds if each not in counts or (is_much and counts[each] > 0)]
         priced = [
             at for at in self._at(USER.name, *lacking) if not self._lacks(row, at) and self.drawn.native[0, at] > 0
@@ -240,19 +246,20 @@ class _Model:
 
     def _doubts(self, row: int, scale: float) -> tuple[str, ...]:
         """Return what of the work is not covered."""
-        doubts, unpriced = [], []
+        doubts, unpriced, whole = [], [], "CPU time" if self.basket.by_cpu else "time"
         for kind, count in self.basket.counts.items():
             at = self.kinds.index(kind) if kind in self.kinds else None
-            if count <= 0 or (at is not None and not self._lacks(row, at)):
+            is_wait = kind == SYNC.name and self.basket.by_cpu
+            if count <= 0 or is_wait or (at is not None and not self._lacks(row, at)):
                 continue
             if at is None or np.isnan(self.drawn.native[0, at]):
                 unpriced.append(kind)
             elif (share := self.seconds[0, at] / scale) > _MOST_MISSING:
-                doubts.append(f"no price of {title_of(kind)}, which are {share:.0%} of the time")
+                doubts.append(f"no price of {title_of(kind)}, which are {share:.0%} of the {whole}")
         unexplained = float(self.rest[0]) / scale
         if unpriced and unexplained > _MOST_MISSING:
             names = ", ".join(map(title_of, unpriced))
-            doubts.append(f"no price of {names}, which are up to {unexplained:.0%} of the time")
+            doubts.append(f"no price of {names}, which are up to {unexplained:.0%} of the {whole}")
         if USER.name in unpriced:
             doubts.append("no price of user code")
         return tuple(doubts)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from tare.answers.advice import Advice, Asked, Measured, Needs, measured_times
 from tare.answers.advice import advise as find_advice
@@ -20,7 +21,8 @@ from tare.cli.reading import read_run
 from tare.errors import TareError, UsageError, nearest
 from tare.model.isolation import LEVELS, IsolationLevel
 from tare.profiles.profile import read_profile
-from tare.report.advised import document, for_orientation, legend, remarks, sentence, table, to_try
+from tare.report.advised import document, for_orientation, legend, remarks, sentence, situation, table
+from tare.report.next_step import next_step
 from tare.report.numbers import clean
 from tare.units import parse_duration, parse_rate, parse_size
 
@@ -115,12 +117,16 @@ def _print(found: Advice) -> None:
     loud = for_orientation(found)
     if loud:
         console.print(clean(loud), style="bold yellow", soft_wrap=True)
+    if first := situation(found):
+        console.print(first, style="bold", soft_wrap=True)
     console.print(table(found, console.width))
     for line in (legend(found), *(line for line in remarks(found) if line != loud)):
         console.print(clean(line), style="dim", soft_wrap=True)
     console.print(clean(sentence(found)), style="bold", soft_wrap=True)
-    if command := to_try(found):
-        console.print(f"{'Check' if found.is_settled else 'Settle'} it: {clean(command)}", soft_wrap=True)
+    if step := next_step(found):
+        console.print(Text(f"{'Check' if found.is_settled else 'Settle'} it: {clean(step.how)}"), soft_wrap=True)
+        for line in step.suite.splitlines():
+            console.print(Text(f"    {clean(line)}".rstrip()), soft_wrap=True)
 
 
 def _write(page: Path, found: Advice) -> None:

@@ -1,37 +1,50 @@
 """System calls by name and kind of file, page faults, context switches: counted in the kernel, by bpftrace.
 
-The kernel calls a program of ours at its tracepoints, which adds up; nothing is handed to user space but the sums. It
-follows forks from the processes that it starts with. Any tracepoint at system calls makes those of all processes
-slower, by about 0.3 µs each, and those that are counted by 1 to 2 µs. So a busy application is counted for a short
-time.
+The kernel calls tare's program at its tracepoints, which adds up; user space gets only the sums. The program follows
+forks from the processes that it starts with. A tracepoint at system calls makes those of all processes slower, by about
+0.25 µs each; those of the application by 0.4 µs, and by 1 to 2 µs more if they are counted. So the program counts a
+busy application in short windows: each slot of a tenth of a second has one, at a random place, and a call in a window
+that is 1/n of its slot counts n times. The program chooses n before the window begins, from the calls of all slots
+before. So the sums are unbiased whatever the application does, also where it works in bursts. The number of its calls
+is known exactly, and scales the sums.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
-from tare.errors import TareError, TrialFailed
+from tare.errors import TareError, TimedOut, TrialFailed
 from tare.hosts.host import Host, Process
-from tare.profiles.calls import NUMBERS, name_of
+from tare.profiles.bpftrace_output import (
+    ATTACHED_SECONDS,
+    CALL_SECONDS,
+    SOCKET,
+    is_tick,
+    maps_in,
+    parse_cost,
+    parse_traced,
+)
+from tare.profiles.calls import NUMBERS
 from tare.profiles.kernel_types import Offsets
-from tare.profiles.profile import RECEIVING, SENDING, SEVERAL, STARTING, CallCount, On, Traced
-
-_Number = TypeVar("_Number", int, float)
+from tare.profiles.profile import RECEIVING, SENDING, STARTING, Traced
 
 PROGRAM = "bpftrace"
 EVENTS = "/sys/kernel/tracing/events"
-_START_SECONDS = 120.0  # it compiles the program first, and lets others go first
+_START_SECONDS = 120.0  # it compiles the program first
+_POLITE_SECONDS = 2.0  # for so long, it lets others go first: on an idle machine it has started after one second
 _ANSWER_SECONDS = 30.0
-_TICK_MILLISECONDS = 50
-CALL_SECONDS = 2e-6  # what counting one system call takes, at most (tests/bench/profile_effect.py)
-_SHARE = 0.0025
+_SLOT_SECONDS = 0.1
+_SHARE, _ATTACHED_SHARE = 0.0025, 0.01  # of a CPU, that the two may take
+# bpftrace takes the type of a map from its first use.
+_BEGIN = "BEGIN { @seen = 0; @sum = 0; @counted = 0; @slots = 0; @weight = 0; @ended = (uint64)0; @until = (uint64)0; "
+_IN_WINDOW = "nsecs < @until && nsecs >= @from"
+_MOST_WEIGHT = 200  # of a call in a window, which is then half a millisecond long
 _OF_MACHINE = "pid:[4026531836]"  # the same on every machine: include/linux/proc_ns.h of Linux
 # While it compiles, it gives way to others of its session; and its session, of which it is alone, to other sessions.
 _GIVES_WAY = ("sh", "-c", '{ echo 10 > /proc/self/autogroup; } 2>/dev/null; exec nice -n 10 "$@"', "sh")
@@ -45,17 +58,6 @@ _NEEDED = (
     *("sched:sched_process_fork", "sched:sched_process_exec", "sched:sched_process_exit"),
 )
 
-_SOCKET = 0xC000  # the kind of a file, as in st_mode of inode(7); of sockets, their family comes on top
-_KINDS: Mapping[int, On] = {
-    0x1000: "pipe",
-    0x2000: "device",
-    0x6000: "file",  # of a disk
-    0x8000: "file",
-    _SOCKET + 1: "local",
-    _SOCKET + 2: "network",
-    _SOCKET + 10: "network",
-}
-
 
 def show_tracepoints(host: Host) -> None:
     """Mount the kernel's tracepoints, unless they are; this process is in a mount namespace of its own."""
@@ -63,9 +65,29 @@ def show_tracepoints(host: Host) -> None:
         host.run("mount", "-t", "tracefs", "tare-tracing", str(Path(EVENTS).parent), timeout=10.0, check=False)
 
 
-def most_calls(seconds: float) -> int:
-    """Return how many calls may be counted, so that counting costs a quarter percent of so many seconds of a CPU."""
-    return round(_SHARE * seconds / CALL_SECONDS)
+@dataclass(frozen=True)
+class Schedule:
+    """When the program counts and when it ends. By default, it counts each call until it is ended.
+
+    It ends after `seconds`, or after about `most_calls` of the application, counted or not. Of each slot it counts
+    about `calls_of_slot`.
+    """
+
+    seconds: float = 1e9
+    most_calls: int = 1 << 60
+    calls_of_slot: int = 1 << 30
+
+
+def schedule_for(seconds: float) -> Schedule:
+    """Return the schedule for watching an application for `seconds`.
+
+    Counting takes a quarter percent of a CPU. Calls that are not counted take 1 % more; after that, the program ends.
+    """
+    return Schedule(
+        seconds=seconds,
+        most_calls=round(_ATTACHED_SHARE * seconds / ATTACHED_SECONDS),
+        calls_of_slot=round(_SHARE * _SLOT_SECONDS / CALL_SECONDS),
+    )
 
 
 def tracing_problem(known: Collection[str], namespace: str) -> str:
@@ -93,57 +115,76 @@ def tracepoints() -> frozenset[str]:
     return frozenset(event for event in (*_NEEDED, *FAULTS, PACKETS) if Path(EVENTS, event.replace(":", "/")).is_dir())
 
 
-def program(pids: Sequence[int], known: frozenset[str], places: Offsets | None, most: int) -> str:
-    """Return the program for these processes and all that they start. It ends itself after so many system calls.
+def program(pids: Sequence[int], known: frozenset[str], places: Offsets | None, schedule: Schedule) -> str:
+    """Return the program for these processes and all that they start.
 
     `places` are those of fields in the kernel's structures; without them it counts less. bpftrace attaches the probes
-    in this order. Counting begins with the first system call or tick, when all are.
+    in this order, so that all are attached at the first slot.
     """
-    ours = "/@member[pid] && @on/"
-    faults = (f"tracepoint:{event} {ours} {{ @faults = count(); }}" for event in FAULTS if event in known)
+    ours = f"/@member[pid] && {_IN_WINDOW}/"
+    faults = (f"tracepoint:{event} {ours} {{ @faults = sum(@weight); }}" for event in FAULTS if event in known)
     packets = [f"tracepoint:{PACKETS} {ours} {{ {_packet(places)} }}"] if places and PACKETS in known else []
     # Who is still runnable has the state 0, or 256 if another thread took the CPU.
     waits = "(args->prev_state & 0xff) > 0"
+    # A new process or thread returns from the call that made it, with 0.
+    born = f"(args->ret == 0 && ({_is_one_of(STARTING)}))"
     return "\n".join(
         (
-            "BEGIN { " + " ".join(f"@member[(uint64){pid}] = 1;" for pid in pids) + " }",
+            _BEGIN + " ".join(f"@member[(uint64){pid}] = 1;" for pid in pids) + " }",
             "tracepoint:sched:sched_process_fork /@member[pid]/ { @member[(uint64)args->child_pid] = 1; }",
-            "tracepoint:sched:sched_process_exit /@member[tid]/ { delete(@member[tid]); }",
-            f"tracepoint:sched:sched_process_exec {ours} {{ @programs = count(); }}",
-            f"tracepoint:sched:sched_switch {ours} {{ @switches[{waits}] = count(); }}",
+            "tracepoint:sched:sched_process_exit { delete(@member[tid]); delete(@at[tid]); }",
+            "tracepoint:sched:sched_process_exec /@member[pid]/ { @programs = count(); }",
+            f"tracepoint:sched:sched_switch {ours} {{ @switches[{waits}] = sum(@weight); }}",
             *faults,
             *packets,
-            f"tracepoint:raw_syscalls:sys_exit /@member[pid]/ {{ {_exit(places is not None)} }}",
-            f"tracepoint:raw_syscalls:sys_enter /@member[pid]/ {{ {_enter(places, most)} }}",
-            f'interval:ms:{_TICK_MILLISECONDS} {{ if (@ended == 0) {{ @on = 1; }} printf("tick\\n"); }}',
+            f"tracepoint:raw_syscalls:sys_exit /@at[tid] || {born}/ {{ {_exit(places is not None)} }}",
+            f"tracepoint:raw_syscalls:sys_enter /@member[pid]/ {{ {_enter(places)} }}",
+            f"interval:ms:{round(1000 * _SLOT_SECONDS)} {{ {_slot(schedule)} }}",
             f"END {{ clear(@member); clear(@at); {'clear(@kind); ' if places else ''}}}",
         )
+    )
+
+
+def _slot(schedule: Schedule) -> str:
+    """Return what begins a slot: it adds up the last one, and places the next window."""
+    length = round(1e9 * _SLOT_SECONDS)
+    return (
+        "if (@began == 0) { @began = nsecs; }"
+        " @seen = @seen + @sum * @weight; @counted = @counted + @sum; @sum = 0;"
+        f" if (nsecs - @began >= {round(1e9 * schedule.seconds)} || @seen > {schedule.most_calls}) {{"
+        ' if (@ended == 0) { @ended = nsecs; @until = 0; clear(@member); printf("end\\n"); exit(); } }'
+        " else { @slots++;"
+        f" $weight = (uint64)@seen / ({schedule.calls_of_slot} * (uint64)@slots) + 1;"
+        f" if ($weight > {_MOST_WEIGHT}) {{ $weight = (uint64){_MOST_WEIGHT}; }}"
+        f" $length = (uint64){length} / $weight;"
+        f" @until = 0; @weight = (int64)$weight; @from = nsecs + rand % ({length + 1} - $length);"
+        # A window that is all of its slot lasts until the next one has begun.
+        f" @until = @from + $length; if ($weight == 1) {{ @until = @until + {length}; }}"
+        ' printf("tick\\n"); }'
     )
 
 
 def _packet(places: Offsets) -> str:
     # A bridge hands a packet on to its port, which has a handler: the packet counts once.
     handler = _at(_at("args->skbaddr", places["sk_buff", "dev"]), places["net_device", "rx_handler"])
-    return f"if ({handler} == 0) {{ @packets = count(); }}"
+    return f"if ({handler} == 0) {{ @packets = sum(@weight); }}"
 
 
-def _enter(places: Offsets | None, most: int) -> str:
-    begin = "if (@began == 0) { @began = nsecs; @on = 1; } @at[tid] = nsecs;"
-    # CPUs that add at the same time lose some of this sum. It only ends counting: the counts lose none.
-    stop = "if (@ended == 0) { @ended = nsecs; @on = 0; exit(); } delete(@member[pid]); delete(@at[tid]);"
-    end = f"@sum++; if (@sum > {most}) {{ {stop} }}"
+def _enter(places: Offsets | None) -> str:
+    # CPUs that add to @sum at the same time lose some of it. It only places windows: @total and @entered lose none.
+    counted = "@at[tid] = nsecs; @entered = sum(@weight); @sum++;"
     if places is None:
-        return f"{begin} {end}"
+        return f"@total = count(); if ({_IN_WINDOW}) {{ {counted} }}"
     table = _at(_at("curtask", places["task_struct", "files"]), places["files_struct", "fdt"])
     mode = _at(_at("$file", places["file", "f_inode"]), places["inode", "i_mode"], "uint16")
     sock = _at(_at("$file", places["file", "private_data"]), places["socket", "sk"])
     family = _at(sock, places["sock_common", "skc_family"], "uint16")
     return (
-        f"{begin} if ({_is_one_of(_ON_FILES)}) {{"
+        f"@total = count(); if ({_IN_WINDOW}) {{ if ({_is_one_of(_ON_FILES)}) {{"
         f" $file = *(uint64 *)({_at(table, places['fdtable', 'fd'])} + 8 * args->args[0]);"
         f" $kind = (uint64)({mode} & 0xf000);"
-        f" if ($kind == {_SOCKET}) {{ $kind += (uint64){family}; }}"
-        f" @kind[tid] = $kind; }} {end}"
+        f" if ($kind == {SOCKET}) {{ $kind += (uint64){family}; }}"
+        f" @kind[tid] = $kind; }} {counted} }}"
     )
 
 
@@ -153,18 +194,18 @@ def _at(address: str, offset: int, what: str = "uint64") -> str:
 
 
 def _exit(typed: bool) -> str:
-    # A new process or thread returns from the call that made it, with 0.
-    born = f"if (args->ret == 0 && ({_is_one_of(STARTING)})) {{ @born[pid == tid] = count(); }}"
     kind = "@kind[tid]" if typed else "0"
     sizes = (
         f" if ({kind} > 0 && args->ret > 0) {{"
-        f" @bytes[args->id, {kind}] = sum(args->ret);"
-        f" @pieces[args->id, {kind}] = sum((args->ret + 4095) >> 12); }} delete(@kind[tid]);"
+        f" @bytes[args->id, {kind}] = sum(args->ret * @weight);"
+        f" @pieces[args->id, {kind}] = sum(((args->ret + 4095) >> 12) * @weight); }} delete(@kind[tid]);"
     )
     return (
-        f"{born} if (@at[tid] > 0) {{"
-        f" @calls[args->id, {kind}, args->ret < 0] = stats(nsecs - @at[tid]);"
+        "if (@at[tid] > 0) {"
+        f" @calls[args->id, {kind}, args->ret < 0] = sum(@weight);"
+        f" @times[args->id, {kind}, args->ret < 0] = sum((nsecs - @at[tid]) * @weight);"
         f"{sizes if typed else ''} delete(@at[tid]); }}"
+        " else { if (@member[pid]) { @born[pid == tid] = count(); } }"
     )
 
 
@@ -182,7 +223,10 @@ def _is_one_of(calls: Collection[str]) -> str:
 
 
 class Counter:
-    """Counts, from its making on, until it is asked for the result. `start_seconds` are the CPU time until then."""
+    """Counter by bpftrace: it counts from its creation until `end`.
+
+    `start_seconds` is the CPU time until its creation, `cost_seconds` what counting took; that is known after `end`.
+    """
 
     def __init__(self, process: Process, first: str, source: str) -> None:
         self._process = process
@@ -190,9 +234,10 @@ class Counter:
         self._began = time.monotonic()
         self._lines = [first]
         self.start_seconds = _cpu_seconds(process.pid)
+        self.cost_seconds = 0.0
 
     def has_enough(self) -> bool:
-        """Wait for the next tick, a twentieth of a second; return whether the program has ended itself."""
+        """Wait for the next slot, a tenth of a second; return whether the program has ended itself."""
         if not is_tick(self._lines[-1]):
             return True
         try:
@@ -209,7 +254,9 @@ class Counter:
         with suppress(TrialFailed):
             while True:
                 self._lines.append(self._process.read_line(_ANSWER_SECONDS).text)
-        return parse_traced("\n".join(self._lines), seconds, self._source)
+        text = "\n".join(self._lines)
+        self.cost_seconds = parse_cost(text)
+        return parse_traced(text, seconds, self._source)
 
 
 @contextmanager
@@ -217,16 +264,29 @@ def counting(host: Host, text: str) -> Iterator[Counter]:
     """Run a program until the end of the block; raises TareError where bpftrace refuses it."""
     with host.spawn(*_GIVES_WAY, "env", _KEYS, PROGRAM, "-f", "json", "-e", text) as process:
         try:
-            line = process.read_line(_START_SECONDS).text
+            line = _first_line(process)
             while not (is_tick(line) or maps_in(line)):  # the first of either: all is attached
                 line = process.read_line(_START_SECONDS).text
         except TrialFailed as error:
             lines = [line for line in process.errors().splitlines() if "RLIMIT_MEMLOCK" not in line]
             raise TareError(f"bpftrace: {lines[0] if lines else error}") from error
-        with suppress(OSError):  # it has ended itself, or the kernel has no such groups
-            os.setpriority(os.PRIO_PROCESS, process.pid, 0)  # so that it stops when it is asked to
-            Path(f"/proc/{process.pid}/autogroup").write_text("0", encoding="ascii")
+        _give_way_no_more(process.pid)  # so that it stops when it is asked to
         yield Counter(process, line, text)
+
+
+def _first_line(process: Process) -> str:
+    """Wait for the first line, on a busy machine with the priority of others after a few seconds."""
+    try:
+        return process.read_line(_POLITE_SECONDS).text
+    except TimedOut:
+        _give_way_no_more(process.pid)
+        return process.read_line(_START_SECONDS).text
+
+
+def _give_way_no_more(pid: int) -> None:
+    with suppress(OSError):  # it has ended, or the kernel has no such groups
+        os.setpriority(os.PRIO_PROCESS, pid, 0)
+        Path(f"/proc/{pid}/autogroup").write_text("0", encoding="ascii")
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -235,90 +295,3 @@ def _cpu_seconds(pid: int) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return 0.0
-
-
-def is_tick(line: str) -> bool:
-    """Return whether a line is one that the program prints again and again."""
-    return _parsed(line).get("type") == "printf"
-
-
-def maps_in(line: str) -> dict[str, Any]:
-    """Return the maps in a line of bpftrace's JSON, by name; none in any other line."""
-    data = _parsed(line).get("data")
-    return {name: each for name, each in data.items() if name.startswith("@")} if isinstance(data, dict) else {}
-
-
-def _parsed(line: str) -> dict[str, Any]:
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return fields if isinstance(fields, dict) else {}
-
-
-def parse_traced(text: str, seconds: float, source: str = "@faults @packets") -> Traced:
-    """Read what bpftrace printed in JSON, of a program with this source.
-
-    Raises TrialFailed where it did not end as it should.
-    """
-    maps: dict[str, Any] = {}
-    for line in text.splitlines():
-        maps |= maps_in(line)
-    if "@on" not in maps:
-        raise TrialFailed("bpftrace: ended without its counts", "run it again")
-    try:
-        return _traced(maps, seconds, source)
-    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise TrialFailed(f"bpftrace: its counts cannot be read: {error!r:.80}", "run it again") from error
-
-
-def _traced(maps: Mapping[str, Any], seconds: float, source: str) -> Traced:
-    if maps.get("@ended"):  # by itself: the kernel's clock has its beginning and its end
-        seconds = (maps["@ended"] - maps["@began"]) / 1e9
-    calls = sorted(_calls(maps), key=lambda each: (-each.count, each.call, each.on, each.failed))
-    switches, born = maps.get("@switches", {}), maps.get("@born", {})
-    return Traced(
-        seconds=seconds,
-        calls=tuple(calls),
-        faults=int(maps.get("@faults", 0)) if "@faults" in source else None,
-        waits=int(switches.get("1", 0)),
-        preemptions=int(switches.get("0", 0)),
-        programs=int(maps.get("@programs", 0)),
-        processes=int(born.get("1", 0)),
-        threads=int(born.get("0", 0)),
-        packets=int(maps.get("@packets", 0)) if "@packets" in source else None,
-    )
-
-
-def _calls(maps: Mapping[str, Any]) -> Iterator[CallCount]:
-    """Add up calls of one name and kind of file: the kernel has several kinds of disks' files and network sockets."""
-    found: dict[tuple[str, On, bool], list[CallCount]] = {}
-    for key, stats in maps.get("@calls", {}).items():
-        number, kind, failed = key.split(",")
-        name, on, size = name_of(int(number)), _on(int(kind)), f"{number},{kind}"
-        sized = on and failed == "0" and (name in RECEIVING or name in SENDING)
-        passed, pieces = (maps.get(each, {}).get(size, 0) if sized else None for each in ("@bytes", "@pieces"))
-        if name in SEVERAL:
-            passed, pieces = None, passed
-        call = CallCount(name, stats["count"], on, failed == "1", stats["total"] / 1e9, passed, pieces)
-        found.setdefault((name, on, call.failed), []).append(call)
-    for (name, on, failed_), calls in found.items():
-        yield CallCount(
-            name,
-            sum(each.count for each in calls),
-            on,
-            failed_,
-            _sum(each.seconds for each in calls),
-            _sum(each.bytes for each in calls),
-            _sum(each.pieces for each in calls),
-        )
-
-
-def _sum(amounts: Iterable[_Number | None]) -> _Number | None:
-    """Add up; None if any is unknown."""
-    known = list(amounts)
-    return None if None in known else sum(amount for amount in known if amount is not None)
-
-
-def _on(kind: int) -> On:
-    return _KINDS.get(kind, "other") if kind else ""

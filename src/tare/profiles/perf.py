@@ -14,6 +14,7 @@ from pathlib import Path
 from tare.errors import TareError, TrialFailed
 from tare.hosts.host import Host, Process
 from tare.model.work import OF_CALL
+from tare.profiles.bpftrace_output import CALL_SECONDS
 from tare.profiles.counting import EVENTS, FAULTS
 from tare.profiles.profile import RECEIVING, SENDING, STARTING, CallCount, Traced
 
@@ -46,6 +47,7 @@ class PerfCounter:
     """Counts, from its making on, until it is asked for the result."""
 
     start_seconds = 0.0  # it compiles nothing
+    cost_seconds = 0.0
 
     def __init__(self, process: Process, seconds: float) -> None:
         self._process = process
@@ -65,7 +67,9 @@ class PerfCounter:
             while True:
                 lines.append(self._process.read_line(_END_SECONDS).text)
         except TrialFailed:
-            return parse_stat("\n".join(lines), seconds)
+            found = parse_stat("\n".join(lines), seconds)
+            self.cost_seconds = found.total * CALL_SECONDS
+            return found
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -49,6 +49,7 @@ SENDING = frozenset({"write", "writev", "pwrite64", "pwritev", "pwritev2", "send
 SEVERAL = frozenset({"recvmmsg", "sendmmsg"})  # they return how many messages they passed, not bytes
 STARTING = frozenset({"clone", "clone3", "fork", "vfork"})
 _ACCEPTING = frozenset({"accept", "accept4"})
+_MOST_CONNECTIONS, _SOME = 1.1, 20  # accepted for a request, and in all: from here on, the stated rate must be wrong
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,8 @@ class Usage:
 
     `resident_bytes` are the most that were seen, `proportional_bytes` those at the end: a page that n processes share
     counts one nth for each. Traffic is that of its network namespace, if it has one of its own. `pressure` has the
-    share of the time in which its threads waited for a resource: `cpu`, `memory`, `io`. None is unknown.
+    share of the time in which its threads waited for a resource: `cpu`, `memory`, `io`. `busiest_thread_seconds` is the
+    CPU time of the thread that used the most. None is unknown.
     """
 
     user_seconds: Amount
@@ -124,6 +126,7 @@ class Usage:
     sent_packets: Count | None = None
     sent_bytes: Count | None = None
     pressure: Mapping[str, Amount] = field(default_factory=dict)
+    busiest_thread_seconds: Amount | None = None
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ class Profile:
     seconds where nobody knows. `command` is empty for one that tare did not start. `counts` is None where system calls
     could not be counted. `cost` is the share of a CPU that counting took over all of the time, `start_seconds` the CPU
     time that it took to begin; None for a command, whose `usage` is that of other runs than its `counts`. `missing`
-    says what is not known, a sentence each.
+    says what is not known, and `cautions` what makes it doubtful, a sentence each.
     """
 
     format: int
@@ -151,6 +154,7 @@ class Profile:
     cost: Amount | None = None
     start_seconds: Amount | None = None
     missing: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
 
     @property
     def cpu_seconds(self) -> float:
@@ -161,6 +165,50 @@ class Profile:
     def elapsed_seconds(self) -> float:
         """Time from one unit of its work to the next."""
         return self.seconds / self.units
+
+
+def with_possible_rate(profile: Profile) -> Profile:
+    """Return a profile whose stated rate of requests agrees with its counts, with a caution where it did not.
+
+    A connection that the server accepts has at least one request. Where it accepts more connections than requests, the
+    rate of connections takes the place of the stated one. A request has at least one byte; where the server receives
+    less, the true rate is unknown.
+    """
+    counts = profile.counts
+    if profile.unit != "request" or counts is None:
+        return profile
+    stated, accepted = profile.units / profile.seconds, _accepted(counts.calls)
+    if accepted >= _SOME and accepted > _MOST_CONNECTIONS * counts.units:
+        factor = accepted / counts.units
+        caution = (
+            f"the stated rate of {stated:.4g} requests a second contradicts {factor:.2f} connections accepted for each"
+            f" of them: the rate of connections is used in its place, {factor * stated:.4g} a second"
+        )
+        counts, units = replace(counts, units=counts.units * factor), profile.units * factor
+        return replace(profile, counts=counts, units=units, cautions=(*profile.cautions, caution))
+    received = _received_bytes(counts.calls)
+    if received is not None and received < counts.units:
+        caution = (
+            f"the stated rate of {stated:.4g} requests a second contradicts {received / counts.units:.2g} bytes"
+            " received for each of them: state the rate that the load had meanwhile"
+        )
+        return profile if caution in profile.cautions else replace(profile, cautions=(*profile.cautions, caution))
+    return profile
+
+
+def _accepted(calls: Iterable[CallCount]) -> int:
+    return sum(call.count for call in calls if call.call in _ACCEPTING and call.on == "network" and not call.failed)
+
+
+def _received_bytes(calls: Iterable[CallCount]) -> int | None:
+    """Return at least the bytes that came from other processes; None where they cannot be known."""
+    total = 0
+    for call in calls:
+        if call.call.startswith(("io_uring_", "splice")) or (call.call in RECEIVING and not call.on):
+            return None
+        if call.call in RECEIVING and call.on in ("network", "local", "pipe"):
+            total += (call.pieces if call.bytes is None else call.bytes) or 0
+    return total
 
 
 def basket(profile: Profile) -> Mapping[str, float]:

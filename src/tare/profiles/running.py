@@ -10,12 +10,13 @@ from tare import __version__
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.control_groups import CountingGroup
 from tare.hosts.host import Process
+from tare.profiles.counting import Schedule
 from tare.profiles.finding import Target
 from tare.profiles.profile import FORMAT, Profile
-from tare.profiles.taking import Counter, Say, Taking, counts_of, now
+from tare.profiles.taking import Say, Taking, counts_of, now
 from tare.profiles.watching import Watch
+from tare.units import format_duration
 
-NO_LIMIT = 1 << 60  # of calls: whole runs are counted
 _PATIENCE_SECONDS, _RUN_SECONDS = 60.0, 3600.0
 # Runs a command for each line that it reads, and prints its exit code.
 _RUNNER = 'while read -r line; do "$@" </dev/null >/dev/null 2>&1; echo "$?"; done'
@@ -55,14 +56,13 @@ def profile_of_command(taking: Taking, command: Sequence[str], group: CountingGr
     started, half = now(), taking.seconds / 2
     with group.host.spawn(*group.join, "sh", "-c", _RUNNER, "sh", *command) as process:
         runs = Runs(process, command, taking.say)
-        counted = 0
-
-        def work(_: Counter) -> None:
-            nonlocal counted
-            counted, _seconds = runs.repeat(half)
-
-        window = taking.counted((process.pid,), NO_LIMIT, work)
-        taking.say(f"watching {command[0]}")
+        with taking.counting((process.pid,), Schedule()) as begun:
+            if begun.counter is not None:
+                taking.say(f"running {command[0]} for {format_duration(half)}, counted")
+            # Where nothing is counted, one run: after it, the process is surely in its control group.
+            counted, _ = runs.repeat(0.0 if begun.counter is None else half)
+            window = begun.end()
+        taking.say(f"running {command[0]} for {format_duration(half)}, watched")
         with closing(Watch(taking.host, Target(command[0], group.processes))) as watch:
             number, seconds = runs.repeat(half)
             usage = watch.usage(seconds)

@@ -1,15 +1,16 @@
-"""A profile is taken: the application is counted for a short time, and watched for the whole time.
+"""Taking a profile: the application is watched for the whole time, and counted meanwhile.
 
-While it is counted, an application that uses all of its CPU is slower. So what it did meanwhile is not its usual rate
-times the time, but less: as much less as its reads and writes, or else its packets, were fewer a second than usual.
+bpftrace counts in short windows that are spread over the time (tare.profiles.counting), perf for its beginning. Where
+counting ends before the watch, the counts stand for a part of the work: the share of all reads and writes, or else of
+all packets, that fell into this part.
 """
 
 from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,28 +20,34 @@ from tare import __version__
 from tare.errors import TareError
 from tare.hosts.host import Host
 from tare.profiles import counting, perf
-from tare.profiles.counting import CALL_SECONDS, most_calls
+from tare.profiles.counting import Schedule, schedule_for
 from tare.profiles.finding import Target
 from tare.profiles.kernel_types import offsets
-from tare.profiles.profile import FORMAT, RECEIVING, SENDING, Counts, Profile, Traced, Unit
+from tare.profiles.profile import FORMAT, Counts, Profile, Traced, Unit, Usage
 from tare.profiles.watching import Pulse, Watch
+from tare.units import format_duration
 
 _LOOK_SECONDS = 1.0
-_MANY = 1000  # reads and writes, or packets: from here on, their rate says how fast the application was
-# Those that the kernel counts for each process.
-_READS_AND_WRITES = (RECEIVING | SENDING) - {"recvfrom", "recvmsg", "recvmmsg", "sendto", "sendmsg", "sendmmsg"}
+_GRACE_SECONDS = 1.0  # bpftrace ends itself, and may be late
+_MANY = 1000  # reads and writes, or packets: from here on, their share says how much of the work was counted
+_WHOLE = 0.9  # of the time: from here on, the clock says it
+_SLOW_SECONDS = 3.0  # a start that took longer is told
 _UNSEEN = "what it reads and writes by io_uring: it needs no system call"
 
 Say = Callable[[str], None]
 
 
 class Counter(Protocol):
-    """Counts until it is asked for the result. `start_seconds` are the CPU time that its start took."""
+    """Counts until it is asked for the result.
+
+    `start_seconds` is the CPU time that its start took, `cost_seconds` what counting took, known after `end`.
+    """
 
     start_seconds: float
+    cost_seconds: float
 
     def has_enough(self) -> bool:
-        """Wait for a moment; return whether counting has cost its share of the time."""
+        """Wait for a moment; return whether counting has cost its share of the time, or its time is over."""
 
     def end(self) -> Traced:
         """Stop, and return what was counted; raises TrialFailed."""
@@ -55,10 +62,10 @@ class Way:
     missing: tuple[str, ...]
 
 
-def way_to_count(host: Host, seconds: float, most: int) -> Way:
-    """Return the best way that this machine has to count at most so many calls, or, of perf, in a share of the time.
+def way_to_count(host: Host, seconds: float, schedule: Schedule) -> Way:
+    """Return the best way that this machine has to count.
 
-    Raises TareError with the reason where it has none.
+    bpftrace counts by a schedule, perf in a share of `seconds`. Raises TareError with the reason where there is no way.
     """
     known = counting.tracepoints()
     if problem := counting.tracing_problem(known, str(Path("/proc/self/ns/pid").readlink())):
@@ -67,7 +74,7 @@ def way_to_count(host: Host, seconds: float, most: int) -> Way:
         places = offsets()
 
         def start(pids: Sequence[int]) -> AbstractContextManager[Counter]:
-            return counting.counting(host, counting.program(pids, known, places, most))
+            return counting.counting(host, counting.program(pids, known, places, schedule))
 
         return Way("bpftrace", start, counting.missing(known, places is not None))
     if shutil.which(perf.PROGRAM):
@@ -79,57 +86,74 @@ def way_to_count(host: Host, seconds: float, most: int) -> Way:
 class Window:
     """What was counted, and what is missing of it.
 
-    `packet_rate` are the packets a second in the application's network meanwhile; None where they were few.
-    `start_seconds` are the CPU time that it took to begin.
+    `start_seconds` is the CPU time that it took to begin, `cost_seconds` what counting took.
     """
 
     by: Literal["bpftrace", "perf"] = "bpftrace"
     traced: Traced | None = None
     missing: tuple[str, ...] = ()
-    packet_rate: float | None = None
     start_seconds: float = 0.0
+    cost_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Counting that has begun; `counter` is None where system calls cannot be counted, `problem` says why."""
+
+    way: Way | None = None
+    counter: Counter | None = None
+    problem: str = ""
+
+    def has_enough(self) -> bool:
+        """Wait for a moment; return whether there is nothing more to count."""
+        return self.counter is None or self.counter.has_enough()
+
+    def end(self) -> Window:
+        """Stop, and return what was counted; raises TrialFailed."""
+        if self.way is None or self.counter is None:
+            return Window(missing=(f"system calls, page faults and context switches: {self.problem}",))
+        traced = self.counter.end()
+        unseen = any(call.call.startswith("io_uring_") for call in traced.calls)
+        missing = (*self.way.missing, *((_UNSEEN,) if unseen else ()))
+        return Window(self.way.by, traced, missing, self.counter.start_seconds, self.counter.cost_seconds)
 
 
 @dataclass(frozen=True)
 class Taking:
-    """How a profile is taken: for so many seconds; `say` is told how far it is."""
+    """How a profile is taken: for so many seconds; `say` prints how far it is."""
 
     host: Host
     seconds: float
     say: Say
 
-    def counted(self, pids: Sequence[int], most: int, work: Callable[[Counter], float | None]) -> Window:
-        """Count at most so many calls of these processes while `work` goes on, which returns the rate of packets."""
+    @contextmanager
+    def counting(self, pids: Sequence[int], schedule: Schedule) -> Iterator[Counting]:
+        """Context manager: count the system calls of these processes."""
         with ExitStack() as stack:
-            try:
-                way = way_to_count(self.host, self.seconds, most)
-                self.say(f"starting {way.by}")
-                counter = stack.enter_context(way.start(pids))
-            except TareError as error:
-                return Window(missing=(f"system calls, page faults and context switches: {error}",))
-            self.say("counting system calls")
-            packet_rate = work(counter)
-            traced = counter.end()
-        unseen = any(call.call.startswith("io_uring_") for call in traced.calls)
-        missing = (*way.missing, *((_UNSEEN,) if unseen else ()))
-        return Window(way.by, traced, missing, packet_rate, counter.start_seconds)
+            yield self._begin(stack, pids, schedule)
+
+    def _begin(self, stack: ExitStack, pids: Sequence[int], schedule: Schedule) -> Counting:
+        began = time.monotonic()
+        try:
+            way = way_to_count(self.host, self.seconds, schedule)
+            self.say(f"starting {way.by}, which takes a second, and more on a busy machine")
+            counter = stack.enter_context(way.start(pids))
+        except TareError as error:
+            return Counting(problem=str(error))
+        if (seconds := time.monotonic() - began) > _SLOW_SECONDS:
+            self.say(f"{way.by} took {format_duration(seconds)} to start, as the machine is busy")
+        return Counting(way, counter)
 
 
 def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Profile:
     """Watch a running application, which does so many requests a second; None is unknown. Raises TareError."""
     started, per_second = now(), 1.0 if rate is None else rate
-    with closing(Watch(taking.host, target)) as watch:
-        began, first = time.monotonic(), watch.pulse()
-        most = most_calls(taking.seconds)
-        window = taking.counted(target.processes(), most, lambda counter: _count(counter, taking, watch))
-        taking.say(f"watching {target.name}")
-        while (left := began + taking.seconds - time.monotonic()) > 0:
-            time.sleep(min(left, _LOOK_SECONDS))
-            watch.look()
-        seconds, pulse = time.monotonic() - began, watch.pulse().since(first)
-        usage = watch.usage(seconds)
+    schedule = schedule_for(taking.seconds)
+    with taking.counting(target.processes(), schedule) as begun, closing(Watch(taking.host, target)) as watch:
+        taking.say(f"watching {target.name} for {format_duration(taking.seconds)}")
+        watched = _watched(taking, begun, watch)
+    window, traced = watched.window, watched.window.traced
     unit: Unit = "second" if rate is None else "request"
-    traced = window.traced
     return Profile(
         format=FORMAT,
         tare=__version__,
@@ -137,41 +161,58 @@ def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Pr
         name=target.name,
         machine=taking.host.facts(),
         unit=unit,
-        units=per_second * seconds,
-        seconds=seconds,
-        usage=usage,
-        counts=counts_of(window, per_second * speed_of(window, pulse, seconds)),
-        cost=traced.total * CALL_SECONDS / seconds if traced else None,
+        units=per_second * watched.seconds,
+        seconds=watched.seconds,
+        usage=watched.usage,
+        counts=counts_of(window, per_second * watched.counted_seconds),
+        cost=window.cost_seconds / watched.seconds if traced else None,
         start_seconds=window.start_seconds if traced else None,
         missing=window.missing,
     )
 
 
-def _count(counter: Counter, taking: Taking, watch: Watch) -> float | None:
-    """Count until that has cost its share of the time, or this is over; return the packets a second meanwhile."""
-    first, began, looks = watch.pulse(), time.monotonic(), 1
-    while not counter.has_enough() and (since := time.monotonic() - began) < taking.seconds:
+@dataclass(frozen=True)
+class Watched:
+    """What was seen of a running application in `seconds`; `part` of its pulse fell into the time that was counted."""
+
+    window: Window
+    usage: Usage
+    seconds: float
+    part: Pulse
+    pulse: Pulse
+
+    @property
+    def counted_seconds(self) -> float:
+        """How many usual seconds' work the counts stand for."""
+        traced = self.window.traced
+        if traced is None:
+            return 0.0
+        if traced.seconds >= _WHOLE * self.seconds:
+            return traced.seconds
+        shares = (
+            (self.part.reads_and_writes, self.pulse.reads_and_writes),
+            (self.part.packets, self.pulse.packets),
+        )
+        share = next((part / whole for part, whole in shares if _MANY <= part <= whole), None)
+        return traced.seconds if share is None else share * self.seconds
+
+
+def _watched(taking: Taking, begun: Counting, watch: Watch) -> Watched:
+    """Watch for all of the time, and count for as much of it as may be counted."""
+    began, first, looks = time.monotonic(), watch.pulse(), 1
+    while not begun.has_enough() and (since := time.monotonic() - began) < taking.seconds + _GRACE_SECONDS:
         if since > looks * _LOOK_SECONDS:
             watch.look()
             looks += 1
-    packets, seconds = watch.pulse().since(first).packets, time.monotonic() - began
-    return packets / seconds if packets >= _MANY else None
-
-
-def speed_of(window: Window, pulse: Pulse, seconds: float) -> float:
-    """Return how many usual seconds' work the application did while it was counted.
-
-    `pulse` is what it did in all `seconds`. It is the window's own length where too little was done to tell.
-    """
-    traced = window.traced
-    if traced is None:
-        return 0.0
-    done = sum(call.count for call in traced.calls if call.call in _READS_AND_WRITES)
-    if _MANY <= done <= pulse.reads_and_writes:
-        return seconds * done / pulse.reads_and_writes
-    if window.packet_rate is not None and pulse.packets > 0:
-        return traced.seconds * window.packet_rate * seconds / pulse.packets
-    return traced.seconds
+    part, deadline = watch.pulse().since(first), began + taking.seconds
+    # To end takes bpftrace a second: not in the time of a watch that is over.
+    window = begun.end() if deadline - time.monotonic() > _LOOK_SECONDS else None
+    while (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(left, _LOOK_SECONDS))
+        watch.look()
+    seconds, pulse = time.monotonic() - began, watch.pulse().since(first)
+    usage = watch.usage(seconds)
+    return Watched(window or begun.end(), usage, seconds, part, pulse)
 
 
 def counts_of(window: Window, units: float) -> Counts | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tare.errors import TareError
 from tare.hosts.host import Host
@@ -12,7 +13,7 @@ from tare.profiles.finding import Target
 from tare.profiles.profile import Usage
 from tare.telemetry.files import LocalFiles
 from tare.telemetry.instances import InstanceReader
-from tare.telemetry.parsers import parse_interfaces, read_as
+from tare.telemetry.parsers import parse_interfaces, parse_process_times, read_as
 
 _HINT = "watch it for less with --seconds, or let tare run it: tare profile -- COMMAND"
 _RESOURCES = ("cpu", "memory", "io")
@@ -44,6 +45,7 @@ class Watch:
         self._reader = InstanceReader(self._files, target.processes)
         self._first = self._last = self._reader.read(target.processes(), whole=True)
         self._largest_bytes = self._last.memory_bytes
+        self._first_threads = _thread_seconds(host, target.processes())
 
     def close(self) -> None:
         """Let go the files."""
@@ -79,6 +81,13 @@ class Watch:
             pressure={
                 name: grown / seconds for name in _RESOURCES if (grown := self._grown(f"pressure_{name}")) is not None
             },
+            busiest_thread_seconds=max(
+                (
+                    used - self._first_threads.get(thread, 0.0)
+                    for thread, used in _thread_seconds(self._host, pids).items()
+                ),
+                default=None,
+            ),
         )
 
     def pulse(self) -> Pulse:
@@ -101,6 +110,16 @@ class Watch:
     def _count(self, name: str) -> int | None:
         grown = self._grown(name)
         return None if grown is None else round(grown)
+
+
+def _thread_seconds(host: Host, pids: Sequence[int]) -> dict[str, float]:
+    """Return the CPU seconds of each thread so far, by its folder in /proc."""
+    found = {}
+    for pid in pids:
+        for folder in Path(f"/proc/{pid}/task").glob("*"):
+            if times := read_as(parse_process_times, host.read, f"{folder}/stat"):
+                found[str(folder)] = times.user_seconds + times.system_seconds
+    return found
 
 
 def _packets(host: Host, pids: Sequence[int]) -> int:

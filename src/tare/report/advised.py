@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from dataclasses import asdict
 from typing import Any
 
@@ -13,17 +12,20 @@ from rich.text import Text
 
 from tare import __version__
 from tare.answers.advice import Advice, Candidate, Decision
+from tare.answers.application import SATURATED
 from tare.answers.bill import Estimate, Line, title_of
 from tare.answers.correction import LEAST
 from tare.answers.orientation import FOLDER as ORIENTATION
+from tare.report.next_step import next_step
 from tare.report.numbers import GLYPHS, clean, factor, factor_digits, from_twice, listing, percent, some_of
 from tare.statistics.redrawn import CONFIDENCE
 from tare.units import format_duration, format_quantity, format_size
 
-FORMAT = 1
+FORMAT = 2  # of the JSON; 2: `time` and `elapsed_seconds` are null where nobody measured them
 _STYLES: dict[Decision, str] = {"ranked": "default", "cannot tell": "dim", "excluded": "dim"}
-_LEAST_SHARE = 0.005  # of the time on bare metal: what a line must cost to be named
+_LEAST_SHARE = 0.005  # of the cost on bare metal: what a line must cost to be named
 _NAMED = 3
+_LEAST_BUSY = 0.01
 _WIDE = 110
 _FINE = 0.02  # half an interval, up to which a cost has a decimal
 
@@ -108,9 +110,7 @@ def header_of(advice: Advice) -> tuple[str, ...]:
     names = (
         "rank",
         "stack",
-        "time",
-        "90 %",
-        "CPU",
+        *(("CPU", "90 %") if advice.by_cpu else ("time", "90 %", "CPU")),
         "memory",
         "start-up",
         "money",
@@ -127,8 +127,8 @@ def row_of(advice: Advice, candidate: Candidate) -> dict[str, str]:
     return {
         "rank": rank_of(candidate),
         "stack": candidate.stack,
-        "time": cost_of(candidate.time),
-        "90 %": interval_of(candidate.time),
+        "time": "" if advice.by_cpu else cost_of(candidate.cost),
+        "90 %": interval_of(candidate.cost),
         "CPU": cost_of(candidate.cpu),
         "memory": "" if size is None else format_size(size),
         "start-up": "" if seconds is None else format_duration(seconds),
@@ -144,11 +144,23 @@ def legend(advice: Advice) -> str:
     basket = advice.application.basket
     unit, baseline = advice.application.unit, advice.baseline
     own = f"{format_quantity(basket.elapsed_seconds, 's')}, {format_quantity(basket.cpu_seconds, 's')} of CPU"
-    if basket.is_saturated:
+    if basket.by_cpu:
+        what, own = f"CPU time of a {unit}", format_quantity(basket.cpu_seconds, "s")
+    elif basket.is_saturated:
         what = f"time of a {unit} with its CPUs always in use, the inverse of throughput"
     else:
         what = f"time of a {unit} where one is done after the other; while CPUs are idle, throughput may stay the same"
     return f"{what}: beyond {baseline} ({own}), with its interval of {percent(CONFIDENCE)}"
+
+
+def situation(advice: Advice) -> str:
+    """Describe what can change for an application that waits for requests; empty for others."""
+    if not advice.by_cpu:
+        return ""
+    used, cpus = advice.application.basket.mean_cpus, advice.application.machine.cpus
+    busy = f"{100 * used:.0f} %" if used >= _LEAST_BUSY else "less than 1 %"
+    how = f"is busy {busy} of the time" if used < SATURATED else f"uses {used:.1f} of {cpus} CPUs, no thread always"
+    return f"At this load the server {how}: what changes is CPU time."
 
 
 def remarks(advice: Advice) -> tuple[str, ...]:
@@ -161,6 +173,7 @@ def remarks(advice: Advice) -> tuple[str, ...]:
             "" if advice.asked.across_machines else "; measure prices here with `tare prices`, or say --across-machines"
         )
         lines.append(f"the prices are of another machine or kernel than the profile: {'; '.join(advice.unlike)}{doubt}")
+    lines += [f"! of the profile: {each}" for each in advice.application.cautions]
     corrected = [each for each in advice.candidates if each.correction]
     if not corrected:
         why = (
@@ -182,7 +195,8 @@ def remarks(advice: Advice) -> tuple[str, ...]:
             " a request that comes at random, without what it waits for beside CPUs"
         )
     elif advice.asked.node_price is not None:
-        lines.append("money: the price of the hours that the work of one machine-hour on bare metal takes")
+        hours = "hours of CPU time" if advice.by_cpu else "hours"
+        lines.append(f"money: the price of the {hours} that the work of one machine-hour on bare metal takes")
     return tuple(lines)
 
 
@@ -219,9 +233,8 @@ def sentence(advice: Advice) -> str:
         return f"Cannot tell: {open_ones[0].stack}: {'; '.join(open_ones[0].doubts)}."
     first = ranked[0]
     tied = [each.stack for each in ranked[1:] if each.best == 1]
-    found = (
-        f"{first.stack} {'probably ' if tied else ''}costs the least: {cost_of(first.time)} {interval_of(first.time)}"
-    )
+    least = "costs the least CPU time" if advice.by_cpu else "costs the least"
+    found = f"{first.stack} {'probably ' if tied else ''}{least}: {cost_of(first.cost)} {interval_of(first.cost)}"
     found = f"{found.rstrip()} relative to {advice.baseline}"
     if for_orientation(advice):
         found = f"On another machine, {found}"
@@ -232,17 +245,10 @@ def sentence(advice: Advice) -> str:
     return f"{found}."
 
 
-def to_try(advice: Advice) -> str:
-    """Return the command that settles the most; empty where there is nothing to try."""
-    if not advice.to_try:
-        return ""
-    command = shlex.join(advice.application.command) if advice.application.command else "COMMAND…"
-    return f"tare try --on {','.join((advice.baseline, *advice.to_try))} -- {command}"
-
-
 def document(advice: Advice) -> str:
-    """Write JSON. Times are those of bare metal, shares are of the time on bare metal."""
+    """Write JSON. Times are those of bare metal, shares are of the cost on bare metal, time or CPU time."""
     application, record = advice.application, advice.prices.record
+    step = next_step(advice)
     whole = {
         "format": FORMAT,
         "tare": __version__,
@@ -252,11 +258,13 @@ def document(advice: Advice) -> str:
             "name": application.name,
             "unit": application.unit,
             "cpu_seconds": application.basket.cpu_seconds,
-            "elapsed_seconds": application.basket.elapsed_seconds,
+            "elapsed_seconds": None if advice.by_cpu else application.basket.elapsed_seconds,
+            "cpus_in_use": application.basket.mean_cpus,
             "saturated": application.basket.is_saturated,
             "counts": dict(application.basket.counts),
             "machine": asdict(application.machine),
             "missing": application.missing,
+            "cautions": application.cautions,
         },
         "prices": {
             "folder": str(advice.prices.folder),
@@ -266,23 +274,26 @@ def document(advice: Advice) -> str:
             "machine": asdict(record.measured_on),
         },
         "references": advice.references,
-        "cells": [_fields(each) for each in advice.candidates],
+        "ranked_by": "cpu" if advice.by_cpu else "time",
+        "cells": [_fields(each, advice.by_cpu) for each in advice.candidates],
+        "situation": situation(advice) or None,
         "answer": sentence(advice),
         "settled": advice.is_settled,
-        "try": to_try(advice) or None,
+        "try": step and step.command,
+        "suite": (step and step.suite) or None,
         "remarks": remarks(advice),
     }
     return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
 
 
-def _fields(candidate: Candidate) -> dict[str, Any]:
+def _fields(candidate: Candidate, by_cpu: bool) -> dict[str, Any]:
     """Return a candidate as what JSON can hold."""
     correction = candidate.correction
     return {
         "stack": candidate.stack,
         "decision": candidate.decision,
         "rank": [candidate.best, candidate.worst] if candidate.decision == "ranked" else None,
-        **_ends("time", candidate.time),
+        **_ends("time", None if by_cpu else candidate.cost),
         **_ends("cpu", candidate.cpu),
         "n": candidate.bill.blocks,
         "isolation": candidate.isolation_level,
@@ -309,8 +320,9 @@ def _line(line: Line) -> dict[str, Any]:
     }
 
 
-def _ends(name: str, found: Estimate) -> dict[str, float | None]:
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+def _ends(name: str, found: Estimate | None) -> dict[str, float | None]:
+    values = (None, None, None) if found is None else (found.value, found.low, found.high)
+    return dict(zip((name, f"{name}_low", f"{name}_high"), values, strict=True))
 
 
 def _is_fine(time: Estimate) -> bool:

@@ -28,8 +28,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 }
 COLORS = dict(zip(PARTS, STACKS, strict=False))
 _OF_KIND = {kind: part for part, kinds in PARTS.items() for kind in kinds}
-CAPTION = (
-    "The bill of each stack: what a unit of work costs there beyond bare metal, in percent of its time there. "
+_CAPTION = (
+    "The bill of each stack: what a unit of work costs there beyond bare metal, in percent of its {} there. "
     "The bar is what the cost is for; the line is the interval of 90 % of its sum. What is cheaper lies left of 0. "
     "A bar that ends in an arrow is longer than the axis: its parts are to scale among each other alone."
 )
@@ -72,7 +72,7 @@ class BillFigure:
 
     svg: Markup
     parts: tuple[tuple[str, str], ...]
-    caption: str = CAPTION
+    caption: str
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ def figure_of(advice: Advice) -> BillFigure:
         baseline=advice.baseline,
     )
     parts = tuple((part, color) for part, color in COLORS.items() if part in shown)
-    return BillFigure(Markup(text), parts)  # noqa: S704  # the template escapes what is from a run
+    caption = _CAPTION.format("CPU time" if advice.by_cpu else "time")
+    return BillFigure(Markup(text), parts, caption)  # noqa: S704  # the template escapes what is from a run
 
 
 def _axis(candidates: Sequence[Candidate]) -> _Axis:
@@ -107,7 +108,7 @@ def _axis(candidates: Sequence[Candidate]) -> _Axis:
     sums = [_sums(each.lines) for each in candidates]
     costs = [above for _, above in sums]
     reach = max((cost for cost in costs if cost <= _LONGEST), default=min(costs, default=0.0))
-    ends = [each.time.high - 1 for each in candidates if each.time.high is not None and each.time.high - 1 <= 2 * reach]
+    ends = [each.cost.high - 1 for each in candidates if each.cost.high is not None and each.cost.high - 1 <= 2 * reach]
     last = max(reach, *ends, _LEAST_REACH) * 1.04
     first = min(0.0, *(below for below, above in sums if above <= last))
     return _Axis(first, last)
@@ -139,19 +140,19 @@ def _bar(candidate: Candidate, axis: _Axis) -> Bar:
         ends = sorted((axis.place(start), axis.place(start + length)))
         segments.append(Segment(part, COLORS[part], ends[0], ends[1], f"{part} {share_of(share)}: {detail}"))
         left, right = (left + length, right) if share < 0 else (left, right + length)
-    time = candidate.time
+    cost = candidate.cost
     ends_of = None
-    if not is_cut and time.low is not None and time.high is not None:
-        ends_of = (axis.place(time.low - 1), axis.place(time.high - 1))
-    text = f"{candidate.stack}: {cost_of(time)} {interval_of(time)}; {'; '.join(each.detail for each in segments)}"
+    if not is_cut and cost.low is not None and cost.high is not None:
+        ends_of = (axis.place(cost.low - 1), axis.place(cost.high - 1))
+    text = f"{candidate.stack}: {cost_of(cost)} {interval_of(cost)}; {'; '.join(each.detail for each in segments)}"
     return Bar(
         candidate.stack,
         tuple(segments),
         ends_of,
         is_cut,
         candidate.decision != "ranked",
-        cost_of(time),
-        interval_of(time),
+        cost_of(cost),
+        interval_of(cost),
         text,
     )
 

@@ -113,7 +113,7 @@ def test_one_that_cannot_be_told_is_still_one_to_try() -> None:
 def test_money_is_the_price_of_the_longer_time_and_machines_are_those_for_the_load() -> None:
     found = by_stack(advise(application(), priced(noise=0.0), Asked(node_price=0.12, load=1e6)))
     gvisor = found["gvisor"]
-    assert gvisor.hourly == pytest.approx(0.12 * gvisor.time.value)
+    assert gvisor.hourly == pytest.approx(0.12 * gvisor.cost.value)
     # A request takes 16.6 us of CPU on bare metal, and a machine has two CPUs.
     assert gvisor.machines is not None
     assert gvisor.machines.count == math.ceil(1e6 * SERVER.cpu_seconds * gvisor.cpu.value / 2)
@@ -166,12 +166,12 @@ def test_references_correct_the_bill_and_the_correction_is_a_line_of_it() -> Non
     assert better.correction is not None
     assert better.correction.applications == 12
     truth = measured(SERVER, 1.5, "web").times["gvisor"].value
-    assert abs(better.time.value - truth) < abs(plain.time.value - truth) / 2
-    assert better.time.low is not None
-    assert better.time.high is not None
-    assert better.time.low < truth < better.time.high
+    assert abs(better.cost.value - truth) < abs(plain.cost.value - truth) / 2
+    assert better.cost.low is not None
+    assert better.cost.high is not None
+    assert better.cost.low < truth < better.cost.high
     [line] = [each for each in better.lines if each.kind == CORRECTION]
-    assert line.share.value == pytest.approx(better.time.value - plain.time.value)
+    assert line.share.value == pytest.approx(better.cost.value - plain.cost.value)
 
 
 def test_a_stack_that_too_few_references_were_measured_in_is_not_corrected() -> None:

@@ -21,6 +21,7 @@ from tare.cli import app
 from tare.journal import Run
 from tare.model.work import WORK
 from tare.profiles.profile import FORMAT, CallCount, Counts, Profile, Usage, basket, written
+from tare.suites.suite import parse_suite
 
 _REQUESTS = 1_000_000
 
@@ -144,7 +145,8 @@ def test_without_a_price_list_that_of_tare_is_taken_and_said_to_be_of_another_ma
 ) -> None:
     page = tmp_path / "advice.html"
     assert advise(web, "--html", page) == 0
-    first, *_, answer, _ = capsys.readouterr().out.splitlines()
+    first, *rest = capsys.readouterr().out.splitlines()
+    answer = next(line for line in rest if "costs the least" in line)
     assert first.startswith("FOR ORIENTATION ONLY: these prices are not of your machine")
     assert first.endswith("tare prices --out prices")
     assert answer.startswith("On another machine, ")
@@ -159,7 +161,7 @@ def test_the_price_list_of_tare_has_each_price_of_ten_stacks_and_nothing_of_wher
     assert len(prices.stacks) >= 9
     assert set(prices.known) == {work.name for work in WORK}
     assert (prices.drawn.blocks >= 5).all()
-    assert {path.name for path in FOLDER.iterdir()} == {"run.json", "trials.jsonl"}
+    assert {path.name for path in FOLDER.iterdir()} == {"run.json", "suite.toml", "trials.jsonl"}
     assert not re.search(r"/(root|home|tmp|work)/", "".join(path.read_text() for path in FOLDER.iterdir()))
 
 
@@ -298,6 +300,85 @@ def test_a_profile_without_cpu_time_is_refused(
     idle = saved(tmp_path, profile(usage=Usage(0.0, 0.0, 1, 1)))
     assert advise(idle, "--prices", prices) == 2
     assert fault(capsys)[0] == "the profile of nginx has no CPU time"
+
+
+def waiting(**fields: object) -> Profile:
+    """The server at a thousand requests a second, for which it needs 17 ms of CPU time."""
+    return replace(profile(), seconds=0.001 * _REQUESTS, command=(), **fields)  # type: ignore[arg-type]
+
+
+def test_a_server_that_waits_is_ranked_by_cpu_time_and_no_time_of_a_request_is_printed(
+    tmp_path: Path, prices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = saved(tmp_path, waiting())
+    assert advise(app, "--prices", prices) == 0
+    first, header, *rest = (line for line in capsys.readouterr().out.splitlines() if line.strip())
+    assert first == "At this load the server is busy 2 % of the time: what changes is CPU time."
+    assert header.split()[:5] == ["rank", "stack", "CPU", "90", "%"]
+    assert "time" not in header.split()
+    gvisor = next(line for line in rest if "gvisor" in line)
+    assert gvisor.split()[2] == "\N{MULTIPLICATION SIGN}3.10"
+    assert "CPU time of a request: beyond native (16.6 us)" in "\n".join(rest)
+    assert "docker probably costs the least CPU time: +15.1 %" in "\n".join(rest)
+    assert advise(app, "--prices", prices, "--json") == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert (whole["format"], whole["ranked_by"], whole["application"]["elapsed_seconds"]) == (2, "cpu", None)
+    assert whole["application"]["cpus_in_use"] == pytest.approx(0.0166, rel=0.01)
+    assert whole["situation"].startswith("At this load the server is busy 2 %")
+    for cell in whole["cells"]:
+        assert (cell["time"], cell["time_low"], cell["time_high"]) == (None, None, None)
+        assert sum(line["share"] for line in cell["lines"]) == pytest.approx(cell["cpu"] - 1)
+    assert advise(app, "--prices", prices, "--html", tmp_path / "page.html") == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "At this load the server is busy 2 % of the time: what changes is CPU time." in page
+    assert "in percent of its CPU time there" in page
+
+
+def test_the_next_step_of_a_server_is_a_suite_that_can_be_run(
+    tmp_path: Path, prices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert advise(saved(tmp_path, waiting()), "--prices", prices) == 0
+    printed = capsys.readouterr().out
+    assert "tare try" not in printed
+    step, _, text = printed.partition("Settle it: ")[2].partition("\n")
+    assert step == (
+        "save this suite as next.toml, put your server and its requests in it, and then: tare run next.toml"
+    )
+    suite = parse_suite(text, "next.toml")
+    assert [stack.name for stack in suite.stacks] == ["native", "docker", "podman"]
+    assert 'use = "service"' in text
+    assert "rates = [1000]" in text
+
+
+def test_a_thread_that_is_always_busy_is_the_bottleneck_on_a_machine_with_idle_cpus(
+    tmp_path: Path, prices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def situation(busiest: float) -> str:
+        usage = Usage(10.0, 6.6, 1, 4, busiest_thread_seconds=busiest)
+        assert advise(saved(tmp_path, profile(usage=usage)), "--prices", prices) == 0
+        return capsys.readouterr().out.splitlines()[0]
+
+    assert situation(16.0).startswith("At this load") is False
+    # Four threads share the work of one CPU of two.
+    assert situation(4.2) == ("At this load the server uses 1.0 of 2 CPUs, no thread always: what changes is CPU time.")
+
+
+def test_a_rate_of_fewer_requests_than_connections_is_corrected_with_a_caution(
+    tmp_path: Path, prices: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    counts = profile().counts
+    assert counts is not None
+    accepted = CallCount("accept4", round(1.82 * _REQUESTS), "network")
+    app = saved(tmp_path, waiting(counts=replace(counts, calls=(*counts.calls, accepted))))
+    assert advise(app, "--prices", prices, "--json") == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert whole["application"]["counts"]["connection"] == pytest.approx(1.0)
+    [caution] = whole["application"]["cautions"]
+    assert caution == (
+        "the stated rate of 1000 requests a second contradicts 1.82 connections accepted for each of them: the rate of"
+        " connections is used in its place, 1820 a second"
+    )
+    assert f"! of the profile: {caution}" in whole["remarks"]
 
 
 def test_a_profile_without_counts_widens_the_advice(

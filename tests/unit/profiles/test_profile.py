@@ -12,7 +12,17 @@ import pytest
 
 from tare.errors import UsageError
 from tare.model.machines import Facts
-from tare.profiles.profile import CallCount, Counts, Profile, Usage, basket, parse_profile, read_profile, written
+from tare.profiles.profile import (
+    CallCount,
+    Counts,
+    Profile,
+    Usage,
+    basket,
+    parse_profile,
+    read_profile,
+    with_possible_rate,
+    written,
+)
 
 MACHINE = Facts("6.1.0", "x86_64", "Debian GNU/Linux 12", "AMD EPYC", 2, 25 << 30, "tsc", "kvm")
 
@@ -103,6 +113,48 @@ def test_a_system_call_counts_as_the_kinds_of_work_that_it_is(call: CallCount, w
     without = basket(profile_of(units=1.0))
     found = basket(profile_of(call, units=1.0))
     assert {name: found[name] - without[name] for name in found if found[name] != without[name]} == works
+
+
+def accepting(connections: int, received: int) -> Profile:
+    """A server of ten requests by its stated rate, a hundred in all."""
+    read = CallCount("recvfrom", 10, "network", bytes=received, pieces=10)
+    return profile_of(CallCount("accept4", connections, "network"), read)
+
+
+def test_a_rate_of_fewer_requests_than_connections_is_that_of_connections() -> None:
+    found = with_possible_rate(accepting(connections=25, received=900))
+    assert found.counts is not None
+    assert (found.units, found.counts.units) == pytest.approx((250.0, 25.0))
+    assert basket(found)["connection"] == pytest.approx(1.0)
+    [caution] = found.cautions
+    assert caution == (
+        "the stated rate of 10 requests a second contradicts 2.50 connections accepted for each of them: the rate of"
+        " connections is used in its place, 25 a second"
+    )
+    assert with_possible_rate(found) == found
+
+
+def test_a_rate_of_more_requests_than_bytes_has_a_caution() -> None:
+    found = with_possible_rate(accepting(connections=1, received=5))
+    assert found.units == 100.0
+    [caution] = found.cautions
+    assert caution.startswith("the stated rate of 10 requests a second contradicts 0.5 bytes received for each of them")
+    assert with_possible_rate(found) == found
+
+
+@pytest.mark.parametrize(
+    "profile",
+    [
+        accepting(connections=10, received=900),
+        accepting(connections=0, received=10),
+        profile_of(CallCount("accept4", 25, "local"), CallCount("read", 10)),  # not known of what
+        profile_of(CallCount("connect", 30, "network"), CallCount("read", 10, "pipe", bytes=500)),
+        profile_of(CallCount("io_uring_enter", 5)),
+        replace(accepting(connections=25, received=900), unit="second"),
+    ],
+)
+def test_a_rate_that_the_counts_do_not_contradict_is_left_alone(profile: Profile) -> None:
+    assert with_possible_rate(profile) == profile
 
 
 def test_a_call_that_undoes_another_is_paid_for_with_it() -> None:

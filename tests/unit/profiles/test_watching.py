@@ -43,6 +43,7 @@ def test_a_process_that_works_has_its_time_memory_threads_and_reads(working: sub
         wait_until(lambda: (used := watch.usage(1.0)).user_seconds + used.system_seconds > 0.05)
         usage = watch.usage(1.0)
     assert (usage.processes, usage.threads) == (1, 2)
+    assert usage.busiest_thread_seconds == pytest.approx(usage.user_seconds + usage.system_seconds, abs=0.03)
     assert usage.proportional_bytes is not None
     assert usage.resident_bytes is not None
     assert 1 << 20 < usage.proportional_bytes <= usage.resident_bytes

@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 from io import StringIO
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from compared import refuse
@@ -18,10 +19,12 @@ from tare.answers.advice import Advice, Asked, Candidate, Needs, advise
 from tare.answers.application import Application
 from tare.answers.bill import CORRECTION, REST, Estimate
 from tare.model.work import WORK
-from tare.report.advised import cost_of, document, interval_of, legend, remarks, sentence, table, to_try
+from tare.report.advised import cost_of, document, interval_of, legend, remarks, sentence, situation, table
 from tare.report.drawn_bill import COLORS, PARTS, figure_of
 from tare.report.html import advised
 from tare.report.looks import STACKS as TESTED
+from tare.report.next_step import NextStep, next_step
+from tare.suites.suite import parse_suite
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -82,17 +85,61 @@ def test_the_sentence_names_the_cheapest_and_those_that_may_be_as_cheap() -> Non
 
 
 def test_the_command_to_paste_has_the_two_stacks_and_the_application() -> None:
-    assert to_try(found()) == "tare try --on native,docker,podman -- nginx"
+    assert next_step(found()) == NextStep("tare try --on native,docker,podman -- nginx")
     own = application(command=("sh", "-c", "gzip < /dev/zero | head -c 1"))
-    assert to_try(found(own)) == "tare try --on native,docker,podman -- sh -c 'gzip < /dev/zero | head -c 1'"
-    assert to_try(found(application(command=()))) == "tare try --on native,docker,podman -- COMMAND…"
-    assert to_try(found(asked=Asked(Needs(memory_bytes=1)))) == ""
+    assert next_step(found(own)) == NextStep(
+        "tare try --on native,docker,podman -- sh -c 'gzip < /dev/zero | head -c 1'"
+    )
+    assert next_step(found(asked=Asked(Needs(memory_bytes=1)))) is None
+
+
+@pytest.mark.parametrize("of", [application(), application(command=())], ids=["command", "server"])
+def test_the_next_step_with_a_stack_that_has_settings_is_a_suite_with_them(of: Application, tmp_path: Path) -> None:
+    tables = '[stacks.bridge]\nstack = "docker"\nnetwork = "bridge"\n[stacks.other]\nstack = "gvisor"\n'
+    (tmp_path / "suite.toml").write_text(tables, encoding="utf-8")
+    run = priced({"native": {}, "bridge": {"message": 1.5}, "podman": {"message": 1.52}, "other": {"message": 3.0}})
+    step = next_step(advise(of, replace(run, folder=tmp_path), Asked()))
+    assert step is not None
+    assert step.command == "tare run next.toml"
+    suite = parse_suite(step.suite, "next.toml")
+    assert [stack.name for stack in suite.stacks] == ["native", "bridge", "podman"]
+    assert '[stacks."bridge"]\nstack = "docker"\nnetwork = "bridge"\n' in step.suite
+    assert "gvisor" not in step.suite
+
+
+@pytest.mark.parametrize(
+    ("rate", "load"),
+    [
+        (2, "clients = [50]"),
+        (99, "clients = [50]"),
+        (130, 'rates = [130]\nduration = "8s"'),
+        (70_000, 'rates = [70000]\nduration = "1s"'),
+        (200_000, "clients = [50]"),
+    ],
+)
+def test_the_suite_of_a_server_has_a_load_at_its_rate_where_that_can_be_measured(rate: float, load: str) -> None:
+    waits = replace(SERVER, by_cpu=True, elapsed_seconds=1 / rate)
+    step = next_step(found(application(waits, command=())))
+    assert step is not None
+    assert step.suite.endswith(f"\n{load}\n")
+    assert parse_suite(step.suite, "next.toml").workloads[0].name == "service"
+
+
+def test_a_server_without_a_known_rate_is_asked_without_a_pause() -> None:
+    step = next_step(found(application(command=(), unit="second of its work")))
+    assert step is not None
+    assert "clients = [50]" in step.suite
+    assert step.to_fill
 
 
 def test_it_says_what_is_predicted() -> None:
     assert "the inverse of throughput" in legend(found())
     waiting = application(basket({"user": 1e-5, "message": 1.0}, idle=1e-3))
     assert "one is done after the other" in legend(found(waiting))
+    assert situation(found(waiting)) == ""
+    server = replace(waiting, basket=replace(waiting.basket, by_cpu=True, elapsed_seconds=4e-3))
+    assert legend(found(server)) == "CPU time of a request: beyond native (15 us), with its interval of 90 %"
+    assert situation(found(server)).startswith("At this load the server is busy less than 1 % of the time")
 
 
 def test_without_references_it_says_what_the_interval_lacks() -> None:
@@ -169,13 +216,15 @@ def test_a_page_can_be_made_of_any_bill(of: object) -> None:
 
 def test_a_candidate_without_an_interval_is_drawn() -> None:
     one: Candidate = advise(application(), priced(blocks=1), Asked()).candidates[0]
-    assert one.time.low is None
+    assert one.cost.low is None
     assert b"</html>" in advised(advise(application(), priced(blocks=1), Asked()))
 
 
 def test_the_document_shows_what_is_printed_of_the_artificial_prices() -> None:
     advice = found()
-    printed = [*shown(advice), legend(advice), *remarks(advice), sentence(advice), f"Settle it: {to_try(advice)}"]
+    step = next_step(advice)
+    assert step is not None
+    printed = [*shown(advice), legend(advice), *remarks(advice), sentence(advice), f"Settle it: {step.how}"]
     assert printed[:1] + printed[2:] == [
         line
         for line in blocks(DOCS / "advice.md", "text")[0].splitlines()

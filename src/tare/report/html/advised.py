@@ -18,10 +18,11 @@ from tare.report.advised import (
     sentence,
     share_of,
     shares_of,
-    to_try,
+    situation,
 )
 from tare.report.drawn_bill import BillFigure, figure_of
 from tare.report.html.page import described
+from tare.report.next_step import NextStep, next_step
 from tare.units import format_quantity
 
 
@@ -54,8 +55,8 @@ class AdvisedPage:
     title: str
     version: str
     lead: str
-    purpose: str  # of the command
-    command: str
+    purpose: str  # of the next step
+    step: NextStep | None
     figure: BillFigure
     header: tuple[str, ...]
     rows: tuple[tuple[str, tuple[str, ...]], ...]  # with the decision
@@ -73,9 +74,9 @@ def advised_page(advice: Advice) -> AdvisedPage:
     return AdvisedPage(
         title=f"Which stack for {advice.application.name}",
         version=__version__,
-        lead=sentence(advice),
+        lead=f"{situation(advice)} {sentence(advice)}".strip(),
         purpose="To check it" if advice.is_settled else "To settle it",
-        command=to_try(advice),
+        step=next_step(advice),
         figure=figure_of(advice),
         header=header,
         rows=tuple((each.decision, tuple(row[name] for name in header)) for each, row in rows),
@@ -94,8 +95,8 @@ def advised_page(advice: Advice) -> AdvisedPage:
 
 
 def _bill(candidate: Candidate) -> BillShown:
-    time = candidate.time
-    return BillShown(candidate.stack, tuple(map(_row, candidate.lines)), cost_of(time), interval_of(time))
+    cost = candidate.cost
+    return BillShown(candidate.stack, tuple(map(_row, candidate.lines)), cost_of(cost), interval_of(cost))
 
 
 def _row(line: Line) -> BillRow:
