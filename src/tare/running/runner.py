@@ -91,11 +91,13 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
             schedule = replace(schedule, blocks=schedule.blocks[1:], past=schedule.past + 1)
             continue
         report(BlockBegins(schedule.timing()))
+        tried: set[str] = set()
         try:
             for ended in _ended(block, rounds, work, pace, report):
                 kept = [(_doubted(trial, broken), raw) for trial, raw in ended]
                 journal.append(*kept)
                 for trial, _ in kept:
+                    tried.add(trial.trial)
                     pace.learn(trial)
                     decisions.learn(trial)
                     failing.learn(trial)
@@ -105,6 +107,8 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
         report(BlockEnded(journal.run))
         if failing.is_certain():
             return Stop(StopReason.FAILING)
+        if not tried.issuperset(step.trial for step in block.steps):  # its command does not end on the baseline
+            left = tuple(each for each in left if each.workload != block.workload)
         if block.index == 0 and all(each.index for each in left):
             _warn_of_shortfall(replace(schedule, blocks=left), work, report)
         needed = decisions.needed(left, pace.seconds_of)

@@ -214,5 +214,9 @@ class BlockTiming:
         self._turned = min(1.0, done)
         return self._left()
 
+    def block_ends(self) -> TimeLeft:
+        """Return the time left when the block has ended."""
+        return self.schedule.time_left(self.after)
+
     def _left(self) -> TimeLeft:
         return self.schedule.time_left(sum(self.starting.values()) + (1 - self._turned) * self.turning + self.after)

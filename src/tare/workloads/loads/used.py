@@ -34,7 +34,10 @@ _MOST_BYTES = 1 << 20  # 20 runs on ten stacks in 30 blocks would fill 6 GiB
 _ASKS = re.compile(r"\btty\b|terminal|stdin|standard input|end of file|\bEOF\b|inappropriate ioctl", re.IGNORECASE)
 _SHOWN = "`tare show` has the whole output"
 _NOBODY = "it has no terminal, and nothing on its standard input"
-_ENDLESS = f"give it a longer timeout, or less to do; {_NOBODY}"
+_ENDLESS = (
+    'a server is measured by a suite with use = "service" and a load (docs/suites.md); '
+    f"all else needs a longer timeout, or less to do; {_NOBODY}"
+)
 
 
 @dataclass(frozen=True)
