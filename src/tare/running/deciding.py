@@ -121,6 +121,12 @@ class Decisions:
                 needed.append(replace(block, steps=kept))
         return tuple(needed)
 
+    def of_open_cells(self, block: Block) -> Block:
+        """Return a block with its open cells alone, and with what they are compared with."""
+        cells = self._open(block.workload, self._leaving() | self._given_up())
+        kept = {stack for _, stack in cells} | {self.baseline, self.control}
+        return replace(block, steps=tuple(step for step in block.steps if step.stack in kept)) if cells else block
+
     def _open_worth(self, block: Block, settled: set[Cell], seconds_of: Callable[[Step], float]) -> float:
         """Return the expected decisions a second of a block that has open cells and what they are compared with."""
         cells = self._open(block.workload, settled)

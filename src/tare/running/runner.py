@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tare.contracts.technologies import Technology
 from tare.errors import NotRecorded, Unreachable
-from tare.journal import Journal
+from tare.journal import Journal, RunRecord
 from tare.model.trials import Caution, Problem, Stop, StopReason, Trial
 from tare.running.block import Rounds
 from tare.running.deciding import Decisions
@@ -61,16 +61,7 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
     stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}
     programs = {stack.name: stack.own for stack in suite.measured}
     rounds = Rounds(testbed, stacks, (suite.baseline, suite.control), suite.seed, programs=programs)
-    pace, began = Pace(suite.by_name), journal.run.record
-    decisions = Decisions(
-        began.workloads,
-        began.stacks,
-        began.baseline,
-        began.control,
-        began.margin,
-        suite.until == "blocks",
-        suite.precision,
-    )
+    pace, decisions = Pace(suite.by_name), _no_decisions(journal.run.record, suite)
     for trial in work.done:
         pace.learn(trial)
         decisions.learn(trial)
@@ -86,6 +77,8 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
     while schedule.blocks:
         block = schedule.blocks[0]
         left = tuple(each for each in left if (each.workload, each.index) != (block.workload, block.index))
+        schedule = shorten_to_fit(schedule, decisions, once=suite.rounds is None)
+        block = schedule.blocks[0]
         if not schedule.fits():
             reason = StopReason.BUDGET
             schedule = replace(schedule, blocks=schedule.blocks[1:], past=schedule.past + 1)
@@ -117,6 +110,33 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
         schedule = schedule.in_order(decisions.nearness())
     all_decided = reason == StopReason.PLAN and decisions.are_complete()
     return Stop(StopReason.DECIDED if all_decided else reason)
+
+
+def _no_decisions(began: RunRecord, suite: Suite) -> Decisions:
+    """Return the decisions of a run before its first trial."""
+    return Decisions(
+        began.workloads,
+        began.stacks,
+        began.baseline,
+        began.control,
+        began.margin,
+        suite.until == "blocks",
+        suite.precision,
+    )
+
+
+def shorten_to_fit(schedule: Schedule, decisions: Decisions, *, once: bool) -> Schedule:
+    """Return the schedule, with a next block of open cells alone, measured `once`, where only that fits the budget."""
+    if schedule.fits():
+        return schedule
+    block, passes = schedule.blocks[0], schedule.pace.passes
+    usual = passes.get(block.workload, 1)
+    passes[block.workload] = 1 if once else usual
+    shorter = replace(schedule, blocks=(decisions.of_open_cells(block), *schedule.blocks[1:]))
+    if shorter.fits():
+        return shorter
+    passes[block.workload] = usual
+    return schedule
 
 
 def _warn_of_shortfall(schedule: Schedule, work: Work, report: ProgressReporter) -> None:

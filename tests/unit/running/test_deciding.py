@@ -16,6 +16,9 @@ from tare_fake.noise import DRAWS, shaped
 from tare.journal import WorkloadRecord
 from tare.model.trials import Metric, Raw, Value
 from tare.running.deciding import Decisions
+from tare.running.pace import Pace
+from tare.running.runner import shorten_to_fit
+from tare.running.schedule import Schedule
 from tare.statistics.summarize import summarize
 from tare.suites.plan import Block, plan
 from tare.workloads.dhrystone import Dhrystone
@@ -96,6 +99,23 @@ def test_a_decided_cell_waits_for_open_ones_unless_these_are_out_of_reach_or_it_
     assert ("dhrystone", "c") not in _decisions(near).decided()
     assert _steps(_decisions(near), blocks=30)[0] == {"a", "a-again", "c"}
     assert _steps(_decisions(near), quick="b", blocks=30)[0] == {"a", "a-again", "b", "c"}
+
+
+def test_where_the_next_block_does_not_fit_the_budget_that_of_its_open_cells_does() -> None:
+    """All trials take a second: four of them are too long for the last three and a half seconds."""
+    known = {"b": 0.2, "c": 2.0}  # c is open, and b is decided but wide
+    what = suite("a:", "b:", "c:", blocks=9, workloads=("dhrystone",))
+    pace = Pace(what.by_name)
+    for trial in (make_trial(stack, 0, [measured("m0", 1.0)]) for stack in ("a", "b", "c", "a-again")):
+        pace.learn(replace(trial, seconds=1.0))
+    schedule = Schedule(plan(what)[6:], 4.5, time.monotonic() - 1.0, pace, past=6)
+    short = shorten_to_fit(schedule, _decisions(known), once=True)
+    assert {step.stack for step in short.blocks[0].steps} == {"a", "a-again", "c"}
+    assert short.blocks[1:] == schedule.blocks[1:]
+    longer = replace(schedule, budget_seconds=9.0)
+    assert shorten_to_fit(longer, _decisions(known), once=True) is longer
+    none = replace(schedule, budget_seconds=2.0)
+    assert shorten_to_fit(none, _decisions(known), once=True) is none
 
 
 def test_a_decided_cell_waits_for_open_ones_of_other_workloads_too() -> None:
