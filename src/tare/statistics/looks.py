@@ -15,6 +15,7 @@ since a cell's last block stays rejected, as in online e-BH (Fischer, Xu and Ram
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,7 +49,8 @@ class Judged:
         return np.asarray(self.held.decided & ~self.latest.decided)
 
 
-_Look = Mapping[Better, tuple[Headline, Comparison]]
+_EACH, _GROWTH = 64, 1.05
+_Look = Mapping[Better, Comparison]
 _Key = tuple[str, Better]  # a workload and the direction of one of its headlines
 _Needed = Mapping[_Key, NDArray[np.float64]]
 
@@ -68,7 +70,9 @@ class _Past:
     began: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
     looks: dict[int, _Look] = field(default_factory=dict)
+    own_looks: dict[str, list[int]] = field(default_factory=dict)  # of each stack, once they are known
     grid: Grid | None = None
+    heads: tuple[Headline, ...] = ()
 
     def learn(self, trial: Trial, place: int) -> bool:
         """Take a trial into account; return whether all earlier looks stay as they are."""
@@ -77,7 +81,8 @@ class _Past:
         if trial.status != "ok":
             return True
         self.arranging.add(trial)
-        self.grid = None
+        self.grid, self.heads = None, ()
+        self.own_looks.clear()
         self.began.setdefault(trial.stack, place)
         self.done.setdefault(trial.stack, set()).add(trial.block)
         is_last = trial.block not in self.ends or trial.block == next(reversed(self.ends))
@@ -101,11 +106,13 @@ class Looks:
         self._stacks, self._reference, self._margin = stacks, reference, margin
         self._pasts = {record.name: _Past(Arranging(record, stacks)) for record in records}
         self._needed: dict[int, _Needed] = {}  # by the number of trials in the journal
+        self._ends: list[int] = []  # of all blocks, in order, once they are known
         self._count = 0
 
     def learn(self, trial: Trial) -> None:
         """Take a trial into account."""
         self._count += 1
+        self._ends = []
         if not self._pasts[trial.workload].learn(trial, self._count):
             self._needed.clear()  # a block that was broken off has been completed
 
@@ -119,14 +126,15 @@ class Looks:
     def judged(self) -> Mapping[str, tuple[Judged, ...]]:
         """Judge all headlines, by workload."""
         looks = {name: self._look(name, len(past.ends)) for name, past in self._pasts.items()}
-        every = {(name, better): compared for name, look in looks.items() for better, (_, compared) in look.items()}
+        every = {(name, better): compared for name, look in looks.items() for better, compared in look.items()}
         needed = self._needed_for({key: compared.evidence for key, compared in every.items()}, self._count)
+        latest = {key: replace(compared, needed=needed[key]) for key, compared in every.items()}
         return {
             name: tuple(
-                Judged(head, self._held(name, better), replace(compared, needed=needed[name, better]))
-                for better, (head, compared) in look.items()
+                Judged(head, self._held(name, head.rule.better), latest[name, head.rule.better])
+                for head in self._heads(name)
             )
-            for name, look in looks.items()
+            for name in looks
         }
 
     def as_of_last_blocks(self, workload: str, compare: Callable[[frozenset[int]], Comparison]) -> Comparison:
@@ -138,17 +146,28 @@ class Looks:
         """Return the rows of a headline as of the stacks' last blocks, with the least evidence needed since then."""
         held, counts = self._headline(name, better, self._count)
         ends = list(self._pasts[name].ends.values())
-        needed = self._needed_at(self._count)[name, better].copy()
-        for row in np.flatnonzero((held.evidence >= ALONE) & (held.evidence < needed)):
-            earlier = (self._needed_at(end) for end in self._ends_since(ends[counts[row] - 1]))
-            reached = (each[name, better][row] for each in earlier if (name, better) in each)
-            needed[row] = next((least for least in reached if least <= held.evidence[row]), needed[row])
+        needed = np.full(held.count.shape, ALONE)
+        for row, count in enumerate(counts):
+            first = ends[count - 1] if count else self._count
+            needed[row] = self._least_needed((name, better), row, float(held.evidence[row]), first)
         return replace(held, needed=needed)
+
+    def _least_needed(self, key: _Key, row: int, evidence: float, first: int) -> float:
+        """Return what e-BH needed of a cell at the latest look since its last block at which that was reached.
+
+        Return the least of all these looks where it never was.
+        """
+        least = math.inf
+        for place in self._checkpoints(first):
+            needed = self._needed_at(place)
+            least = min(least, float(needed[key][row]) if key in needed else math.inf)
+            if evidence >= least or evidence < ALONE:
+                break
+        return least
 
     def _headline(self, name: str, better: Better, until: int) -> tuple[Comparison, NDArray[np.int64]]:
         def compare(count: int) -> Comparison | None:
-            look = self._look(name, count)
-            return look[better][1] if better in look else None
+            return self._look(name, count).get(better)
 
         return self._as_of(name, until, compare)
 
@@ -182,34 +201,48 @@ class Looks:
         Return also the one before; 0 where there is none.
         """
         past, rows = self._pasts[name], (self._reference.row, self._reference.control)
-        references = [past.done.get(self._stacks[row], set()) for row in rows if row is not None]
-        blocks = list(islice(past.ends, count))
-        looks = np.zeros((len(self._stacks), 2), dtype=np.int64)
-        for row, stack in enumerate(self._stacks):
-            own = past.done.get(stack, set()).intersection(set().union(*references))
-            found = islice((number for number in range(count, 0, -1) if blocks[number - 1] in own), 2)
-            looks[row] = [*found, 0, 0][:2]
+        if not past.own_looks:
+            references = set[int]().union(*(past.done.get(self._stacks[row], set()) for row in rows if row is not None))
+            for stack in self._stacks:
+                own = past.done.get(stack, set()) & references
+                past.own_looks[stack] = [number for number, block in enumerate(past.ends, start=1) if block in own]
+        last_two = []
+        for numbers in past.own_looks.values():
+            until = bisect_right(numbers, count)
+            last_two.append([*reversed(numbers[max(0, until - 2) : until]), 0, 0][:2])
+        looks = np.array(last_two, dtype=np.int64).reshape(-1, 2)
         return looks[:, 0], looks[:, 1]
 
     def _look(self, name: str, count: int) -> _Look:
         """Return the look after the first blocks of a workload; computed once."""
         past = self._pasts[name]
         if count not in past.looks:
-            grid = self.grid(name)
             if count < len(past.ends):
-                grid = grid.of_blocks(frozenset(islice(past.ends, count)))
-            past.looks[count] = {head.rule.better: (head, self._compare(head)) for head in headlines(grid)}
+                heads = headlines(self.grid(name).of_blocks(frozenset(islice(past.ends, count))))
+            else:
+                heads = self._heads(name)
+            past.looks[count] = {head.rule.better: self._compare(head) for head in heads}
         return past.looks[count]
+
+    def _heads(self, name: str) -> tuple[Headline, ...]:
+        past = self._pasts[name]
+        past.heads = past.heads or headlines(self.grid(name))
+        return past.heads
 
     def _compare(self, head: Headline) -> Comparison:
         found = head.differences(self._reference)
         return compare_together(found.logs, found.both, self._margin, self._reference)
 
-    def _ends_since(self, first: int) -> list[int]:
-        """Return the ends of all blocks from one on, the latest first."""
-        return sorted(
-            {end for past in self._pasts.values() for end in past.ends.values() if end >= first}, reverse=True
-        )
+    def _checkpoints(self, first: int) -> list[int]:
+        """Return the looks at which e-BH may add a decision about a cell whose last block ended there.
+
+        They are that look itself, and those after other blocks since, the latest first: after each of the first 64 of
+        the run, and whenever their number has grown by 5 %, so that the work grows with the blocks and not faster.
+        """
+        if not self._ends:
+            self._ends = sorted(end for past in self._pasts.values() for end in past.ends.values())
+        ends = (self._ends[number - 1] for number in _numbers(len(self._ends)))
+        return [*(end for end in ends if end > first), first]
 
     def _needed_at(self, place: int) -> _Needed:
         """Return the evidence that was needed at a place in the journal, each stack judged as of its last block."""
@@ -238,3 +271,11 @@ def _like(rows: NDArray[np.bool_], comparison: Comparison) -> NDArray[np.bool_]:
     """Return a mask of rows in the shape of a comparison."""
     shape = comparison.count.shape
     return np.broadcast_to(rows.reshape(-1, *[1] * (len(shape) - 1)), shape)
+
+
+def _numbers(count: int) -> list[int]:
+    """Return the numbers of blocks, of so many, after which e-BH is asked about all cells; the last ones first."""
+    numbers = [*range(1, min(count, _EACH) + 1)]
+    while numbers and (number := math.ceil(_GROWTH * numbers[-1])) <= count and numbers[-1] >= _EACH:
+        numbers.append(number)
+    return numbers[::-1]
