@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,12 +10,13 @@ from numpy.typing import NDArray
 from scipy import stats
 from tare_fake.noise import DRAWS, Shape, shaped
 
-from tare.statistics.anytime import e_bh_beside_control, least_count
+from tare.statistics.anytime import e_bh_beside_control, has_interval, least_count
 from tare.statistics.ratios import Comparison, Reference, compare_together
 from tare.statistics.rounds import beside_baseline
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
+Truths = NDArray[np.bool_]
 
 BLOCKS = 60
 WITHIN = 0.037  # standard deviation of a log ratio within a block, as it was measured on a small shared machine
@@ -109,32 +111,76 @@ class Said:
         return np.asarray(false & (self.tolerated_autocorrelation >= tolerating))
 
 
+@dataclass
+class Held:
+    """What is said of cells, each as of its last block, as `tare.statistics.looks` has it (arrays of one shape).
+
+    `claim` is what is said, `side` and `evidence` are what an interval alone says and how surely, and
+    `tolerated_autocorrelation` is what a decision would tolerate.
+    """
+
+    claim: Counts
+    side: Counts
+    evidence: Floats
+    tolerated_autocorrelation: Floats
+
+    @classmethod
+    def nothing(cls, shape: tuple[int, ...]) -> Held:
+        """Return what is said before the first look."""
+        return cls(np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape), np.zeros(shape))
+
+    def __getitem__(self, at: tuple[slice | Counts, ...]) -> Held:
+        return Held(*(each[at] for each in vars(self).values()))
+
+    def __setitem__(self, at: tuple[slice | Counts, ...], other: Held) -> None:
+        for name, each in vars(self).items():
+            each[at] = getattr(other, name)
+
+    def after(self, found: Comparison, measured: Truths, e_bh: Callable[[Floats], Truths]) -> tuple[Held, Truths]:
+        """Return what is said after a look, and which decisions all blocks confirm, so that the cells may leave.
+
+        `measured` are the cells that have just had a block.
+        """
+        side = claims_of(found)
+        anew = measured & (has_interval(found.count, found.borrowed) | (self.claim == UNDECIDED))
+        side_held = np.where(anew, side, self.side)
+        evidence = np.where(anew, found.evidence, self.evidence)
+        sure = e_bh(evidence) & (side_held != UNDECIDED)
+        claim = np.where(anew | (sure & (self.claim == UNDECIDED)), np.where(sure, side_held, UNDECIDED), self.claim)
+        tolerated = np.where(anew, found.tolerated_autocorrelation, self.tolerated_autocorrelation)
+        confirmed = (claim != UNDECIDED) & e_bh(found.evidence) & (side != UNDECIDED)
+        return Held(claim, side_held, evidence, tolerated), confirmed
+
+
 def decide(ratios: Floats, all_blocks: bool = False) -> Said:
     """Look after every block at log ratios (axes: run, row, block), as `tare run` does, until all is decided.
 
-    The rows are those of `log_ratios`. What is decided is measured no more, unless later blocks open it again; A/A is
-    measured with the baseline. With `all_blocks`, everything is measured to the end, and looked at then.
+    The rows are those of `log_ratios`. What is decided is measured no more, unless later blocks do not confirm it; A/A
+    is measured with the baseline. With `all_blocks`, everything is measured to the end, and looked at then.
     """
     logs = ratios.transpose(1, 0, 2)
     rows, runs, blocks = logs.shape
     present = np.zeros(logs.shape, dtype=bool)
-    claim = np.zeros((rows, runs), dtype=np.int64)
-    is_control = np.arange(1, rows) == rows - 1
-    tolerated_autocorrelation, going = np.zeros((rows, runs)), np.arange(runs)
+    held, settled = Held.nothing((rows, runs)), np.zeros((rows, runs), dtype=bool)
+    is_control, going = np.arange(1, rows) == rows - 1, np.arange(runs)
+
+    def e_bh(evidence: Floats) -> Truths:
+        return np.concatenate(
+            [np.zeros_like(evidence[:1], dtype=bool), e_bh_beside_control(evidence[1:].T, is_control).T]
+        )
+
     for count in range(1, blocks + 1):
-        present[:, going, count - 1] = claim[:, going] == UNDECIDED
+        present[:, going, count - 1] = ~settled[:, going]
         present[-1, going, count - 1] = True
         if count < (blocks if all_blocks else least_count()):
             continue
         found = compare_together(logs[:, going, :count], present[:, going, :count], MARGIN, Reference(0, rows - 1))
-        claims = claims_of(found)[1:]
-        sure = e_bh_beside_control(found.evidence[1:].T, is_control).T & (claims != UNDECIDED)
-        claim[1:, going] = np.where(sure, claims, UNDECIDED)
-        tolerated_autocorrelation[:, going] = found.tolerated_autocorrelation
-        going = going[~sure[:-1].all(axis=0)]
+        now, confirmed = held[:, going].after(found, present[:, going, count - 1], e_bh)
+        held[:, going], settled[:, going] = now, confirmed
+        going = going[~confirmed[1:-1].all(axis=0)]
         if going.size == 0:
             break
-    return Said(claim[1:].T, present[1:].sum(axis=-1).T, tolerated_autocorrelation[1:].T)
+    return Said(held.claim[1:].T, present[1:].sum(axis=-1).T, held.tolerated_autocorrelation[1:].T)
 
 
 def log_ratios(logs: Floats, effects: tuple[float, ...]) -> Floats:

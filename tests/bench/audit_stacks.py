@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from unittest import mock
 
 import numpy as np
-from audit_runs import ALIKE, BLOCKS, LESS, MARGIN, UNDECIDED, WITHIN, Counts, Floats, claims_of, log_ratios
+from audit_runs import ALIKE, BLOCKS, LESS, MARGIN, UNDECIDED, WITHIN, Counts, Floats, Held, Truths, log_ratios
 from numpy.typing import NDArray
 
 from tare.statistics.anytime import LEAST, LEAST_EARLY, e_bh_beside_control
@@ -144,26 +144,27 @@ def _decide(ratios: Floats) -> _Decided:
     runs, workloads, rows, blocks = ratios.shape
     logs = ratios.reshape(-1, rows, blocks).transpose(1, 0, 2)
     present = np.zeros(logs.shape, dtype=bool)
-    claim = np.zeros((rows, runs * workloads), dtype=np.int64)
-    control, widened = np.arange(1, rows) == rows - 1, np.zeros(claim.shape, dtype=bool)
+    held, settled = Held.nothing((rows, runs * workloads)), np.zeros((rows, runs * workloads), dtype=bool)
+    control, widened = np.tile(np.arange(1, rows) == rows - 1, workloads), np.zeros(held.claim.shape, dtype=bool)
+
+    def e_bh(evidence: Floats) -> Truths:
+        sure = e_bh_beside_control(evidence[1:].T.reshape(runs, -1), control).reshape(runs * workloads, -1).T
+        return np.concatenate([np.zeros_like(sure[:1]), sure])
+
     for count in range(1, blocks + 1):
-        is_open = claim == UNDECIDED
-        going = is_open[1:-1].any(axis=0)
+        going = ~settled[1:-1].all(axis=0)
         if not going.any():
             break
-        present[..., count - 1] = is_open & going
+        present[..., count - 1] = ~settled & going
         present[[0, -1], :, count - 1] = going
         if count < LEAST_EARLY:
             continue
         found = compare_together(logs[..., :count], present[..., :count], MARGIN, Reference(0, rows - 1))
-        claims = claims_of(found)[1:]
-        evidence = found.evidence[1:].T.reshape(runs, -1)
-        sure = e_bh_beside_control(evidence, np.tile(control, workloads)).reshape(runs * workloads, -1).T
-        claim[1:] = np.where(sure, claims, UNDECIDED)
+        held, settled = held.after(found, present[..., count - 1], e_bh)
         if count == LEAST:
             widened = found.widening > 1
     shape = (runs, workloads, rows - 2)
-    return _Decided(*(each[1:-1].T.reshape(shape) for each in (claim, present.sum(axis=-1), widened)))
+    return _Decided(*(each[1:-1].T.reshape(shape) for each in (held.claim, present.sum(axis=-1), widened)))
 
 
 def _tally(decided: _Decided, truths: Floats) -> Found:

@@ -245,6 +245,10 @@ class FixedTiming(BlockTiming):
     def following(self, step: Step) -> Step | None:
         return super().following(step) or self.after_it
 
+    def block_ends(self) -> TimeLeft:
+        assert self.left
+        return self.left
+
 
 def fixed_timing(block: Block, left: TimeLeft, turns: int | None = None, after_it: Step | None = None) -> FixedTiming:
     """Return the timing of a block with the same time left at each moment."""

@@ -42,6 +42,14 @@ def test_a_program_that_the_image_lacks_is_said_once_and_nothing_is_started(tare
     assert not (tmp_path / "run").exists()
 
 
+def test_a_command_without_an_end_is_given_up_after_its_first_time_out(tare: Call, tmp_path: Path) -> None:
+    tried = tare("try", "--on", "native,crun", "--budget", "30s", "--out", "run", "--", "sleep", "70309")
+    assert tried.returncode == 3
+    assert 'sleep: did not end within 5 s\nhint: a server is measured by a suite with use = "service"' in tried.stderr
+    assert "leave" not in tried.stderr
+    assert [(trial.stack, trial.status) for trial in load(tmp_path / "run").trials] == [("native", "failed")]
+
+
 @pytest.mark.lab
 def test_a_script_of_ones_own_runs_everywhere_with_the_files_that_it_needs(tare: Call, tmp_path: Path) -> None:
     script = tmp_path / "bench.sh"

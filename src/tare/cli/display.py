@@ -37,6 +37,8 @@ from tare.statistics.summarize import summarize
 from tare.suites.plan import Step
 from tare.units import counted, format_duration
 
+_LONG_SECONDS = 3.0  # of a turn
+
 
 @dataclass(frozen=True)
 class _Now:
@@ -125,8 +127,12 @@ class Screen(Printer):
         grid = Table.grid(padding=(0, 2))
         bar = ProgressBar(total=spent + to_go, completed=spent, width=24)
         count = f"block {left.blocks_done + 1}/{left.blocks}"
-        further = f"{self._now.further} {running:.0f} s" if self._now.counts else self._now.further
-        now, after = Text.assemble((self._now.what, "bold"), further), Text(self._now.after, style="dim")
+        further, then = self._now.further, self._now.after
+        if self._now.counts:
+            further += f" {running:.0f} s"
+        elif self.waiting and (seconds := time.monotonic() - self.waiting[2]) >= _LONG_SECONDS:
+            then = f"{self.waiting[0].stack} {self.waiting[1]} for {seconds:.0f} s"
+        now, after = Text.assemble((self._now.what, "bold"), further), Text(then, style="dim")
         grid.add_row(bar, count, now, after, f"{format_duration(round(to_go))} left")
         return grid
 
@@ -135,7 +141,9 @@ class Screen(Printer):
 def shown(console: Console) -> Iterator[ProgressReporter]:
     """Yield what shows a run on the console: a screen on a terminal, lines elsewhere."""
     if not console.is_terminal:
-        yield Lines(console)
+        lines = Lines(console)
+        with lines.watching():
+            yield lines
         return
     screen = Screen(console)
     try:

@@ -73,7 +73,9 @@ def _nothing_works(run: Run) -> TareError:
         clean(trial.reason) if len(last) == 1 else f"{name}: {clean(trial.reason)}" for name, trial in last.items()
     ]
     hints = [clean(trial.hint) for trial in last.values() if trial.hint]
-    what = f"nothing could be measured: every stack fails for one reason: {'; '.join(reasons)}"
+    stacks = {trial.stack for trial in run.trials if trial.status == "failed"}
+    whose = "every stack fails for one reason" if len(stacks) > 1 else f"on {stacks.pop()}, which all are compared with"
+    what = f"nothing could be measured: {whose}: {'; '.join(reasons)}"
     return TareError(what, "; ".join([*dict.fromkeys(hints)] or [f"`tare show {run.folder}` lists the trials"]))
 
 

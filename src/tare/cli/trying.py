@@ -18,8 +18,11 @@ from tare.running.job import new_job, only_root
 from tare.suites.source import read_source
 from tare.suites.taken import Taken, taken_along
 from tare.suites.tried import Tried, parse_options
+from tare.units import parse_duration
 
-_BUDGET, _TIMEOUT = "2m", "20s"  # a command without an end, on five stacks, is one for two minutes
+_BUDGET = "2m"
+# A block runs the command twice on three stacks or more: what takes longer has no block within the budget.
+_RUNS, _LEAST_TIMEOUT, _MOST_TIMEOUT = 6, 5.0, 3600.0
 _EXAMPLE = "for example: tare try --package sysbench -- sysbench cpu --time=1 run"
 
 
@@ -59,7 +62,9 @@ _Metric = Annotated[
 ]
 _Prepare = Annotated[str, typer.Option(help="A command that runs before each run, and does not count.")]
 _WarmUp = Annotated[int | None, typer.Option(help="Runs in each instance that do not count [default: 1].", metavar="N")]
-_Timeout = Annotated[str, typer.Option(help="How long a run may take.", metavar="TIME")]
+_Timeout = Annotated[
+    str, typer.Option(help="How long a run may take [default: a sixth of the budget, at least 5 s].", metavar="TIME")
+]
 _Budget = Annotated[str, typer.Option(help="Time to spend; ends at a block's end.", metavar="TIME")]
 _Margin = Annotated[str, typer.Option(help="The difference that matters [default: 3%].", metavar="P")]
 _Save = Annotated[
@@ -77,7 +82,7 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     metric: _Metric = None,
     prepare: _Prepare = "",
     warm_up: _WarmUp = None,
-    timeout: _Timeout = _TIMEOUT,
+    timeout: _Timeout = "",
     budget: _Budget = _BUDGET,
     margin: _Margin = "",
     save: _Save = None,
@@ -105,7 +110,7 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         metrics=tuple(metric or ()),
         prepare=prepare,
         warm_up=warm_up,
-        timeout=timeout,
+        timeout=timeout or _timeout_within(budget),
         budget=budget,
         margin=margin,
     )
@@ -125,6 +130,15 @@ def _absolute(source: str) -> str:
         return str(read_source(source)) if source else ""
     except UsageError:
         return source
+
+
+def _timeout_within(budget: str) -> str:
+    """Return how long a run may take within a budget; empty for a budget that the suite will refuse."""
+    try:
+        seconds = parse_duration(budget)
+    except ValueError:
+        return ""
+    return f"{round(min(max(seconds / _RUNS, _LEAST_TIMEOUT), _MOST_TIMEOUT))}s"
 
 
 def _say_taken(taken: Taken) -> None:

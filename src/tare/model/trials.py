@@ -399,8 +399,10 @@ class Turn:
 class Trial:
     """One fresh instance, one workload, its values. The unit of replication.
 
-    `block` counts the blocks of one workload from 0; `order` is the position in the block; `started` is in seconds
-    since 1970 UTC, `timeline` in seconds since `requested`. `layers` are those of a nested stack, the outermost first.
+    `block` counts the blocks of one workload from 0; `order` is the position in the block. `started` and `ended`, in
+    seconds since 1970 UTC, are when its instance was requested and when it was gone, None in older runs; `seconds` are
+    those of its start, its turns and its end, without the turns of other stacks in between. `timeline` is in seconds
+    since `requested`. `layers` are those of a nested stack, the outermost first.
     `hint` helps to fix a failure, such as with a guest's last words.
     `turns` are in order; `first_round` is the round, from 0, of the first values at each point: later than 0 where not
     all instances fit into memory together. `quarantined` are the values of a trial that failed because they cannot be
@@ -430,3 +432,4 @@ class Trial:
     first_round: int = 0
     turns: tuple[Turn, ...] = ()
     quarantined: tuple[Measured, ...] = ()
+    ended: float | None = None

@@ -23,6 +23,7 @@ IN_PLAIN_WORDS: Mapping[str, str] = {
     "correlated-blocks": "each repetition resembles the one before it, so chance may be larger than it looks",
     "coarse-values": "the values come in large steps, so chance may be larger than it looks",
     "waiting": "server and load did nothing for most of the time, so what the stacks cost hardly shows",
+    "unconfirmed": "what other stacks showed later makes this less sure; repeating it may change the verdict",
     "unlike-itself": "",
     "faster-than-bare-metal": "",
 }

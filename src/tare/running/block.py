@@ -21,7 +21,7 @@ from tare.model.trials import Caution, Trial
 from tare.running.doubts import time_cautions
 from tare.running.gate import beyond_bare_metal
 from tare.running.pace import SLOW, rounds_by_label
-from tare.running.progress import ProgressReporter, TrialBegins, TurnEnded, TurnsBegin
+from tare.running.progress import ProgressReporter, TrialBegins, TurnEnded, TurnOfStack, TurnsBegin
 from tare.running.starts import Ended, as_one, may_start_again, warmed_up
 from tare.running.testbed import Testbed, around, slots_for
 from tare.running.trial import TrialRun
@@ -64,8 +64,9 @@ class Rounds:
     ) -> Iterator[Ended]:
         """Measure a block; yield each trial when it has ended, those of stacks that take turns when all have.
 
-        `passes` is how often stacks measure the workload; once where nothing is said. What is left of the block is gone
-        when the iterator is closed.
+        If the first command of the baseline does not end in time, though the workload has not worked before, the block
+        ends: stacks that had no turn until then yield no trial. `passes` is how often stacks measure the workload; once
+        where nothing is said. What is left of the block is gone when the iterator is closed.
         """
         self.testbed.await_machines()  # that they are asked for their memory
         if workload.alone:
@@ -119,6 +120,8 @@ class Rounds:
             stay = [started(held, step) for step in staying]
             first = 0
             for group in groups:
+                if turns.is_hopeless:
+                    break
                 with ExitStack() as exits:
                     come = [started(exits, step) for step in group]
                     turns.work([*stay, *come], first)
@@ -128,12 +131,12 @@ class Rounds:
                         if any(each.rounds != number * workload.rounds for each in again):
                             break  # a time decided how many rounds each stack had: further ones are no pairs
                         turns.work(again, first)
-                    for attempt in come:
+                    for attempt in turns.tried(come):
                         trial, raw = self._ended(attempt)
                         apart = (_IN_GROUPS,) if stay and len(groups) > 1 else ()
                         yield replace(trial, cautions=(*trial.cautions, *apart)), raw
                 first = max([each.rounds for each in stay if each.rounds > first] or [first + workload.rounds])
-            for attempt in stay:
+            for attempt in turns.tried(stay):
                 yield self._ended(attempt, len(groups))
 
     def _starts(self, block: Block, workload: Workload, report: ProgressReporter, testbed: Testbed) -> Iterator[Ended]:
@@ -243,7 +246,9 @@ class _Turns:
     """Lets attempts take turns until none has more to do.
 
     `labels` are those of a whole round, empty where they are unknown. The others do not wait for a stack that is far
-    slower: its turns end when it has had a few whole rounds, unless it is one of the `references`.
+    slower: its turns end when it has had a few whole rounds, unless it is one of the `references`. Until a workload has
+    worked, the references have the first turns of all, so that a command without an end is noticed by its first
+    time-out. Then `is_hopeless` is true, and no more turns are taken.
     """
 
     chance: random.Random
@@ -254,6 +259,12 @@ class _Turns:
     count: int = 0
     since: float = 0.0
     ended_early: list[TrialRun] = field(default_factory=list)
+    is_hopeless: bool = False
+    _tried: set[str] = field(default_factory=set)
+
+    def tried(self, attempts: Sequence[TrialRun]) -> list[TrialRun]:
+        """Return the attempts that count: where the workload is hopeless, those that had a turn or failed to start."""
+        return [each for each in attempts if not (self.is_hopeless and each.is_going) or each.step.trial in self._tried]
 
     def work(self, attempts: Sequence[TrialRun], first_round: int) -> None:
         self.since = self.since or monotonic()
@@ -264,7 +275,12 @@ class _Turns:
             if self.side_by_side:
                 self.report(TurnsBegin(self.count, len(going)))
             self.chance.shuffle(going)
+            if not (self.labels or self._tried):
+                first = list(self.references)
+                going.sort(key=lambda each: first.index(each.step.stack) if each.step.stack in first else len(first))
             going = [attempt for attempt in going if self._has_more(attempt)]
+            if self.is_hopeless:
+                return
             slow = self._far_slower(going)
             self.ended_early += slow
             going = [attempt for attempt in going if attempt not in slow]
@@ -272,7 +288,13 @@ class _Turns:
 
     def _has_more(self, attempt: TrialRun) -> bool:
         heed_stop()
+        if self.is_hopeless:
+            return False
+        self.report(TurnOfStack(attempt.step))
         raw = attempt.take_turn(self.count, self.since)
+        is_first = not (self.labels or self._tried)
+        self._tried.add(attempt.step.trial)
+        self.is_hopeless = is_first and attempt.timed_out and attempt.step.stack in self.references
         if raw is not None:
             self.report(TurnEnded(attempt.step, raw))
         return raw is not None

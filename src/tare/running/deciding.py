@@ -1,7 +1,8 @@
 """Decisions during a run: a cell that is decided and known well gets no more blocks: its time goes to the others.
 
-They are the decisions of the report (`tare.statistics.summarize`), computed after every block from the same arrays:
-intervals that hold at every look, and error control over the whole matrix.
+They are the decisions of the report, computed after every block by the same functions (`tare.statistics.looks`). A cell
+that left the schedule as decided stays decided until another block of it says otherwise. It comes back for one when the
+blocks of other stacks show that blocks depend on each other, or vary more than they did.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from numpy.typing import NDArray
 
 from tare.journal import WorkloadRecord
 from tare.model.trials import Trial
-from tare.statistics.anytime import e_bh_beside_control, evidence_needed
+from tare.statistics.anytime import ALONE, evidence_needed
 from tare.statistics.components import Components, components_of
-from tare.statistics.grid import Arranging
-from tare.statistics.headlines import Headline, headlines
+from tare.statistics.headlines import Headline
+from tare.statistics.looks import Looks
 from tare.statistics.planning import blocks_until_narrow, further_blocks
-from tare.statistics.ratios import Comparison, Reference, compare_together
+from tare.statistics.ratios import Comparison, Reference
 from tare.suites.plan import Block, Step
 from tare.suites.tables import PRECISION
 
@@ -37,19 +38,21 @@ Head = tuple[str, str]  # a workload and the name of one of its headlines
 class _Known:
     """What all trials so far say, by workload and headline; computed once after the latest of them.
 
-    `widths` are half the widths of the intervals, in those that are asked for. `decided` are the decided cells.
+    `compared` are the comparisons in the light of all blocks, and `widths` half the widths of their intervals, in those
+    that are asked for. `decided` are the decided cells, and `confirmed` those that all blocks confirm.
     """
 
     heads: Mapping[Head, Headline]
     compared: Mapping[Head, Comparison]
     widths: Mapping[Head, NDArray[np.float64]]
     decided: frozenset[Cell]
+    confirmed: frozenset[Cell]
 
     @cached_property
     def further(self) -> Mapping[Head, NDArray[np.float64]]:
         """About how many more blocks each stack needs until one more cell is decided."""
         cells = sum(comparison.count.size for comparison in self.compared.values())
-        needed = evidence_needed(cells, len(self.decided) + 1)
+        needed = evidence_needed(cells, len(self.confirmed) + 1)
         return {head: further_blocks(comparison, needed) for head, comparison in self.compared.items()}
 
     @cached_property
@@ -78,17 +81,17 @@ class Decisions:
     margin: float
     all_blocks: bool = False
     precision: float = PRECISION
-    _arranging: dict[str, Arranging] = field(init=False)
+    _looks: Looks = field(init=False)
     _tried: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     _known: _Known | None = None  # until the next trial
 
     def __post_init__(self) -> None:
-        self._arranging = {record.name: Arranging(record, self.stacks) for record in self.workloads}
+        self._looks = Looks(self.workloads, self.stacks, self._reference(), self.margin)
 
     def learn(self, trial: Trial) -> None:
         """Take a trial into account."""
         self._known = None
-        self._arranging[trial.workload].add(trial)
+        self._looks.learn(trial)
         self._tried[trial.workload, trial.stack, trial.status] += 1
 
     def needed(self, blocks: Sequence[Block], seconds_of: Callable[[Step], float]) -> tuple[Block, ...]:
@@ -118,6 +121,12 @@ class Decisions:
                 needed.append(replace(block, steps=kept))
         return tuple(needed)
 
+    def of_open_cells(self, block: Block) -> Block:
+        """Return a block with its open cells alone, and with what they are compared with."""
+        cells = self._open(block.workload, self._leaving() | self._given_up())
+        kept = {stack for _, stack in cells} | {self.baseline, self.control}
+        return replace(block, steps=tuple(step for step in block.steps if step.stack in kept)) if cells else block
+
     def _open_worth(self, block: Block, settled: set[Cell], seconds_of: Callable[[Step], float]) -> float:
         """Return the expected decisions a second of a block that has open cells and what they are compared with."""
         cells = self._open(block.workload, settled)
@@ -143,7 +152,7 @@ class Decisions:
 
         False before deviations are known.
         """
-        known, settled = self._now(), self.decided() | self._given_up()
+        known, settled = self._now(), self._confirmed() | self._given_up()
         rows = [self.stacks.index(stack) for _, stack in self._open(workload, settled)]
         return all(
             bool((known.compared[head].count[rows] > 1).all()) and bool((known.further[head][rows] <= blocks).all())
@@ -154,7 +163,7 @@ class Decisions:
         """Return whether a cell is decided and none is open in any workload."""
         leaving = self._leaving()
         settled = leaving | self._given_up()
-        return bool(leaving) and not any(self._open(name, settled) for name in self._arranging)
+        return bool(leaving) and not any(self._open(record.name, settled) for record in self.workloads)
 
     def nearness(self) -> Mapping[str, float]:
         """Return the expected number of decisions from one more block of each workload.
@@ -164,9 +173,9 @@ class Decisions:
         """
         if self.all_blocks:
             return {}
-        known, decided = self._now(), self.decided()
+        known, decided = self._now(), self._confirmed()
         settled = decided | self._given_up()
-        near, wide = dict.fromkeys(self._arranging, 0.0), self._wide(decided)
+        near, wide = dict.fromkeys([record.name for record in self.workloads], 0.0), self._wide(decided)
         for head in known.compared:
             workload, shares = head[0], 1 / known.further[head]
             near[workload] += sum(float(shares[self.stacks.index(stack)]) for _, stack in self._open(workload, settled))
@@ -193,7 +202,7 @@ class Decisions:
         return components_of(first, self._reference())
 
     def _leaving(self) -> set[Cell]:
-        return set() if self.all_blocks else self.decided()
+        return set() if self.all_blocks else self._confirmed()
 
     def _open(self, workload: str, settled: set[Cell]) -> set[Cell]:
         """Return the open cells of a workload: that of the A/A control where no other stack can be compared."""
@@ -205,26 +214,27 @@ class Decisions:
         return asked - settled
 
     def decided(self) -> set[Cell]:
-        """Return the decided cells.
-
-        A cell can open again, when later blocks show that the blocks depend on each other.
-        """
+        """Return the decided cells."""
         return set(self._now().decided)
+
+    def _confirmed(self) -> set[Cell]:
+        """Return the decided cells that need no more blocks, as all blocks so far confirm them."""
+        return set(self._now().confirmed)
 
     def _now(self) -> _Known:
         """Compare all stacks with the baseline; computed once after each trial."""
         if self._known is None:
-            reference = self._reference()
-            every = (head for arranging in self._arranging.values() for head in headlines(arranging.grid()))
-            heads = {(head.rule.workload, head.rule.name): head for head in every}
-            compared = {name: self._compare(head, reference) for name, head in heads.items()}
-            widths = {name: self._widths(head, compared[name]) for name, head in heads.items()}
-            self._known = _Known(heads, compared, widths, self._decided(compared))
+            judged = [each for of_workload in self._looks.judged().values() for each in of_workload]
+            heads = {(each.head.rule.workload, each.head.rule.name): each.head for each in judged}
+            compared = {place: replace(each.latest, needed=ALONE) for place, each in zip(heads, judged, strict=True)}
+            self._known = _Known(
+                heads,
+                compared,
+                widths={place: self._widths(head, compared[place]) for place, head in heads.items()},
+                decided=self._where([(each.head, each.held.decided) for each in judged]),
+                confirmed=self._where([(each.head, each.held.decided & each.latest.decided) for each in judged]),
+            )
         return self._known
-
-    def _compare(self, head: Headline, reference: Reference) -> Comparison:
-        found = head.differences(reference)
-        return compare_together(found.logs, found.both, self.margin, reference)
 
     def _widths(self, head: Headline, compared: Comparison) -> NDArray[np.float64]:
         """Return half the widths of the intervals, in those asked for: of a time to start, that of the time itself."""
@@ -236,25 +246,20 @@ class Decisions:
         control = self.stacks.index(self.control) if self.control in self.stacks else None
         return Reference(self.stacks.index(self.baseline), control)
 
-    def _decided(self, comparisons: Mapping[Head, Comparison]) -> frozenset[Cell]:
-        """Return the cells whose headlines are all decided."""
+    def _where(self, heads: Sequence[tuple[Headline, NDArray[np.bool_]]]) -> frozenset[Cell]:
+        """Return the cells for which something holds in all headlines of their workload."""
         asked = [
-            ((workload, stack), comparison.at((row,)))
-            for (workload, _), comparison in comparisons.items()
+            ((head.rule.workload, stack), bool(holds[row]))
+            for head, holds in heads
             for row, stack in enumerate(self.stacks)
-            if stack != self.baseline and not self._skipped(workload, stack)
+            if stack != self.baseline and not self._skipped(head.rule.workload, stack)
         ]
-        evidence = np.array([ratio.evidence if ratio else 0.0 for _, ratio in asked])
-        kept = e_bh_beside_control(evidence, np.array([stack == self.control for (_, stack), _ in asked], dtype=bool))
-        is_open = {
-            cell for (cell, ratio), sure in zip(asked, kept, strict=True) if not (sure and ratio and ratio.decided)
-        }
-        return frozenset(cell for cell, _ in asked) - is_open
+        return frozenset(cell for cell, _ in asked) - {cell for cell, holds in asked if not holds}
 
     def _given_up(self) -> set[Cell]:
         """Return the cells that never succeeded and were skipped once, or failed three times."""
         cells = set()
-        for workload in self._arranging:
+        for workload in (record.name for record in self.workloads):
             for stack in self.stacks:
                 hopeless = self._tried[workload, stack, "failed"] >= _TRIES
                 if not self._tried[workload, stack, "ok"] and (hopeless or self._skipped(workload, stack)):

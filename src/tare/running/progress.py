@@ -71,6 +71,13 @@ class TurnsBegin:
 
 
 @dataclass(frozen=True)
+class TurnOfStack:
+    """A stack has its turn next."""
+
+    step: Step
+
+
+@dataclass(frozen=True)
 class TurnEnded:
     """A stack has had a turn, with this output."""
 
@@ -100,12 +107,13 @@ Event = (
     | BlockBegins
     | TrialBegins
     | TurnsBegin
+    | TurnOfStack
     | TurnEnded
     | TrialEnded
     | BlockEnded
 )
 ProgressReporter = Callable[[Event], None]
-"""Called in the run's own thread. It must return at once for TurnsBegin and TurnEnded: those come between turns."""
+"""Called in the run's own thread. It must return at once for events of turns: those come between turns."""
 
 
 def report_to_nobody(event: Event) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from tare.contracts.technologies import Technology
 from tare.errors import NotRecorded, Unreachable
-from tare.journal import Journal
+from tare.journal import Journal, RunRecord
 from tare.model.trials import Caution, Problem, Stop, StopReason, Trial
 from tare.running.block import Rounds
 from tare.running.deciding import Decisions
@@ -60,21 +60,8 @@ class Work:
 def work_through(work: Work, testbed: Testbed, journal: Journal, report: ProgressReporter) -> Stop:
     """Run the remaining blocks; return why it stopped."""
     suite = work.suite
-    stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}
-    testbed = replace(testbed, run=replace(testbed.run, inside=InsideCheck(suite.baseline, stacks)))
-    programs = {stack.name: stack.own for stack in suite.measured}
-    references = (suite.baseline, suite.control)
-    rounds, units = Rounds(testbed, stacks, references, suite.seed, programs=programs), PrintedUnits(references)
-    pace, began = Pace(suite.by_name), journal.run.record
-    decisions = Decisions(
-        began.workloads,
-        began.stacks,
-        began.baseline,
-        began.control,
-        began.margin,
-        suite.until == "blocks",
-        suite.precision,
-    )
+    rounds, units = _rounds_of(suite, testbed), PrintedUnits((suite.baseline, suite.control))
+    pace, decisions = Pace(suite.by_name), _no_decisions(journal.run.record, suite)
     units.checked(work.done)
     for trial in work.done:
         pace.learn(trial)
@@ -91,17 +78,21 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
     while schedule.blocks:
         block = schedule.blocks[0]
         left = tuple(each for each in left if (each.workload, each.index) != (block.workload, block.index))
+        schedule = shorten_to_fit(schedule, decisions, once=suite.rounds is None)
+        block = schedule.blocks[0]
         if not schedule.fits():
             reason = StopReason.BUDGET
             schedule = replace(schedule, blocks=schedule.blocks[1:], past=schedule.past + 1)
             continue
         report(BlockBegins(schedule.timing()))
+        tried: set[str] = set()
         try:
             for ended in _ended(block, rounds, work, pace, report):
                 trials = units.checked(trial for trial, _ in ended)
                 kept = [(_doubted(trial, broken), raw) for trial, (_, raw) in zip(trials, ended, strict=True)]
                 journal.append(*kept)
                 for trial, _ in kept:
+                    tried.add(trial.trial)
                     pace.learn(trial)
                     decisions.learn(trial)
                     failing.learn(trial)
@@ -111,6 +102,8 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
         report(BlockEnded(journal.run))
         if failing.is_certain():
             return Stop(StopReason.FAILING)
+        if not tried.issuperset(step.trial for step in block.steps):  # its command does not end on the baseline
+            left = tuple(each for each in left if each.workload != block.workload)
         if block.index == 0 and all(each.index for each in left):
             _warn_of_shortfall(replace(schedule, blocks=left), work, report)
         needed = decisions.needed(left, pace.seconds_of)
@@ -119,6 +112,41 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
         schedule = schedule.in_order(decisions.nearness())
     all_decided = reason == StopReason.PLAN and decisions.are_complete()
     return Stop(StopReason.DECIDED if all_decided else reason)
+
+
+def _rounds_of(suite: Suite, testbed: Testbed) -> Rounds:
+    """Return what measures the blocks of a suite, and checks the conditions inside each stack."""
+    stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}
+    testbed = replace(testbed, run=replace(testbed.run, inside=InsideCheck(suite.baseline, stacks)))
+    programs = {stack.name: stack.own for stack in suite.measured}
+    return Rounds(testbed, stacks, (suite.baseline, suite.control), suite.seed, programs=programs)
+
+
+def _no_decisions(began: RunRecord, suite: Suite) -> Decisions:
+    """Return the decisions of a run before its first trial."""
+    return Decisions(
+        began.workloads,
+        began.stacks,
+        began.baseline,
+        began.control,
+        began.margin,
+        suite.until == "blocks",
+        suite.precision,
+    )
+
+
+def shorten_to_fit(schedule: Schedule, decisions: Decisions, *, once: bool) -> Schedule:
+    """Return the schedule, with a next block of open cells alone, measured `once`, where only that fits the budget."""
+    if schedule.fits():
+        return schedule
+    block, passes = schedule.blocks[0], schedule.pace.passes
+    usual = passes.get(block.workload, 1)
+    passes[block.workload] = 1 if once else usual
+    shorter = replace(schedule, blocks=(decisions.of_open_cells(block), *schedule.blocks[1:]))
+    if shorter.fits():
+        return shorter
+    passes[block.workload] = usual
+    return schedule
 
 
 def _warn_of_shortfall(schedule: Schedule, work: Work, report: ProgressReporter) -> None:

@@ -42,7 +42,7 @@ class Shortfall:
     """What a budget is too short for: the minimum of `least` blocks of the workloads in `late`.
 
     All workloads need so many `seconds` for it. `stack` and `workload` are those that take the longest, with their
-    seconds of these.
+    seconds of these; 0 where there is no other one, so that it cannot be left out.
     """
 
     late: tuple[str, ...]
@@ -55,7 +55,8 @@ class Shortfall:
         """Return it as the end of a sentence about the budget."""
         takes = [f"{name} takes {_about(seconds)}" for name, seconds in (self.stack, self.workload) if seconds]
         needed = f"too short for the {self.least} blocks that an interval of {', '.join(self.late)} needs"
-        return f"{needed} (about {_about(self.seconds)} in all, of which {' and '.join(takes)}: leave one out)"
+        advice = f", of which {' and '.join(takes)}: leave {'it' if len(takes) == 1 else 'one'} out" if takes else ""
+        return f"{needed} (about {_about(self.seconds)} in all{advice})"
 
 
 def _about(seconds: float) -> str:
@@ -77,8 +78,14 @@ def shortfall(blocks: Sequence[Block], pace: Pace, baselines: Collection[str], s
     for step, cost in costs:
         workloads[step.workload] += cost
         stacks[step.stack] += 0.0 if step.stack in baselines else cost
-    longest = (max(each.items(), key=itemgetter(1)) for each in (stacks, workloads))
-    return Shortfall(tuple(late), least, sum(workloads.values()), *longest)
+    total = sum(workloads.values())
+    return Shortfall(tuple(late), least, total, _longest(stacks), _longest(workloads))
+
+
+def _longest(seconds: Mapping[str, float]) -> tuple[str, float]:
+    """Return what takes the longest, and its seconds; 0 where there is no other."""
+    name, most = max(seconds.items(), key=itemgetter(1))
+    return name, most if sum(each > 0 for each in seconds.values()) > 1 else 0.0
 
 
 def least_blocks(blocks: Sequence[Block]) -> int:
@@ -213,6 +220,10 @@ class BlockTiming:
         done = number / self.turns if self.turns else (now - self._since) / max(self.turning, 1e-9)
         self._turned = min(1.0, done)
         return self._left()
+
+    def block_ends(self) -> TimeLeft:
+        """Return the time left when the block has ended."""
+        return self.schedule.time_left(self.after)
 
     def _left(self) -> TimeLeft:
         return self.schedule.time_left(sum(self.starting.values()) + (1 - self._turned) * self.turning + self.after)

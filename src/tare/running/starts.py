@@ -41,7 +41,8 @@ def as_one(workload: Workload, ended: Sequence[Ended]) -> Ended:
     usual = sorted(counted, key=_ready_seconds)[(len(counted) - 1) // 2]
     turns = (replace(turn, number=number) for number, trial in enumerate(counted) for turn in trial.turns)
     values = read_values(workload, raw)
-    one = replace(usual, seconds=seconds, started=ended[0][0].started, values=values, turns=tuple(turns))
+    first, last = ended[0][0], ended[-1][0]
+    one = replace(usual, seconds=seconds, started=first.started, ended=last.ended, values=values, turns=tuple(turns))
     return replace(one, cautions=_cautions(counted)), raw
 
 

@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 
 from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Setup, Workload
-from tare.errors import TareError, TrialFailed, Unavailable, in_words
+from tare.errors import TareError, TimedOut, TrialFailed, Unavailable, in_words
 from tare.hosts.disks import ColdStart, disks_moved, drop_caches
 from tare.hosts.file_systems import begin_to_look, file_systems_under, file_systems_used
 from tare.hosts.host import Host
@@ -99,9 +99,11 @@ class TrialRun:
         self._status: Status = "ok"
         self._reason = self._hint = ""
         self._began = time.time()
+        self._ended: float | None = None  # until its instance is gone
         self._seconds = 0.0
         self._first_round = 0
         self._services_stayed = False  # until the trial itself ended them
+        self.timed_out = False  # in a turn
 
     def __enter__(self) -> Self:
         """Return the attempt; nothing is made yet."""
@@ -156,7 +158,11 @@ class TrialRun:
         going, raw = self._going, None
         with self._kept():
             if going is not None:
-                raw = self._turn(going, number, since)
+                try:
+                    raw = self._turn(going, number, since)
+                except TimedOut:
+                    self.timed_out = True
+                    raise
         return raw if self._going is not None else None
 
     def end(self) -> tuple[Trial, tuple[Raw, ...]]:
@@ -188,6 +194,7 @@ class TrialRun:
             first_round=self._first_round,
             turns=tuple(notes.turns),
             quarantined=notes.values if self._status == "failed" else (),
+            ended=self._ended,
         )
         stack = "/".join(technology.name for technology in self._stack)
         return without_secrets(*recordable(trial, notes.raw, stack, self._workload.name))
@@ -224,6 +231,7 @@ class TrialRun:
         self._going = None
         with suppress(Exception):  # the reason is known already
             self._open.close()
+        self._ended = self._ended or time.time()
 
     def _start(self) -> None:
         notes, stack, workload, testbed = self._notes, self._stack, self._workload, self._testbed
@@ -340,6 +348,7 @@ class TrialRun:
         self._going = None
         self._services_stayed = True
         self._open.close()
+        self._ended = time.time()
         notes.cautions += going.telemetry.cautions()
         notes.cautions += [not_kept(self._sampler.trouble)] if self._sampler and self._sampler.trouble else []
         noticed = going.edges.quiet.caution() if going.edges.quiet else None

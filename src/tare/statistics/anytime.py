@@ -57,10 +57,11 @@ def log_evidence(
         # (1 + t²/df) / (1 + known t²/df), both multiplied by the variance, so that nothing is divided by 0.
         ratio = np.where(any_of, variance + square, 1.0) / np.where(any_of, variance + known * square, 1.0)
         parts.append(np.log(weight) + np.log(known) / 2 + (freedom + 1) / 2 * np.log(ratio))
-    return np.where(_are_enough(count, borrowed), np.logaddexp.reduce(parts), 0.0)
+    return np.where(has_interval(count, borrowed), np.logaddexp.reduce(parts), 0.0)
 
 
-def _are_enough(count: NDArray[np.int64], borrowed: NDArray[np.float64]) -> NDArray[np.bool_]:
+def has_interval(count: NDArray[np.int64], borrowed: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return where there are enough values for an interval."""
     return (count >= LEAST) | ((count >= LEAST_EARLY) & (borrowed >= MOST_EARLY))
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -52,6 +52,23 @@ class Grid:
     def positive(self) -> NDArray[np.bool_]:
         """Where there is a value that has a logarithm, as have all its turns."""
         return np.asarray(self.present & (self.values > 0) & ~(self.taken & (self.turns <= 0)).any(axis=-1))
+
+    def of_blocks(self, blocks: Collection[int]) -> Grid:
+        """Return the grid of some of the blocks, with the keys that have a value there."""
+        at = np.flatnonzero([block in blocks for block in self.blocks])
+        keys = np.flatnonzero(self.present[:, :, at].any(axis=(0, 2)))
+        own = np.ix_(np.arange(len(self.stacks)), keys, at)
+        return replace(
+            self,
+            keys=tuple(self.keys[key] for key in keys),
+            values=self.values[own],
+            present=self.present[own],
+            turns=self.turns[own],
+            taken=self.taken[own],
+            absurd=self.absurd[:, keys],
+            places=self.places[:, at],
+            blocks=tuple(self.blocks[index] for index in at),
+        )
 
     def metric(self, name: str) -> Metric:
         """Find the definition of a metric by its name."""

@@ -10,7 +10,7 @@ Communications of the ACM 29 (1986), 218-221). Pairing within blocks is Fisher's
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -99,6 +99,12 @@ class Comparison:
         return np.maximum(self.different, self.alike)
 
     @cached_property
+    def decided(self) -> NDArray[np.bool_]:
+        """Where the intervals decide how the two compare."""
+        away = np.abs(self.mean)
+        return np.asarray(np.isfinite(self.half) & ((away + self.half < self.limit) | (away > self.half)))
+
+    @cached_property
     def tolerated_autocorrelation(self) -> NDArray[np.float64]:
         """Return the lag-1 autocorrelation of blocks that would widen the intervals until they no longer decide.
 
@@ -125,6 +131,15 @@ class Comparison:
         Asked for is this share of the mean's logarithm, or a factor of 1 and this share, whichever is wider.
         """
         return np.asarray(self.half / np.maximum(precision * np.abs(self.mean), np.log1p(precision)))
+
+    def with_rows(self, other: Comparison, mask: NDArray[np.bool_]) -> Comparison:
+        """Return the comparison with another one's rows where the mask is true."""
+        arrays = {
+            each.name: np.where(mask, getattr(other, each.name), getattr(self, each.name))
+            for each in fields(self)
+            if each.name != "limit"
+        }
+        return replace(self, **arrays)
 
     def at(self, index: tuple[int, ...]) -> Ratio | None:
         """Take one row out; None where it is empty."""

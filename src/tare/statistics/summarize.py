@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tare.journal import Run, RunRecord, WorkloadRecord
 from tare.model.trials import Caution, Trial
-from tare.statistics.anytime import ALONE, CONFIDENCE, least_count, needed_together
+from tare.statistics.anytime import ALONE, CONFIDENCE, least_count
 from tare.statistics.cells import CautionCount, Cell, with_caution
 from tare.statistics.coarse import are_coarse
 from tare.statistics.describe import Moments, description, moments
 from tare.statistics.effects import find_effects
 from tare.statistics.file_systems import with_file_systems_compared
-from tare.statistics.grid import Grid, arrange
-from tare.statistics.headlines import Headline, headlines
+from tare.statistics.grid import Grid
+from tare.statistics.headlines import Headline
+from tare.statistics.looks import Judged, Looks
 from tare.statistics.outcomes import Outcome, latest, outcome
 from tare.statistics.ranking import rank
 from tare.statistics.ratios import Comparison, Ratio, Reference, backwards, compare_together, with_ratio
@@ -32,10 +34,20 @@ class _Workload:
     """One workload on its way to cells."""
 
     record: WorkloadRecord
-    grid: Grid
     outcomes: tuple[Outcome, ...]
-    headlines: tuple[Headline, ...]
+    judged: tuple[Judged, ...]
     reference: Reference | None
+    looks: Looks
+
+    @property
+    def grid(self) -> Grid:
+        """The values of the workload."""
+        return self.looks.grid(self.record.name)
+
+    @property
+    def headlines(self) -> tuple[Headline, ...]:
+        """The headlines of the workload."""
+        return tuple(each.head for each in self.judged)
 
     @property
     def row(self) -> int:
@@ -55,13 +67,19 @@ def summarize(run: Run) -> Summary:
     reference = _reference(run.record, stacks)
     known = records(run) if stacks else []  # without a stack there is nothing to compare
     own: dict[str, list[Trial]] = {record.name: [] for record in known}
+    looks = Looks(known, stacks, reference or Reference(0), run.record.margin)
     for trial in trials:
         own[trial.workload].append(trial)
-    workloads = [_workload(record, stacks, own[record.name], reference) for record in known]
+        looks.learn(trial)
+    judged = looks.judged()
+    workloads = [
+        _Workload(record, _outcomes(stacks, own[record.name]), judged[record.name], reference, looks)
+        for record in known
+    ]
     compared = [head for workload in workloads for head in workload.headlines if head.keys]
     counting = [head for head in compared if head.rule.overall]
     cells = [cell for workload in workloads for cell in _cells(workload, run.record.margin)]
-    heads = [_headlines(workload, head, run.record.margin) for workload in workloads for head in workload.headlines]
+    heads = [cell for workload in workloads for judged in workload.judged for cell in _headlines(workload, judged)]
     return Summary(
         suite=run.record.suite,
         baseline=run.record.baseline,
@@ -71,7 +89,7 @@ def summarize(run: Run) -> Summary:
         stacks=stacks,
         workloads=tuple(workload.record.name for workload in workloads),
         cells=_with_bare_metal_caution(cells, run.record),
-        headlines=_with_bare_metal_caution(_together(heads, run.record.control), run.record),
+        headlines=_with_bare_metal_caution(heads, run.record),
         rules=tuple(head.rule for each in workloads for head in each.headlines),
         effects=tuple(
             find_effects(head.logs, head.usable, each.grid.places) for each in workloads for head in each.headlines
@@ -104,37 +122,18 @@ def records(run: Run) -> list[WorkloadRecord]:
     return list(known.values())
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """The cells of a headline, one for each stack, and the comparison that they are of."""
-
-    cells: Sequence[Cell]
-    comparison: Comparison
-
-
-def _together(heads: Sequence[_Compared], control: str) -> tuple[Cell, ...]:
-    """Give the cells the intervals and verdicts that hold together (`tare.statistics.anytime.needed_together`)."""
-    every = [cell for head in heads for cell in head.cells]
-    asked = np.array([cell.verdict != "baseline" and not cell.skipped for cell in every], dtype=bool)
-    is_control = np.array([cell.stack == control for cell in every], dtype=bool)
-    needed = np.full(len(every), ALONE)
-    needed[asked] = needed_together(np.array([cell.evidence for cell in every])[asked], is_control[asked])
-    cells: list[Cell] = []
-    for head in heads:
-        comparison = replace(head.comparison, needed=needed[len(cells) : len(cells) + len(head.cells)])
-        cells += [_with_interval(cell, comparison.at((row,))) for row, cell in enumerate(head.cells)]
-    return tuple(cells)
-
-
-def _with_interval(cell: Cell, ratio: Ratio | None) -> Cell:
-    """Replace the interval of a cell that has one, with what it says."""
+def _with_interval(cell: Cell, ratio: Ratio | None, is_confirmed: bool) -> Cell:
+    """Replace the interval of a cell that has one by that which holds together with all others, and its verdict."""
     if ratio is None or cell.low is None:
         return cell
     changed = with_ratio(cell, ratio)
-    if ratio.low is not None:
+    if ratio.low is None:
+        note = "no interval beside so many others: it needs more blocks"
+        return replace(changed, verdict="undecided", notes=(*cell.notes, note))
+    if is_confirmed:
         return changed
-    note = "no interval beside so many others: it needs more blocks"
-    return replace(changed, verdict="undecided", notes=(*cell.notes, note))
+    text = "blocks that only other stacks had since show more noise: another block of this one may withdraw the verdict"
+    return with_caution(changed, Caution("unconfirmed", text))
 
 
 def _with_bare_metal_caution(cells: Sequence[Cell], record: RunRecord) -> tuple[Cell, ...]:
@@ -161,15 +160,11 @@ def _is_bare_metal(record: RunRecord, stack: str) -> bool:
     return set(record.families.get(stack, ())) == {"bare metal"}
 
 
-def _workload(
-    record: WorkloadRecord, stacks: tuple[str, ...], trials: Sequence[Trial], reference: Reference | None
-) -> _Workload:
+def _outcomes(stacks: tuple[str, ...], trials: Sequence[Trial]) -> tuple[Outcome, ...]:
     own: dict[str, list[Trial]] = {stack: [] for stack in stacks}
     for trial in trials:
         own[trial.stack].append(trial)
-    grid = arrange(record, stacks, [trial for of_stack in own.values() for trial in of_stack])
-    outcomes = tuple(outcome(stack, of_stack) for stack, of_stack in own.items())
-    return _Workload(record, grid, outcomes, headlines(grid), reference)
+    return tuple(outcome(stack, of_stack) for stack, of_stack in own.items())
 
 
 def _cells(workload: _Workload, margin: float) -> list[Cell]:
@@ -178,15 +173,15 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
     found = moments(grid.values, grid.present)
     logs = usual_levels(grid)
     away = differences(grid, workload.compared_with)
-    ratios = compare_together(away.logs, away.both, margin, workload.compared_with)
-    refused = np.asarray((grid.present & ~grid.positive).any(axis=-1))
+    ratios = workload.looks.as_of_last_blocks(grid.workload, partial(_compare, workload, away, margin))
+    refused = _refused(grid, workload.row)
     coarse = _are_coarse(away, logs, workload.row)
     uneven = unevenness(grid, workload.compared_with, away)
     cells = []
     for place in np.ndindex(refused.shape):
         blank = _blank(workload, place[0], place[1])
         cell = _with_description(blank, found, place)
-        problem = _problem(workload, place[0], bool(refused[place] or refused[workload.row, place[1]]))
+        problem = _problem(workload, place[0], bool(refused[place]))
         cell = _with_comparison(cell, workload, ratios.at(place), problem)
         cell = _with_coarse_caution(cell) if coarse[place] else cell
         cell = uneven.added_to(cell, place) if uneven else cell
@@ -196,18 +191,28 @@ def _cells(workload: _Workload, margin: float) -> list[Cell]:
     return cells
 
 
-def _headlines(workload: _Workload, head: Headline, margin: float) -> _Compared:
+def _compare(workload: _Workload, away: Differences, margin: float, blocks: frozenset[int]) -> Comparison:
+    """Compare the values of some blocks of a workload, each key by itself."""
+    at = [index for index, block in enumerate(workload.grid.blocks) if block in blocks]
+    return compare_together(away.logs[..., at], away.both[..., at], margin, workload.compared_with)
+
+
+def _refused(grid: Grid, baseline: int) -> NDArray[np.bool_]:
+    """Return where a ratio has no meaning: a value of a stack, or the baseline's in its blocks, is not above 0."""
+    bad = grid.present & ~grid.positive
+    return np.asarray((bad | (bad[baseline] & grid.present)).any(axis=-1))
+
+
+def _headlines(workload: _Workload, judged: Judged) -> Iterator[Cell]:
     """Make one cell for each stack. A headline of a single key is described in its unit, any other is only a ratio."""
-    grid = workload.grid
-    away = head.differences(workload.compared_with)
-    ratios = compare_together(away.logs, away.both, margin, workload.compared_with)
+    grid, head, held = workload.grid, judged.head, judged.held
+    away, alone = head.differences(workload.compared_with), replace(held, needed=ALONE)
     seen = moments(grid.values, grid.present)
     coarse = _are_coarse(away, head.logs, workload.row)
     looks, blocks = shapes(away.logs, away.both), tuple(block + 1 for block in grid.blocks)
     keys, uneven = list(head.keys), unevenness(grid, workload.compared_with, away, head)
-    refused = np.asarray((grid.present[:, keys] & ~grid.positive[:, keys]).any(axis=(1, 2)))
+    refused = np.asarray(_refused(grid, workload.row)[:, keys].any(axis=1))
     halves = None if head.rule.overall else head.quantity_half()
-    cells = []
     for stack in range(len(grid.stacks)):
         cell = replace(
             _blank(workload, stack, head.keys[0] if head.keys else None),
@@ -218,8 +223,8 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> _Compared:
         )
         cell = _with_description(cell, seen, (stack, head.keys[0])) if len(head.keys) == 1 else replace(cell, unit="")
         trials = int((grid.present[stack, keys].all(axis=0) & bool(keys)).sum())
-        problem = _problem(workload, stack, bool(refused[stack] or refused[workload.row]))
-        cell = _with_comparison(replace(cell, trials=trials), workload, ratios.at((stack,)), problem)
+        problem = _problem(workload, stack, bool(refused[stack]))
+        cell = _with_comparison(replace(cell, trials=trials), workload, alone.at((stack,)), problem)
         cell = _with_coarse_caution(cell) if coarse[stack] else cell
         cell = uneven.added_to(cell, (stack,)) if uneven else cell
         if len(head.keys) == 1:
@@ -228,8 +233,9 @@ def _headlines(workload: _Workload, head: Headline, margin: float) -> _Compared:
             cell = cell if halves is None else _with_own_interval(cell, float(halves[stack]))
         if cell.n and cell.verdict != "baseline":
             cell = replace(cell, notes=(*cell.notes, *looks.notes((stack,), blocks)))
-        cells.append(replace(cell, ratios=_ratios(cell, away.logs[stack], away.both[stack])))
-    return _Compared(cells, ratios)
+        cell = replace(cell, ratios=_ratios(cell, away.logs[stack], away.both[stack]))
+        is_asked = cell.verdict != "baseline" and not cell.skipped
+        yield _with_interval(cell, held.at((stack,)), not judged.unconfirmed[stack]) if is_asked else cell
 
 
 def _are_coarse(away: Differences, logs: NDArray[np.float64], baseline: int) -> NDArray[np.bool_]:

@@ -78,6 +78,7 @@ JOURNAL: Mapping[str, str] = {
     "reason": "VARCHAR",
     "hint": "VARCHAR",
     "started": "DOUBLE",
+    "ended": "DOUBLE",
     "seconds": "DOUBLE",
     "path": "VARCHAR",
     "values": f"{_VALUE}[]",
@@ -93,7 +94,8 @@ JOURNAL: Mapping[str, str] = {
 TRIALS = """
 CREATE VIEW trials AS
 SELECT run, trial, workload, stack, block, "order", status, reason, hint,
-    make_timestamp(TRY_CAST(started * 1e6 AS BIGINT)) AS started, seconds, path,
+    make_timestamp(TRY_CAST(started * 1e6 AS BIGINT)) AS started,
+    make_timestamp(TRY_CAST(ended * 1e6 AS BIGINT)) AS ended, seconds, path,
     [mark.seconds FOR mark IN timeline IF mark.name = 'ready'][1] AS ready_seconds, timeline,
     footprint.memory_bytes AS memory_bytes, footprint.kernel_bytes AS kernel_bytes,
     footprint.disk_bytes AS disk_bytes, footprint.processes AS processes, footprint.reported_bytes AS reported_bytes,

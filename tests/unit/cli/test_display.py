@@ -12,6 +12,7 @@ import pytest
 from fakes import fixed_timing
 from rich.console import Console, ConsoleOptions, RenderResult
 from runs import make_run, make_trial, measured
+from waiting import wait_until
 
 from tare.cli.console import Once
 from tare.cli.display import Screen, shown
@@ -27,6 +28,7 @@ from tare.running.progress import (
     TrialBegins,
     TrialEnded,
     TurnEnded,
+    TurnOfStack,
     TurnsBegin,
 )
 from tare.running.schedule import TimeLeft
@@ -255,6 +257,28 @@ def test_lines_say_nothing_of_rounds() -> None:
     assert lines_of(file.getvalue()) == []
     lines(BlockEnded(run_of_two_blocks()))
     assert lines_of(file.getvalue()) == ["block 3 of 10 (dhrystone) done, about 2 min 5 s left"]
+
+
+def test_lines_say_what_takes_long_each_time_it_has_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tare.cli.lines._PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("tare.cli.lines._LOOK_SECONDS", 0.02)
+    console, file = plain()
+    lines = Lines(console)
+    with lines.watching():
+        begin(lines)
+        lines(TurnOfStack(STEP))
+        wait_until(lambda: file.getvalue().count("has its turn for") == 2)
+        lines(TurnEnded(STEP, turn(18e6)))
+    assert all(line.startswith("dhrystone block 1: native has its turn for") for line in lines_of(file.getvalue())[:2])
+
+
+def test_a_turn_that_takes_long_is_named_on_the_screen() -> None:
+    view, console = screen()
+    view(TurnsBegin(0, 2))
+    view(TurnOfStack(STEP))
+    assert "has its turn" not in drawn(view, console)
+    view.waiting = STEP, "has its turn", 988.0  # the clock of the tests stands at 1000
+    assert "native has its turn for 12 s" in drawn(view, console)
 
 
 def test_the_table_is_laid_out_once_and_again_only_where_the_terminal_changes() -> None:

@@ -97,9 +97,22 @@ def test_a_plan_says_for_what_the_budget_is_too_short(
 def test_a_budget_that_is_too_short_names_what_takes_the_longest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = TWO.format(budget="1s").replace('"native"', '"native", "crun"')
+    text = TWO.format(budget="1s").replace('"native"', '"native", "crun", "runc"')
     out = planned(tmp_path, capsys, text)
-    assert re.search(r"in all, of which crun takes [^,]+ and redis takes [^,]+: leave one out\)", " ".join(out.split()))
+    assert re.search(
+        r"in all, of which (crun|runc) takes [^,]+ and redis takes [^,]+: leave one out\)", " ".join(out.split())
+    )
+
+
+def test_a_budget_that_is_too_short_advises_to_leave_out_only_what_can_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the only stack, nothing would be compared, and without the only workload, nothing measured."""
+    text = TWO.format(budget="1s").replace('"native"', '"native", "crun"')
+    out = " ".join(planned(tmp_path, capsys, text).split())
+    assert re.search(r"in all, of which redis takes [^,]+: leave it out\)", out)
+    alone = '[suite]\nstacks = ["native", "crun"]\nbudget = "1s"\n[[workloads]]\nuse = "redis"\n'
+    assert re.search(r"\(about [^,]+ in all\)", " ".join(planned(tmp_path, capsys, alone).split()))
 
 
 def test_where_many_stacks_borrow_from_each_other_a_budget_is_too_short_for_fewer_blocks(

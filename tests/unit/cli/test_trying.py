@@ -119,3 +119,16 @@ def test_a_script_of_ones_own_is_taken_along_and_said(
     assert isinstance(workload, Command)
     assert workload.command == ("/srv/bench.sh", "/srv/in.csv")
     assert suite.image.files == (("/srv/bench.sh", f"{tmp_path}/bench.sh"), ("/srv/in.csv", f"{tmp_path}/in.csv"))
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"), [((), 20), (("--budget", "30s"), 5), (("--budget", "1h"), 600), (("--timeout", "7s"), 7)]
+)
+def test_a_run_may_take_a_sixth_of_the_budget_unless_said(
+    tmp_path: Path, words: tuple[str, ...], seconds: float
+) -> None:
+    path = tmp_path / "mine.toml"
+    assert run(app, ["try", "--on", "native", *words, "--save", str(path), "--", "true"]) == 0
+    workload = read_suite(path).workloads[0].workload
+    assert isinstance(workload, Command)
+    assert workload.timeout == seconds

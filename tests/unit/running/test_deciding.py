@@ -16,6 +16,9 @@ from tare_fake.noise import DRAWS, shaped
 from tare.journal import WorkloadRecord
 from tare.model.trials import Metric, Raw, Value
 from tare.running.deciding import Decisions
+from tare.running.pace import Pace
+from tare.running.runner import shorten_to_fit
+from tare.running.schedule import Schedule
 from tare.statistics.summarize import summarize
 from tare.suites.plan import Block, plan
 from tare.workloads.dhrystone import Dhrystone
@@ -96,6 +99,23 @@ def test_a_decided_cell_waits_for_open_ones_unless_these_are_out_of_reach_or_it_
     assert ("dhrystone", "c") not in _decisions(near).decided()
     assert _steps(_decisions(near), blocks=30)[0] == {"a", "a-again", "c"}
     assert _steps(_decisions(near), quick="b", blocks=30)[0] == {"a", "a-again", "b", "c"}
+
+
+def test_where_the_next_block_does_not_fit_the_budget_that_of_its_open_cells_does() -> None:
+    """All trials take a second: four of them are too long for the last three and a half seconds."""
+    known = {"b": 0.2, "c": 2.0}  # c is open, and b is decided but wide
+    what = suite("a:", "b:", "c:", blocks=9, workloads=("dhrystone",))
+    pace = Pace(what.by_name)
+    for trial in (make_trial(stack, 0, [measured("m0", 1.0)]) for stack in ("a", "b", "c", "a-again")):
+        pace.learn(replace(trial, seconds=1.0))
+    schedule = Schedule(plan(what)[6:], 4.5, time.monotonic() - 1.0, pace, past=6)
+    short = shorten_to_fit(schedule, _decisions(known), once=True)
+    assert {step.stack for step in short.blocks[0].steps} == {"a", "a-again", "c"}
+    assert short.blocks[1:] == schedule.blocks[1:]
+    longer = replace(schedule, budget_seconds=9.0)
+    assert shorten_to_fit(longer, _decisions(known), once=True) is longer
+    none = replace(schedule, budget_seconds=2.0)
+    assert shorten_to_fit(none, _decisions(known), once=True) is none
 
 
 def test_a_decided_cell_waits_for_open_ones_of_other_workloads_too() -> None:
@@ -210,18 +230,24 @@ def test_what_is_decided_while_it_runs_is_what_the_report_says(bench: Bench, sha
     assert cells
 
 
-def test_what_was_decided_is_open_again_when_later_blocks_show_that_all_stacks_drift() -> None:
+def test_what_left_as_decided_comes_back_when_all_stacks_drift_and_stays_decided_until_its_blocks_contradict() -> None:
     stacks, metric = ("a", *"bcdefghij", "a-again"), Metric("m0", "M0", "1/s", "higher")
-    decisions = Decisions((WorkloadRecord("w", "w", "W", (metric,), None),), stacks, "a", "a-again", 0.03)
-    logs = 0.026 * shaped(np.random.default_rng(14).normal(size=(len(stacks), 30, DRAWS)), "drift")
-    decided = []
-    for block in range(30):
-        left = {stack for _, stack in decisions.decided()}
-        for stack, row in zip(stacks, logs, strict=True):
-            if stack not in left:
-                decisions.learn(make_trial(stack, block, [measured("m0", 100 * np.exp(row[block]))], "w"))
-        decided.append(len(left))
-    assert (decided[19], decided[20], decided[29]) == (9, 1, 0)
+    records = (WorkloadRecord("dhrystone", "dhrystone", "dhrystone", (metric,), None),)
+    decisions = Decisions(records, stacks, "a", "a-again", 0.03, precision=1000)
+    logs = 0.026 * shaped(np.random.default_rng(4).normal(size=(len(stacks), 30, DRAWS)), "drift")
+    left = plan(suite(*(f"{stack}:" for stack in stacks[:-1]), blocks=30, workloads=("dhrystone",)))
+    going, decided = [], [decisions.decided()]
+    while needed := _needed(decisions, left):
+        left = left[left.index(next(block for block in left if block.index == needed[0].index)) + 1 :]
+        for step in needed[0].steps:
+            value = 100 * np.exp(logs[stacks.index(step.stack), step.block])
+            decisions.learn(make_trial(step.stack, step.block, [measured("m0", value)], "dhrystone"))
+        going.append({step.stack for step in needed[0].steps})
+        decided.append(decisions.decided())
+    for stacks_then, before, after in zip(going, decided, decided[1:], strict=False):
+        assert {stack for _, stack in before - after} <= stacks_then
+    assert list(map(len, going))[15:22] == [6, 4, 3, 3, 3, 3, 11]
+    assert list(map(len, decided))[20:23] == [8, 9, 0]
 
 
 def test_a_stack_that_only_fails_is_given_up_after_three_blocks(bench: Bench) -> None:

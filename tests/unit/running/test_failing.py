@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import pytest
 from fakes import Bench, planned, suite
 from runs import make_trial
 
-from tare.model.trials import Problem, Trial
+from tare.contracts.workloads import Setup
+from tare.errors import TimedOut
+from tare.model.trials import Problem, Raw, Trial
 from tare.running.failing import Failing
 from tare.suites.suite import Suite
+from tare.workloads.dhrystone import Dhrystone
 
 ABSENT = [Problem("no such engine", "install it")]
 BROKEN = 'fails = "start"'
@@ -103,3 +107,39 @@ def test_nothing_is_certain_before_a_trial() -> None:
 
 def failed(reason: str) -> Trial:
     return replace(make_trial("a", 0, []), status="failed", reason=reason)
+
+
+HANGS = 'fails = "hang"'
+
+
+def test_the_first_time_out_of_the_baseline_ends_the_run_before_other_stacks_wait_for_theirs(bench: Bench) -> None:
+    what = suite(f"b: {HANGS}", f"c: {HANGS}", f"a: {HANGS}", blocks=30, workloads=("dhrystone",))
+    assert bench.work(what) == "failing"
+    [trial] = bench.all_trials
+    assert trial.stack == "b"
+    assert "within" in trial.reason
+    assert trial.ended is not None
+    assert trial.started <= trial.ended
+
+
+def test_a_time_out_of_another_stack_ends_nothing(bench: Bench) -> None:
+    assert bench.work(suite("a:", f"b: {HANGS}", "c:", workloads=("dhrystone",))) in {"plan", "decided"}
+    assert {trial.status for trial in bench.all_trials if trial.stack == "b"} == {"failed"}
+    assert {trial.status for trial in bench.all_trials if trial.stack != "b"} == {"ok"}
+
+
+@dataclass(frozen=True)
+class Endless(Dhrystone):
+    """Dhrystone that never ends."""
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        yield from ()
+        raise TimedOut(f"{setup.instance.name}: did not end within 20 s")
+
+
+def test_a_workload_that_does_not_end_on_the_baseline_leaves_the_run_and_others_go_on(bench: Bench) -> None:
+    what = suite("a:", "b:", blocks=4, workloads=("dhrystone", "whetstone"))
+    what = replace(what, workloads=(replace(what.workloads[0], workload=Endless()), what.workloads[1]))
+    assert bench.work(what) in {"plan", "decided"}
+    assert outcomes(bench)["dhrystone", "failed"] == 1
+    assert outcomes(bench)["whetstone", "ok"] > 3

@@ -45,7 +45,10 @@ _PROGRAM = re.compile(
 )
 _SHOWN = "`tare show` has the whole output"
 _NOBODY = "it has no terminal, and nothing on its standard input"
-_ENDLESS = f"give it a longer timeout, or less to do; {_NOBODY}"
+_ENDLESS = (
+    'a server is measured by a suite with use = "service" and a load (docs/suites.md); '
+    f"all else needs a longer timeout, or less to do; {_NOBODY}"
+)
 
 
 @dataclass(frozen=True)
