@@ -12,14 +12,14 @@ import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from tare.hosts.ledger import state_folder
-from tare.hosts.local import LocalHost, sha256_of
+from tare.hosts.local import LocalHost, exists, sha256_of
 from tare.images.building import building
 from tare.images.copying import pack
 from tare.images.image import BASE, folder_of_images, keep_built, over
-from tare.images.inside import CLOCK_SECONDS, TIME_OF_FILES, hash_of_files, put_files, settle_times
+from tare.images.inside import CLOCK_SECONDS, TIME_OF_FILES, hash_of_files, put_files, settle_times, text_in, write_in
 from tare.images.intact import changed
 from tare.images.kept import discard_oldest, in_use
 from tare.model.trials import Image
@@ -65,6 +65,15 @@ def discard_old_layers() -> None:
             link.unlink(missing_ok=True)
 
 
+def _note_names(root: Path, files: Sequence[tuple[str, str]]) -> None:
+    """Copy the suite's hosts and resolv.conf for programs/conditions.h, as an engine covers those in /etc."""
+    for name in ("hosts", "resolv.conf"):
+        below_etc = [Path(source) / name for target, source in files if PurePosixPath(target) == PurePosixPath("/etc")]
+        named = [PurePosixPath(target) for target, _ in files]
+        if PurePosixPath("/etc", name) in named or any(map(exists, below_etc)):
+            write_in(root, f"usr/lib/tare/given/{name}", text_in(root, f"etc/{name}").encode())
+
+
 def _make(base: Image, files: Sequence[tuple[str, str]], then: Callable[[Path], None] | None, scratch: Path) -> str:
     """Make the layer and its archive; return the hash that identifies the bytes of the image with it."""
     layer, work, root = scratch / "layer", scratch / "work", scratch / "root"
@@ -77,6 +86,7 @@ def _make(base: Image, files: Sequence[tuple[str, str]], then: Callable[[Path], 
     _HOST.run("mount", "-t", "overlay", "-o", options, "tare-layer", str(root), timeout=_SECONDS)
     try:
         put_files(root, files)
+        _note_names(root, files)
         if then:
             then(root)
     finally:

@@ -146,3 +146,19 @@ def test_a_file_where_the_image_has_a_folder_is_refused_and_nothing_is_left(base
             with_files(base, ((place, str(tmp_path / "file")),))
     assert sorted(path.name for path in base.root.parents[1].iterdir()) == [BELOW, LAYERED]
     assert "tare-building" not in Path("/proc/self/mounts").read_text(encoding="utf-8")
+
+
+def test_hosts_and_name_servers_of_a_suite_are_noted_where_no_engine_covers_them(base: Image, tmp_path: Path) -> None:
+    (tmp_path / "names").write_text("192.0.2.7 database\n")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below/resolv.conf").write_text("nameserver 192.0.2.8\n")
+    made = with_files(base, (("/etc/hosts", str(tmp_path / "names")), ("/etc", str(tmp_path / "below"))))
+    assert made.layer is not None
+    given = made.layer / "usr/lib/tare/given"
+    assert (given / "hosts").read_text() == "192.0.2.7 database\n"
+    assert (given / "resolv.conf").read_text() == "nameserver 192.0.2.8\n"
+    assert (
+        not (with_files(base, (("/etc/other", str(tmp_path / "names")),)).layer or base.root)
+        .joinpath("usr/lib/tare/given")
+        .exists()
+    )

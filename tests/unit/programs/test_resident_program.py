@@ -307,6 +307,24 @@ def test_conditions_are_the_same_whatever_the_resident_process_has_been_given(tm
     ]
 
 
+@only_root
+def test_hosts_and_name_servers_that_a_suite_gives_are_kept(tmp_path: Path) -> None:
+    given = tmp_path / "usr/lib/tare/given"
+    given.mkdir(parents=True)
+    compiled(tmp_path / "usr/lib/tare", "run", "init", alone=True)
+    for name in ("bin", "etc"):
+        (tmp_path / name).mkdir()
+    shutil.copy("/bin/busybox", tmp_path / "bin/busybox")
+    (given / "hosts").write_text("192.0.2.7 database")  # without an end of line
+    (given / "resolv.conf").write_text("nameserver 192.0.2.8\n")
+    (tmp_path / "etc/resolv.conf").write_text("nameserver 192.0.2.9\n")  # as an engine writes its own
+    with started("unshare", "--net", "chroot", tmp_path, "/usr/lib/tare/run", "--resident") as process:
+        resident = Resident(process)
+        resident.tell("conditions 0", "start 1 /bin/busybox cat /etc/hosts /etc/resolv.conf", "close 1")
+        lines = [unquote(line.split(" ")[2]) for line in resident.until_ended(1)[:-1] if line.startswith("out")]
+    assert "".join(lines) == "192.0.2.7 database\n127.0.0.1\ttare\nnameserver 192.0.2.8\n"
+
+
 def test_outside_of_an_image_no_file_is_changed(resident: Resident) -> None:
     before = Path("/etc/hosts").read_bytes(), Path("/etc/hostname").read_bytes()
     resident.tell("conditions 0", "start 1 cat /etc/hostname", "close 1")
