@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import pytest
 
-from tare.contracts.workloads import Setup
+from tare.contracts.technologies import Launch
+from tare.contracts.workloads import Instance, Setup
 from tare.errors import OutOfMemory, TimedOut, TrialFailed
+from tare.hosts.host import Host
 from tare.model.trials import Mark, Service
 from tare.running.further import FurtherInstances
 from tare.running.layers import Notes, started
@@ -132,18 +134,29 @@ fallocate --length 64M /srv/tare-swap
 chmod 600 /srv/tare-swap
 mkswap /srv/tare-swap >&2
 swapon /srv/tare-swap
-head --bytes=32M /dev/zero | tail --lines=1 >/dev/null # it keeps a line
-exec "$@"
 """
+_FILLS = 'head --bytes=32M /dev/zero | tail --lines=1 >/dev/null; exec "$@"'  # it keeps a line
+
+
+@dataclass(frozen=True)
+class SwappingGuest(QemuTcg):
+    """A guest that has a file to swap to: made as it starts, as what is measured later may not."""
+
+    @contextmanager
+    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+        with super().launch(host, launch) as instance:
+            assert instance.inside is not None
+            instance.inside.run("sh", "-ec", _SWAPS, timeout=60)
+            yield instance
 
 
 @dataclass(frozen=True)
 class Swapping(Redis):
-    """Redis in a guest that has a file to swap to, after a program that took more memory than the guest has."""
+    """Redis after a program that took more memory than the guest has."""
 
     def service(self, listen: str) -> Service:
         service = super().service(listen)
-        return replace(service, argv=("sh", "-ec", _SWAPS, "sh", *service.argv))
+        return replace(service, argv=("sh", "-ec", _FILLS, "sh", *service.argv))
 
 
 def test_what_a_guest_has_in_swap_is_reported(
@@ -151,7 +164,7 @@ def test_what_a_guest_has_in_swap_is_reported(
 ) -> None:
     load = Swapping(("SET",), (5,), duration=0.1)
     moments = (Mark("requested", 0.0), Mark("ready", 4.0))
-    further = FurtherInstances(testbed, (QemuTcg(),), moments, patience_seconds=60.0)
+    further = FurtherInstances(testbed, (SwappingGuest(),), moments, patience_seconds=60.0)
     with nothing_left(), testbed.cache, further.started(load, 80 * MIB) as another:
         assert [*load.measure(another.setup)]
         assert another.swapped_bytes() > 0

@@ -12,7 +12,7 @@ IN_PLAIN_WORDS: Mapping[str, str] = {
     "file-system-differs": "its files lay on another file system than those that it is compared with",
     "host-network-stack": "gVisor used this machine's network, so what its own costs is not in the numbers",
     "in-groups": "not all fitted into memory at once, so it was not measured beside each of the others",
-    "inside-differs": "its processes run under other conditions than the baseline's, which may be the whole difference",
+    "inside-differs": "its processes run under other conditions than those that they are compared with",
     "never-run": "tare's own tests never had the real thing, only a program that stands in for it",
     "pod-not-pinned": "it could run on the CPUs of what sends the requests too, so chance may be larger than it looks",
     "not-pinned": "the CPUs of Xen's first domain may have moved about, so chance may be larger than it looks",
