@@ -315,6 +315,15 @@ static void reset_signals(struct resident *here) {
         if (sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN && number != SIGPIPE)
             sigaction(number, &usual, NULL);
     }
+    // The C library keeps two signals for itself and does not let its callers reset them, but they can be inherited.
+    static const struct {
+        void *handler;
+        unsigned long flags;
+        void *restorer;
+        unsigned long mask;
+    } kernels = {0};
+    for (int number = 32; number <= 33; number++)
+        syscall(SYS_rt_sigaction, number, &kernels, NULL, sizeof kernels.mask);
     for (int i = 0; i < SIGNALS; i++)
         here->before[i] = usual;
     here->pipe_before = usual;

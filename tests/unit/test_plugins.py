@@ -15,8 +15,9 @@ from declared import packages, startable
 from runs import pairs
 
 from plug_ins import own
-from tare import plugins, report
+from tare import plugins
 from tare.cli.catalogue import technologies, workloads
+from tare.contracts.technologies import OWN_KERNEL, report
 from tare.contracts.workloads import Workload
 from tare.doctor.catalogue import settings_of
 from tare.errors import SuiteError, UsageError
@@ -35,7 +36,7 @@ More of it.
 
 from dataclasses import dataclass
 
-from tare.contracts.technologies import Technology
+from tare.contracts.technologies import OWN_KERNEL, Technology
 from tare.model.isolation import Isolation
 
 
@@ -186,6 +187,7 @@ def test_a_package_of_others_adds_a_technology(
         "family": "type 2",
         "isolation": "own kernel",
         "isolates": "a guest",
+        "differs": dict(OWN_KERNEL),
         "needs": "",
         "tested": "on the real thing",
         "also": [],

@@ -307,6 +307,24 @@ def test_conditions_are_the_same_whatever_the_resident_process_has_been_given(tm
     ]
 
 
+# The kernel's own structure, as the C library refuses the two signals of its threads.
+IGNORES_32 = """
+import ctypes, os, sys
+ctypes.CDLL(None).syscall(13, 32, (ctypes.c_ulong * 4)(1, 0, 0, 0), None, 8)  # rt_sigaction: ignore
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_no_signal_is_ignored_not_even_those_of_the_c_library(program: Path) -> None:
+    with started(sys.executable, "-c", IGNORES_32, program, "--resident") as process:
+        resident = Resident(process)
+        grep = "start %d grep SigIgn: /proc/self/status"
+        resident.tell(grep % 1, "close 1")
+        assert int(resident.until_ended(1)[0].removesuffix("%0A")[-16:], 16) >> 31 & 1
+        resident.tell("conditions 0", grep % 2, "close 2")
+        assert resident.until_ended(2)[0].endswith("0000000000000000%0A")
+
+
 @only_root
 def test_hosts_and_name_servers_that_a_suite_gives_are_kept(tmp_path: Path) -> None:
     given = tmp_path / "usr/lib/tare/given"

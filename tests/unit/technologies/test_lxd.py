@@ -217,12 +217,17 @@ def test_the_container_gets_its_limits_its_card_and_its_first_process(host: With
     with start():
         settings = host.state["instances"]["tare-1-a"]  # type: ignore[index]
     assert settings["config"] == {
+        "linux.sysctl.net.ipv4.ip_unprivileged_port_start": "0",
+        "security.devlxd": "false",
         "limits.cpu": "1-1,3-3",
         "limits.memory": "536870912",
         "limits.kernel.nofile": "4096:4096",
-        "raw.lxc": "lxc.init.cmd = /usr/lib/tare/init 0.0.0.0:17007\n"
+        "raw.lxc": "lxc.uts.name = tare\n"
+        "lxc.init.cmd = /usr/lib/tare/init 0.0.0.0:17007\n"
         "lxc.net.0.ipv4.address = 198.18.0.10/24 198.18.0.255\n"
-        "lxc.net.0.ipv4.gateway = 198.18.0.1\n",
+        "lxc.net.0.ipv4.gateway = 198.18.0.1\n"
+        "lxc.mount.entry = tmpfs dev/shm tmpfs nosuid,nodev,noexec,mode=1777,size=65536k,create=dir 0 0\n"
+        "lxc.mount.entry = mqueue dev/mqueue mqueue nosuid,nodev,noexec,create=dir 0 0\n",
     }
     assert settings["devices"] == {
         "root": {"type": "disk", "path": "/", "pool": "tare-1-a"},
