@@ -15,9 +15,9 @@ from declared import packages, startable
 from runs import pairs
 
 from plug_ins import own
-from tare import plugins
+from tare import plugins, report
 from tare.cli.catalogue import technologies, workloads
-from tare.contracts.technologies import OWN_KERNEL, report
+from tare.contracts.technologies import OWN_KERNEL
 from tare.contracts.workloads import Workload
 from tare.doctor.catalogue import settings_of
 from tare.errors import SuiteError, UsageError
@@ -36,7 +36,7 @@ More of it.
 
 from dataclasses import dataclass
 
-from tare.contracts.technologies import OWN_KERNEL, Technology
+from tare.contracts.technologies import Technology
 from tare.model.isolation import Isolation
 
 
