@@ -6,7 +6,7 @@
 # make docs    write docs/catalogue.md, the JSON Schema of suites, the manual page and shell completion
 # make setup   only install: Debian packages, and a virtual environment in .venv
 # make bench   what tare itself costs, per technology and for its statistics, on this machine
-# make audit   whether its decisions can be trusted: thousands of simulated runs, and a real container; writes docs/audit.md
+# make audit   whether its decisions can be trusted: thousands of simulated runs, and a real container; writes research/audit.md
 # make validate how right tare advise is: 14 applications measured and predicted, in an hour; OUT=runs/validate, STAGES=
 # make soak    kill a run 200 times, in an hour, and look for what is lost or left; OUT=runs/soak, KILLS=200
 # make wheel   build the wheel into dist/
@@ -132,26 +132,26 @@ servers: setup
 		echo "virtual environment: $$(($$(date +%s) - began)) s" >&2
 
 bench: setup
-	PYTHONPATH=tests/support $(WITH_ENGINES) .venv/bin/python tests/bench/harness_cost.py
-	PYTHONPATH=tests/support $(WITH_ENGINES) .venv/bin/python tests/bench/start_cost.py
-	PYTHONPATH=tests/support .venv/bin/python tests/bench/turns.py noise --bursts 5 dhrystone ramspeed redis nginx
-	PYTHONPATH=tests/support $(WITH_ENGINES) .venv/bin/python tests/bench/turns.py bias 5 dhrystone redis
-	.venv/bin/python tests/bench/telemetry_cost.py
-	PYTHONPATH=tests/support .venv/bin/python tests/bench/statistics_cost.py
-	PYTHONPATH=tests/support .venv/bin/python tests/bench/report_cost.py
-	PYTHONPATH=tests/support .venv/bin/python tests/bench/query_cost.py
-	PYTHONPATH=tests/support:tests/bench .venv/bin/python tests/bench/profile_effect.py 3
+	PYTHONPATH=tests/support $(WITH_ENGINES) .venv/bin/python research/harness_cost.py
+	PYTHONPATH=tests/support $(WITH_ENGINES) .venv/bin/python research/start_cost.py
+	PYTHONPATH=tests/support .venv/bin/python research/turns.py noise --bursts 5 dhrystone ramspeed redis nginx
+	PYTHONPATH=tests/support $(WITH_ENGINES) .venv/bin/python research/turns.py bias 5 dhrystone redis
+	.venv/bin/python research/telemetry_cost.py
+	PYTHONPATH=tests/support .venv/bin/python research/statistics_cost.py
+	PYTHONPATH=tests/support .venv/bin/python research/report_cost.py
+	PYTHONPATH=tests/support .venv/bin/python research/query_cost.py
+	PYTHONPATH=tests/support .venv/bin/python research/profile_effect.py 3
 
 audit: setup
-	PYTHONPATH=tests/plug_ins:tests/support .venv/bin/python tests/bench/audit.py --container
+	PYTHONPATH=tests/plug_ins:tests/support .venv/bin/python research/audit.py --container
 
 # The stages are prices, applications, profiles and page, all of them unless STAGES names some. What OUT has is kept.
 validate: setup
-	PYTHONPATH=tests/support:tests/lab $(WITH_ENGINES) .venv/bin/python tests/bench/validate.py \
+	PYTHONPATH=tests/support:tests/lab $(WITH_ENGINES) .venv/bin/python research/validate.py \
 		$(foreach stage,$(STAGES),--stage $(stage)) "$(or $(OUT),runs/validate)"
 
 soak: setup
-	PYTHONPATH=tests/support:tests/lab $(WITH_ENGINES) .venv/bin/python tests/bench/soak.py \
+	PYTHONPATH=tests/support:tests/lab $(WITH_ENGINES) .venv/bin/python research/soak.py \
 		"$(or $(OUT),runs/soak)" --kills $(or $(KILLS),200)
 
 # Each reader of untrusted bytes for SECONDS, or those that READERS names. What FOLDER keeps, the next time begins with.

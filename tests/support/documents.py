@@ -16,6 +16,7 @@ from tare import plugins
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+RESEARCH = ROOT / "research"
 EXAMPLES = {  # a document with a whole plug-in in it, the plug-in's kind and class, and the protocol that it satisfies
     "adding-a-technology.md": ("technologies", "unshare", "Unshare", "tare.contracts.technologies.Technology"),
     "adding-a-workload.md": ("workloads", "byte-copies", "ByteCopies", "tare.contracts.workloads.Workload"),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import DOCS, ROOT, anchors, blocks, by_path, examples, rows, section, settings
+from documents import DOCS, RESEARCH, ROOT, anchors, blocks, by_path, examples, rows, section, settings
 
 from plug_ins import own
 from tare import cli
@@ -54,7 +54,7 @@ from tare.telemetry.series import COLUMNS
 from tare.units import written
 from tare.workloads.loads.own_metrics import OwnMetric
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *RESEARCH.glob("*.md")])
 COMMANDS: dict[str, Any] = {name: command(name) for name in cli.COMMANDS}
 TECHNOLOGIES, WORKLOADS = own("technologies"), own("workloads")
 
@@ -360,6 +360,24 @@ def test_every_test_that_holds_a_line_exists(name: str) -> None:
     assert named
     for path, test in named:
         assert f"\ndef {test}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{test}"
+
+
+def test_the_index_of_research_lists_exactly_its_programs_with_the_make_target_that_runs_each() -> None:
+    listed = rows((RESEARCH / "README.md").read_text(encoding="utf-8"))
+    programs = {path.name for path in RESEARCH.glob("*.py") if '__name__ == "__main__"' in path.read_text("utf-8")}
+    assert {re.sub(r"\[(.+)\]\(.+\)", r"\1", name) for name in listed} - {"program"} == programs
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target, recipe in re.findall(r"^([a-z]+):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE):
+        for program in re.findall(r"research/(\w+\.py)", recipe):
+            assert listed[f"[{program}]({program})"][1] == f"`make {target}`"
+    by_make = {name for name, cells in listed.items() if cells[1].startswith("`make")}
+    assert by_make == {f"[{name}]({name})" for name in re.findall(r"research/(\w+\.py)", makefile)}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=by_path)
+def test_every_program_of_research_that_a_page_names_exists(path: Path) -> None:
+    named = re.findall(r"research/\w+\.(?:py|toml)", path.read_text(encoding="utf-8"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 def test_every_decision_is_in_the_index() -> None:

@@ -15,7 +15,7 @@ from tare.profiles.profile import RECEIVING, SENDING, SEVERAL, CallCount, On, Tr
 
 _Number = TypeVar("_Number", int, float)
 
-CALL_SECONDS = 2e-6  # what counting one system call takes, at most (tests/bench/profile_effect.py)
+CALL_SECONDS = 2e-6  # what counting one system call takes, at most (research/profile_effect.py)
 ATTACHED_SECONDS = 0.4e-6  # what each other call of the application takes longer; of other processes, 0.25e-6
 SOCKET = 0xC000  # the kind of a file, as in st_mode of inode(7); of sockets, their family comes on top
 _KINDS: Mapping[int, On] = {

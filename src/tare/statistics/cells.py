@@ -11,7 +11,7 @@ Verdict = Literal["better", "worse", "equivalent", "undecided", "too few blocks"
 Side = Literal["more", "less", "equivalent", "undecided", "too few blocks"]
 DECIDED = ("better", "worse", "equivalent")
 DECIDING = ("more", "less", "equivalent")
-LASTING = 0.5  # correlation of neighboring blocks, as large as the audit tries (docs/audit.md)
+LASTING = 0.5  # correlation of neighboring blocks, as large as the audit tries (research/audit.md)
 
 
 def in_words(side: Side, better: Better) -> Verdict:

@@ -1,4 +1,4 @@
-"""How right predictions are (tests/bench/validated.py): examples worked by hand, and that none has seen its answer."""
+"""How right predictions are (research/validated.py): examples worked by hand, and that none has seen its answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tare.contracts.workloads import Workload
 from tare.model.trials import Raw
 from tare.suites.suite import read_suite
 
-SUITE = read_suite(Path(__file__).parents[2] / "bench/validate.toml")
+SUITE = read_suite(Path(__file__).parents[3] / "research/validate.toml")
 
 
 def cell(place: str, measured: float, advised: Estimate, *, is_ranked: bool = True, **predicted: float) -> Cell:

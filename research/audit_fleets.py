@@ -5,7 +5,7 @@ is 2 %, of whose variance a share is between machines. Half of the stacks are eq
 decision is false where it says better or worse of equal stacks, equivalent of those that cost 10 %, or takes the wrong
 side. Each interval is asked for the true value of one more machine of the kind.
 
-    PYTHONPATH=tests/support python tests/bench/audit_fleets.py [--worlds 2000]
+    PYTHONPATH=tests/support python research/audit_fleets.py [--worlds 2000]
 """
 
 from __future__ import annotations

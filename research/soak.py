@@ -11,7 +11,7 @@ time it is checked that
 
 Rows are appended to FOLDER/rows.jsonl, and a table is printed. Engines must be there.
 
-    PYTHONPATH=tests/support tests/lab/with-engines python tests/bench/soak.py FOLDER [--kills N] [--seconds S]
+    PYTHONPATH=tests/support tests/lab/with-engines python research/soak.py FOLDER [--kills N] [--seconds S]
 """
 
 from __future__ import annotations

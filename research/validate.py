@@ -3,13 +3,13 @@
 Each stage keeps its results in the folder. What is there is not done again, and an interrupted run goes on:
 
 1. prices: a run of examples/prices.toml, a quarter of an hour.
-2. applications: a run of tests/bench/validate.toml, three quarters of an hour.
+2. applications: a run of research/validate.toml, three quarters of an hour.
 3. profiles: each application of that run alone on bare metal, some minutes. The load is that of the run, turn by turn;
    a program starts again and again. The load itself says how much was done in what was counted: only whole turns are.
 4. page: docs/advice.md gets the results, the folder cells.json with all of them, and tare the price list that it brings
    for orientation. It measures nothing.
 
-    PYTHONPATH=tests/support:tests/lab tests/lab/with-engines python tests/bench/validate.py FOLDER [--stage STAGE]...
+    PYTHONPATH=tests/support:tests/lab tests/lab/with-engines python research/validate.py FOLDER [--stage STAGE]...
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from tare.suites.suite import Planned, read_suite
 from tare.workloads.command import Command
 from tare.workloads.loads.http import WrkLoad
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
+_REPOSITORY = Path(__file__).resolve().parents[1]
 _SUITES = {"prices": _REPOSITORY / "examples/prices.toml", "applications": Path(__file__).with_suffix(".toml")}
 _GOES_ON = {"", StopReason.INTERRUPT, StopReason.ERROR}
 _COUNTED_SECONDS, _WATCHED_SECONDS, _BATCH_SECONDS = 2.0, 4.0, 0.5

@@ -7,7 +7,7 @@ counts with its mean, because counting is short: a median would not see it. What
 A profile of 90 s, which is usual, costs as much to start and end, and 1.25 % to count. So it costs at most 3 %
 where the seconds lost are fewer than 1.575: this is decided block by block.
 
-    PYTHONPATH=tests/support:tests/bench python tests/bench/profile_effect.py [BLOCKS [WORKLOAD...]]
+    PYTHONPATH=tests/support python research/profile_effect.py [BLOCKS [WORKLOAD...]]
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Before each of them the machine rests: who joins a control group waits for the k
 has just joined one.
 
     make bench
-    PYTHONPATH=tests/support with-engines python tests/bench/harness_cost.py native crun
+    PYTHONPATH=tests/support with-engines python research/harness_cost.py native crun
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The charts of docs/audit.md, as SVG on white: a file that a page shows does not know the page's colors."""
+"""The charts of research/audit.md, as SVG on white: a file that a page shows does not know the page's colors."""
 
 from __future__ import annotations
 

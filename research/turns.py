@@ -12,28 +12,30 @@ Alone: in each block, the turns of instances that are alive together are compare
 alone on the machine. The two do not meet the same bursts: this is for a quiet machine. A lone instance has two turns in
 succession, too, the first of them after a pause: the ratio of the two is what a wait alone would do.
 
-    PYTHONPATH=tests/support with-engines python tests/bench/turns.py noise [--bursts] [BLOCKS [WORKLOAD...]]
-    PYTHONPATH=tests/support with-engines python tests/bench/turns.py bias [--bursts] [BLOCKS [WORKLOAD...]]
-    PYTHONPATH=tests/support with-engines python tests/bench/turns.py alone [BLOCKS [WORKLOAD...]]
+    PYTHONPATH=tests/support with-engines python research/turns.py noise [--bursts] [BLOCKS [WORKLOAD...]]
+    PYTHONPATH=tests/support with-engines python research/turns.py bias [--bursts] [BLOCKS [WORKLOAD...]]
+    PYTHONPATH=tests/support with-engines python research/turns.py alone [BLOCKS [WORKLOAD...]]
 
-With `--bursts`, half of the time other processes keep the CPUs busy beside it (bursts.py). Of a workload, the first
-value of a headline counts.
+With `--bursts`, other processes keep the CPUs busy half of the time, in bursts of 0.1 to 3 s: one to four of them on
+each CPU. Of a workload, the first value of a headline counts.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import os
 import random
 import statistics
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bursts import bursts
 from own_testbed import own_testbed
 
 from tare import plugins
@@ -67,6 +69,8 @@ _ONE_POINT: dict[str, dict[str, Any]] = {
 _DURATION = 0.5
 _MEASURED = 5  # times in a block, for the bias
 _PAUSE_SECONDS = 0.25  # as others' turns take
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 0.1, 3.0  # of a burst
+_MOST_PROCESSES = 4  # on each CPU, in a burst
 
 
 def workloads() -> dict[str, Workload]:
@@ -262,6 +266,36 @@ def _in_turns(attempts: Sequence[TrialRun], turns: _Turns) -> None:
         live = [attempt for attempt in live if has_more(attempt, number)]
         if not live:
             return
+
+
+@contextmanager
+def bursts(seed: int = 1) -> Iterator[None]:
+    """Make bursts until the block ends; none of their processes is left then."""
+    over = threading.Event()
+    thread = threading.Thread(target=_make_bursts, args=(over, random.Random(seed)), name="bursts")  # noqa: S311 - no secret
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _make_bursts(over: threading.Event, chance: random.Random) -> None:
+    """Rest and burst in turn: both last as long on average, so that half of the time is in bursts."""
+    cpus = range(os.cpu_count() or 1)  # all of them: whoever starts bursts may be kept to some
+    while not over.wait(chance.uniform(_SHORTEST_SECONDS, _LONGEST_SECONDS)):
+        seconds, each = chance.uniform(_SHORTEST_SECONDS, _LONGEST_SECONDS), chance.randint(1, _MOST_PROCESSES)
+        busy = [_busy(cpu, seconds) for cpu in cpus for _ in range(each)]
+        over.wait(seconds)
+        for process in busy:
+            process.terminate()
+            process.wait()
+
+
+def _busy(cpu: int, seconds: float) -> subprocess.Popen[bytes]:
+    """Keep a CPU busy for some seconds, even if this process is killed; `timeout` passes on an earlier signal."""
+    return subprocess.Popen(("taskset", "-c", f"{cpu}", "timeout", f"{seconds:.3f}", "sh", "-c", "while :; do :; done"))
 
 
 _TABLES: dict[str, tuple[Callable[[Testbed, Workload, int], None], str]] = {

@@ -1,6 +1,6 @@
 """What `tare query` costs: the time and the memory of queries over a thousand runs of ten thousand trials each.
 
-    PYTHONPATH=tests/support python tests/bench/query_cost.py [RUNS [DISTINCT]]
+    PYTHONPATH=tests/support python research/query_cost.py [RUNS [DISTINCT]]
 
 The trials are made up, with all that a trial has, about 1.7 KB each, and each run has a report, and the telemetry of
 five blocks. DISTINCT runs are written (10), and the files of the others are hard links to theirs: a thousand would be
@@ -11,19 +11,17 @@ takes the time. The queries are those of docs/query.md, and one over all turns.
 from __future__ import annotations
 
 import os
-import resource
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from documents import DOCS, blocks
+from report_cost import cost, written
 from runs import believable_run
 from sampled import rows
 
-from tare.journal import Journal, Run, _line, load
+from tare.journal import Journal, Run, load
 from tare.model.trials import Trial
 from tare.report import write_report
 from tare.telemetry.series import write as write_rows
@@ -39,10 +37,7 @@ def write(folder: Path, runs: int, distinct: int) -> list[Path]:
     folders = [folder / f"run-{number:04}" for number in range(runs)]
     for number, path in enumerate(folders[:distinct]):
         run = believable_run(path, blocks=_BLOCKS, seed=number + 1)
-        Journal(path).create(run.record, "[suite]\n")
-        with (path / "trials.jsonl").open("w", encoding="utf-8") as file:
-            file.writelines(_line(trial) for trial in run.trials)
-        write_report([load(path)], ["json"])
+        write_report([load(written(run, path))], ["json"])
         _write_telemetry(run)
     for number, path in enumerate(folders[distinct:]):
         Journal(path).create(run.record, "[suite]\n")
@@ -64,16 +59,6 @@ def _linked(folder: Path) -> Iterator[Path]:
         yield path.relative_to(folder)
 
 
-def asked(folders: list[Path], sql: str) -> tuple[float, float, int]:
-    """Return the seconds that a query takes, those of CPU, and the most memory of any so far, in bytes."""
-    command = (sys.executable, "-m", "tare", "query", *map(str, folders), sql, "--csv")
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=600)
-    took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return took, cpu, after.ru_maxrss << 10
-
-
 def main() -> None:
     """Print a Markdown table."""
     given = [int(word) for word in sys.argv[1:]]
@@ -83,8 +68,8 @@ def main() -> None:
         trials = runs * len((folders[0] / "trials.jsonl").read_bytes().splitlines())
         print(f"| query over {runs:,} runs, {trials:,} trials | target | found |\n| --- | --- | --- |")
         for sql in [*blocks(DOCS / "query.md", "sql"), _TURNS]:
-            seconds, cpu, most_bytes = asked(folders, sql)
-            found = f"{seconds:.0f} s, {cpu:.0f} s of CPU, {most_bytes / 1e6:.0f} MB"
+            seconds, cpu, memory = cost("query", *map(str, folders), sql, "--csv")
+            found = f"{seconds:.0f} s, {cpu:.0f} s of CPU, {memory:.0f} MB"
             print(f"| `{' '.join(sql.split())[:70]}…` | 60 s, 2 GB | {found} |", flush=True)
 
 

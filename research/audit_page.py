@@ -1,4 +1,4 @@
-"""The page docs/audit.md, from what the audit has found."""
+"""The page research/audit.md, from what the audit has found."""
 
 from __future__ import annotations
 
@@ -169,8 +169,8 @@ def _broken(found: Found) -> str:
     return f"""## Noise of single stacks
 
 Lasting noise of **one stack alone** is an effect of that stack while it lasts;
-[the method](method.md#the-statistic) tests for it. Each decision has the correlation of neighboring blocks that it
-tolerates. Medians under normal noise, by effect: {_firm(found)}.
+[the method](../docs/method.md#the-statistic) tests for it. Each decision has the correlation of neighboring blocks that
+it tolerates. Medians under normal noise, by effect: {_firm(found)}.
 
 Runs without an effect ({BREAKS_RUNS} each), by the number of stacks beside the baseline and A/A: false decisions; those
 of them that were said to tolerate the noise's correlation (0.3 or 0.5; of normal noise and drift, 0.5); false decisions
@@ -267,9 +267,9 @@ def _together(found: Found) -> str:
 
 Whole runs of about {CELLS} cells (e-BH): 1, 4 or 10 stacks beside the baseline and A/A, and as many workloads as make
 them. The standard deviation of a stack's ratios is taken from its own blocks alone, or borrows from the others
-([the decision](decisions/borrowed.md)). `false`: false decisions among all cells, and among the first stack of each
-workload, which is the noisy one; without any effect or with those of 0 to 30 % below, whichever is more. `blocks`: the
-median until "equivalent" without any effect, and of effects of 3, 10 and 30 %. {TOGETHER_RUNS} runs each.
+([the decision](../docs/decisions/borrowed.md)). `false`: false decisions among all cells, and among the first stack of
+each workload, which is the noisy one; without any effect or with those of 0 to 30 % below, whichever is more.
+`blocks`: the median until "equivalent" without any effect, and of effects of 3, 10 and 30 %. {TOGETHER_RUNS} runs each.
 
 {_table(("noise", "stacks", *columns), rows)}
 
@@ -377,8 +377,8 @@ make audit
 
 {found.runs} runs for each kind of noise and each effect, seed {found.seed} and following ones, took
 {found.seconds / 60:.1f} minutes. A share of 5 % is known to ± {share:.1f} %. The noise is that of the `fake` technology
-(`tests/plug_ins/tare_fake/noise.py`). The simulation is `tests/bench/audit_runs.py`, the other methods
-`audit_rivals.py`, turns `audit_turns.py`, their centers `audit_centers.py`."""
+(`tests/plug_ins/tare_fake/noise.py`). The simulation is `research/audit_runs.py`, the other methods
+`research/audit_rivals.py`, turns `research/audit_turns.py`, their centers `research/audit_centers.py`."""
 
 
 def _table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:

@@ -3,7 +3,7 @@
 A history has ten series of 52 runs, and is looked at after each of them. The noise is between runs, in standard
 deviations of a run. A change comes with the thirteenth run, in one of the series.
 
-    PYTHONPATH=tests/support python tests/bench/audit_history.py [--histories 2000]
+    PYTHONPATH=tests/support python research/audit_history.py [--histories 2000]
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 For each neighbor, so many runs are done until all is decided: `crun`, `crun` again, and `heavier`, in which a job has
 3 % more passes. False is a verdict that the two alike differ, and one that the heavier is better or no slower.
 
-    PYTHONPATH=tests/plug_ins:tests/support python tests/bench/neighbors.py RUNS [NEIGHBOR...]
+    PYTHONPATH=tests/plug_ins:tests/support python research/neighbors.py RUNS [NEIGHBOR...]
 
 `neighbors.py --be NEIGHBOR SECONDS` is the neighbor itself, which ends after so many seconds at the latest.
 """

@@ -4,7 +4,7 @@ Bare metal and a container take turns. In each round each has two in succession,
 both ten times a second, and one while it does not. A turn is a fifth of a second, so that each has two samples, and the
 median of a block's rounds shows what they cost. Block by block, the two are compared with a margin of 1 %.
 
-    PYTHONPATH=tests/support:tests/bench python tests/bench/telemetry_effect.py [BLOCKS [WORKLOAD...]]
+    PYTHONPATH=tests/support python research/telemetry_effect.py [BLOCKS [WORKLOAD...]]
 """
 
 from __future__ import annotations

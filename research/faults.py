@@ -4,7 +4,7 @@ For each fault, a run over several technologies is started; when a program measu
 waited for. A row says which stacks failed, with which reasons, and what was left on the machine
 after `tare clean`, once the engines are there again.
 
-    PYTHONPATH=tests/support tests/lab/with-engines python tests/bench/faults.py FOLDER [FAULT...]
+    PYTHONPATH=tests/support tests/lab/with-engines python research/faults.py FOLDER [FAULT...]
 
 A fault that ends a daemon ends that of this script's engines alone; Docker's is started again before `tare clean`, as
 a machine's init would do. Give each its own call of with-engines.

@@ -1,4 +1,4 @@
-"""Whether tare's decisions can be trusted, and how soon they come. Writes docs/audit.md.
+"""Whether tare's decisions can be trusted, and how soon they come. Writes research/audit.md.
 
     make audit
 
@@ -48,7 +48,7 @@ SEED = 20210501
 TARE = "tare"
 TARE_TO_THE_END = f"tare, all {BLOCKS} blocks"
 METHODS = (TARE, TARE_TO_THE_END, *RIVALS)
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+FOLDER = Path(__file__).resolve().parent
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,13 @@ def draw(studied: Sequence[Studied]) -> None:
         if method != TARE_TO_THE_END
     ]
     sequential = [method for method in METHODS if method != TARE_TO_THE_END]
-    charts.save(charts.blocks(rows, sequential, list(percent.values())), DOCS / "audit-blocks.svg")
+    charts.save(charts.blocks(rows, sequential, list(percent.values())), FOLDER / "audit-blocks.svg")
     rows = [
         {"kind": each.kind.name, "method": method, "false": each.tallies[method, 0.0].false}
         for each in studied
         for method in METHODS
     ]
-    charts.save(charts.false(rows, METHODS, [kind.name for kind in KINDS]), DOCS / "audit-false.svg")
+    charts.save(charts.false(rows, METHODS, [kind.name for kind in KINDS]), FOLDER / "audit-false.svg")
     other = "Student's t interval, normal"
     lines = [(each.kind.name, each.coverage.so_far) for each in studied] + [(other, normal.coverage.student)]
     rows = [
@@ -98,7 +98,7 @@ def draw(studied: Sequence[Studied]) -> None:
         for name, line in lines
         for index, missed in enumerate(line)
     ]
-    charts.save(charts.coverage(rows, [name for name, _ in lines]), DOCS / "audit-coverage.svg")
+    charts.save(charts.coverage(rows, [name for name, _ in lines]), FOLDER / "audit-coverage.svg")
 
 
 def main() -> None:
@@ -137,8 +137,8 @@ def main() -> None:
         looped=looped,
         containers=cells,
     )
-    (DOCS / "audit.md").write_text(audit_page.page(found), encoding="utf-8")
-    print(f"docs/audit.md after {seconds:.0f} s")
+    (FOLDER / "audit.md").write_text(audit_page.page(found), encoding="utf-8")
+    print(f"research/audit.md after {seconds:.0f} s")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a fleet costs: the time and the memory of `tare compare` and `tare report` of a thousand machines.
 
-    PYTHONPATH=tests/support python tests/bench/fleet_cost.py [MACHINES [DISTINCT [FIRST]]]
+    PYTHONPATH=tests/support python research/fleet_cost.py [MACHINES [DISTINCT [FIRST]]]
 
 Each machine has a run of ten thousand trials: five workloads on eight stacks in 250 blocks, about 1.7 KB a trial. There
 are three kinds of machines, one of which is sick: slow in all that it does. DISTINCT journals are made up (50), whose
@@ -14,18 +14,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from report_cost import cost
 from runs import MACHINE, believable_run
 
 from tare.answers.stored import NAME, store
@@ -39,7 +37,6 @@ _KINDS = (
     (1.0, replace(MACHINE, architecture="aarch64", cpu_model="Imaginary Arm", cpus=64, memory_bytes=256 << 30)),
 )  # up to which share of the machines, and what they are
 _SICK = 0.8  # of what others have
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def write(folder: Path, machines: int, distinct: int) -> list[Path]:
@@ -71,24 +68,9 @@ def _lines(trials: list[dict[str, Any]], number: int) -> Iterator[str]:
 
 
 def measured(*words: str) -> str:
-    """Return the seconds that a command of tare takes, and the most memory of all its processes at once."""
-    began, most = time.perf_counter(), 0
-    with subprocess.Popen((sys.executable, "-m", "tare", *words), stdout=subprocess.DEVNULL) as process:
-        while process.poll() is None:
-            most = max(most, _resident(process.pid))
-            time.sleep(0.05)
-    assert process.returncode == 0, words
-    return f"{time.perf_counter() - began:.0f} s, {most / 1e6:.0f} MB"
-
-
-def _resident(process: int) -> int:
-    """Return the bytes of a process and of those that it started."""
-    with suppress(OSError):
-        tasks = [*Path(f"/proc/{process}/task").glob("*/children")]
-        children = [int(word) for path in tasks for word in path.read_text().split()]
-        own = int(Path(f"/proc/{process}/statm").read_text().split()[1]) * _PAGE
-        return own + sum(map(_resident, children))
-    return 0
+    """Return the seconds and the peak memory of a command of tare, as text."""
+    seconds, _, memory = cost(*words)
+    return f"{seconds:.0f} s, {memory:.0f} MB"
 
 
 def store_each(folders: list[Path]) -> None:
