@@ -57,7 +57,7 @@ demo: setup
 		echo "run and report: $$(($$(date +%s) - began)) s" >&2
 	@printf '%s\n' 'next:' '  $(TARE) doctor' '      what works here, and what the rest needs' \
 		'  $(TARE) try --package sysbench -- sysbench cpu --time=1 run' '      a command of yours on every stack' \
-		'  $(TARE) run examples/full.toml --serve' '      every workload, with a live page' >&2
+		'  $(TARE) run examples/full.toml --serve' '      every workload, with the report in a browser' >&2
 
 # Two lanes side by side, as each of the two works on one CPU. All targets run, whatever fails.
 test: setup test-packages servers

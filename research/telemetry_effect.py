@@ -14,9 +14,9 @@ import math
 import random
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, cast
 
 from turns import ended, going, say, testbed_for, workloads
 
@@ -60,18 +60,6 @@ class _Switch:
         return attempt.take_turn(number, 0.0) is not None
 
 
-class Switched(Protocol):
-    """Takes turns with something, or without it; `sides` has which of a stack's turns had it."""
-
-    sides: dict[tuple[str, int], bool]
-
-    def turn(self, attempt: TrialRun, number: int, on: bool) -> bool:
-        """Take a turn; return whether there was one."""
-
-
-Switch = TypeVar("Switch", bound=Switched)
-
-
 def effect_of(trial: Trial, sides: Mapping[tuple[str, int], bool]) -> float:
     """Return the ratio of turns with it to those without: the median over rounds."""
     rounds: dict[int, dict[bool, float]] = {}
@@ -82,15 +70,15 @@ def effect_of(trial: Trial, sides: Mapping[tuple[str, int], bool]) -> float:
     return math.exp(statistics.median(whole))
 
 
-def compare(testbed: Testbed, workload: Workload, blocks: int, switch_of: Callable[[Sampler], Switch]) -> list[Switch]:
+def compare(testbed: Testbed, workload: Workload, blocks: int) -> list[_Switch]:
     """Print the rows of a workload; return the switch of each block."""
     effects: dict[str, list[float]] = {name: [] for name in _STACKS}
-    chance, switches = random.Random(1), []  # noqa: S311 - nothing secret
+    chance, switches = random.Random(1), list[_Switch]()  # noqa: S311 - nothing secret
     for _ in range(blocks):
         numbers = itertools.count()
         stacks = [plugins.find("technologies", name)() for name in _STACKS]
         with going(testbed, stacks, workload) as (attempts, sampler):
-            switches.append(switch_of(sampler))
+            switches.append(_Switch(sampler))
             for _ in range(_MEASURED):
                 for attempt in attempts:
                     attempt.measure_from(0)
@@ -106,7 +94,7 @@ def compare(testbed: Testbed, workload: Workload, blocks: int, switch_of: Callab
     return switches
 
 
-def in_turns(attempts: list[TrialRun], switch: Switched, chance: random.Random, numbers: Iterator[int]) -> None:
+def in_turns(attempts: list[TrialRun], switch: _Switch, chance: random.Random, numbers: Iterator[int]) -> None:
     """Let each instance have two turns in each round."""
     live = list(attempts)
     for number in numbers:
@@ -134,7 +122,7 @@ def main(blocks: str = "12", *names: str) -> None:
     with testbed_for(found.values()) as testbed:
         print("| workload | stack | with samples, of without | 95 % | within 1 % |\n| --- | --- | --- | --- | --- |")
         for workload in found.values():
-            samples = sum(switch.samples for switch in compare(testbed, workload, int(blocks), _Switch))
+            samples = sum(switch.samples for switch in compare(testbed, workload, int(blocks)))
             say(f"{workload.name}: {samples} samples in {blocks} blocks")
 
 

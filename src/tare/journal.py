@@ -154,13 +154,12 @@ _RAW = TypeAdapter(tuple[Raw, ...])
 
 
 class RunReader:
-    """Reads a run folder; what it has read of the journal, it does not read again."""
+    """Reader of a run folder, once; `add` continues it with what is written later."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.trials: list[Trial] = []
         self._digest = sha256()
-        self._bytes = 0
 
     def read(self) -> Run:
         """Return the run with all trials so far; raises UsageError with the file and line that cannot be read.
@@ -171,7 +170,6 @@ class RunReader:
         try:
             record = load_record(self.folder)
             with without_collection(), path.open("rb") if path.exists() else BytesIO() as file:
-                file.seek(self._bytes)
                 while line := file.readline(_LONGEST_LINE + 1):
                     if line.endswith(b"\n"):
                         self.add(read_trial(line, f"{path}:{len(self.trials) + 1}"), line)
@@ -186,7 +184,6 @@ class RunReader:
         """Add a trial, which is this line of the journal."""
         self.trials.append(trial)
         self._digest.update(line)
-        self._bytes += len(line)
 
     def run(self, record: RunRecord) -> Run:
         """Return the run as far as it is known."""

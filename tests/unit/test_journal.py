@@ -14,7 +14,7 @@ from runs import MACHINE, believable_run, make_run, make_trial, measured, write
 
 import tare.journal
 from tare.errors import NotRecorded, UsageError
-from tare.journal import FORMAT, Journal, RunReader, holds_no_trial, load, load_raw, read_trial, rewrite
+from tare.journal import FORMAT, Journal, holds_no_trial, load, load_raw, rewrite
 from tare.model.trials import Caution, Footprint, Mark, Raw, Stop, StopReason, Trial
 
 VALUES = (measured("speed", 21.5e6),)
@@ -322,27 +322,6 @@ def test_a_run_records_each_machine_that_took_part_and_those_that_were_lent_once
     assert found.machines == {"controller": MACHINE, "client": MACHINE, "lent": cloud, "lent 2": other}
     assert found.measured_on == cloud
     assert replace(found, machines=found.machines | {"server": MACHINE}).measured_on == MACHINE
-
-
-def test_a_run_is_read_again_only_from_where_the_last_reading_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[str] = []
-
-    def counted(line: bytes, where: str) -> Trial:
-        read.append(where.rpartition(":")[2])
-        return read_trial(line, where)
-
-    monkeypatch.setattr(tare.journal, "read_trial", counted)
-    run = make_run([make_trial("native", 0, []), make_trial("native", 1, [])], folder=tmp_path / "run")
-    reader = RunReader(write(run))
-    assert reader.read().trials == run.trials
-    later = make_trial("native", 2, [])
-    Journal(run.folder).append((later, ()))
-    read.clear()
-    assert (reader.read().trials, read) == ((*run.trials, later), ["3"])
-    assert reader.read() == load(run.folder)
-    assert reader.read().digest == load(run.folder).digest
 
 
 def test_a_journal_that_is_written_knows_its_run_without_reading_it(

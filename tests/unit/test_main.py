@@ -112,7 +112,7 @@ print(*{"duckdb", "numpy", "pydantic", "rich", "scipy"} & set(sys.modules), file
 
 
 def test_a_run_begins_before_the_large_parts_of_scipy_and_the_server_of_its_page_are_loaded() -> None:
-    large = {"scipy.optimize", "scipy.stats", "duckdb", "tare.live.watch", "http.server"}
+    large = {"scipy.optimize", "scipy.stats", "duckdb", "tare.report.server", "http.server"}
     script = f"import sys, tare.cli.run; print(*{large!r} & set(sys.modules))"
     done = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True)
     assert done.stdout == "\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import typer
 
@@ -32,11 +31,10 @@ WHY = {
 }
 
 
-def show_end(run: Run, console: Console, stop: Stop) -> Path | None:
-    """Print the table and write the report, whatever ended the run; return the report's page, if there is one."""
+def show_end(run: Run, console: Console, stop: Stop) -> None:
+    """Print the table and write the report, whatever ended the run."""
     ok = sum(trial.status == "ok" for trial in run.trials)
     failed = [trial for trial in run.trials if trial.status == "failed"]
-    report = None
     if ok:
         summary = summarize(run)
         out = output()
@@ -44,13 +42,12 @@ def show_end(run: Run, console: Console, stop: Stop) -> Path | None:
         if table := usual_values(summary):
             out.print(table)
         out.print(what_was_found(findings(summary, run.record.measured_on)))
-        report = _report(run, summary, console)
+        _report(run, summary, console)
     for trial in failed[: 0 if stop.reason == StopReason.FAILING else 5]:  # for one reason, which `leave` has
         console.print(f"failed: {trial.trial}: {clean(trial.reason)}", style="red")
         if trial.hint:
             console.print(f"  hint: {clean(trial.hint)}")
     console.print(f"{WHY[stop.reason]}: {ok} trials ok, {len(failed)} failed")
-    return report
 
 
 def leave(run: Run, stop: Stop) -> None:
@@ -79,7 +76,7 @@ def _nothing_works(run: Run) -> TareError:
     return TareError(what, "; ".join([*dict.fromkeys(hints)] or [f"`tare show {run.folder}` lists the trials"]))
 
 
-def _report(run: Run, summary: Summary, console: Console) -> Path | None:
+def _report(run: Run, summary: Summary, console: Console) -> None:
     began = time.monotonic()
     try:
         pages = write_report([run], summaries=[summary])
@@ -87,7 +84,6 @@ def _report(run: Run, summary: Summary, console: Console) -> Path | None:
             store(run)
     except OSError as error:
         console.print(f"no report: {why_of(error)}; later: tare report {run.folder}", style="red")
-        return None
+        return
     seconds = format_duration(round(time.monotonic() - began, 1))
     console.print(f"report: {pages[0]} (written in {seconds})")
-    return pages[0]

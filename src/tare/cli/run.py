@@ -13,7 +13,7 @@ import typer
 
 from tare.cli.console import Console, say
 from tare.cli.display import shown
-from tare.cli.ending import WHY, leave, show_end
+from tare.cli.ending import leave, show_end
 from tare.cli.stopping import stoppable
 from tare.doctor.usable import runnable
 from tare.errors import TareError, UsageError
@@ -27,7 +27,7 @@ from tare.suites.suite import read_suite
 from tare.units import parse_duration
 
 if TYPE_CHECKING:
-    from tare.live.watch import LivePage
+    from tare.report.server import ServedReport
 
 _NUMBERS = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", re.ASCII)
 
@@ -88,21 +88,21 @@ def run_and_show(job: Job, command: str, port: int | None = None) -> None:
     only_root(f"tare {command} …")
     console = Console(stderr=True)
     dim = partial(say, style="dim")
-    with nullcontext() if port is None else _served(port, dim) as page:
+    with nullcontext() if port is None else _served(port, dim) as served:
         with stoppable(), shown(console) as terminal:
-            stop = carry_out(job, report_to_all(terminal, page.report) if page else terminal)
-        report = show_end(job.journal.run, console, stop)
-        if page:
-            page.end(stop.detail or WHY[stop.reason], report)
+            stop = carry_out(job, report_to_all(terminal, served) if served else terminal)
+        show_end(job.journal.run, console, stop)
+        if served:
+            served.end()
     with suppress(Taken), only_one():  # after the answer, and in nobody's measurement
         discard_old_layers()
     leave(job.journal.run, stop)
 
 
-def _served(port: int, say: Callable[[str], None]) -> AbstractContextManager[LivePage]:
-    from tare.live.watch import served  # noqa: PLC0415 - its libraries load only with --serve
+def _served(port: int, say: Callable[[str], None]) -> AbstractContextManager[ServedReport]:
+    from tare.report.server import serve_report  # noqa: PLC0415 - its libraries load only with --serve
 
-    return served(port, say)
+    return serve_report(port, say)
 
 
 def _job(suite: Path | None, out: Path | None, budget_seconds: float | None, resume: Path | None) -> Job:

@@ -30,7 +30,7 @@ def run_of(tmp_path: Path, *trials: Trial) -> Run:
 
 def printed(run: Run, reason: StopReason) -> list[str]:
     file = io.StringIO()
-    assert show_end(run, Console(file=file, width=200), Stop(reason)) is None
+    show_end(run, Console(file=file, width=200), Stop(reason))
     return file.getvalue().splitlines()
 
 

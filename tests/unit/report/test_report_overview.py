@@ -19,7 +19,7 @@ from tare.model.trials import Metric
 from tare.report import find
 from tare.report.axes import size_of
 from tare.report.drawn_overview import card, figure, figure_of
-from tare.report.html import live
+from tare.report.html import render
 from tare.report.numbers import cost
 from tare.report.overview import Column, Entry, Overview, overview
 from tare.statistics.cells import Cell
@@ -277,9 +277,12 @@ def test_a_run_that_ranks_nothing_has_no_answer_but_says_what_was_compared() -> 
     assert '<p class="lead">' not in html
 
 
-def test_the_page_of_a_run_that_goes_on_has_the_figure_and_the_costs_against_memory(tmp_path: Path) -> None:
+def test_the_page_of_an_unfinished_run_has_the_figures_and_alone_refreshes_itself(tmp_path: Path) -> None:
     few = [record for record in WORKLOADS if record.name in ("dhrystone", "whetstone", "startup")]
     run = full_run(tmp_path / "run", 5, workloads=few)
-    html = live(summarize(run), run).decode()
+    html = render(summarize(run), run, 5)["index.html"].decode()
+    assert html.count('<meta http-equiv="refresh" content="5">') == 1
+    assert "unfinished, reloads every 5 s" in html
+    assert not re.search('http-equiv="refresh"|unfinished', html_of(run))
     assert html.count('class="overview"') == 3
     assert html.count('class="overview trade"') == 3

@@ -27,9 +27,11 @@ from tare.report.html.page import Page, page
 from tare.statistics.summary import Summary
 
 
-def render(summary: Summary, run: Run) -> dict[str, bytes]:
-    """Render `index.html`, the report of a run."""
-    return {"index.html": _report(summary, run)}
+def render(summary: Summary, run: Run, refresh_seconds: int = 0) -> dict[str, bytes]:
+    """Render `index.html`, the report of a run; that of an unfinished run refreshes itself in a browser."""
+    # That charts fit their schema is for tests: to look at it takes longer than to draw them.
+    with debug_mode(arg=False):
+        return {"index.html": _rendered("page.html.j2", page(summary, run), refresh_seconds)}
 
 
 def compared(answer: Answer) -> bytes:
@@ -52,24 +54,8 @@ def of_fleet(found: Fleet) -> bytes:
     return _rendered("fleet.html.j2", fleet_page(found))
 
 
-def live(summary: Summary, run: Run) -> bytes:
-    """Render the report of a run that goes on, for a server: it renews itself, and has an empty element `live`."""
-    return _report(summary, run, live=True)
-
-
-def begun() -> bytes:
-    """Render the page of a run that has only begun, for a server."""
-    return _rendered("begun.html.j2", None, live=True)
-
-
-def _report(summary: Summary, run: Run, live: bool = False) -> bytes:
-    # That charts fit their schema is for tests: to look at it takes longer than to draw them.
-    with debug_mode(arg=False):
-        return _rendered("page.html.j2", page(summary, run), live)
-
-
 def _rendered(
-    template: str, content: Page | ComparedPage | AdvisedPage | HistoryPage | FleetPage | None, live: bool = False
+    template: str, content: Page | ComparedPage | AdvisedPage | HistoryPage | FleetPage, refresh_seconds: int = 0
 ) -> bytes:
     environment = Environment(
         loader=PackageLoader("tare.report", "html"),
@@ -80,11 +66,13 @@ def _rendered(
     )
     environment.filters["unbroken"] = _unbroken
     environment.filters["whole"] = _whole
-    style = Markup("").join(_own(name) for name in ("style.css", *(("live.css",) if live else ())))
-    scripts = [_own(name) for name in ("page.js", *(("live.js",) if live else ()))]
-    allowed = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    script = _own("page.js")
     text = environment.get_template(template).render(
-        page=content, style=style, scripts=scripts, allowed=allowed, live=live
+        page=content,
+        style=_own("style.css"),
+        script=script,
+        allowed=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        refresh_seconds=refresh_seconds,
     )
     return text.encode()
 

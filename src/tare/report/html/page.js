@@ -91,16 +91,12 @@
       else box.removeAttribute("tabindex");
     }
   };
-  const prepare = () => {
-    for (const table of document.querySelectorAll("table.sortable")) {
-      if (!table.tBodies[0] || table.tBodies[0].rows.length < 2) continue;
-      sortable(table);
-      filterable(table);
-    }
-    reachable();
-  };
-  prepare();
-  document.addEventListener("renewed", prepare); // by live.js
+  for (const table of document.querySelectorAll("table.sortable")) {
+    if (!table.tBodies[0] || table.tBodies[0].rows.length < 2) continue;
+    sortable(table);
+    filterable(table);
+  }
+  reachable();
   addEventListener("resize", reachable);
   addEventListener("hashchange", open);
   addEventListener("beforeprint", () => document.querySelectorAll("details.printed").forEach((each) => { each.open = true; }));
