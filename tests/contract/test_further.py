@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 
 import pytest
+from swapping import SwappingGuest
 
-from tare.contracts.technologies import Launch
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.workloads import Setup
 from tare.errors import OutOfMemory, TimedOut, TrialFailed
-from tare.hosts.host import Host
 from tare.model.trials import Mark, Service
 from tare.running.further import FurtherInstances
 from tare.running.layers import Notes, started
 from tare.running.service import served
 from tare.running.testbed import Testbed
 from tare.technologies.native import Native
-from tare.technologies.qemu_tcg import QemuTcg
 from tare.workloads.idle import Idle
 from tare.workloads.redis import Redis
 from tare.workloads.redis_density import RedisDensity
@@ -129,25 +127,7 @@ def test_an_idle_instance_costs_what_its_processes_do_and_its_image_is_a_folder(
     assert "reported" not in found  # the machine's memory is not its own
 
 
-_SWAPS = """
-fallocate --length 64M /srv/tare-swap
-chmod 600 /srv/tare-swap
-mkswap /srv/tare-swap >&2
-swapon /srv/tare-swap
-"""
 _FILLS = 'head --bytes=32M /dev/zero | tail --lines=1 >/dev/null; exec "$@"'  # it keeps a line
-
-
-@dataclass(frozen=True)
-class SwappingGuest(QemuTcg):
-    """A guest that has a file to swap to: made as it starts, as what is measured later may not."""
-
-    @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
-        with super().launch(host, launch) as instance:
-            assert instance.inside is not None
-            instance.inside.run("sh", "-ec", _SWAPS, timeout=60)
-            yield instance
 
 
 @dataclass(frozen=True)
