@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from tare.errors import NotRecorded, UsageError, why_of
-from tare.hosts.local import contents
+from tare.hosts.local import contents, exists
 from tare.loading import set_umask
 from tare.model.isolation import Isolation
 from tare.model.machines import Facts, Tuning
@@ -102,8 +102,7 @@ class RunRecord:
     @property
     def paths_from(self) -> Path:
         """The folder to which paths in the suite are relative; the current one where that is gone or unknown."""
-        folder = Path(self.suite_folder)
-        return folder if folder.is_dir() else Path()
+        return Path(self.suite_folder) if exists(self.suite_folder) else Path()
 
     @property
     def measured_on(self) -> Facts:
