@@ -33,8 +33,8 @@ DECLARED := PYTHONPATH=tests/support .venv/bin/python tests/support/declared.py
 # What checks the sources, and takes pictures of pages; what the tests of a plug-in need, the plug-in declares.
 TEST_PACKAGES := bpftrace busybox-static chromium clang-format groff-base linux-perf musl-tools poppler-utils procps rustfmt-web \
 	shellcheck skopeo texlive-latex-recommended umoci
-# What takes exports, which tests start themselves; Debian 13 has no InfluxDB.
-SERVERS := influxdb prometheus prometheus-node-exporter prometheus-pushgateway victoria-metrics
+# The server that takes exports; a test starts it.
+SERVERS := prometheus
 
 # The contract tests that are about technologies with an inside, and need no daemon and no registry.
 POD_TESTS := $(patsubst %,tests/contract/test_%.py,technologies lifecycle hosts command server_of_yours)

@@ -1,19 +1,19 @@
-"""Servers that take what is exported: Debian's, on the loopback, with their data in a folder of the test.
+"""Prometheus, which takes what is exported: Debian's, on the loopback, with its data in a folder of the test.
 
-`make servers` unpacks them; none is installed, and none runs but in a test.
+`make servers` unpacks it; it is not installed, and runs only in a test. Queries come from dashboards for Grafana.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import re
 import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,79 +32,46 @@ def free_port() -> int:
         return port
 
 
-def said(url: str, post: bytes | None = None, **parameters: str) -> str:
-    """Return what a server answers."""
-    query = f"?{urlencode(parameters)}" if parameters else ""
-    with _DIRECT.open(f"{url}{query}", post, timeout=ENOUGH_SECONDS) as answer:
-        text: str = answer.read().decode()
-    return text
-
-
-def asked(url: str, post: bytes | None = None, **parameters: str) -> Any:
+def asked(url: str, **parameters: str) -> Any:
     """Return the JSON that a server answers with."""
-    return json.loads(said(url, post, **parameters))
+    with _DIRECT.open(f"{url}?{urlencode(parameters)}", timeout=ENOUGH_SECONDS) as answer:
+        return json.load(answer)
 
 
-@contextmanager
-def influxdb(folder: Path) -> Iterator[str]:
-    """Start InfluxDB 1.x; yield its address."""
-    port, other = free_port(), free_port()
-    settings = {
-        "INFLUXDB_REPORTING_DISABLED": "true",
-        "INFLUXDB_BIND_ADDRESS": f"127.0.0.1:{other}",
-        "INFLUXDB_HTTP_BIND_ADDRESS": f"127.0.0.1:{port}",
-        "INFLUXDB_META_DIR": str(folder / "meta"),
-        "INFLUXDB_DATA_DIR": str(folder / "data"),
-        "INFLUXDB_DATA_WAL_DIR": str(folder / "wal"),
-        "INFLUXDB_MONITOR_STORE_ENABLED": "false",
-    }
-    command = ("influxd", "run", "-config", "/dev/null")
-    with _served("influxdb", command, f"127.0.0.1:{port}/ping", folder, settings) as url:
-        yield url
+def asked_prometheus(query: str, chosen: Mapping[str, Sequence[str]]) -> str:
+    """Replace variables of a dashboard as Grafana does for Prometheus: several values become alternatives."""
+
+    def replaced(match: re.Match[str]) -> str:
+        if match[1] == "run":
+            return chosen["run"][0].replace("\\", "\\\\").replace('"', '\\"')
+        values = [re.escape(value).replace("\\", "\\\\") for value in chosen[match[1]]]
+        return values[0] if len(values) == 1 else f"({'|'.join(values)})"
+
+    return re.sub(r"\$(\w+)", replaced, query)
 
 
 @contextmanager
 def prometheus(folder: Path) -> Iterator[str]:
-    """Start Prometheus on the blocks in `folder/data`; yield its address."""
+    """Start Prometheus on the blocks in `folder/data`, and wait until it is ready; yield its address."""
     (folder / "prometheus.yml").write_text("{}\n", encoding="utf-8")
-    port = free_port()
+    address, log = f"127.0.0.1:{free_port()}", folder / "prometheus.log"
     command = (
-        "prometheus",
+        program("prometheus", "prometheus"),
         f"--config.file={folder / 'prometheus.yml'}",
         f"--storage.tsdb.path={folder / 'data'}",
         "--storage.tsdb.retention.time=100y",
-        f"--web.listen-address=127.0.0.1:{port}",
+        f"--web.listen-address={address}",
     )
-    with _served("prometheus", command, f"127.0.0.1:{port}/-/ready", folder) as url:
-        yield url
-
-
-@contextmanager
-def node_exporter(folder: Path) -> Iterator[str]:
-    """Start a node exporter with the textfile collector alone, on a folder; yield its address."""
-    address = f"127.0.0.1:{free_port()}"
-    collector = ("--collector.disable-defaults", "--collector.textfile", f"--collector.textfile.directory={folder}")
-    command = ("prometheus-node-exporter", f"--web.listen-address={address}", *collector)
-    with _served("prometheus-node-exporter", command, address, folder) as url:
-        yield url
-
-
-@contextmanager
-def pushgateway(folder: Path) -> Iterator[str]:
-    """Start a Pushgateway; yield its address."""
-    address = f"127.0.0.1:{free_port()}"
-    command = ("prometheus-pushgateway", f"--web.listen-address={address}")
-    with _served("prometheus-pushgateway", command, f"{address}/-/ready", folder) as url:
-        yield url
-
-
-@contextmanager
-def victoria_metrics(folder: Path) -> Iterator[str]:
-    """Start VictoriaMetrics, which has the endpoints of InfluxDB 1.x and 2.x; yield its address."""
-    address = f"127.0.0.1:{free_port()}"
-    command = ("victoria-metrics", f"-httpListenAddr={address}", f"-storageDataPath={folder / 'data'}")
-    with _served("victoria-metrics", command, f"{address}/health", folder) as url:
-        yield url
+    with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+        try:
+            _await(f"http://{address}/-/ready", process, log)
+            yield f"http://{address}"
+        finally:
+            process.terminate()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 def program(package: str, name: str) -> str:
@@ -113,28 +80,6 @@ def program(package: str, name: str) -> str:
     if not path.exists():
         pytest.skip(f"{package} is not there: `make servers` unpacks it, where this Debian has it")
     return str(path)
-
-
-@contextmanager
-def _served(
-    package: str, command: tuple[str, ...], ready: str, folder: Path, settings: Mapping[str, str] | None = None
-) -> Iterator[str]:
-    """Start a server, and wait until it answers at `ready`; yield its address."""
-    command = (program(package, command[0]), *command[1:])
-    log = folder / f"{package}.log"
-    with (
-        log.open("w") as output,
-        subprocess.Popen(command, stdout=output, stderr=output, env=os.environ | (settings or {})) as process,
-    ):
-        try:
-            _await(f"http://{ready}", process, log)
-            yield f"http://{ready.partition('/')[0]}"
-        finally:
-            process.terminate()
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
 
 
 def _await(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

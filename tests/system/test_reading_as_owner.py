@@ -25,7 +25,7 @@ READERS = (
     ("compare",),
     ("claims",),
     ("query", "FROM trials"),
-    ("export", "--to", "influx"),
+    ("export",),
     ("report", "--format", "markdown,json"),
     ("reparse",),
 )
