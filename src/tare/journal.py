@@ -31,8 +31,7 @@ from tare.model.isolation import Isolation
 from tare.model.machines import Facts, Tuning
 from tare.model.trials import Family, Lowered, Metric, Raw, Stop, StopReason, Sweep, Trial
 
-FORMAT = 2
-_READABLE = (1, 2)  # the first had no turns
+FORMAT = 1  # of run.json and of each line of trials.jsonl
 _WRITTEN = {"suite.toml", "run.json", "run.json.new", "trials.jsonl", "raw", "telemetry", "report"}
 _MOST_BYTES, _LONGEST_LINE = 256 << 20, 64 << 20  # of a run's files, which may be untrusted
 _DAMAGED = "the file is damaged or of a newer tare"
@@ -67,7 +66,7 @@ class RunRecord:
     `image_origin` names the image that others have built, with its digest. `beside` has the images of services beside
     those under test, by the services' names. `own` has the `command` and the `image` that a stack has of its own,
     `years` the year of a technology that is an old one, both by the stacks' names.
-    `suite_folder` is where the suite was; empty in older runs.
+    `suite_folder` is where the suite was.
     """
 
     format: int
@@ -352,10 +351,6 @@ def _drop_torn_end(file: BinaryIO) -> None:
 
 def _record(text: bytes, where: str) -> RunRecord:
     fields = _fields(text, where, "a run's record")
-    if "again" in fields:  # as older runs name it
-        fields["control"] = fields.pop("again")
-    if (stopped := fields.get("stop_reason")) and stopped not in set(StopReason):  # a sentence in older runs
-        fields |= {"stop_reason": StopReason.ERROR, "stop_detail": stopped}
     try:
         return _RECORD.validate_python(fields)
     except ValidationError as error:
@@ -382,8 +377,9 @@ def _fields(text: bytes, where: str, what: str) -> dict[str, Any]:
         version = fields["format"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{where}: not {what}", _DAMAGED) from error
-    if version not in _READABLE:
-        raise UsageError(f"{where}: format {version}, this tare reads up to {FORMAT}", "use a newer tare")
+    if version != FORMAT:
+        hint = "use a newer tare" if isinstance(version, int) and version > FORMAT else _DAMAGED
+        raise UsageError(f"{where}: format {version!r:.40}, and this tare reads {FORMAT}", hint)
     return fields
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from runs import CLIENTS, COSTS, make_run
+from runs import CLIENTS, COSTS, isolation_by_plugins, make_run
 
 from tare.journal import Journal, Run, WorkloadRecord
 from tare.model.trials import (
@@ -104,7 +104,9 @@ def full_run(
     ]
     run = make_run(trials, workloads, folder)
     families = {stack: own for stack, own in FAMILIES.items() if stack in stacks}
-    run = replace(run, record=replace(run.record, stacks=tuple(stacks), families=families))
+    run = replace(
+        run, record=replace(run.record, stacks=tuple(stacks), families=families, isolation=isolation_by_plugins(stacks))
+    )
     journal = Journal(folder)
     journal.create(run.record, "[suite]\n")
     journal.append(*((trial, tuple(_raw(trial))) for trial in trials))

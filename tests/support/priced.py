@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from runs import MACHINE, make_run, make_trial
+from runs import MACHINE, isolation_by_plugins, make_run, make_trial
 
 from tare.answers.application import Application, Basket
 from tare.journal import Run, WorkloadRecord
@@ -102,7 +102,7 @@ def priced(
                 trials.append(replace(trial, footprint=Footprint(size << 20, 0, 0, 1), timeline=marks))
     run = make_run(trials, RECORDS, Path("prices"))
     families = {stack: FAMILIES[stack] for stack in stacks if stack in FAMILIES}
-    return replace(run, record=replace(run.record, families=families))
+    return replace(run, record=replace(run.record, families=families, isolation=isolation_by_plugins(stacks)))
 
 
 def measured_seconds(kind: str, times: Mapping[str, float]) -> float:

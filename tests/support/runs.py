@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from tare import plugins
+from tare.errors import UsageError
 from tare.journal import Journal, Run, RunRecord, WorkloadRecord
+from tare.model.isolation import Isolation
 from tare.model.machines import Facts, FileSystem
 from tare.model.trials import (
     Better,
@@ -113,10 +117,22 @@ def make_run(
         image="sha256:" + "5e" * 32,
         packages="nginx-light 1.22.1-9\nredis-server 5:7.0.15-1\n",
         machine=MACHINE,
+        machines=dict.fromkeys(("controller", "server", "client"), MACHINE),
         control="native-again" if "native-again" in stacks else "",
         noise=(("governor", "not readable"), ("steal", "0.4 % in the last second")),
     )
     return Run(folder, record, tuple(trials))
+
+
+def isolation_by_plugins(stacks: Iterable[str]) -> dict[str, tuple[Isolation, ...]]:
+    """Return what a run records of the isolation of these stacks, but for those of unknown technologies."""
+    found = {}
+    for stack in stacks:
+        names = stack.removesuffix("-again").removesuffix("-bridge").split("/")
+        with suppress(UsageError):
+            layers = [(name if len(names) > 1 else "", plugins.find("technologies", name)()) for name in names]
+            found[stack] = tuple(replace(each.isolation, layer=name) for name, each in layers)
+    return found
 
 
 def pairs(stack: Sequence[float], native: Sequence[float], better: Better = "higher") -> Run:

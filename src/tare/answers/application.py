@@ -114,7 +114,7 @@ def application_of(*given: Profile) -> Application:
 def _busy(profile: Profile) -> float:
     """Return the share of the time in which its busiest thread used a CPU, or all CPUs of the machine were in use.
 
-    An older profile does not know its threads: then it is that of one CPU.
+    Where its threads are unknown, it is that of one CPU.
     """
     usage = profile.usage
     used = (usage.user_seconds + usage.system_seconds) / profile.seconds

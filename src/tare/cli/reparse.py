@@ -51,7 +51,7 @@ def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:
     if trial.status == "skipped":
         return trial
     try:
-        values = read_values(workload, load_raw(run, trial.trial), divided=bool(trial.turns))
+        values = read_values(workload, load_raw(run, trial.trial))
         refuse_absurd(values, len(trial.limits.asked.cpus) if trial.limits else 1)
     except UsageError:  # it has no raw output: nothing can be read again
         raise

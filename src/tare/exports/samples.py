@@ -49,8 +49,7 @@ class _File:
 def samples_of(run: Run) -> Iterator[Sample]:
     """Yield the samples of all trials in the journal; those of a series one after the other.
 
-    The times of older runs, whose files lack them, are right to about a second. Raises UsageError for a file
-    that cannot be read, and for a run without any.
+    Raises UsageError for a file that cannot be read, and for a run without any.
     """
     import duckdb  # noqa: PLC0415 - a fifth of a second that other commands need not wait
 
@@ -70,37 +69,24 @@ def _samples_in(connection: DuckDBPyConnection, path: Path, run: Run) -> Iterato
     pattern = glob.escape(str(path))
     table = connection.read_parquet(pattern, hive_partitioning=False)  # a folder named a=b is no column
     columns = table.columns
-    if not {"seconds", "scope"} <= {*columns}:
+    if not {"seconds", "scope", "trial", "time"} <= {*columns}:
         raise ValueError("not the columns of a telemetry")
-    has_trials = "trial" in table.columns  # not in older runs, before blocks had a file: there, its name is the trial's
-    file = _file(table, path, has_trials, {trial.trial: trial for trial in run.trials})
+    file = _file(table, path, {trial.trial: trial for trial in run.trials})
     if not file.trials:  # of a block that was stopped, and is not in the journal
         return
-    order = "scope, trial, seconds" if has_trials else "scope, seconds"
-    query = f"SELECT * FROM read_parquet(?, hive_partitioning = false) ORDER BY {order}"  # noqa: S608
+    query = "SELECT * FROM read_parquet(?, hive_partitioning = false) ORDER BY scope, trial, seconds"
     rows = connection.execute(query, [pattern])
     while found := rows.fetchmany(_ROWS):
         for row in found:
-            fields = {"trial": path.stem} | dict(zip(columns, row, strict=True))
+            fields = dict(zip(columns, row, strict=True))
             if fields["scope"] == "host" or fields["trial"] in file.trials:
                 yield _sample(fields, file, run.folder.resolve().name)
 
 
-def _file(table: DuckDBPyRelation, path: Path, has_trials: bool, known: Mapping[str, Trial]) -> _File:
-    begun: list[tuple[str, float]] = [(path.stem, 0.0)]
-    if has_trials:
-        begun = table.filter("trial IS NOT NULL").aggregate("trial, min(seconds)").fetchall()
-    trials = {trial: known[trial] for trial, _ in sorted(begun) if trial in known}
-    if "time" in table.columns:
-        ((began,),) = table.aggregate("epoch_ns(min(time))").fetchall()
-        return _File(path, trials, began)
-    # An instance was first sampled when it had answered.
-    answered = (_answered(trials[trial]) - seconds for trial, seconds in begun if trial in trials)
-    return _File(path, trials, round(min(answered, default=0.0) * 1e9))
-
-
-def _answered(trial: Trial) -> float:
-    return trial.started + max((mark.seconds for mark in trial.timeline), default=0.0)
+def _file(table: DuckDBPyRelation, path: Path, known: Mapping[str, Trial]) -> _File:
+    named = table.filter("trial IS NOT NULL").project("trial").distinct().fetchall()
+    ((began,),) = table.aggregate("epoch_ns(min(time))").fetchall()
+    return _File(path, {trial: known[trial] for (trial,) in sorted(named) if trial in known}, began)
 
 
 def _sample(fields: Mapping[str, Any], file: _File, run: str) -> Sample:

@@ -21,7 +21,6 @@ from tare.model.machines import Facts
 State = Literal["asked", "prepared", "runs", "ended", "collected", "failed", "lost"]
 GONE: tuple[State, ...] = ("failed", "lost")
 _FILE = "fleet.json"
-_FORMAT = 1
 _MOST_BYTES = 64 << 20
 
 
@@ -62,7 +61,7 @@ class Fleet:
     inventory: str
     members: dict[str, Member]
     tare: str = __version__
-    format: int = _FORMAT
+    format: Literal[1] = 1
     notes: list[str] = field(default_factory=list)
     suite_folder: str = ""
 

@@ -400,7 +400,7 @@ class Trial:
     """One fresh instance, one workload, its values. The unit of replication.
 
     `block` counts the blocks of one workload from 0; `order` is the position in the block. `started` and `ended`, in
-    seconds since 1970 UTC, are when its instance was requested and when it was gone, None in older runs; `seconds` are
+    seconds since 1970 UTC, are when its instance was requested and when it was gone, None without one; `seconds` are
     those of its start, its turns and its end, without the turns of other stacks in between. `timeline` is in seconds
     since `requested`. `layers` are those of a nested stack, the outermost first.
     `hint` helps to fix a failure, such as with a guest's last words.

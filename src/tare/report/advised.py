@@ -21,7 +21,7 @@ from tare.report.numbers import GLYPHS, clean, factor, factor_digits, from_twice
 from tare.statistics.redrawn import CONFIDENCE
 from tare.units import format_duration, format_quantity, format_size
 
-FORMAT = 2  # of the JSON; 2: `time` and `elapsed_seconds` are null where nobody measured them
+FORMAT = 1  # of the JSON
 _STYLES: dict[Decision, str] = {"ranked": "default", "cannot tell": "dim", "excluded": "dim"}
 _LEAST_SHARE = 0.005  # of the cost on bare metal: what a line must cost to be named
 _NAMED = 3

@@ -24,7 +24,7 @@ from tare.statistics.cells import Cell, Verdict
 from tare.statistics.changes import Change
 from tare.units import format_quantity
 
-FORMAT = 3
+FORMAT = 1
 _NAMED = 5
 _NOTE = 160
 _WIDE = 100

@@ -11,7 +11,7 @@ from tare.journal import Run
 from tare.statistics.cells import Cell, Standing
 from tare.statistics.summary import Summary
 
-FORMAT = 2
+FORMAT = 1
 
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:

@@ -17,14 +17,13 @@ Key = tuple[str, float | None]  # a metric and a point
 _UNIT_HINT = "let the command print this number in one unit always, or as JSON"
 
 
-def read_values(workload: Workload, raw: Sequence[Raw], divided: bool = True) -> tuple[Measured, ...]:
+def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
     """Parse what the commands of a trial printed; raises TrialFailed where a value is missing or absurd.
 
-    Outputs of a trial from before there were turns are not `divided`: all are of one round. Where stacks are measured
-    one after the other, the median over the rounds is the value.
+    Where stacks are measured one after the other, the median over the rounds is the value.
     """
     metrics = {metric.name: metric for metric in workload.all_metrics}
-    if workload.rounds == 1 or workload.searches or not divided:
+    if workload.rounds == 1 or workload.searches:
         values = _checked(workload, workload.parse([each for each in raw if not each.warm_up]))
         return tuple(_measured(metrics[each.metric], [each]) for each in values)
     turns: dict[Key, list[Value]] = defaultdict(list)

@@ -146,16 +146,13 @@ def _create_tables(connection: DuckDBPyConnection, own: Path, found: Sequence[So
 
 
 def _read_telemetry(connection: DuckDBPyConnection, own: Path, found: Sequence[Source]) -> None:
-    """Make the view; a file of its own with all columns and no row comes first, as older runs lack some."""
+    """Make the view; an empty file with all columns comes first, for runs without telemetry."""
     empty = own / "empty.parquet"
     types = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TYPES.items())
     connection.execute(f"COPY (SELECT {types} WHERE false) TO {_quoted(str(empty))} (FORMAT parquet)")
     paths = _list([empty, *(path for source in found for path in source.telemetry)])
     read = f"read_parquet({paths}, union_by_name = true, filename = true, hive_partitioning = false)"
-    rest = ", ".join(name for name in TYPES if name != "trial")
-    # In older runs, a trial had a file of its own, named after it.
-    trial = "coalesce(trial, CASE WHEN scope = 'instance' THEN file END) AS trial"
-    select = f"SELECT run, file, {trial}, {rest} FROM {read} JOIN source.files USING (filename)"  # noqa: S608
+    select = f"SELECT run, file, {', '.join(TYPES)} FROM {read} JOIN source.files USING (filename)"  # noqa: S608
     connection.execute(f"CREATE VIEW telemetry AS {select}")
 
 

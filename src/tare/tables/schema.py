@@ -88,7 +88,7 @@ JOURNAL: Mapping[str, str] = {
     "first_round": "BIGINT",
     "turns": f"{_TURN}[]",
 }
-"""The fields of a line of trials.jsonl that are read. What a line does not have is NULL, as in older runs."""
+"""The fields of a line of trials.jsonl that are read. What a line does not have is NULL."""
 
 # Each reads only the fields that it names: DuckDB does not build the others.
 TRIALS = """
@@ -130,10 +130,9 @@ FROM (
     FROM (
         SELECT *, len(entry.turns) > 0 AS many,
             CASE WHEN len(entry.turns) > 0 THEN entry.turns ELSE [entry."value"] END AS measured,
-            [turn FOR turn IN turns IF turn.label = entry.label AND NOT coalesce(turn.warm_up, false)] AS taken
+            [turn FOR turn IN turns IF turn.label = entry.label AND NOT turn.warm_up] AS taken
         FROM (
-            SELECT run, trial, workload, stack, block, coalesce(first_round, 0) AS first_round, turns,
-                unnest("values") AS entry
+            SELECT run, trial, workload, stack, block, first_round, turns, unnest("values") AS entry
             FROM source.journal JOIN source.files USING (filename) WHERE status = 'ok'
         )
     )

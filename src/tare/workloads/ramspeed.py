@@ -118,13 +118,13 @@ class Ramspeed(Workload):
             arrays = ("mem", "--kind", kind, "--array", f"{self.array_bytes}B")
             head = f"program: ramspeed mem\nkind: {kind}\narray_bytes: {self.array_bytes}\n" + tail
             speeds = tuple((operation, f"{kind}-{operation}", None) for operation in _OPERATIONS)
-            yield _Part(f"mem {kind}", arrays, head, self.passes, speeds)
+            yield _Part(f"mem {kind}", arrays, head, speeds)
             for mark in _MARKS if self.mark_sizes else ():
                 sizes = ",".join(f"{size}B" for size in self.mark_sizes)
                 blocks = ("mark", "--kind", kind, "--operation", mark, "--sizes", sizes)
                 head = f"program: ramspeed mark\nkind: {kind}\noperation: {mark}\n" + tail
                 marks = tuple((f"{mark}_{size}", f"{kind}-{mark}", float(size)) for size in self.mark_sizes)
-                yield _Part(f"mark {kind} {mark}", blocks, head, self.passes, marks)
+                yield _Part(f"mark {kind} {mark}", blocks, head, marks)
 
 
 @dataclass(frozen=True)
@@ -134,13 +134,11 @@ class _Part:
     label: str
     arguments: tuple[str, ...]
     head: str
-    passes: int
     speeds: tuple[tuple[str, str, float | None], ...]
 
     def read(self, text: str) -> tuple[Value, ...]:
         lines = "".join(rf"{key}_bytes_per_second: (\d+\.\d+)\n" for key, _, _ in self.speeds)
-        passes = rf"passes: (?:1|{self.passes})\n"  # all at once in older runs, before there were turns
-        found = re.fullmatch(f"{re.escape(self.head)}{passes}{lines}verified: yes\n", text, re.ASCII)
+        found = re.fullmatch(f"{re.escape(self.head)}passes: 1\n{lines}verified: yes\n", text, re.ASCII)
         numbers = [float(number) for number in found.groups()] if found else []
         if not numbers or not all(0 < number < math.inf for number in numbers):
             hint = "`tare show` has the whole output; the program ends with `verified: yes` when all elements are right"

@@ -67,7 +67,7 @@ def test_memory_is_that_of_the_application_and_what_the_stack_adds_to_it() -> No
 def test_what_is_unknown_does_not_meet_a_need() -> None:
     run = priced()
     bare = replace(run, trials=tuple(replace(trial, footprint=None, timeline=()) for trial in run.trials))
-    bare = replace(bare, record=replace(run.record, families={}))
+    bare = replace(bare, record=replace(run.record, isolation={}))
     found = by_stack(advise(application(), bare, Asked(Needs("user-space kernel", 1 << 40, 1e6))))
     assert found["docker"].unmet == ("isolation: unknown", "memory: unknown", "start-up: unknown")
 

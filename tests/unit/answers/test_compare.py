@@ -161,7 +161,7 @@ def test_the_sentence_counts_the_verdicts_and_names_what_differs(tmp_path: Path,
 
 def test_a_cell_in_json_has_what_programs_rely_on(before: Run, compare: Compare) -> None:
     whole = compare(before, "--json").document
-    assert whole["format"] == 3
+    assert whole["format"] == 1
     assert whole["gate"] == {"fail_on": [], "answer": None, "reason": None, "cells": [], "baseline_changes": []}
     assert {"estimate", "interval", "n", "decision", "cautions"} <= whole["cells"][0].keys()
 

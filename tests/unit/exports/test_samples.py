@@ -35,21 +35,6 @@ def test_what_was_not_read_is_missing_and_cpus_are_by_number(tmp_path: Path) -> 
     assert (machine.values["interrupts"], machine.values["cpu_user"]) == (100, 0.1)
 
 
-def test_a_run_of_before_times_and_blocks_is_read_with_the_times_of_its_trials(tmp_path: Path) -> None:
-    run = load(sampled_run(tmp_path / "run", count=2))
-    block, alone = (run.folder / "telemetry" / name for name in (BLOCK, ALONE))
-    block.unlink()
-    with duckdb.connect() as connection:
-        table = connection.read_parquet(str(alone)).project("* exclude (time, trial, cpus_user)")
-        table.write_parquet(str(tmp_path / "old"))
-    (tmp_path / "old").replace(alone)
-    found = list(samples_of(run))
-    assert [dict(sample.labels)["scope"] for sample in found] == ["host", "host", "instance", "instance"]
-    assert {dict(sample.labels)["trial"] for sample in found} == {"dhrystone-001-00"}
-    assert found[0].nanoseconds == int(1.7e18)  # when the trial began, as there are no marks
-    assert "user" not in found[0].cpus[0]
-
-
 @pytest.mark.parametrize("content", [b"", b"garbage", b"PAR1" + bytes(40) + b"PAR1"])
 def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
     run = load(sampled_run(tmp_path / "run"))

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from runs import make_run, make_trial, write
 
-from tare.errors import TareError
+from tare.errors import TareError, UsageError
 from tare.fleet.ansible import Answer, Playbooks
 from tare.fleet.measuring import Asked, Controller, Stopped, blocks_of, carried
-from tare.fleet.state import Fleet, Member, read
+from tare.fleet.state import Fleet, Member, read, save
 from tare.journal import load
 from tare.suites.suite import parse_suite
 
@@ -214,3 +214,13 @@ def test_of_an_application_machines_get_its_folder(tmp_path: Path, monkeypatch: 
     suite = parse_suite(text, "suite.toml")
     assert carried(suite) == {"shop": str(tmp_path / "shop")}
     assert suite.workloads[0].workload.own_files() == ("shop",)  # a run records no more of where it is
+
+
+def test_a_fleet_of_another_format_is_refused_with_its_file(tmp_path: Path) -> None:
+    save(tmp_path, Fleet("suite", "inventory", {}))
+    file = tmp_path / "fleet.json"
+    assert read(tmp_path) == Fleet("suite", "inventory", {})
+    file.write_text(file.read_text(encoding="utf-8").replace('"format": 1', '"format": 2'), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"fleet\.json: not as this tare writes it") as caught:
+        read(tmp_path)
+    assert caught.value.hint

@@ -396,7 +396,7 @@ def test_servers_that_are_ready_seconds_apart_are_named_with_a_hint_and_decide_n
     assert ready in Page(html_of(run)).text
 
 
-def test_servers_that_are_ready_about_together_have_no_hint_and_older_runs_say_nothing() -> None:
+def test_servers_that_are_ready_about_together_have_no_hint_and_no_server_is_no_line() -> None:
     assert len(readiness(summarize(make_run([served("native", 0, 0.2), served("a", 0, 0.9)])))) == 1
     assert readiness(summarize(make_run([served("native", 0), served("a", 0)]))) == []
 

@@ -23,7 +23,7 @@ from tare.report import find, formats, write_report
 def test_json_has_every_cell_with_estimate_interval_n_decision_and_cautions() -> None:
     run = believable_run()
     document = report_of(run)
-    assert document["format"] == 2
+    assert document["format"] == 1
     cell = next(c for c in document["headlines"] if (c["workload"], c["stack"]) == ("redis", "docker"))
     assert (cell["decision"], cell["n"]) == ("worse", 8)
     assert cell["interval"][0] < cell["estimate"] < cell["interval"][1]

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
-from runs import NGINX, REDIS, STARTUP, make_run, make_trial, measured
+from runs import NGINX, REDIS, STARTUP, isolation_by_plugins, make_run, make_trial, measured
 
 from tare.journal import Run
 from tare.model.trials import Caution, Family, Metric, Trial
@@ -71,7 +71,10 @@ def _runs(draw: some.DrawFn) -> Run:
     families: dict[str, tuple[Family, ...]] = {
         stack: (family,) for stack, family in FAMILIES.items() if draw(some.booleans())
     }
-    return replace(run, record=replace(run.record, stacks=tuple(stacks), families=families))
+    return replace(
+        run,
+        record=replace(run.record, stacks=tuple(stacks), families=families, isolation=isolation_by_plugins(families)),
+    )
 
 
 def _in_state(trial: Trial, state: str) -> list[Trial]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 from pages import html_of
-from runs import believable_run, make_run, make_trial, measured, pairs
+from runs import believable_run, isolation_by_plugins, make_run, make_trial, measured, pairs
 
 from tare.answers.isolation import LANES, isolation_of
 from tare.journal import Run
@@ -57,7 +57,7 @@ def of_families(blocks: int = 5) -> Run:
         for block in range(blocks)
     ]
     run = make_run(trials)
-    return replace(run, record=replace(run.record, families=FAMILIES))
+    return replace(run, record=replace(run.record, families=FAMILIES, isolation=isolation_by_plugins(FAMILIES)))
 
 
 def dressed(trial: Trial, size: int, seconds: float) -> Trial:
@@ -107,8 +107,8 @@ def test_what_ran_under_the_name_of_kata_without_a_guest_shares_the_kernel() -> 
     run = of_families()
     doubt = (Caution("shared-kernel", "this is the machine's kernel"),)
     trials = (replace(make_trial("kata", 0, [measured("speed", 1.0)]), cautions=doubt),)
-    families: dict[str, tuple[Family, ...]] = {"kata": ("type 2",)}
-    found = isolation_of(replace(run, trials=trials, record=replace(run.record, families=families)), ["kata"])
+    record = replace(run.record, isolation=isolation_by_plugins(["kata"]))
+    found = isolation_of(replace(run, trials=trials, record=record), ["kata"])
     assert found["kata"].level == "shared kernel"
 
 
@@ -165,7 +165,7 @@ def test_what_was_not_measured_has_no_panel() -> None:
         for stack, speed in (("native", 100.0), ("docker", 80.0))
         for block in range(5)
     ]
-    memory = found(make_run(trials))  # an older run, which does not have the families
+    memory = found(make_run(trials))
     assert [each.name for each in memory.panels] == ["Memory"]
     assert {each.isolation for each in memory.panels[0].points} == {"unknown"}
     assert point(memory.panels[0], "docker").up.low is None  # all alike: no interval to draw
@@ -195,7 +195,7 @@ def test_a_run_that_ranks_no_stack_has_no_panels(run: Run) -> None:
 
 def test_what_is_not_decided_is_hollow() -> None:
     run = pairs([90, 110, 99, 103, 96.0], [100.0] * 5)
-    run = replace(run, record=replace(run.record, families=FAMILIES))
+    run = replace(run, record=replace(run.record, families=FAMILIES, isolation=isolation_by_plugins(FAMILIES)))
     [isolation] = found(run).panels
     assert not point(isolation, "docker").is_sure
     assert 'class="size-none open"' in figure(summarize(run), run)
@@ -203,7 +203,7 @@ def test_what_is_not_decided_is_hollow() -> None:
 
 def test_values_without_any_variance_have_dots() -> None:
     run = pairs([50.0] * 6, [100.0] * 6)
-    run = replace(run, record=replace(run.record, families=FAMILIES))
+    run = replace(run, record=replace(run.record, families=FAMILIES, isolation=isolation_by_plugins(FAMILIES)))
     across = point(found(run).panels[0], "docker").across
     assert across.low == pytest.approx(across.place) == pytest.approx(across.high)
 

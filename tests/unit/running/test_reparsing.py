@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from tare.journal import Journal, WorkloadRecord, load
 from tare.model.trials import Lowered, Measured, Raw, Trial
 from tare.suites.suite import parse_suite
 from tare.workloads.ramspeed import Ramspeed
-
-SAMPLES = Path(__file__).parents[2] / "samples"
 
 
 def test_reparse_finds_the_same_values_and_leaves_the_journal_as_it_is(bench: Bench) -> None:
@@ -77,19 +74,3 @@ def test_reparse_fails_trials_that_were_printed_in_another_unit(tmp_path: Path) 
     assert [trials[stack].status for stack in ("native", "native-again", "crun")] == ["ok", "ok", "failed"]
     assert trials["crun"].reason == "two units of dev: the command printed 'us' here, and 'ms' in native"
     assert (trials["crun"].values, trials["crun"].quarantined[0].value) == ((), 944.0)
-
-
-def test_reparse_reads_the_probes_of_a_trial_from_before_there_were_turns_as_no_round(bench: Bench) -> None:
-    bench.work(suite("a:", blocks=1, workloads=("redis",)))  # a fake has no network
-    labels = (
-        "fill",
-        "probe GET 1",
-        "probe GET 1",
-        *(f"{each} {clients}" for each in ("GET", "SET") for clients in (1, 50, 200)),
-    )
-    texts = {label: (SAMPLES / f"redis/{label.lower().replace(' ', '-')}.csv").read_text() for label in labels}
-    raw = [{"label": label, "argv": ["redis-benchmark"], "text": texts[label], "seconds": 1.0} for label in labels]
-    (bench.folder / "raw" / f"{bench.trials[0].trial}.json").write_text(json.dumps(raw))
-    reparse(bench.folder)
-    (trial,) = bench.trials
-    assert (trial.status, trial.values[0].value, trial.values[0].turns) == ("ok", 23327.6, ())

@@ -206,7 +206,7 @@ def test_intervals_of_rounds_hold_the_truth_at_every_look() -> None:
     assert missed.mean() <= 0.04
 
 
-def test_old_runs_without_turns_are_summarized_by_the_same_code() -> None:
+def test_trials_without_turns_are_summarized_by_the_same_code() -> None:
     values = {"native": 100.0, "docker": 99.0, "crun": 110.0, "native-again": 121.0}
     trials = [
         make_trial(stack, block, [measured("speed", value * 1.001 ** ((block * 7 + place) % 5))])

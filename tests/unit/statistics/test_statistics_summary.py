@@ -165,7 +165,7 @@ def test_a_container_that_surely_beats_bare_metal_by_more_than_the_margin_gets_a
         ([110, 95, 120, 104, 99, 111], {"native": "bare metal", "docker": "container"}),  # not surely
         ([117.0, 116.0, 118.0, 117.5, 116.5, 117.2], {"native": "type 2", "docker": "container"}),
         ([117.0, 116.0, 118.0, 117.5, 116.5, 117.2], {"native": "bare metal", "docker": "bare metal"}),
-        ([117.0, 116.0, 118.0, 117.5, 116.5, 117.2], {}),  # a run of an earlier tare
+        ([117.0, 116.0, 118.0, 117.5, 116.5, 117.2], {}),  # families are unknown
     ],
 )
 def test_what_is_not_surely_faster_than_bare_metal_gets_no_such_caution(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import tempfile
@@ -118,19 +117,6 @@ def test_telemetry_has_one_series_for_each_instance_and_one_of_the_machine(tmp_p
     ]
 
 
-def test_telemetry_of_before_is_of_the_trial_that_its_file_is_named_after(tmp_path: Path) -> None:
-    folder = sampled_run(tmp_path / "run", count=2)
-    path = folder / "telemetry" / "dhrystone-001-00.parquet"
-    old = "SELECT seconds, scope, cpu_user FROM read_parquet(?)"
-    duckdb.connect().execute(f"COPY ({old}) TO '{tmp_path}/old.parquet'", [str(path)])
-    (tmp_path / "old.parquet").replace(path)
-    found = rows(folder, "SELECT scope, trial, swap_bytes FROM telemetry WHERE file = 'dhrystone-001-00' ORDER BY ALL")
-    assert {(row["scope"], row["trial"], row["swap_bytes"]) for row in found} == {
-        ("host", None, None),
-        ("instance", "dhrystone-001-00", None),
-    }
-
-
 def test_decisions_are_those_of_the_report(tmp_path: Path) -> None:
     run = believable_run(tmp_path / "run", blocks=5)
     summary = summarize(run)
@@ -171,7 +157,7 @@ def test_decisions_are_read_from_the_report_of_this_journal(report: Path, tmp_pa
 
 
 @pytest.mark.parametrize(("name", "other"), [
-    ('"format": 2', '"format": 9'),
+    ('"format": 1', '"format": 9'),
     ('"computed_by": "', '"computed_by": "9'),
     ('"journal": "', '"journal": "9'),
     ('"cells": [', '"cells": 5, "old": ['),
@@ -261,11 +247,11 @@ def test_an_empty_run_has_no_trials(tmp_path: Path) -> None:
         assert len(rows(folder, f'FROM "{table}"')) == (table == "runs")
     (folder / "trials.jsonl").touch()
     assert rows(folder, "FROM trials") == []
-    (folder / "trials.jsonl").write_text('{"format": 2', encoding="utf-8")  # torn in its first line
+    (folder / "trials.jsonl").write_text('{"format": 1', encoding="utf-8")  # torn in its first line
     assert rows(folder, "FROM trials") == []
 
 
-@pytest.mark.parametrize("torn", ['{"format": 2, "trial": "x"', "{", '{"format": 2, "trial": "whole but for its end"}'])
+@pytest.mark.parametrize("torn", ['{"format": 1, "trial": "x"', "{", '{"format": 1, "trial": "whole but for its end"}'])
 def test_a_torn_last_line_is_left_out_and_the_journal_stays_as_it_is(torn: str, tmp_path: Path) -> None:
     folder = small(tmp_path / "run", torn=torn)
     text = (folder / "trials.jsonl").read_text(encoding="utf-8")
@@ -286,24 +272,12 @@ def test_ends_of_a_file_are_its_first_and_last_whole_lines(text: str, ends: Ends
     assert ends_of(tmp_path / "file") == ends
 
 
-def test_a_run_of_format_1_is_read(tmp_path: Path) -> None:
-    folder = small(tmp_path / "run")
-    journal = folder / "trials.jsonl"
-    lines = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
-    for line in lines:
-        del line["turns"], line["first_round"], line["hint"], line["file_systems"], line["layers"]
-        line["format"], line["values"] = 1, [{k: v for k, v in each.items() if k != "turns"} for each in line["values"]]
-    journal.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    assert rows(folder, 'SELECT round, "value" FROM turns') == [{"round": None, "value": 100.0}] * 2
-    assert {row["hint"] for row in rows(folder, "FROM trials")} == {None}
-
-
 def test_a_newer_format_is_refused_also_in_the_last_line_alone(tmp_path: Path) -> None:
     folder = small(tmp_path / "run")
     first, last = (folder / "trials.jsonl").read_text(encoding="utf-8").splitlines()
-    newer = last.replace('"format": 2', '"format": 9')
+    newer = last.replace('"format": 1', '"format": 9')
     (folder / "trials.jsonl").write_text(f"{first}\n{newer}\n", encoding="utf-8")
-    with pytest.raises(UsageError, match="its last line: format 9, this tare reads up to 2") as error:
+    with pytest.raises(UsageError, match="its last line: format 9, and this tare reads 1") as error:
         ask([folder], "FROM trials")
     assert error.value.hint == "use a newer tare"
 

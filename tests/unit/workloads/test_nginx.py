@@ -40,17 +40,6 @@ class Client(WrkClient):
         return Wrk(argv, self.end)
 
 
-# --- parse
-
-
-@pytest.mark.parametrize("divided", [True, False])
-def test_an_output_from_before_there_were_turns_is_refused_in_words(divided: bool) -> None:
-    raw = Raw("clients 50", ("wrk",), sample("whole-second"), 1.0)
-    with pytest.raises(TrialFailed, match="ran for whole seconds: this run is from before there were turns") as failure:
-        read_values(Nginx(clients=(50,)), [raw], divided=divided)
-    assert "trials.jsonl.before" in failure.value.hint
-
-
 # --- measure
 
 

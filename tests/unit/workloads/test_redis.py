@@ -117,12 +117,6 @@ def test_what_was_measured_can_be_parsed_round_by_round() -> None:
     assert [(value.value, value.turns) for value in values] == 4 * [(3000.0, 10 * (3000.0,))]
 
 
-def test_outputs_from_before_there_were_turns_are_read_as_they_were() -> None:
-    raw = [captured(label) for label in ("fill", "probe GET 1", "probe GET 1", "GET 1", "GET 50", "GET 200")]
-    values = read_values(Redis(operations=("GET",)), raw, divided=False)
-    assert [(value.value, value.turns) for value in values] == [(23327.6, ()), (63891.74, ()), (55551.85, ())]
-
-
 @pytest.mark.parametrize(
     ("clients", "duration", "rounds"),
     [((1, 50), 1.0, 10), ((63,), 0.4, 10), ((200,), 1.0, 7), ((1000,), 3.0, 4), ((1000,), 0.5, 1), ((1,), 0.01, 1)],

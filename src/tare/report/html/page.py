@@ -167,7 +167,7 @@ def _day(started: str) -> str:
     """Write a moment as people do, to the minute."""
     try:
         moment = datetime.fromisoformat(started).astimezone(UTC)
-    except ValueError:  # untrusted, or an older one
+    except ValueError:  # untrusted
         return started
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
@@ -266,12 +266,10 @@ def _value(cell: Cell, titles: dict[str, str], unit: str, sources: Sources) -> V
 
 
 def _machines(run: Run) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    """Describe each machine once, with its roles; older runs have one machine, without a role."""
+    """Describe each machine once, with its roles."""
     roles: dict[Facts, list[str]] = {}
     for role, facts in run.record.machines.items():
         roles.setdefault(facts, []).append(role)
-    if not roles:
-        return (("", described(run.record.machine)),)
     return tuple((", ".join(names), described(facts)) for facts, names in roles.items())
 
 
