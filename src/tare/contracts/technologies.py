@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -353,6 +353,14 @@ class Technology(ABC):
         The technology makes `folder`, and calls `mark` for `requested`, `started` and `ready`.
         """
         raise Unavailable(f"{self.name} lends no machine", "report this bug of its plug-in")
+
+
+def list_by_reason(differs: Iterable[tuple[str, str]]) -> str:
+    """Return patterns of conditions that differ as text, each reason once with its patterns."""
+    patterns: dict[str, dict[str, None]] = {}
+    for pattern, reason in differs:
+        patterns.setdefault(reason, {})[pattern] = None
+    return "; ".join(f"{', '.join(names)} ({reason})" for reason, names in patterns.items())
 
 
 def missing_tools(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from tare import plugins
-from tare.contracts.technologies import Technology
+from tare.contracts.technologies import Technology, list_by_reason
 from tare.contracts.workloads import Workload
 from tare.errors import UsageError
 from tare.units import written
@@ -86,7 +86,7 @@ def described(kind: plugins.Kind, name: str) -> Iterator[str]:
         isolation = f"{entry['isolation']} ({entry['isolates']})"
         rest = {"Family": entry["family"], "Isolation": isolation, "Needs": entry["needs"]}
         rest["Also named"] = ", ".join(entry["also"])
-        rest["Not equal inside"] = "; ".join(f"{name}: {reason}" for name, reason in entry["differs"].items())
+        rest["Not equal inside"] = list_by_reason(entry["differs"].items())
     else:
         metrics = "; ".join(
             f"{each['name']} in {each['unit']}, {each['better']} is better" for each in entry["metrics"]

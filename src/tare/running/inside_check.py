@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
-from tare.contracts.technologies import Technology
+from tare.contracts.technologies import Technology, list_by_reason
 from tare.contracts.workloads import VOLUME
 from tare.hosts.host import Host
 from tare.model.trials import Caution, Trial
@@ -78,11 +78,7 @@ class InsideCheck:
         more = f"; and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
         text = "; ".join(map(str, unknown[:_NAMED])) + more
         cautions = (Caution("inside-differs", text),) if unknown else ()
-        by_reason: dict[str, dict[str, None]] = {}
-        for each in differences:
-            if each.reason:
-                by_reason.setdefault(each.reason, {})[each.pattern] = None
-        known = "; ".join(f"{reason}: {', '.join(patterns)}" for reason, patterns in by_reason.items())
+        known = list_by_reason((each.pattern, each.reason) for each in differences if each.reason)
         proof = (("not equal inside", known),) if known else ()
         return replace(trial, cautions=(*trial.cautions, *cautions), proof=(*trial.proof, *proof))
 
