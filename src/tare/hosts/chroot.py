@@ -1,4 +1,4 @@
-"""A directory as a host: the image's file system over the machine's own kernel, network and processes."""
+"""Writable root of an image, for processes that run on the host's kernel, network and processes (chroot)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from tare.hosts.ledger import Ledger, Undo
 from tare.hosts.maker import Step
 from tare.model.trials import Image
 
-LOCKED = "nosuid,nodev,noexec"
-SHARED_MEMORY = "65536k"  # Docker's default for /dev/shm
+LOCKED = "nosuid,nodev,noexec"  # Docker's options for /proc, /sys, control groups, /dev/mqueue and /dev/shm
+SHARED_MEMORY = "65536k"  # size of /dev/shm; Docker's default
 
 
 @contextlib.contextmanager
 def fresh_root(ledger: Ledger, image: Image, folder: Path) -> Iterator[Path]:
-    """Yield the image as a writable directory: an overlay, whose upper layer is removed after the block.
+    """Context manager: yield a writable directory with the image's files, and remove what was written afterwards.
 
-    It makes `folder`, which must be on a file system that overlayfs takes for its upper layer.
+    The directory is an overlay mount in `folder`, which is created and removed. overlayfs must support the file system
+    of `folder` for its upper layer.
     """
     options = f"lowerdir={image.lower},upperdir={folder / 'upper'},workdir={folder / 'work'}"
     root = str(folder / "root")
@@ -34,24 +35,24 @@ def fresh_root(ledger: Ledger, image: Image, folder: Path) -> Iterator[Path]:
 def make_enterable(ledger: Ledger, root: Path, groups: Sequence[tuple[str, str]] = ()) -> None:
     """Mount /proc, /sys and /dev in a fresh root, with the options and devices of Docker's containers.
 
-    `groups` are the folders of a control group, each with its path inside. All are unmounted with the root. /proc/sys
-    is read-only: it is the machine's.
+    `groups` are pairs of a control group's folder on the host and the path at which the root has it. The unmounting of
+    the root also unmounts all of these. /proc/sys is read-only, as writing there would change the host's settings.
     """
     proc = ("mount", "proc", "proc", str(root / "proc"), LOCKED)
     ledger.maker.make(proc, *system_steps(root, groups), ("protect", str(root)))
 
 
 def system_steps(root: Path, groups: Sequence[tuple[str, str]]) -> tuple[Step, ...]:
-    """Return the steps of the setup helper that make /sys and /dev below a root."""
+    """Return the setup helper's steps that mount /sys, the control groups and /dev below a root."""
     devices = root / "dev"
-    bound: list[Step] = []
-    if len(groups) > 1:
-        bound.append(("mount", "tmpfs", "cgroup", f"{root}/sys/fs/cgroup", f"{LOCKED},mode=755"))
-        bound += [("folder", f"{root}{target}") for _, target in groups]
-    bound += [("mount", "-", source, f"{root}{target}", f"bind,ro,{LOCKED}") for source, target in groups]
+    group_steps: list[Step] = []
+    if len(groups) > 1:  # cgroup v1: a folder for each hierarchy; v2 has a single one, /sys/fs/cgroup
+        group_steps.append(("mount", "tmpfs", "cgroup", f"{root}/sys/fs/cgroup", f"{LOCKED},mode=755"))
+        group_steps += [("folder", f"{root}{target}") for _, target in groups]
+    group_steps += [("mount", "-", source, f"{root}{target}", f"bind,ro,{LOCKED}") for source, target in groups]
     return (
         ("mount", "sysfs", "sysfs", str(root / "sys"), f"ro,{LOCKED}"),
-        *bound,
+        *group_steps,
         ("mount", "tmpfs", "tmpfs", str(devices), "nosuid,strictatime,mode=755,size=65536k"),
         ("devices", str(devices)),
         ("mount", "devpts", "devpts", str(devices / "pts"), "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5"),

@@ -1,4 +1,4 @@
-"""Container engines: whether the server that a client talks to runs on the host, and what its configuration changes."""
+"""Container engines: whether the daemon that a client uses runs on the host, and which settings alter containers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tare.model.trials import Caution, Problem
 
 _UNIX = "unix://"
 _SECONDS = 60.0
-# Prints the number of the process of a name that listens on a socket file, if it shares the process and network
-# namespaces of the host. A tunnel, an engine in a machine and one in other namespaces have no such process: their
-# process numbers and ports are those of another place. Without a path, the socket is the one that containerd's client
-# takes.
-_LISTENING = """
+# Arguments: a program's name and the path of a socket file (empty: the default of containerd's client). Prints the
+# PIDs of the processes of that name that listen on the socket in the host's PID and network namespaces. There are none
+# behind a tunnel, or for an engine in a virtual machine or in other namespaces: tare could not use PIDs and ports that
+# such an engine reports.
+_PIDS_OF_LISTENERS = """
 socket=$(readlink -f "${2:-${CONTAINERD_ADDRESS:-/run/containerd/containerd.sock}}")
 while read -r _ _ _ flags _ _ inode path; do
     case $flags$path in 00010000*/"${socket##*/}") ;; *) continue ;; esac
@@ -30,16 +30,17 @@ while read -r _ _ _ flags _ _ inode path; do
 done </proc/net/unix 2>/dev/null
 true
 """
-# The files of Podman's configuration without those of its package, which are what Podman is.
-_FILES_OF_PODMAN = """
+# Prints the paths of the administrator's configuration files of Podman. Those of the package, in
+# /usr/share/containers, are left out: they are Podman's defaults, which are part of what is measured.
+_PODMAN_FILES = """
 set -- /etc/containers/containers.conf /etc/containers/containers.conf.d/*.conf
 [ -z "$CONTAINERS_CONF" ] || set -- "$CONTAINERS_CONF"
 for file in "$@" "$CONTAINERS_CONF_OVERRIDE"; do [ ! -f "$file" ] || echo "$file"; done
 """
 _DAEMON_FILE = "/etc/docker/daemon.json"
-# What changes Docker's containers and has no option of `docker run` that undoes it, with the values that change
-# nothing. An option of the daemon has the name of its key, in the singular.
-_OF_DOCKER: Mapping[str, tuple[str, ...]] = {
+# Keys of daemon.json that alter containers and that no option of `docker run` overrides, each with its values that
+# alter nothing. An option of `dockerd` is named as its key, in the singular.
+_DOCKER_NEUTRAL_VALUES: Mapping[str, tuple[str, ...]] = {
     "cgroup-parent": (),
     "default-cgroupns-mode": (),
     "default-ipc-mode": ("private",),
@@ -50,33 +51,33 @@ _OF_DOCKER: Mapping[str, tuple[str, ...]] = {
     "userland-proxy": ("true",),
     "userns-remap": (),
 }
-# What changes nothing in Podman's containers, or is undone by the options that tare gives.
-_UNDONE_IN_PODMAN = frozenset(
+# Keys of containers.conf that alter nothing in Podman's containers, or that tare's options of `podman run` override.
+_PODMAN_NEUTRAL_KEYS = frozenset(
     {
         *("default_capabilities", "env", "env_host", "http_proxy", "init", "init_path", "log_driver", "log_size_max"),
         *("log_tag", "netns", "no_hosts", "oom_score_adj", "shm_size", "base_hosts_file", "dns_options"),
         *("dns_searches", "dns_servers", "host_containers_internal_ip", "label_users", "prepare_volume_on_create"),
     }
 )
-_IDENTIFIER = re.compile(r"[0-9a-f]{64}")
+_IDENTIFIER = re.compile(r"[0-9a-f]{64}")  # of a container, as engines name its control group
 
 
 def listening(host: Host, program: str, socket: str) -> int | None:
-    """Return the process number of the daemon that listens on a socket file; None if it is not on this host.
+    """Return the PID of the daemon `program` that listens on the file `socket`; None if there is none on the host.
 
-    An empty path is that of containerd's client.
+    An empty `socket` is the default of containerd's client.
     """
-    found = host.run("sh", "-c", _LISTENING, "sh", program, socket, timeout=_SECONDS, check=False).text.split()
+    found = host.run("sh", "-c", _PIDS_OF_LISTENERS, "sh", program, socket, timeout=_SECONDS, check=False).text.split()
     return int(found[0]) if found else None
 
 
 def socket_of(endpoint: str) -> str:
-    """Return the path of the socket file that an endpoint of Docker's client names; empty for one over a network."""
+    """Return the path of the socket file in an endpoint of Docker's client; empty for a network endpoint."""
     return endpoint.removeprefix(_UNIX) if endpoint.startswith(_UNIX) else ""
 
 
 def not_here(host: Host, program: str, socket: str, fix: str) -> tuple[Problem, ...]:
-    """Find whether the daemon that answers at a socket file runs elsewhere; see `listening`."""
+    """Return a problem, with `fix` as its hint, unless a `program` of the host listens on the file `socket`."""
     if listening(host, program, socket):
         return ()
     where = f" at {socket}" if socket else ""
@@ -85,45 +86,50 @@ def not_here(host: Host, program: str, socket: str, fix: str) -> tuple[Problem, 
 
 
 def container_identifier(groups: str) -> str:
-    """Return the identifier of the innermost container in the text of /proc/PID/cgroup; empty if it names none."""
+    """Return the identifier of the innermost container in the text of /proc/PID/cgroup; empty if there is none."""
     found = _IDENTIFIER.findall(groups)
     return found[-1] if found else ""
 
 
 def configuration_cautions(settings: Iterable[str]) -> tuple[Caution, ...]:
-    """Return the caution of each setting that only this engine's containers have, such as `FILE: KEY`."""
+    """Return a caution for each setting, such as `FILE: KEY`, that makes an engine's containers unlike other stacks."""
     text = "starts its containers as its configuration says, which other stacks do not have"
     return tuple(Caution("engine-configuration", f"{text}: {each}") for each in settings)
 
 
 def settings_of_docker(host: Host, pid: int) -> tuple[str, ...]:
-    """Return the settings of a running Docker daemon that change containers; see `changed_by_daemon`."""
+    """Return the settings of a running Docker daemon that alter containers, as `changed_by_daemon` yields them."""
     words = host.read(f"/proc/{pid}/cmdline").split("\0")[1:]
     path = dict(_options(words)).get("config-file", _DAEMON_FILE)
+    # Read below the daemon's root, as the daemon may have another /etc than this process.
     return tuple(changed_by_daemon(words, path, host.read(f"/proc/{pid}/root{path}")))
 
 
 def changed_by_daemon(words: Sequence[str], path: str, text: str) -> Iterator[str]:
-    """Yield what a Docker daemon's options and its file change in containers, as `dockerd --OPTION` and `FILE: KEY`."""
+    """Yield a Docker daemon's settings that alter containers, as `dockerd --OPTION=VALUE` and `FILE: KEY`.
+
+    `words` are the daemon's arguments, `path` and `text` its configuration file's.
+    """
     options = dict(_options(words))
     try:
-        written = json.loads(text or "{}")
-    except ValueError:  # with which the daemon does not start
-        written = {}
-    for key, usual in _OF_DOCKER.items():
+        settings = json.loads(text or "{}")
+    except ValueError:  # changed after the daemon's start, which rejects such a file
+        settings = {}
+    for key, neutral in _DOCKER_NEUTRAL_VALUES.items():
         option = key.removesuffix("s")
-        if options.get(option, "") not in ("", *usual):
+        if options.get(option, "") not in ("", *neutral):
             yield f"dockerd --{option}={options[option]}"
-        if _text(written.get(key)) not in ("", *usual):
+        if _text(settings.get(key)) not in ("", *neutral):
             yield f"{path}: {key}"
-    if _limits(options.get("default-ulimit", "").split()) - {"nofile"}:
+    # tare sets `nofile` itself for each container.
+    if _limit_names(options.get("default-ulimit", "").split()) - {"nofile"}:
         yield f"dockerd --default-ulimit={options['default-ulimit']}"
-    if _limits(written.get("default-ulimits") or ()) - {"nofile"}:
+    if _limit_names(settings.get("default-ulimits") or ()) - {"nofile"}:
         yield f"{path}: default-ulimits"
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield names and values of the options of a command line."""
+    """Yield the long options of a command line as pairs of name and value; the value of a flag is `true`."""
     for word, following in zip(words, (*words, "")[1:], strict=True):
         name, given, value = word.removeprefix("--").partition("=")
         if word.startswith("--"):
@@ -131,21 +137,23 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def settings_of_podman(host: Host) -> tuple[str, ...]:
-    """Return the settings of Podman on a host that change containers; see `changed_by_podman`."""
-    paths = host.run("sh", "-c", _FILES_OF_PODMAN, timeout=_SECONDS, check=False).text.splitlines()
+    """Return the settings of a host's Podman that alter containers, as `changed_by_podman` yields them."""
+    paths = host.run("sh", "-c", _PODMAN_FILES, timeout=_SECONDS, check=False).text.splitlines()
     return tuple(setting for path in paths for setting in changed_by_podman(path, host.read(path)))
 
 
 def changed_by_podman(path: str, text: str) -> Iterator[str]:
-    """Yield what a file of Podman's configuration changes in containers, as `FILE: KEY`."""
+    """Yield the settings in the text of a Podman configuration file that alter containers, as `FILE: KEY`."""
     try:
-        written = tomllib.loads(text)
-    except ValueError:  # which Podman itself reports
+        settings = tomllib.loads(text)
+    except ValueError:  # Podman itself reports the error when it is used
         return
-    containers, engine = (written.get(name, {}) for name in ("containers", "engine"))
+    containers, engine = (settings.get(name, {}) for name in ("containers", "engine"))
     for key, value in containers.items():
-        is_known = key in _UNDONE_IN_PODMAN or (key == "default_ulimits" and not _limits(value) - {"nofile", "nproc"})
-        if _text(value) and not is_known:
+        is_neutral = key in _PODMAN_NEUTRAL_KEYS or (
+            key == "default_ulimits" and not _limit_names(value) - {"nofile", "nproc"}
+        )
+        if _text(value) and not is_neutral:
             yield f"{path}: {key}"
     if engine.get("runtime", "crun") not in ("crun", "runc"):
         yield f"{path}: runtime"
@@ -153,13 +161,13 @@ def changed_by_podman(path: str, text: str) -> Iterator[str]:
         yield f"{path}: hooks_dir"
 
 
-def _limits(entries: Iterable[str]) -> set[str]:
-    """Return the names of limits, such as `nofile` of `nofile=1024:2048`, of a list or of a table."""
+def _limit_names(entries: Iterable[str]) -> set[str]:
+    """Return the names of limits: the part before `=` of a list's entries (`nofile=1024:2048`), or a table's keys."""
     return {entry.partition("=")[0] for entry in entries}
 
 
 def _text(value: object) -> str:
-    """Return a setting as text; empty for an empty list or table, and for None."""
+    """Return a setting as text; empty for an empty list or table, and for None, but `false` and `0` for those."""
     if isinstance(value, str):
         return value
     return json.dumps(value, default=str) if value or isinstance(value, (bool, int)) else ""

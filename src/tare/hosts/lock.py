@@ -1,4 +1,7 @@
-"""The lock of a machine: two runs at once would disturb each other, whatever `TARE_HOME` each has."""
+"""Machine lock: one tare at a time, as two runs would disturb each other's measurements, whatever their `TARE_HOME`.
+
+The lock is an flock(2) of a file, in which the holder writes who it is. The kernel releases it when the holder dies.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,16 @@ from tare.hosts.host import BOOT_ID, Host
 from tare.hosts.ledger import LEDGERS, state_folder
 from tare.hosts.local import read_text
 
-# In a folder of root's alone: any user may make files in /run/lock itself.
+# In a folder that only root can change: any user may create files in /run/lock itself.
 MACHINE_LOCK = Path("/run/lock/tare/lock")
-_SECONDS = 30.0
-_LOOK_SECONDS = 0.5
-_PROBE_SECONDS = 0.1  # for which a process that only looks may hold the lock
-_LONGEST = 100  # characters of a command line
-# `cat` inherits the lock and holds it until its input ends: when this process or the connection does.
-_HOLD = """
+_REPLY_SECONDS = 30.0  # for a machine over SSH to lock its file
+_POLL_SECONDS = 0.5  # from one attempt to lock to the next, while waiting
+_RETRY_SECONDS = 0.1  # of attempts to lock: `lock_holder` and a waiting tare hold the lock for an instant
+_COMMAND_CHARACTERS = 100  # of a command line in the lock file
+# Arguments: the lock file, and the line that identifies the holder. Prints `held`, `taken by LINE` (of another holder)
+# or `foreign` (another user could replace the file). `cat` inherits the lock and holds it until its standard input
+# ends, which happens when this process or the connection ends.
+_LOCK_SCRIPT = """
 mkdir -p -m 700 "${1%/*}" || exit 1
 [ ! -L "${1%/*}" ] && [ -O "${1%/*}" ] && [ ! -L "$1" ] || { echo foreign; exit; }
 exec 9>>"$1" || exit 1
@@ -41,7 +46,10 @@ class Taken(TareError):
 
 @dataclass(frozen=True)
 class LockHolder:
-    """The process that holds a machine's lock, which may run on another machine: its number, boot, home and command."""
+    """Process that holds a machine's lock; over SSH, it runs on another machine.
+
+    `boot_id` identifies its machine since that booted, `home` is its state folder (`TARE_HOME`).
+    """
 
     pid: int
     boot_id: str
@@ -50,14 +58,14 @@ class LockHolder:
 
     @classmethod
     def this_process(cls) -> LockHolder:
-        """Return what identifies this process among those of all machines."""
+        """Return this process as a lock holder."""
         words = " ".join(("tare", *sys.argv[1:]))
-        command = "".join(letter if letter.isprintable() else "?" for letter in words)[:_LONGEST]
+        command = "".join(letter if letter.isprintable() else "?" for letter in words)[:_COMMAND_CHARACTERS]
         return cls(os.getpid(), read_text(BOOT_ID).strip(), str(state_folder()), command)
 
     @classmethod
     def parse(cls, line: str) -> LockHolder | None:
-        """Read the line of a lock's file; None if no tare wrote it."""
+        """Parse the line of a lock file; None if it is empty or not written by tare."""
         try:
             return cls(**json.loads(line))
         except (ValueError, TypeError):
@@ -65,7 +73,7 @@ class LockHolder:
 
     @property
     def line(self) -> str:
-        """The holder as one line of JSON."""
+        """The holder as one line of JSON, the content of the lock file."""
         return json.dumps(asdict(self))
 
     @property
@@ -74,53 +82,62 @@ class LockHolder:
         return self.boot_id == read_text(BOOT_ID).strip()
 
     def runs(self) -> frozenset[str]:
-        """Return the beginnings of the names of what this process has made here; empty if they are not known."""
+        """Return the name prefixes of the resources that the holder made on this machine; empty if it runs elsewhere.
+
+        They are `tare-PID` (hexadecimal) and the names of the ledgers in its home.
+        """
         if not self.is_here:
             return frozenset()
         files = (Path(self.home) / LEDGERS).glob("tare-*.jsonl")
         return frozenset({f"tare-{self.pid:x}", *(file.stem.removesuffix("-sockets") for file in files)})
 
     def __str__(self) -> str:
-        """Return the command with the process number, and with its home if that is not ours."""
+        """Return the command with the PID, and with the home if that is not this process's."""
         home = f", TARE_HOME={self.home}" if self.home != str(state_folder()) or not self.is_here else ""
         return f"{self.command} (process {self.pid}{home})"
 
 
 def machine_lock() -> Path:
-    """Return the file of this machine's lock; `TARE_LOCK` names another one, which lets tares run at the same time."""
+    """Return the path of this machine's lock file; `TARE_LOCK` overrides it, so that several tares can run at once."""
     return Path(os.environ.get("TARE_LOCK") or MACHINE_LOCK).absolute()
 
 
 def until_free(say: Callable[[str], None]) -> None:
-    """Wait until no other tare runs on this machine; `say` is told for which it waits."""
-    told = ""
+    """Wait until no other tare runs on this machine; call `say` with each tare that this process waits for.
+
+    The lock is free on return, not held.
+    """
+    said = ""
     while True:
         try:
             with only_one():
                 return
         except Taken as error:
-            if told != str(error):
-                told = str(error)
-                say(f"waiting: {told}")
-        time.sleep(_LOOK_SECONDS)
+            if said != str(error):
+                said = str(error)
+                say(f"waiting: {said}")
+        time.sleep(_POLL_SECONDS)
 
 
 @contextmanager
 def only_one() -> Iterator[None]:
-    """Hold this machine's lock; raises Taken with the command, process number and home of the tare that holds it."""
+    """Context manager: hold this machine's lock. Raises Taken, with the command, PID and home of another holder."""
 
-    def taken(line: str) -> TareError:
+    def lock_error(line: str) -> TareError:
         what = f"another tare runs on this machine: {LockHolder.parse(line) or 'its lock has no name in it'}"
         return Taken(what, "wait until it has ended; tare run --wait does")
 
     path = machine_lock()
     _check_folder(path.parent)
-    with held(path, LockHolder.this_process().line, taken):
+    with held(path, LockHolder.this_process().line, lock_error):
         yield
 
 
 def lock_holder() -> tuple[LockHolder | None, bool]:
-    """Return who held this machine's lock last, None if unknown or if it ended well, and whether it is still held."""
+    """Return the last holder of this machine's lock, and whether the lock is still held.
+
+    The holder is None if the lock file is missing, or is empty because the last holder on this machine ended regularly.
+    """
     path = machine_lock()
     if not path.exists():
         return None, False
@@ -135,14 +152,17 @@ def lock_holder() -> tuple[LockHolder | None, bool]:
 
 @contextmanager
 def held(path: Path, owner: str, taken: Callable[[str], TareError]) -> Iterator[None]:
-    """Hold the lock of a file, in which `owner` stands meanwhile; raises what `taken` makes of another one's."""
+    """Context manager: hold the lock of a file, which has `owner` as its text for that time and is then emptied.
+
+    If another process holds the lock, raises the error that `taken` returns for the file's text.
+    """
     with path.open("a+", encoding="utf-8", errors="replace") as file:
-        deadline = time.monotonic() + _PROBE_SECONDS
-        while not _locked(file):
+        deadline = time.monotonic() + _RETRY_SECONDS
+        while not _try_lock(file):
             if time.monotonic() > deadline:
                 file.seek(0)
                 raise taken(file.read())
-            time.sleep(_PROBE_SECONDS / 10)
+            time.sleep(_RETRY_SECONDS / 10)
         file.truncate(0)
         file.write(owner)
         file.flush()
@@ -152,8 +172,8 @@ def held(path: Path, owner: str, taken: Callable[[str], TareError]) -> Iterator[
             file.truncate(0)
 
 
-def _locked(file: IO[str]) -> bool:
-    """Lock a file; return whether no other process has locked it."""
+def _try_lock(file: IO[str]) -> bool:
+    """Try to lock a file; return False if another process holds its lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -163,18 +183,18 @@ def _locked(file: IO[str]) -> bool:
 
 @contextmanager
 def only_one_on(host: Host, name: str, path: str = str(MACHINE_LOCK)) -> Iterator[bool]:
-    """Hold the lock of a machine over SSH, which a tare on it would also hold; raises TareError if it is taken.
+    """Context manager: hold the lock of a machine over SSH, the same as a tare on that machine holds.
 
-    Yield False where this process holds it already, under another name of the machine. The lock is released when this
-    process ends, even when it is killed, and when the connection is lost.
+    Yield False if this process holds that lock already, as two names can be of one machine. Raises TareError if another
+    tare holds it. The lock is released when this process ends, even when it is killed, or when the connection is lost.
     """
     ours = LockHolder.this_process().line
-    with host.spawn("sh", "-c", _HOLD, "sh", path, ours, life_line=True) as holder:
-        answer = holder.read_line(_SECONDS).text.removeprefix("taken by ")
+    with host.spawn("sh", "-c", _LOCK_SCRIPT, "sh", path, ours, life_line=True) as holder:
+        answer = holder.read_line(_REPLY_SECONDS).text.removeprefix("taken by ")
         if answer == "foreign":
             what = f"{name}: other users could replace its lock {path}"
             raise TareError(what, "remove the folder of the lock there, as root")
-        if answer not in ("held", ours):  # another name of this machine, or of one that this process has locked
+        if answer not in ("held", ours):  # `ours`: another name of this machine, or of one that it has locked
             other = LockHolder.parse(answer)
             what = f"another tare runs on {name} (process {other.pid if other else 'unknown'} of its controller)"
             raise TareError(what, "wait until it has ended")
@@ -182,7 +202,7 @@ def only_one_on(host: Host, name: str, path: str = str(MACHINE_LOCK)) -> Iterato
 
 
 def _check_folder(folder: Path) -> None:
-    """Make the folder of a lock, unless it is there; raises TareError if other users could replace what is in it."""
+    """Create the folder of a lock file if it is missing. Raises TareError if other users could replace the file."""
     hint = f"remove {folder} as root, or let TARE_LOCK name a file in a folder that only root can change"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

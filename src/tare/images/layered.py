@@ -1,7 +1,7 @@
-"""Files of a suite as a layer over an image, which is made in a fraction of a second.
+"""Layer of a suite's files over an image: made in a fraction of a second, as the image itself is not copied.
 
-The layer is a directory that overlayfs puts over the image's root; nothing is copied, and nothing can be written to the
-image. The archive and the disk that engines and machines need are made of both when the first of these asks for them.
+The layer is a directory that overlayfs puts over the image's root, so the image stays unchanged. Container engines need
+an archive of both, and virtual machines a disk: each is made when it is first requested.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from tare.images.intact import changed
 from tare.images.kept import discard_oldest, in_use
 from tare.model.trials import Image
 
-LAYERED = "layered"  # folder of links: from an image and its files, to the image with them
-_KEPT = 2  # layers over one image: what somebody switches between
+LAYERED = "layered"  # folder of symbolic links, named by a hash of image and files, to the images with these files
+_LAYERS_PER_IMAGE = 2  # stay cached, for users who switch between two versions of their files
 _HOST = LocalHost()
-_SECONDS = 30.0
+_MOUNT_SECONDS = 30.0
 
 
 def with_files(base: Image, files: Sequence[tuple[str, str]], then: Callable[[Path], None] | None = None) -> Image:
     """Return the image with these files over it; make its layer unless it is cached. Raises TareError.
 
-    `then` changes more in the tree that they were put into.
+    `files` are pairs of the path in the image and the path on this machine. `then` makes other changes in the image's
+    tree after the files are in it; they must follow from `base`, as `then` is no part of the cache's key.
     """
     if not files:
         return base
@@ -44,54 +45,59 @@ def with_files(base: Image, files: Sequence[tuple[str, str]], then: Callable[[Pa
     if not link.exists() or changed(home) or not in_use(home):
         link.parent.mkdir(exist_ok=True)
         with building(images) as scratch:
-            home = images / _make(base, files, then, scratch)
+            home = images / _make_layer(base, files, then, scratch)
             keep_built(scratch, home, cold=False)
         link.unlink(missing_ok=True)
         link.symlink_to(Path("..") / home.name)
-        in_use(home)
+        in_use(home)  # so that no other tare discards it while this process runs
     return over(base, home)
 
 
 def discard_old_layers() -> None:
-    """Remove all but the last used layers over each image, with the engines' copies, which takes seconds."""
+    """Remove all layers but the two last used of each image, with the engines' copies of them; takes seconds."""
     links = list((state_folder() / "images" / LAYERED).glob("*"))
     by_base = defaultdict[str, set[Path]](set)
     for link in filter(Path.exists, links):
         by_base[(link / BASE).resolve().name].add(link.resolve())
     for homes in by_base.values():
-        discard_oldest(homes, _KEPT)
+        discard_oldest(homes, _LAYERS_PER_IMAGE)
     for link in links:
         if not link.exists():
             link.unlink(missing_ok=True)
 
 
-def _note_names(root: Path, files: Sequence[tuple[str, str]]) -> None:
-    """Copy the suite's hosts and resolv.conf for programs/conditions.h, as an engine covers those in /etc."""
+def _copy_name_files(root: Path, files: Sequence[tuple[str, str]]) -> None:
+    """Copy the suite's /etc/hosts and /etc/resolv.conf to /usr/lib/tare/given, if `files` has them.
+
+    Engines mount files over those in /etc; programs/conditions.h reads the copies and restores them.
+    """
     for name in ("hosts", "resolv.conf"):
-        below_etc = [Path(source) / name for target, source in files if PurePosixPath(target) == PurePosixPath("/etc")]
-        named = [PurePosixPath(target) for target, _ in files]
-        if PurePosixPath("/etc", name) in named or any(map(exists, below_etc)):
+        in_etc = [Path(source) / name for target, source in files if PurePosixPath(target) == PurePosixPath("/etc")]
+        targets = [PurePosixPath(target) for target, _ in files]
+        if PurePosixPath("/etc", name) in targets or any(map(exists, in_etc)):
             write_in(root, f"usr/lib/tare/given/{name}", text_in(root, f"etc/{name}").encode())
 
 
-def _make(base: Image, files: Sequence[tuple[str, str]], then: Callable[[Path], None] | None, scratch: Path) -> str:
-    """Make the layer and its archive; return the hash that identifies the bytes of the image with it."""
+def _make_layer(
+    base: Image, files: Sequence[tuple[str, str]], then: Callable[[Path], None] | None, scratch: Path
+) -> str:
+    """Make the layer and its archive in `scratch`; return the hash that identifies the bytes of image and layer."""
     layer, work, root = scratch / "layer", scratch / "work", scratch / "root"
     for folder in (layer, work, root):
         folder.mkdir()
-    shutil.copystat(base.root, layer)  # it becomes the root of the tree
+    shutil.copystat(base.root, layer)  # the layer's folder becomes the root of the mounted tree
     os.chown(layer, base.root.stat().st_uid, base.root.stat().st_gid)
-    began = time.time() - CLOCK_SECONDS
+    began = time.time() - CLOCK_SECONDS  # the file system's clock may be behind
     options = f"lowerdir={base.lower},upperdir={layer},workdir={work}"
-    _HOST.run("mount", "-t", "overlay", "-o", options, "tare-layer", str(root), timeout=_SECONDS)
+    _HOST.run("mount", "-t", "overlay", "-o", options, "tare-layer", str(root), timeout=_MOUNT_SECONDS)
     try:
         put_files(root, files)
-        _note_names(root, files)
+        _copy_name_files(root, files)
         if then:
             then(root)
     finally:
-        _HOST.run("umount", str(root), timeout=_SECONDS)
-    settle_times(layer, began)
+        _HOST.run("umount", str(root), timeout=_MOUNT_SECONDS)
+    settle_times(layer, began)  # one time for all that is new, so that equal files give an equal hash
     root.rmdir()
     shutil.rmtree(work)
     pack(layer, scratch / "layer.tar")
