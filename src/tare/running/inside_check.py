@@ -1,8 +1,8 @@
-"""Inside check: whether every stack gives a process the same conditions as the baseline does.
+"""Inside check: comparison of the conditions of a process in each stack with those in the baseline.
 
 Conditions are the environment, host name, mounts, devices, capabilities, limits, umask, locale and time zone of one
-process in an instance (programs/inspect.c). A technology declares those that it cannot make equal; any other difference
-is a caution on all trials of the stack.
+process in an instance (programs/inspect.c). A technology declares those that it cannot make equal (`differs`); any
+other difference is a caution on all trials of the stack. docs/decisions/inside.md has the reasons.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tare.hosts.host import Host
 from tare.model.trials import Caution, Trial
 
 INSPECT = "/usr/lib/tare/inspect"
-_SECONDS = 30.0
-_NAMED = 3  # differences in the text of a caution
-# Options of a mount that change what a program can do there; others are the file system's own.
+_INSPECT_SECONDS = 30.0
+_MOST_SHOWN = 3  # differences in the text of a caution
+# Mount options that change what a program can do there; the others are parameters of the file system.
 _OPTIONS = frozenset(("ro", "rw", "nosuid", "nodev", "noexec"))
-# The root's type is a trial's `file_systems`; a data volume is the workload's.
+# A trial records the root's file system in `file_systems`; the workload asks for the data volume.
 _NOT_COMPARED = frozenset(("mount /", f"mount {VOLUME}"))
 
 Conditions = Mapping[str, str]
@@ -29,9 +29,10 @@ Conditions = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Difference:
-    """Condition that is not the baseline's; None where there is no such thing.
+    """Condition whose value in a stack is not that in the baseline.
 
-    `pattern` and `reason` are those that a technology declares, and empty if none does.
+    `here` is the value in the stack. A value is None if the condition is absent, as a mount may be. `pattern` and
+    `reason` are an entry of a technology's `differs`, and empty if no technology declares the difference.
     """
 
     name: str
@@ -47,19 +48,19 @@ class Difference:
 
 @dataclass
 class InsideCheck:
-    """The conditions of each stack of a run, read once, and what differs from the baseline's."""
+    """Conditions of each stack of a run, read once, and their differences from the baseline's."""
 
     baseline: str
     stacks: Mapping[str, Sequence[Technology]]
     _conditions: dict[str, Conditions] = field(default_factory=dict)
 
     def read(self, stack: str, inside: Host) -> None:
-        """Read the conditions in an instance of a stack, unless they are known."""
+        """Read the conditions in an instance of a stack, the first time only, even if they could not be read then."""
         if stack not in self._conditions:
             self._conditions[stack] = read_conditions(inside)
 
     def differences(self, stack: str) -> tuple[Difference, ...]:
-        """Return what differs from the baseline; empty where the conditions of one of the two are unknown."""
+        """Return a stack's differences from the baseline; empty if the conditions of one of the two are unknown."""
         here, there = self._conditions.get(stack), self._conditions.get(self.baseline)
         if not here or not there:
             return ()
@@ -67,59 +68,66 @@ class InsideCheck:
         return compare_conditions(here, there, technologies)
 
     def describe(self, trial: Trial) -> Trial:
-        """Return a trial with the differences of its stack: a caution about those that no technology declares.
+        """Return the trial with the differences of its stack.
 
-        The declared ones, by their reasons, are part of the trial's proof.
+        Undeclared differences become a caution. Declared ones, grouped by their reasons, become part of the proof.
         """
         differences = self.differences(trial.stack)
         if not differences:
             return trial
-        unknown = [each for each in differences if not each.reason]
-        more = f"; and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
-        text = "; ".join(map(str, unknown[:_NAMED])) + more
-        cautions = (Caution("inside-differs", text),) if unknown else ()
+        undeclared = [each for each in differences if not each.reason]
+        more = f"; and {len(undeclared) - _MOST_SHOWN} more" if len(undeclared) > _MOST_SHOWN else ""
+        text = "; ".join(map(str, undeclared[:_MOST_SHOWN])) + more
+        cautions = (Caution("inside-differs", text),) if undeclared else ()
         known = list_by_reason((each.pattern, each.reason) for each in differences if each.reason)
         proof = (("not equal inside", known),) if known else ()
         return replace(trial, cautions=(*trial.cautions, *cautions), proof=(*trial.proof, *proof))
 
 
 def read_conditions(inside: Host) -> Conditions:
-    """Read the conditions of a process in an instance; empty where the program for it cannot run."""
-    output = inside.run(INSPECT, timeout=_SECONDS, check=False)
+    """Return the conditions of a process in an instance; empty if `inspect` fails there."""
+    output = inside.run(INSPECT, timeout=_INSPECT_SECONDS, check=False)
     return {} if output.exit_code else parse_conditions(output.text)
 
 
 def parse_conditions(text: str) -> dict[str, str]:
-    """Return conditions by name from the output of `inspect`; the last mount of a path hides those before it."""
+    """Return conditions by name from the output of `inspect`, lines of NAME, a tab and VALUE.
+
+    Of several mounts at a path, the last counts, as it hides the others.
+    """
     conditions = {}
     for line in text.splitlines():
         name, _, value = line.partition("\t")
         if name.startswith("mount "):
-            value = _mount_of(name.removeprefix("mount "), *value.split(" ", 1))
+            value = _describe_mount(name.removeprefix("mount "), *value.split(" ", 1))
         if name not in _NOT_COMPARED:
             conditions[name] = value
     return conditions
 
 
-def _mount_of(path: str, kind: str, options: str) -> str:
-    """Describe a mount by what a program can do there; runtimes protect a part of /proc by unlike mounts."""
-    kept = [each for each in options.split(",") if each in _OPTIONS]
+def _describe_mount(path: str, file_system: str, options: str) -> str:
+    """Return a mount's file system and relevant options, or only the access to it, below /proc and /sys/firmware.
+
+    Runtimes protect the same paths there by different mounts (tmpfs, /dev/null, a read-only bind mount), to one effect.
+    """
+    relevant = [each for each in options.split(",") if each in _OPTIONS]
     if path.startswith(("/proc/", "/sys/firmware")):
-        return "hidden" if kind not in {"proc", "sysfs"} else "read-only" if "ro" in kept else "writable"
-    return f"{kind} {','.join(kept)}"
+        return "hidden" if file_system not in {"proc", "sysfs"} else "read-only" if "ro" in relevant else "writable"
+    return f"{file_system} {','.join(relevant)}"
 
 
 def compare_conditions(
     here: Conditions, baseline: Conditions, technologies: Iterable[Technology]
 ) -> tuple[Difference, ...]:
-    """Return the conditions that differ, each with the reason that one of the technologies declares."""
+    """Return the conditions that differ, in order of names, each with the first matching entry of `differs`."""
     reasons = [each for technology in technologies for each in technology.differs.items()]
     return tuple(
-        Difference(name, here.get(name), baseline.get(name), *_reason(name, reasons))
+        Difference(name, here.get(name), baseline.get(name), *_find_reason(name, reasons))
         for name in sorted(here.keys() | baseline.keys())
         if here.get(name) != baseline.get(name)
     )
 
 
-def _reason(name: str, reasons: Sequence[tuple[str, str]]) -> tuple[str, str]:
+def _find_reason(name: str, reasons: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    """Return the first pair of pattern and reason whose pattern matches a condition's name; two empty texts if none."""
     return next(((pattern, reason) for pattern, reason in reasons if fnmatchcase(name, pattern)), ("", ""))

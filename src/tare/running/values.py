@@ -1,4 +1,4 @@
-"""From what the commands of a trial printed to its values, round by round, and the units that they were printed in."""
+"""Values of a trial, parsed from its commands' output round by round, and the units that the commands printed."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ _UNIT_HINT = "let the command print this number in one unit always, or as JSON"
 
 
 def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
-    """Parse what the commands of a trial printed; raises TrialFailed where a value is missing or absurd.
+    """Return a trial's values, parsed from its commands' output. Raises TrialFailed for missing or non-finite values.
 
-    Where stacks are measured one after the other, the median over the rounds is the value.
+    A value is the mean over the rounds, with the value of each turn. Where stacks are measured one at a time, it is the
+    median over the rounds, without turns.
     """
     metrics = {metric.name: metric for metric in workload.all_metrics}
     if workload.rounds == 1 or workload.searches:
-        values = _checked(workload, workload.parse([each for each in raw if not each.warm_up]))
+        values = _reject_impossible(workload, workload.parse([each for each in raw if not each.warm_up]))
         return tuple(_measured(metrics[each.metric], [each]) for each in values)
     turns: dict[Key, list[Value]] = defaultdict(list)
     rounds = _in_rounds(workload, raw)
     for number, each in enumerate(rounds, start=1):
-        for value in _checked(workload, workload.parse(each)):
+        for value in _reject_impossible(workload, workload.parse(each)):
             turns[value.metric, value.point].append(value)
         if any(len(values) != number for values in turns.values()):
             raise TrialFailed(f"{workload.name} gave other points in round {number}", "its plug-in has a bug")
-    if workload.alone:  # rounds that are not close in time are no pairs
+    if workload.alone:  # turns of two stacks are then not close in time, and cannot be compared in pairs
         means = (_measured(metrics[name], values) for (name, _), values in turns.items())
         return tuple(replace(each, value=median(each.turns or (each.value,)), turns=()) for each in means)
     labels = _labels(workload, rounds[0], rounds[-1])
@@ -41,48 +42,48 @@ def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
 
 
 def service_ready(seconds: float | None) -> tuple[Measured, ...]:
-    """Return the time until a trial's server was ready as a value, which decides nothing; none without a server."""
+    """Return the seconds until a trial's server was ready as a value that no verdict uses; empty without a server."""
     return () if seconds is None else (Measured(SERVICE_READY, None, seconds, "s", "lower"),)
 
 
 def latest_values(workload: Workload, latest: Sequence[Raw]) -> tuple[Measured, ...]:
-    """Read the latest output of each label of a trial on its way, as if all were of one round: to look at, no more.
+    """Return preliminary values of an unfinished trial, for the display: the latest output of each label as one round.
 
-    Return nothing where they cannot be read: a round may not be complete, or its outputs cannot be read alone. Outputs
-    that warm up are read like the others.
+    Outputs of warm-up count too. Empty if the outputs cannot be parsed, as those of an incomplete round.
     """
     if workload.rounds == 1 or workload.searches:
         return ()
     metrics = {metric.name: metric for metric in workload.all_metrics}
     try:
-        values = _checked(workload, workload.parse([replace(each, warm_up=False) for each in latest]))
+        values = _reject_impossible(workload, workload.parse([replace(each, warm_up=False) for each in latest]))
         return tuple(_measured(metrics[each.metric], [each]) for each in values)
-    except Exception:  # noqa: BLE001 - plug-ins are anybody's; what is wrong is said when the trial has ended
+    except Exception:  # noqa: BLE001 - a plug-in's parser may raise anything; `read_values` reports it at the trial's end
         return ()
 
 
 @dataclass
 class PrintedUnits:
-    """The unit that the programs of a run print after each metric's number, as the first trial of the metric had it.
+    """Units that the programs of a run print after each metric's number, from the metric's first trial.
 
-    A program that prints `1.09 ms` on one stack and `944 us` on another would make the second 866 times as slow.
+    Without this check, a program that prints `1.09 ms` on one stack and `944 us` on another would make the second 866
+    times as slow. `references` are the baseline and its control.
     """
 
     references: Sequence[str]
-    _first: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # a unit and its stack
+    _first: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # (workload, metric): (unit, stack)
 
     def checked(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Return the trials; those with another unit than the first have failed, and their values do not count.
+        """Return the trials in their order; fail those with another unit than the first, and quarantine their values.
 
-        The first trials are those of the first block. In a block, the references come first.
+        The first trial is of the earliest block and, in that block, of the first of `references` that has the metric.
         """
         trials = list(trials)
         ranks = {stack: rank for rank, stack in enumerate(reversed(self.references), start=1)}
         for at in sorted(range(len(trials)), key=lambda at: (trials[at].block, -ranks.get(trials[at].stack, 0))):
-            trials[at] = self._checked(trials[at])
+            trials[at] = self._check_trial(trials[at])
         return trials
 
-    def _checked(self, trial: Trial) -> Trial:
+    def _check_trial(self, trial: Trial) -> Trial:
         for value in trial.values:
             unit, stack = self._first.setdefault((trial.workload, value.metric), (value.printed_unit, trial.stack))
             if singular(unit) != singular(value.printed_unit):
@@ -97,9 +98,9 @@ def _shown_unit(unit: str) -> str:
 
 
 def _measured(metric: Metric, values: Sequence[Value], label: str = "") -> Measured:
-    """Return the mean over turns, with each of them and their output's label where there were several.
+    """Return a metric's mean over its turns; with several turns, also the value of each and their output's label.
 
-    Raises TrialFailed where the turns were printed in different units.
+    Raises TrialFailed if the command printed the turns in different units.
     """
     first, numbers = values[0], tuple(each.value for each in values)
     if other := next((each for each in values if singular(each.printed_unit) != singular(first.printed_unit)), None):
@@ -111,7 +112,11 @@ def _measured(metric: Metric, values: Sequence[Value], label: str = "") -> Measu
 
 
 def _labels(workload: Workload, first: Sequence[Raw], last: Sequence[Raw]) -> Mapping[Key, str]:
-    """Return which output each value is read from: the one that changes it, when it is of another round."""
+    """Return the label of the output that each value is parsed from, or "" if several outputs contribute to the value.
+
+    `parse` does not tell. So exchange one output of the first round after the other for that of the last round: the
+    values that change are from this output.
+    """
     plain = _by_key(workload, first)
     if len(first) == 1:
         return dict.fromkeys(plain, first[0].label)
@@ -124,16 +129,17 @@ def _labels(workload: Workload, first: Sequence[Raw], last: Sequence[Raw]) -> Ma
 
 
 def _by_key(workload: Workload, raw: Sequence[Raw]) -> Mapping[Key, float]:
+    """Return the values of one round by metric and point; empty if the parser rejects the outputs."""
     try:
         return {(value.metric, value.point): value.value for value in workload.parse(raw)}
-    except TrialFailed:  # its parser accepts outputs of one round only: then it is unknown
+    except TrialFailed:  # the parser rejects outputs of two rounds: then the labels stay unknown
         return {}
 
 
 def _in_rounds(workload: Workload, raw: Sequence[Raw]) -> tuple[tuple[Raw, ...], ...]:
-    """Divide outputs into rounds: the n-th with the same label is of the n-th. What only warms up is left out.
+    """Return the outputs of each round, without those of warm-up: round n has the n-th output of each label.
 
-    Raises TrialFailed where some labels came more often than others: no round could be compared.
+    Raises TrialFailed if one label has more outputs than another, as no rounds can be formed then.
     """
     counted = [each for each in raw if not each.warm_up]
     by_label: dict[str, list[Raw]] = defaultdict(list)
@@ -143,11 +149,12 @@ def _in_rounds(workload: Workload, raw: Sequence[Raw]) -> tuple[tuple[Raw, ...],
     if len(counts) > 1:
         counted_by_label = ", ".join(f"{len(found)} of {label}" for label, found in by_label.items())
         raise TrialFailed(f"{workload.name} gave turns unevenly: {counted_by_label}", "its plug-in has a bug")
-    rounds = counts.pop() if counts else 1  # a parser says what is missing where there is nothing
+    rounds = counts.pop() if counts else 1  # without outputs, one empty round: its parser reports what is missing
     return tuple(tuple(found[number] for found in by_label.values()) for number in range(rounds))
 
 
-def _checked(workload: Workload, values: Sequence[Value]) -> Sequence[Value]:
+def _reject_impossible(workload: Workload, values: Sequence[Value]) -> Sequence[Value]:
+    """Return a parser's values. Raises TrialFailed for an unknown metric, and a value or point that is no number."""
     names = {metric.name for metric in workload.all_metrics}
     for value in values:
         if value.metric not in names or not _is_number(value.value):
@@ -159,5 +166,5 @@ def _checked(workload: Workload, values: Sequence[Value]) -> Sequence[Value]:
 
 
 def _is_number(value: object) -> bool:
-    """Return whether a value is a finite number that JSON has; those of numerical libraries may be none."""
+    """Return whether a value is a finite int or float, which JSON can store; some types of NumPy are neither."""
     return isinstance(value, int | float) and math.isfinite(value)

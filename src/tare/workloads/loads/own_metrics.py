@@ -1,10 +1,10 @@
-"""Metrics of the user's own: where in what a program printed each one is, its unit and its direction.
+"""User-defined metrics: where each metric's number is in a program's output, its unit and its direction.
 
 A regular expression has one group, which holds the number; `{number}` is a group for a number with a sign, an exponent
-or separators of thousands. The expression is searched in standard output and standard error, line by line (`^` and `$`
-are the ends of lines), and matches once. A JSON pointer (RFC 6901), such as `/results/0/time`, leads to a number of the
-one JSON document on standard output. A number that is missing, is there twice, or is part of a longer one fails the
-trial. A program may change its unit from run to run (`1.09 ms`, `944 us`): the unit after the number is recorded.
+or separators of thousands. The expression is searched in standard output and standard error (`^` and `$` match at the
+ends of lines), and must match once. A JSON pointer (RFC 6901), such as `/results/0/time`, leads to a number of the
+single JSON document on standard output. A trial fails if the number is missing, occurs twice, or is part of a longer
+number. A program may change its unit from run to run (`1.09 ms`, `944 us`): the unit after the number is recorded.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ _NUMBER_HINT = "write {number} in place of the group: it takes a sign, an expone
 _COMMA_HINT = "let it print a decimal point (LC_ALL=C); write a comma between columns next to the group: {number},"
 _JSON_HINT = "a pointer needs one JSON document on standard output; lines of text may stand before and after it"
 
-_PLACE = "{number}"
+_PLACEHOLDER = "{number}"
 _SEPARATORS = ",_'\u00a0\u202f"  # of thousands; the last two are the spaces of French locales
+# `1,234,567` or any digits; the comma of `1,23` separates no thousands, and ends the number.
 _DIGITS = rf"[0-9]{{1,3}}(?:[{_SEPARATORS}][0-9]{{3}})+(?![0-9])|[0-9]*"
 _NUMBER = rf"[+\-\u2212]?(?=\.?[0-9])(?:{_DIGITS})(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
-_PLAIN = str.maketrans({"\u2212": "-"} | dict.fromkeys(_SEPARATORS))
+# For `float`, which reads neither the minus sign U+2212 nor separators.
+_TO_FLOAT = str.maketrans({"\u2212": "-"} | dict.fromkeys(_SEPARATORS))
 _UNIT = re.compile(  # a spread, as in `1.09 ± 0.05 ms`, may come between a number and its unit
     rf"(?:[^\S\n]*(?:±|\+/?-)[^\S\n]*{_NUMBER})?[^\S\n]*[\[(]?"
     r"((?:[^\W\d_]|[%°]|/(?=[^\W\d_]))[^\s,;:=|\[\](){}<>\"']*)"
@@ -39,34 +41,38 @@ _UNIT = re.compile(  # a spread, as in `1.09 ± 0.05 ms`, may come between a num
 
 
 def _has_one_group(text: str) -> str:
+    """Return a pattern; raises ValueError if it is no regular expression, or does not have one group."""
     try:
         groups = re.compile(_expression(text)).groups
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"this is no regular expression: {error}") from error
     if groups != 1 and text:
-        raise ValueError(f"put one group in parentheses around the number, or write {_PLACE} for it; it has {groups}")
+        raise ValueError(
+            f"put one group in parentheses around the number, or write {_PLACEHOLDER} for it; it has {groups}"
+        )
     return text
 
 
 def _expression(pattern: str) -> str:
-    """Return the regular expression of a pattern, with a group in each place of a number."""
-    return pattern.replace(_PLACE, f"({_NUMBER})")
+    """Return the regular expression of a pattern: each `{number}` becomes a group for a number."""
+    return pattern.replace(_PLACEHOLDER, f"({_NUMBER})")
 
 
 def _whole_number(pattern: str) -> re.Pattern[str]:
-    """Return an expression for all characters that belong to a number.
+    """Return an expression for a complete number in a text, with its sign, separators, fraction and exponent.
 
-    A sign or comma that the pattern has right before or after its group is none of them, as between columns.
+    A sign or comma that the pattern has right before or after its group is no part of the number, as between columns.
     """
-    place = re.escape(_PLACE)
-    named = re.findall(rf"([-+,])(?:\(|{place})|(?:\)|{place})(,)(?![?*{{])", pattern)
-    others = {before or after for before, after in named}
-    sign, separators = ("".join(each for each in group if each not in others) for group in ("+-\u2212", _SEPARATORS))
+    place = re.escape(_PLACEHOLDER)
+    adjacent = re.findall(rf"([-+,])(?:\(|{place})|(?:\)|{place})(,)(?![?*{{])", pattern)
+    excluded = {before or after for before, after in adjacent}
+    sign, separators = ("".join(each for each in group if each not in excluded) for group in ("+-\u2212", _SEPARATORS))
     front = rf"(?:(?<![\w.)%])[{re.escape(sign)}]?\.?)?"
     return re.compile(rf"{front}(?:0[xX][0-9a-fA-F]+|[0-9]+(?:[.{separators}][0-9]+)*(?:[eE][+-]?[0-9]+)?)")
 
 
 def _is_pointer(text: str) -> str:
+    """Return a JSON pointer, or an empty text; raises ValueError for any other text."""
     if text and (not text.startswith("/") or re.search(r"~(?![01])", text)):
         raise ValueError("write a JSON pointer, such as /results/0/time; ~1 stands for / and ~0 for ~ in a name")
     return text
@@ -74,7 +80,7 @@ def _is_pointer(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnMetric(Metric):
-    """A metric, and how to find its number: by `pattern` or by `pointer`. Its title is its name if not said."""
+    """User-defined metric, whose number is found by `pattern` or by `pointer`; an empty title stands for the name."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
@@ -86,50 +92,54 @@ class OwnMetric(Metric):
     pointer: Annotated[str, AfterValidator(_is_pointer)] = ""
 
     def __post_init__(self) -> None:
-        """Refuse one that cannot be found, or in two ways."""
+        """Raise ValueError unless the metric has exactly one of pattern and pointer."""
         if bool(self.pattern) == bool(self.pointer):
             raise ValueError("a metric has either a pattern or a pointer")
 
     @property
     def metric(self) -> Metric:
-        """As the report has it."""
+        """The metric as the report has it, without how to find its number."""
         return Metric(self.name, self.title or self.name, self.unit, self.better, self.headline, self.overall)
 
     def value(self, output: str, errors: str) -> Value:
-        """Return its value in what a program printed; raises TrialFailed."""
+        """Return the metric's value in a program's standard output and standard error; raises TrialFailed."""
         if self.pointer:
-            return Value(self.name, None, self._pointed(output))
-        number, unit = self._matched(f"{output}\n{errors}")
+            return Value(self.name, None, self._read_pointer(output))
+        number, unit = self._match_pattern(f"{output}\n{errors}")
         return Value(self.name, None, number, unit)
 
-    def _matched(self, text: str) -> tuple[float, str]:
-        """Return the number that the pattern finds, and the unit after it."""
-        found = list(re.finditer(_expression(self.pattern), text, re.MULTILINE))
-        if len(found) != 1:
-            often = f"matches {len(found)} times" if found else "does not match"
+    def _match_pattern(self, text: str) -> tuple[float, str]:
+        """Return the number that the pattern finds in a text, and the unit after it, or ""; raises TrialFailed."""
+        matches = list(re.finditer(_expression(self.pattern), text, re.MULTILINE))
+        if len(matches) != 1:
+            often = f"matches {len(matches)} times" if matches else "does not match"
             raise TrialFailed(f"the pattern of {self.name} {often}; {printed(text.strip())}", _HINT)
-        number, (start, end) = found[0][1], found[0].span(1)
+        number, (start, end) = matches[0][1], matches[0].span(1)
         self._refuse_part(text, start, end)
-        if number is None or not re.fullmatch(_NUMBER, number.strip()):  # an optional group may be None
+        if number is None or not re.fullmatch(_NUMBER, number.strip()):  # None: an optional group that did not match
             raise TrialFailed(f"the pattern of {self.name} finds {number!r}, which is no number", _NUMBER_HINT)
         try:
-            value = self._finite(float(number.translate(_PLAIN)))
+            value = self._finite(float(number.translate(_TO_FLOAT)))
         except ValueError:
             raise TrialFailed(f"the pattern of {self.name} finds {number!r}, which is no number", _HINT) from None
         unit = _UNIT.match(text, end)
         return value, unit[1].rstrip(".") if unit else ""
 
     def _refuse_part(self, text: str, start: int, end: int) -> None:
-        """Raise TrialFailed where the group matches a part of a number, such as 3.03 of 3.03e-08."""
-        line = text.rfind("\n", 0, max(start, 0)) + 1
+        """Raise TrialFailed if the group matches only a part of a number, such as 3.03 of 3.03e-08.
+
+        `start` and `end` are the group's bounds in the text, -1 if the group did not match.
+        """
+        line = text.rfind("\n", 0, max(start, 0)) + 1  # numbers do not cross lines
         for whole in _whole_number(self.pattern).finditer(text, line):
             if whole.start() >= end:
                 return
             if whole.end() > start and (whole.start() < start or whole.end() > end):
                 what = f"the pattern of {self.name} takes {text[start:end]!r} of {whole[0]!r}"
-                raise TrialFailed(what, _NUMBER_HINT if _PLACE not in self.pattern else _COMMA_HINT)
+                raise TrialFailed(what, _NUMBER_HINT if _PLACEHOLDER not in self.pattern else _COMMA_HINT)
 
-    def _pointed(self, output: str) -> float:
+    def _read_pointer(self, output: str) -> float:
+        """Return the number at the pointer in the JSON document of an output; raises TrialFailed."""
         part = find_report(output, "the command", _JSON_HINT)
         for token in self.pointer.split("/")[1:]:
             part = _below(part, token.replace("~1", "/").replace("~0", "~"))
@@ -142,18 +152,19 @@ class OwnMetric(Metric):
             part.refuse(f"has {str(value)[:50]} at {self.pointer}")
 
     def _finite(self, number: float) -> float:
+        """Return a finite number; raises ValueError for infinity and NaN."""
         if not math.isfinite(number):
             raise ValueError
         return number
 
 
 def values_of(metrics: Iterable[OwnMetric], output: str, errors: str) -> tuple[Value, ...]:
-    """Read the values of a user's metrics; raises TrialFailed."""
+    """Return the values of user-defined metrics in a program's output; raises TrialFailed."""
     return tuple(each.value(output, errors) for each in metrics)
 
 
 def _below(part: Part, token: str) -> Part:
-    """Go down by one name or one position of a list."""
+    """Return the part of a JSON document at a pointer's next token: a key, or a position in a list."""
     found = part.found
     if isinstance(found, list) and re.fullmatch(r"0|[1-9][0-9]{0,9}", token) and int(token) < len(found):
         return Part(found[int(token)], part.text, part.program, part.hint)
