@@ -1,6 +1,6 @@
 """Levels of isolation: what an attacker inside an instance has to break to reach the machine.
 
-Emulation is a way to run a guest and no level: an emulated guest has its own kernel, like any other guest.
+Emulation is no level but a method to run a guest: an emulated guest has its own kernel, like any other guest.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ LEVELS: tuple[IsolationLevel, ...] = typing.get_args(IsolationLevel)  # the weak
 class Isolation:
     """Level of isolation with its reason.
 
-    `none`: nothing. `shared kernel`: the machine's kernel, which the attacker calls directly or through a filter of
-    system calls. `user-space kernel`: a second kernel in user space, then the machine's kernel through a narrow filter.
-    `own kernel`: the virtual hardware of a guest. `layer` is the technology that it is about, in a stack of several.
+    The levels, and what the attacker has to break: `none`, nothing. `shared kernel`, the machine's kernel, which the
+    attacker calls directly or through a filter of system calls. `user-space kernel`, a second kernel in user space and
+    then the machine's kernel through a narrow filter. `own kernel`, the virtual hardware of a guest.
+
+    `layer` is the layer's technology; empty in a stack of a single layer.
     """
 
     level: IsolationLevel
@@ -29,10 +31,10 @@ class Isolation:
 
     @property
     def explanation(self) -> str:
-        """The reason, after the name of the layer in a stack of several."""
+        """The reason, in a stack of several layers after the layer's name."""
         return f"{self.layer}: {self.reason}" if self.layer else self.reason
 
 
 def strongest(layers: Iterable[Isolation]) -> Isolation | None:
-    """Return the isolation of the strongest layer, the innermost of equal ones; None without layers."""
+    """Return the isolation of the strongest layer, the first of equally strong ones; None without layers."""
     return max(layers, key=lambda each: LEVELS.index(each.level), default=None)

@@ -1,7 +1,4 @@
-"""What a run found, in the words that the terminal, the page, Markdown and LaTeX print.
-
-No sentence here needs the page on the method.
-"""
+"""Findings of a run as sentences for terminal, page, Markdown and LaTeX, clear without knowledge of the method."""
 
 from __future__ import annotations
 
@@ -22,18 +19,18 @@ from tare.statistics.cells import DECIDED, CautionCount, Cell, Standing
 from tare.statistics.summary import Summary
 from tare.units import counted, format_duration, format_size
 
-_NOTE = 110  # letters of a sentence
-_APART_SECONDS = 1.0  # between the readiness of servers
+_NOTE_CHARACTERS = 110  # longer notes of a cell are cut
+_READINESS_GAP_SECONDS = 1.0  # between the first and the last server, from which on a hint is given
 _OVERALL = "overall speed"
-_PROGRAM = 60  # letters of a command or of an image's name
-_RANGE = re.compile(r"\((about [\d.,]+|[\d.,]+( %)? to [\d.,]+) (%|times)\)")  # as `bounds` writes it
+_PROGRAM = 60  # characters; longer commands and names of images are cut
+_RANGE = re.compile(r"\((about [\d.,]+|[\d.,]+( %)? to [\d.,]+) (%|times)\)")  # an interval as `bounds` writes it
 
 
 @dataclass(frozen=True)
 class Line:
-    """What is said of stacks, or of a workload: their names, how many more there are, and what follows.
+    """Statement `text` about the stacks or the headline in `names`, and about `more` others that are not named.
 
-    `kind` is that of the caution that it is about.
+    `kind` is the kind of the caution that the statement explains; empty if it explains none.
     """
 
     names: tuple[str, ...]
@@ -43,7 +40,7 @@ class Line:
 
     @property
     def sentence(self) -> str:
-        """The line in one sentence, with the kind of the caution behind it."""
+        """The line as one sentence, with the caution's kind at its end."""
         more = f" and {self.more} more" if self.more else ""
         kind = f" ({self.kind})" if self.kind else ""
         return f"{', '.join(self.names)}{more}: {self.text}{kind}{'' if self.text.endswith('…') and not kind else '.'}"
@@ -51,7 +48,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Part:
-    """A question of the reader, with its answer: lines, or one sentence where there are none; and remarks."""
+    """Section of the findings: a title, lines, the sentence `otherwise` if there are no lines, and remarks."""
 
     title: str
     lines: tuple[Line, ...]
@@ -60,13 +57,13 @@ class Part:
 
     @property
     def sentences(self) -> list[str]:
-        """The answer, in sentences."""
+        """The lines as sentences, or the sentence for no lines; without the remarks."""
         return [line.sentence for line in self.lines] or [self.otherwise]
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What was measured and which stack is the cheapest, in some sentences, and the parts."""
+    """Opening sentences (what was measured, and which stack is the cheapest) and the parts."""
 
     opening: str
     free: Part
@@ -77,26 +74,27 @@ class Findings:
 
     @property
     def measured(self) -> tuple[Part, ...]:
-        """The parts about what was measured, in the order in which they are read."""
+        """The parts about measured values, in reading order."""
         return (self.free, self.costs, self.undecided, self.doubts)
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """All parts: that of what does not work is the last, if there is anything."""
+        """All parts in reading order; the last, of what does not work, only if it has lines."""
         return (*self.measured, *((self.failing,) if self.failing.lines else ()))
 
 
 def findings(summary: Summary, machine: Facts) -> Findings:
-    """Describe what a run found."""
+    """Return the findings of a run on a machine."""
+    # Cells that the run was asked about; the baseline and its control only serve to compare them.
     asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
     baseline = summary.baseline
-    costs, doubts = tuple(_costs(summary, asked)), tuple(_doubts(summary, asked))
-    open_ones = (*undecided(summary, asked), *too_few(summary))
+    costs, doubts = tuple(_cost_lines(summary, asked)), tuple(_doubt_lines(summary, asked))
+    open_lines = (*undecided(summary, asked), *too_few(summary))
     found = Findings(
         opening=" ".join(filter(None, (what_was_compared(summary, machine), cheapest(summary)))),
         free=Part(
             "No measurable cost",
-            tuple(_free(summary, asked)),
+            tuple(_free_lines(summary, asked)),
             f"No stack was shown to cost less than {percent(summary.margin)}.",
         ),
         costs=Part(
@@ -104,9 +102,9 @@ def findings(summary: Summary, machine: Facts) -> Findings:
         ),
         undecided=Part(
             "Undecided",
-            (*open_ones, *_without_reason(summary, asked)),
+            (*open_lines, *_without_reason(summary, asked)),
             f"Nothing is undecided: every stack could be compared with {baseline}.",
-            (*(["Run more blocks to decide more."] if open_ones else []), *noise(summary)),
+            (*(["Run more blocks to decide more."] if open_lines else []), *noise(summary)),
         ),
         doubts=Part("Read with care", doubts, "Nothing speaks against the numbers.", tuple(firmness(asked))),
         failing=Part(TITLE, tuple(_line(*each) for each in said(not_working(summary), summary)), ALL_WORKS),
@@ -115,9 +113,9 @@ def findings(summary: Summary, machine: Facts) -> Findings:
 
 
 def _with_terms(found: Findings, summary: Summary) -> Findings:
-    """Explain ranges in the first part that has one, and the overall speed where it is mentioned; nothing else."""
+    """Return the findings with remarks that explain ranges and the overall speed, in the first parts with these."""
     texts = {name: " ".join(getattr(found, name).sentences) for name in ("free", "costs", "undecided", "doubts")}
-    texts["costs"] += found.opening  # the opening has no remarks
+    texts["costs"] += found.opening  # the opening has no place for remarks: its terms are explained in `costs`
     terms: dict[str, list[str]] = {}
     if place := next((name for name, text in texts.items() if _RANGE.search(text)), ""):
         terms.setdefault(place, []).append("The range in brackets has the true value in it, in 95 of 100 cases.")
@@ -133,9 +131,9 @@ def _with_terms(found: Findings, summary: Summary) -> Findings:
 
 
 def relative_to(baseline: str, cell: Cell) -> str:
-    """Describe how a stack stands to the baseline, with the interval in words: `68 % of native's speed in nginx (…)`.
+    """Return a cell relative to the baseline as text with its interval, such as `68 % of native's speed in nginx (…)`.
 
-    Where less is better, the text is how much it is, or how long.
+    Where less is better, the text is `… as long as native`, or `… as much as native`.
     """
     ratio = cell.ratio or 1.0
     if cell.better == "higher":
@@ -146,7 +144,7 @@ def relative_to(baseline: str, cell: Cell) -> str:
 
 
 def what_was_compared(summary: Summary, machine: Facts) -> str:
-    """Count the stacks and workloads, and name the machine."""
+    """Return a sentence with the numbers of stacks and workloads, the machine and the baseline."""
     stacks = sum(stack not in (summary.baseline, summary.control) for stack in summary.stacks)
     where = f" ({place(machine)})" if place(machine) else ""
     several = counted(stacks, "stack"), counted(len(summary.workloads), "workload")
@@ -154,7 +152,7 @@ def what_was_compared(summary: Summary, machine: Facts) -> str:
 
 
 def place(machine: Facts) -> str:
-    """Name a machine in a few words; leave out what is unknown."""
+    """Return a machine's CPU model, number of CPUs, memory and system as text, without unknown ones; "" if all are."""
     parts = (
         machine.cpu_model,
         counted(machine.cpus, "CPU") if machine.cpus else "",
@@ -165,102 +163,102 @@ def place(machine: Facts) -> str:
 
 
 def cheapest(summary: Summary) -> str:
-    """Name the cheapest of several stacks if its cost is decided, and those that cannot be distinguished from it."""
+    """Return a sentence about the cheapest stack and those that cannot be distinguished from it; "" for one stack."""
     standings, tied = summary.overall.standings, summary.overall.tied
     if len(standings) < 2:
         return ""
     best = standings[0]
     if _is_decided(summary, best):
         others = f"; {listing(tied)} cannot be distinguished from it" if tied else ""
-        return f"The cheapest is {best.stack}: {_speed_of(summary, best)}{others}."
+        return f"The cheapest is {best.stack}: {_describe_speed(summary, best)}{others}."
     if tied:
         return f"Which stack is the cheapest is undecided: {some_of((best.stack, *tied))} cannot be distinguished."
     return f"{best.stack} costs less than the other stacks, and may cost something or nothing."
 
 
 def dearest(summary: Summary) -> str:
-    """Name the stack that costs most, unless that is undecided or it cannot be distinguished from the cheapest."""
+    """Return a sentence about the stack that costs most; "" for one stack, or if it or its cost is undecided."""
     standings = summary.overall.standings
     if len(standings) < 2 or standings[-1].stack in summary.overall.tied or not _is_decided(summary, standings[-1]):
         return ""
-    return f"The dearest is {standings[-1].stack}: {_speed_of(summary, standings[-1])}."
+    return f"The dearest is {standings[-1].stack}: {_describe_speed(summary, standings[-1])}."
 
 
 def _is_decided(summary: Summary, standing: Standing) -> bool:
-    """Return whether it is known how a stack compares with the baseline, in all that counts or in the only workload."""
+    """Return whether the verdict on a stack is decided: the overall one, or that of the only workload that counts."""
     names = summary.overall.workloads
-    own = summary.headline(names[0], standing.stack) if len(names) == 1 else standing
-    return own.verdict in DECIDED
+    judged = summary.headline(names[0], standing.stack) if len(names) == 1 else standing
+    return judged.verdict in DECIDED
 
 
-def _speed_of(summary: Summary, standing: Standing) -> str:
-    """Describe how a stack stands to the baseline in all workloads that count, or in the only one."""
+def _describe_speed(summary: Summary, standing: Standing) -> str:
+    """Return a stack's overall speed as text, or its speed in the only workload that counts."""
     names = summary.overall.workloads
     if len(names) == 1:
         return relative_to(summary.baseline, summary.headline(names[0], standing.stack))
-    return _overall(summary.baseline, standing)
+    return _describe_overall(summary.baseline, standing)
 
 
-def _overall(baseline: str, standing: Standing) -> str:
-    """Describe how a stack stands to the baseline in all workloads that count."""
+def _describe_overall(baseline: str, standing: Standing) -> str:
+    """Return a stack's overall speed as text, relative to the baseline's, with its interval."""
     speed = f"{roughly(standing.speed)} {'' if from_twice(standing.speed) else 'of '}{baseline}'s {_OVERALL}"
     return f"{speed} ({bounds(standing.low, standing.high, standing.speed)})"
 
 
 def _standings(summary: Summary) -> Mapping[str, Standing]:
-    """Return how each stack stands over several workloads; none over one, which cells describe."""
+    """Return each stack's standing over several workloads; empty for a single workload, whose cells say the same."""
     several = len(summary.overall.workloads) > 1
     return {each.stack: each for each in summary.overall.standings} if several else {}
 
 
-def _free(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
-    """Name what is as fast as the baseline, or faster without a doubt that it cannot be."""
+def _free_lines(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
+    """Yield a line for each stack that is equivalent to the baseline somewhere, or better and not impossibly fast."""
     baseline, standings = summary.baseline, _standings(summary)
     for stack, cells in _by_stack(summary, asked):
         texts = []
         overall = standings.get(stack)
-        alike = [_OVERALL] if overall and overall.verdict == "equivalent" else []
-        alike += [cell.name for cell in cells if cell.verdict == "equivalent"]
-        if alike:
-            texts.append(f"less than {percent(summary.margin)} away from {baseline} in {some_of(alike)}")
+        equivalent = [_OVERALL] if overall and overall.verdict == "equivalent" else []
+        equivalent += [cell.name for cell in cells if cell.verdict == "equivalent"]
+        if equivalent:
+            texts.append(f"less than {percent(summary.margin)} away from {baseline} in {some_of(equivalent)}")
         if overall and overall.verdict == "better":
-            texts.append(f"better: {_overall(baseline, overall)}, look for the cause before you believe it")
+            texts.append(f"better: {_describe_overall(baseline, overall)}, look for the cause before you believe it")
         gains = [cell for cell in cells if cell.verdict == "better" and not cell.has_caution("faster-than-bare-metal")]
         texts += [f"better: {relative_to(baseline, cell)}" for cell in gains]
         if texts:
             yield Line((stack,), "; ".join(texts))
 
 
-def _costs(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
-    """Describe what each stack costs, the cheapest first."""
+def _cost_lines(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
+    """Yield a line for each stack that is worse than the baseline somewhere, the cheapest first."""
     found, standings = [], _standings(summary)
     for stack, cells in _by_stack(summary, asked):
         worse = [cell for cell in cells if cell.verdict == "worse"]
         overall = standings.get(stack)
         if worse or (overall and overall.verdict == "worse"):
-            found.append((_speed(overall, worse), Line((stack,), _cost(summary, overall, worse))))
+            found.append((_log_speed(overall, worse), Line((stack,), _describe_cost(summary, overall, worse))))
     yield from (line for _, line in sorted(found, key=lambda each: -each[0]))
 
 
-def _cost(summary: Summary, overall: Standing | None, worse: Sequence[Cell]) -> str:
-    """Return the overall speed with the extremes of single workloads, or these; and what is no speed."""
-    counting = sorted((cell for cell in worse if summary.rule(cell.name).overall), key=lambda cell: -_goodness(cell))
-    beside = [cell for cell in worse if not summary.rule(cell.name).overall]
+def _describe_cost(summary: Summary, overall: Standing | None, worse: Sequence[Cell]) -> str:
+    """Return the overall speed with extremes if it is worse, or else worse cells; then those that count in no speed."""
+    counting = sorted((cell for cell in worse if summary.rule(cell.name).overall), key=lambda cell: -_as_speed(cell))
+    not_counting = [cell for cell in worse if not summary.rule(cell.name).overall]
     texts = []
     if overall and overall.verdict == "worse":
-        texts.append(_overall(summary.baseline, overall))
+        texts.append(_describe_overall(summary.baseline, overall))
         if len(counting) > 1:
             first, last = (f"{roughly(cell.ratio or 1.0)} in {cell.name}" for cell in (counting[0], counting[-1]))
             texts[0] += f", from {first} to {last}"
-        counting = []
-    shown = [*counting[:NAMED], *beside[:NAMED]]
+        counting = []  # the overall speed stands for them
+    shown = [*counting[:NAMED], *not_counting[:NAMED]]
     texts += [relative_to(summary.baseline, cell) for cell in shown]
-    left = len(counting) + len(beside) - len(shown)
+    left = len(counting) + len(not_counting) - len(shown)
     return "; ".join(texts) + (f"; and in {left} more" if left else "")
 
 
 def undecided(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
-    """Name what may cost something or nothing, with the interval."""
+    """Yield a line for each stack with undecided verdicts, with their intervals."""
     standings = _standings(summary)
     for stack, cells in _by_stack(summary, asked):
         overall = standings.get(stack)
@@ -274,7 +272,7 @@ def undecided(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
 
 
 def too_few(summary: Summary) -> Iterator[Line]:
-    """Name the headlines that were measured too few times, for all stacks or for some of them."""
+    """Yield a line for each headline that has too few blocks for an interval, on all stacks or on the named ones."""
     need = f"{least_count()} are needed"
     for rule in summary.rules:
         cells = [cell for cell in summary.headlines if cell.headline == rule.name and cell.stack != summary.control]
@@ -282,28 +280,28 @@ def too_few(summary: Summary) -> Iterator[Line]:
         if not few:
             continue
         most = max(cell.n for cell in few)
-        all_of_it = not any(cell.low is not None for cell in cells)
-        whom = "" if all_of_it else f" on {some_of([cell.stack for cell in few])}"
+        on_all_stacks = not any(cell.low is not None for cell in cells)
+        whom = "" if on_all_stacks else f" on {some_of([cell.stack for cell in few])}"
         how_often = f"was measured {counted(most, 'time')}{whom}, {need}"
         yield Line((rule.name,), how_often if most else f"was never measured{whom} together with {summary.baseline}")
 
 
 def _without_reason(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
-    """Describe what has no value though nothing failed and nothing was skipped; the same note once."""
+    """Yield a line for each note of cells without a value, but for failed and skipped ones, which `failing` has."""
     notes: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for stack, cells in _by_stack(summary, asked):
-        own: dict[str, list[str]] = {}
+        by_note: dict[str, list[str]] = {}
         for cell in cells:
             if cell.verdict == "no value" and not cell.skipped and (cell.trials or not cell.failures):
-                own.setdefault(cut("; ".join(cell.notes), _NOTE) or "no value", []).append(cell.name)
-        for note, names in own.items():
+                by_note.setdefault(cut("; ".join(cell.notes), _NOTE_CHARACTERS) or "no value", []).append(cell.name)
+        for note, names in by_note.items():
             notes.setdefault((note, () if len(names) == len(cells) else tuple(names)), []).append(stack)
     for (note, where), stacks in notes.items():
         yield _line(stacks, f"{f'in {some_of(where)}: ' if where else ''}{note}")
 
 
-def _doubts(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
-    """Name what speaks against numbers: what cannot be, what else differs, then each kind of caution."""
+def _doubt_lines(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
+    """Yield cautions: impossible ratios, a failed A/A check, other programs, then a line for each kind of caution."""
     yield from too_fast(summary, asked)
     yield from unlike_itself(summary)
     yield from own_programs(summary)
@@ -311,7 +309,7 @@ def _doubts(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
 
 
 def too_fast(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
-    """Name what is faster than bare metal, in one line for all stacks."""
+    """Yield one line with all stacks that are faster than bare metal; none if there are none."""
     cells = [cell for cell in asked if cell.has_caution("faster-than-bare-metal")]
     stacks = list(dict.fromkeys(cell.stack for cell in cells))
     what = "; ".join(relative_to(summary.baseline, cell) for cell in cells[:NAMED])
@@ -323,7 +321,7 @@ def too_fast(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
 
 
 def unlike_itself(summary: Summary) -> Iterator[Line]:
-    """Name the headlines in which the baseline differs from itself (A/A)."""
+    """Yield a line for each headline in which the A/A check failed."""
     for cell in summary.headlines:
         if cell.stack == summary.control and cell.low and cell.high and not cell.low <= 1 <= cell.high:
             difference = f"{roughly(cell.ratio or 1.0)} of itself in {cell.name}"
@@ -331,7 +329,7 @@ def unlike_itself(summary: Summary) -> Iterator[Line]:
 
 
 def own_programs(summary: Summary) -> Iterator[Line]:
-    """Name the stacks whose command or image the suite sets, in one line: their ratios are of the programs, too."""
+    """Yield one line with the stacks whose command or image the suite sets, if any: they also compare programs."""
     programs: dict[str, list[str]] = {}
     for stack, what, text in summary.own:
         programs.setdefault(f"{what} {text}", []).append(stack)
@@ -344,7 +342,7 @@ def own_programs(summary: Summary) -> Iterator[Line]:
 
 
 def readiness(summary: Summary) -> list[str]:
-    """Describe when the servers were ready, which is in no other line; with a hint where stacks differ by seconds."""
+    """Return sentences with the times until the servers were ready, and a hint if stacks differ by a second or more."""
     sentences = []
     for workload in summary.workloads:
         cells = [cell for cell in summary.of(workload) if cell.metric == SERVICE_READY and cell.mean is not None]
@@ -354,14 +352,14 @@ def readiness(summary: Summary) -> list[str]:
         known = [f"{format_duration(seconds)} ({stack})" for seconds, stack in ready]
         text = listing(tuple(known)) if len(known) <= NAMED else f"{known[0]} to {known[-1]}"
         sentences.append(f"The server of {workload} was ready {text} after its start.")
-        if ready[-1][0] - ready[0][0] >= _APART_SECONDS:
+        if ready[-1][0] - ready[0][0] >= _READINESS_GAP_SECONDS:
             hint = f"look for what the server of {workload} waits for at its start, such as the look-up of a name"
             sentences.append(f"That differs by seconds, and no other value shows it: {hint}.")
     return sentences
 
 
 def _cautions(summary: Summary) -> Iterator[Line]:
-    """Yield a line for each kind of caution, those of many values first."""
+    """Yield a line for each kind of caution, the kind with most cells first."""
     by_kind: dict[str, dict[tuple[str, str], CautionCount]] = {}
     for cell in summary.headlines:
         for caution in cell.cautions:
@@ -370,30 +368,32 @@ def _cautions(summary: Summary) -> Iterator[Line]:
     for kind, cells in sorted(by_kind.items(), key=lambda each: -len(each[1])):
         names = list(dict.fromkeys(name for name, _ in cells))
         where = "" if len(names) == len(summary.rules) else f"in {some_of(names)}: "
-        usual = max(cells.values(), key=lambda caution: caution.trials).texts[0]
-        if text := IN_PLAIN_WORDS.get(kind, usual):
+        commonest = max(cells.values(), key=lambda caution: caution.trials).texts[0]
+        if text := IN_PLAIN_WORDS.get(kind, commonest):
             yield _line(list(dict.fromkeys(stack for _, stack in cells)), f"{where}{text}", kind)
 
 
 def _line(names: Sequence[str], text: str, kind: str = "") -> Line:
+    """Return a line that names at most `NAMED` of the names, or one more where it would be the only one left out."""
     more = max(len(names) - NAMED, 0)
     return Line(tuple(names[: NAMED + (more == 1)]), text, kind, more if more > 1 else 0)
 
 
 def _by_stack(summary: Summary, asked: Sequence[Cell]) -> Iterator[tuple[str, list[Cell]]]:
-    own: dict[str, list[Cell]] = {stack: [] for stack in summary.stacks}
-    for cell in asked:
-        own[cell.stack].append(cell)
-    yield from ((stack, cells) for stack, cells in own.items() if cells)
+    """Yield each stack that has cells, with these, in the order of the run's stacks."""
+    for stack in summary.stacks:
+        if cells := [cell for cell in asked if cell.stack == stack]:
+            yield stack, cells
 
 
-def _speed(overall: Standing | None, worse: Sequence[Cell]) -> float:
-    """Return what stacks are ordered by: their overall speed, or the mean of what they lose."""
+def _log_speed(overall: Standing | None, worse: Sequence[Cell]) -> float:
+    """Return the logarithm of a stack's overall speed, or without one the mean logarithm over its worse cells."""
     if overall:
         return math.log(overall.speed)
-    return sum(math.log(_goodness(cell)) for cell in worse) / len(worse)
+    return sum(math.log(_as_speed(cell)) for cell in worse) / len(worse)
 
 
-def _goodness(cell: Cell) -> float:
+def _as_speed(cell: Cell) -> float:
+    """Return a cell's ratio as a speed, of which more is better: the inverse where less of the metric is better."""
     ratio = cell.ratio or 1.0
     return ratio if cell.better == "higher" else 1 / ratio

@@ -1,7 +1,7 @@
-"""Next step after advice: a command that measures the two stacks that matter most, with a suite where it needs one.
+"""Next step after advice: a command that measures the baseline and the advised stacks, with a suite if it needs one.
 
-`tare try` runs a command to its end, on stacks that need no settings. A server does not end and needs a load, so that
-its next step is a suite.
+`tare try` is enough for a command that ends, on stacks without settings. Stacks with settings need a suite, and so does
+a server, which does not end and needs a load.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tare.answers.advice import Advice
 from tare.journal import Run
 
 _FILE = "next.toml"
-_LEAST_RATE, _MOST_RATE = 100, 100_000  # requests a second: of fewer, a point of the workload `service` takes minutes
-_REQUESTS = 1000  # of a point, for its 99.9th percentile
+_LEAST_RATE, _MOST_RATE = 100, 100_000  # requests/s; at a lower rate, a point of the workload `service` takes minutes
+_REQUESTS = 1000  # in a point: enough for its 99.9th percentile
 _SERVER = """\
 [[workloads]]
 use = "service"
@@ -31,9 +31,9 @@ requests = [{ path = "/" }]                            # in place of HTTP, `load
 
 @dataclass(frozen=True)
 class NextStep:
-    """A command, and the text of the suite that it runs as `file`; both are empty where `tare try` needs none.
+    """Command with the text of the suite that it runs and the suite's file name; both are empty for `tare try`.
 
-    `to_fill` says what the user has to put into the suite before.
+    `to_fill` is the end of a sentence with what the user has to add to the suite; empty if nothing.
     """
 
     command: str
@@ -43,28 +43,33 @@ class NextStep:
 
     @property
     def how(self) -> str:
-        """The command, with what comes before it."""
+        """The command, after the instruction to save its suite if it has one."""
         if not self.suite:
             return self.command
         return f"save this suite as {self.file}{self.to_fill}, and then: {self.command}"
 
 
 def next_step(advice: Advice) -> NextStep | None:
-    """Return what settles the most; None where there is nothing to try."""
+    """Return the command that measures the advised stacks; None if the advice has no stack to try."""
     if not advice.to_try:
         return None
     stacks, command = (advice.baseline, *advice.to_try), advice.application.command
-    tables = [_table(name, table) for name, table in _settings(advice.prices).items() if name in stacks]
+    tables = [_stack_table(name, table) for name, table in _stack_settings(advice.prices).items() if name in stacks]
     if command and not tables:
         return NextStep(f"tare try --on {','.join(stacks)} -- {shlex.join(command)}")
     head = f"[suite]\nstacks = {json.dumps(stacks)}\n"
-    workload = f'[[workloads]]\nuse = "command"\ncommand = {json.dumps(command)}\n' if command else _server(advice)
+    workload = (
+        f'[[workloads]]\nuse = "command"\ncommand = {json.dumps(command)}\n' if command else _server_workload(advice)
+    )
     to_fill = "" if command else ", put your server and its requests in it"
     return NextStep(f"tare run {_FILE}", "\n".join((head, *tables, workload)), _FILE, to_fill)
 
 
-def _server(advice: Advice) -> str:
-    """Return the workload of a server: at its rate where it was known and not the most that it can do."""
+def _server_workload(advice: Advice) -> str:
+    """Return a server's workload as TOML: at its rate in requests/s, or with 50 clients.
+
+    The rate is used if it was measured and is not the maximum: then the advice counts CPU time (`by_cpu`).
+    """
     application, basket = advice.application, advice.application.basket
     rate = round(1 / basket.elapsed_seconds)
     if application.unit == "request" and basket.by_cpu and _LEAST_RATE <= rate <= _MOST_RATE:
@@ -72,22 +77,25 @@ def _server(advice: Advice) -> str:
     return f"{_SERVER}clients = [50]\n"
 
 
-def _settings(prices: Run) -> Mapping[str, Any]:
-    """Return the settings of stacks in the suite of a price list, by their names; none where it has no suite."""
+def _stack_settings(prices: Run) -> Mapping[str, Any]:
+    """Return the tables of settings of stacks in a price list's suite, by stack; empty if it has no readable suite."""
     try:
         tables = tomllib.loads((prices.folder / "suite.toml").read_text(encoding="utf-8")).get("stacks", {})
-    except (OSError, ValueError, AttributeError):  # the folder may be untrusted
+    except (OSError, ValueError, AttributeError):  # a run folder is untrusted: any text can stand in the file
         return {}
     return tables if isinstance(tables, dict) else {}
 
 
-def _table(name: str, table: Any) -> str:
+def _stack_table(name: str, table: Any) -> str:
+    """Return a stack's settings as a table of TOML, empty if `table` is none."""
     settings = table.items() if isinstance(table, dict) else ()
-    return "\n".join((f"[stacks.{json.dumps(name)}]", *(f"{key} = {_value(value)}" for key, value in settings), ""))
+    return "\n".join(
+        (f"[stacks.{json.dumps(name)}]", *(f"{key} = {_toml_value(value)}" for key, value in settings), "")
+    )
 
 
-def _value(value: Any) -> str:
-    """Write a value as TOML, a table in one line."""
+def _toml_value(value: Any) -> str:
+    """Return a value as TOML; a table as an inline table."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(key)} = {_value(each)}" for key, each in value.items()) + " }"
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml_value(each)}" for key, each in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False, default=str)
