@@ -121,9 +121,10 @@ def changed_by_daemon(words: Sequence[str], path: str, text: str) -> Iterator[st
             yield f"dockerd --{option}={options[option]}"
         if _text(settings.get(key)) not in ("", *neutral):
             yield f"{path}: {key}"
-    # tare sets `nofile` itself for each container.
-    if _limit_names(options.get("default-ulimit", "").split()) - {"nofile"}:
-        yield f"dockerd --default-ulimit={options['default-ulimit']}"
+    # tare sets `nofile` itself for each container. The option can be given several times.
+    for limit in (value for name, value in _options(words) if name == "default-ulimit"):
+        if _limit_names([limit]) - {"nofile"}:
+            yield f"dockerd --default-ulimit={limit}"
     if _limit_names(settings.get("default-ulimits") or ()) - {"nofile"}:
         yield f"{path}: default-ulimits"
 

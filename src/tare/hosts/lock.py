@@ -29,14 +29,16 @@ _POLL_SECONDS = 0.5  # from one attempt to lock to the next, while waiting
 _RETRY_SECONDS = 0.1  # of attempts to lock: `lock_holder` and a waiting tare hold the lock for an instant
 _COMMAND_CHARACTERS = 100  # of a command line in the lock file
 # Arguments: the lock file, and the line that identifies the holder. Prints `held`, `taken by LINE` (of another holder)
-# or `foreign` (another user could replace the file). `cat` inherits the lock and holds it until its standard input
-# ends, which happens when this process or the connection ends.
+# or `foreign` (another user could replace the file). It holds the lock until its standard input ends, which happens
+# when this process or the connection ends. It waits for a second, as `lock_holder` holds the lock for an instant.
 _LOCK_SCRIPT = """
 mkdir -p -m 700 "${1%/*}" || exit 1
-[ ! -L "${1%/*}" ] && [ -O "${1%/*}" ] && [ ! -L "$1" ] || { echo foreign; exit; }
+[ ! -L "${1%/*}" ] && [ -O "${1%/*}" ] && [ ! -L "$1" ] && [ -z "$(find "${1%/*}" -maxdepth 0 -perm /022)" ] ||
+    { echo foreign; exit; }
 exec 9>>"$1" || exit 1
-flock -n 9 || { echo "taken by $(cat "$1")"; exit; }
-printf '%s\\n' "$2" > "$1" && echo held && exec cat
+flock -w 1 9 || { echo "taken by $(cat "$1")"; exit; }
+printf '%s\\n' "$2" > "$1" && echo held && cat
+: > "$1"
 """
 
 

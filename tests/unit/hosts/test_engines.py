@@ -27,6 +27,11 @@ INNER, OUTER = "ab" * 32, "cd" * 32
         ((), {"default-ulimits": {"nofile": {"Name": "nofile", "Hard": 64000, "Soft": 64000}}}, []),
         ((), {"default-ulimits": {"nproc": {"Name": "nproc", "Hard": 99, "Soft": 99}}}, [f"{FILE}: default-ulimits"]),
         (("--default-ulimit=memlock=1:1",), {}, ["dockerd --default-ulimit=memlock=1:1"]),
+        (
+            ("--default-ulimit", "core=0", "--default-ulimit", "nofile=1:2"),
+            {},
+            ["dockerd --default-ulimit=core=0"],
+        ),
     ],
 )
 def test_what_a_daemon_changes_and_docker_run_cannot_undo_is_named(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from io import StringIO
@@ -91,6 +92,18 @@ def test_the_command_to_paste_has_the_two_stacks_and_the_application() -> None:
         "tare try --on native,docker,podman -- sh -c 'gzip < /dev/zero | head -c 1'"
     )
     assert next_step(found(asked=Asked(Needs(memory_bytes=1)))) is None
+
+
+def test_the_suite_of_a_next_step_takes_every_letter_and_lists_of_tables(tmp_path: Path) -> None:
+    (tmp_path / "suite.toml").write_text(
+        '[stacks.bridge]\nstack = "docker"\nnetwork = "bridge"\nmounts = [{ path = "/😀" }]\n', encoding="utf-8"
+    )
+    run = priced({"native": {}, "bridge": {"message": 1.5}})
+    step = next_step(advise(application(command=("echo", "😀")), replace(run, folder=tmp_path), Asked()))
+    assert step is not None
+    suite = tomllib.loads(step.suite)
+    assert suite["workloads"][0]["command"] == ["echo", "😀"]
+    assert suite["stacks"]["bridge"]["mounts"] == [{"path": "/😀"}]
 
 
 @pytest.mark.parametrize("of", [application(), application(command=())], ids=["command", "server"])
