@@ -1,7 +1,9 @@
 """What a layer of an image holds, counted before anything is unpacked: a small file can unpack to a whole disk.
 
-A layer is a tar archive, compressed by gzip or not. Its headers are read as the program reads them that unpacks it, so
-that a size means the same to both.
+A layer is a tar archive, compressed by gzip or not. Its headers mean here what they mean to umoci, which unpacks it
+with archive/tar of Go. Python 3.11's tarfile reads other attributes in the padding of a header, none after a signed
+length, a size of 0 after a null byte, and the first of several gzip members alone: a layer that umoci unpacks to a
+full disk can look empty to it (tests/unit/images/test_layers.py).
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ _MOST_FILES = 2_000_000
 _WITHOUT_CONTENT = b"123456"  # links, devices, folders, pipes: the size in their header means nothing
 _LONG = b"LKxg"  # headers of the next file
 _CHARACTERS, _BLOCKS = b"3", b"4"
+_BEFORE_POSIX = b"\0"  # a file, or if its path ends in a slash a folder, which has no content
+_ENDS_OF_PREFIX = (476, 500)  # of star, whose times follow, and of ustar
 _CLIMBING = (b"..", b".wh.", b".wh..", b".wh...")
 # Those that every engine makes in a container: null, zero, full, random, urandom, tty, console, ptmx.
 _HARMLESS = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 1), (5, 2)}
@@ -84,10 +88,13 @@ def _sizes(stream: BinaryIO | gzip.GzipFile, most_bytes: int) -> Iterator[int]:
             continue
         if kind == b"S":
             raise _sparse()
-        for path in (_written(header), *said.paths):
+        paths = (*_written(header), *said.paths)
+        for path in paths:
             _refuse_climbing(path)
         _refuse_device(header, kind)
         size = 0 if kind in _WITHOUT_CONTENT else size if said.size is None else said.size
+        if size and kind == _BEFORE_POSIX and any(path.endswith(b"/") for path in paths):
+            raise TareError("the image is damaged: a folder in it has content", _DAMAGED)
         said = _Said()
         if size > most_bytes:
             raise too_large(most_bytes)
@@ -125,11 +132,16 @@ class _Said:
             self.size = int(value)
 
 
-def _written(header: bytes) -> bytes:
-    """Return the path in a file's own header; the one before it, in the ustar format, has its folders."""
+def _written(header: bytes) -> Iterator[bytes]:
+    """Yield the paths that a file's header may mean; before its name, ustar's and star's formats have its folders.
+
+    Go looks there in the GNU format too, if the times that this format has there are none.
+    """
     name = header[:100].partition(b"\0")[0]
-    prefix = header[345:500].partition(b"\0")[0] if header[257:263] == b"ustar\0" else b""
-    return prefix + b"/" + name if prefix else name
+    yield name
+    for end in _ENDS_OF_PREFIX:
+        if prefix := header[345:end].partition(b"\0")[0]:
+            yield prefix + b"/" + name
 
 
 def _refuse_climbing(path: bytes) -> None:

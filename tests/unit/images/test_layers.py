@@ -16,6 +16,21 @@ MIB = 1 << 20
 FORMS = {"pax": tarfile.PAX_FORMAT, "gnu": tarfile.GNU_FORMAT, "ustar": tarfile.USTAR_FORMAT}
 
 
+def _header(name: str, **fields: bytes) -> bytes:
+    """Return the header of a file, with these bytes from these positions on."""
+    header = bytearray(tarfile.TarInfo(name).tobuf(tarfile.USTAR_FORMAT))
+    for start, value in fields.items():
+        header[int(start) : int(start) + len(value)] = value
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header)
+
+
+def _extended(records: bytes, padding: bytes = b"") -> bytes:
+    """Return an extended header with these records, and what follows them up to the end of the block."""
+    return _header("x", **{"124": b"%011o\0" % len(records), "156": b"x"}) + (records + padding).ljust(512, b"\0")
+
+
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     return tmp_path / "layer"
@@ -141,6 +156,54 @@ def test_attributes_that_cannot_be_read_are_refused(record: str, written: Path) 
     broken = data[:start] + record.encode().ljust(whole, b"\n") + data[start + whole :]
     with pytest.raises(TareError, match="attributes of a file cannot be read"):
         counted([_put(written, broken)], MIB)
+
+
+# Each unpacks to 2 MiB by umoci 0.4.7, and holds nothing but empty files for Python 3.11's tarfile.
+@pytest.mark.parametrize(
+    ("before", "field"),
+    [
+        (_extended(b"13 comment=x\n", b"10 size=0\n"), b"%011o\0" % (2 * MIB)),  # the second is in the padding
+        (_extended(b"+16 size=%d\n" % (2 * MIB)), b"%011o\0" % 0),
+        (b"", b"\0%010o\0" % (2 * MIB)),
+    ],
+    ids=["padding", "signed length", "null byte"],
+)
+def test_content_that_only_umoci_sees_is_refused(before: bytes, field: bytes, written: Path) -> None:
+    shown = layer(file("small")).ljust(2 * MIB, b"\0")
+    data = before + _header("big", **{"124": field}) + shown + bytes(1024)
+    with pytest.raises(TareError, match=r"unpacks to more than 1 MiB|attributes of a file cannot be read"):
+        counted([_put(written, data)], MIB)
+
+
+def test_all_members_of_a_packed_layer_are_read(written: Path) -> None:
+    data = layer(file("a", b"x" * 5000))
+    assert counted([_put(written, gzip.compress(data[:512]) + gzip.compress(data[512:]))], MIB) == Size(5000, 1)
+
+
+# umoci takes the content of such a folder for the next headers; here it removes the folder above the root.
+@pytest.mark.parametrize("name", ["d/", "d"])
+def test_a_folder_of_the_oldest_format_has_no_content(name: str, written: Path) -> None:
+    hidden = layer(file(".wh..."))
+    before = layer(file("n" * 150 + "/"), form=tarfile.GNU_FORMAT)[:1024] if name == "d" else b""
+    data = before + _header(name, **{"124": b"%011o\0" % len(hidden), "156": b"\0"}) + hidden + bytes(1024)
+    with pytest.raises(TareError, match="a folder in it has content"):
+        counted([_put(written, data)], MIB)
+    empty = _header("d/", **{"156": b"\0"}) + bytes(1024)
+    assert counted([_put(written, empty)], MIB) == Size(0, 1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"257": b"ustar  \0", "345": b"no times, a/../../b"},
+        {"257": b"ustar  \0", "345": b"no times, a/.wh...", "0": b"\0"},
+        {"345": b"n/" * 64 + b"/..00000000000 00000000000 ", "508": b"tar\0"},
+    ],
+    ids=["gnu", "gnu whiteout", "star"],
+)
+def test_folders_before_a_name_that_climb_out_are_refused(fields: dict[str, bytes], written: Path) -> None:
+    with pytest.raises(TareError, match="has a path that leads out of a folder"):
+        counted([_put(written, _header("a", **fields) + bytes(1024))], MIB)
 
 
 def _put(path: Path, data: bytes) -> Path:
