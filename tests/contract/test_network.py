@@ -82,7 +82,7 @@ def test_two_networks_that_begin_at_one_moment_have_different_subnets(
     network: Network, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has read the routes before the other added its own: what decides is the kernel."""
-    monkeypatch.setattr("tare.hosts.subnets._routed_networks", lambda _routes: [])
+    monkeypatch.setattr("tare.hosts.subnets.routed_networks", lambda _host: [])
     with connected(ledger, "tare-400001") as second, connected(ledger, "tare-400002") as third:
         assert len({network.subnet, second.subnet, third.subnet}) == 3
         assert not network.engine_subnet.overlaps(second.engine_subnet)

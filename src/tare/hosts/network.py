@@ -38,7 +38,7 @@ from tare.errors import TareError, TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.ledger import DoomedLedger, Ledger, Undo
 from tare.hosts.neighbors import NOBODY, closed
-from tare.hosts.subnets import MACHINES, RUN_PREFIX, take_subnet
+from tare.hosts.subnets import MACHINES, RUN_PREFIX, routed_networks, take_subnet
 from tare.hosts.tuning import OF_THE_CLIENT
 
 _SECONDS = 30.0
@@ -283,7 +283,7 @@ def routed(ledger: Ledger, clients: Sequence[Ledger], prefix: str, machine: str)
     """
     with contextlib.ExitStack() as stack:
         allowed = [source_address(client.host, machine) for client in clients]
-        elsewhere = "".join(client.host.read("/proc/net/route") for client in clients)
+        elsewhere = [network for client in clients for network in routed_networks(client.host)]
         network = stack.enter_context(_bridged(ledger, prefix, elsewhere, allowed))
         network = replace(network, near=False)
         route = ("route", "add", str(network.run_subnet), "via", machine)
@@ -315,8 +315,10 @@ def _passing(prefix: str) -> tuple[tuple[str, ...], ...]:
 
 
 @contextlib.contextmanager
-def _bridged(ledger: Ledger, prefix: str, elsewhere: str = "", allowed: Sequence[str] = (NOBODY,)) -> Iterator[Network]:
-    """Make the bridge and the machine's port, in a subnet without a route here and `elsewhere` (/proc/net/route).
+def _bridged(
+    ledger: Ledger, prefix: str, elsewhere: Sequence[ipaddress.IPv4Network] = (), allowed: Sequence[str] = (NOBODY,)
+) -> Iterator[Network]:
+    """Make the bridge and the machine's port, in a subnet without a route here and apart from the networks `elsewhere`.
 
     Of what other machines send, only that from the `allowed` addresses comes in, where the machine has nftables.
     """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection
+import json
+from collections.abc import Sequence
 
 from tare.errors import TareError
 from tare.hosts.host import Host
@@ -15,16 +16,16 @@ _OURS = ipaddress.IPv4Network("198.18.0.0/15")
 _SHORTEST_PREFIX = 8  # a VPN writes the default route as two of /1
 
 
-def take_subnet(host: Host, port: str, elsewhere: str) -> ipaddress.IPv4Network:
+def take_subnet(host: Host, port: str, elsewhere: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
     """Add the route to the machine's addresses for the slots, in a subnet that is free; return the bridge's /24.
 
     One route has all these addresses, so that none is on a list that somebody may read as the machine's. The kernel
     refuses the route where another run has it: of two runs that begin at the same moment, the second takes the next
-    subnet. Raises TareError if none is free.
+    subnet. `elsewhere` are the networks to which other machines have routes. Raises TareError if none is free.
     """
     refused: list[ipaddress.IPv4Network] = []
     while True:
-        subnet = _free_subnet(host.read("/proc/net/route") + elsewhere, refused)
+        subnet = _free_subnet([*routed_networks(host), *elsewhere, *refused])
         route = ("route", "add", "local", f"{subnet.network_address + MACHINES}/24", "dev", port)
         added = host.run("ip", *route, timeout=_SECONDS, check=False)
         if not added.exit_code:
@@ -35,12 +36,22 @@ def take_subnet(host: Host, port: str, elsewhere: str) -> ipaddress.IPv4Network:
         refused.append(subnet)
 
 
-def _free_subnet(routes: str, refused: Collection[ipaddress.IPv4Network] = ()) -> ipaddress.IPv4Network:
-    """Return the first /24 of a /21 of 198.18.0.0/15 that has no route and is not refused.
+def routed_networks(host: Host) -> list[ipaddress.IPv4Network]:
+    """Return the networks to which a host has routes, but for default routes."""
+    return _read_networks(host.run("ip", "-json", "-4", "route", timeout=_SECONDS).text)
 
-    `routes` is the text of /proc/net/route, of one machine or two. Raises TareError if no subnet is free.
+
+def _read_networks(routes: str) -> list[ipaddress.IPv4Network]:
+    """Read the networks in the output of `ip -json -4 route`; prefixes shorter than /8 count as default routes."""
+    networks = [ipaddress.IPv4Network(each["dst"]) for each in json.loads(routes) if each["dst"] != "default"]
+    return [network for network in networks if network.prefixlen >= _SHORTEST_PREFIX]
+
+
+def _free_subnet(taken: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
+    """Return the first /24 of a /21 of 198.18.0.0/15 that overlaps with no other network.
+
+    Raises TareError if no subnet is free.
     """
-    taken = [*_routed_networks(routes), *refused]
     for subnet in _OURS.subnets(new_prefix=RUN_PREFIX):
         if not any(subnet.overlaps(network) for network in taken):
             return next(subnet.subnets(new_prefix=24))
@@ -49,14 +60,3 @@ def _free_subnet(routes: str, refused: Collection[ipaddress.IPv4Network] = ()) -
         what = f"no subnet of {_OURS} is free: there is a route to {covering[0]}"
         raise TareError(what, f"remove it, if it is not needed: ip route delete {covering[0]}")
     raise TareError(f"no free subnet left in {_OURS}", "`tare clean` removes what killed runs left behind")
-
-
-def _routed_networks(routes: str) -> list[ipaddress.IPv4Network]:
-    """Read the routed networks; prefixes shorter than /8 count as default routes."""
-    networks = []
-    for line in routes.splitlines():
-        if line.startswith("Iface"):
-            continue
-        destination, mask = (int.from_bytes(bytes.fromhex(line.split()[column]), "little") for column in (1, 7))
-        networks.append(ipaddress.IPv4Network((destination, mask.bit_count())))
-    return [network for network in networks if network.prefixlen >= _SHORTEST_PREFIX]
