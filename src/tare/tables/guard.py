@@ -7,9 +7,7 @@ functions that hide others are refused, as the part of another SELECT, where Duc
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tare.errors import UsageError
 from tare.tables.schema import TABLES
@@ -23,6 +21,14 @@ _PIVOT = "a PIVOT needs its values: PIVOT … ON stack IN ('native', 'docker')"
 # Of those in FROM. `query` and `json_execute_serialized_sql` hide SQL, readers and `glob` lead to files.
 _FUNCTIONS = frozenset({"unnest", "range", "generate_series", "json_each", "json_tree", "duckdb_columns"})
 
+# Whether a statement is no SELECT, and the names of the functions in FROM, at any depth; NULL for one without a name.
+_PARSED = """
+SELECT
+    json_extract_string(parsed, '$.error') IS DISTINCT FROM 'false',
+    [function ->> 'function_name' FOR function IN json_extract(parsed, '$..function')]
+FROM (SELECT json_serialize_sql(CAST(? AS VARCHAR)) AS parsed)
+"""
+
 
 def only_reading(connection: DuckDBPyConnection, sql: str) -> str:
     """Return a SELECT of all rows of the query; raises UsageError where it is none, or duckdb.Error."""
@@ -32,30 +38,10 @@ def only_reading(connection: DuckDBPyConnection, sql: str) -> str:
     if statements[0].type.name == "MULTI":
         raise UsageError(_PIVOT, HINT)
     text = statements[0].query.strip().rstrip("; \n")
-    ((parsed,),) = connection.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [text]).fetchall()
-    try:
-        tree = json.loads(parsed)
-    except RecursionError as error:
-        raise UsageError("the query is nested too deeply", HINT) from error
-    if tree["error"] or len(tree["statements"]) != 1:
+    ((failed, names),) = connection.execute(_PARSED, [text]).fetchall()
+    if failed:
         raise UsageError(_ONE, HINT)
-    for name in _functions(tree):
-        if name not in _FUNCTIONS:
+    for name in names:
+        if str(name).lower() not in _FUNCTIONS:
             raise UsageError(f"{name}() cannot be read from: a query reads the tables of the runs alone", HINT)
-    whole = f"SELECT * FROM (\n{text}\n)"  # noqa: S608 - it is the user's
-    if [each.type.name for each in connection.extract_statements(whole)] != ["SELECT"]:
-        raise UsageError(_PIVOT, HINT)
-    return whole
-
-
-def _functions(tree: Any) -> Iterator[str]:
-    """Find the table functions in a parsed statement, at any depth."""
-    left = [tree]
-    while left:
-        node = left.pop()
-        if isinstance(node, dict):
-            if node.get("type") == "TABLE_FUNCTION":
-                yield str(node["function"].get("function_name")).lower()
-            left += node.values()
-        elif isinstance(node, list):
-            left += node
+    return f"SELECT * FROM (\n{text}\n)"  # noqa: S608 - it is the user's
