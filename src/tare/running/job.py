@@ -81,7 +81,7 @@ def carry_out(job: Job, report: ProgressReporter) -> Stop:
     It puts this process into a mount namespace of its own, for good. Raises TareError if nothing can be measured.
     """
     say, before = preparing(report), job.journal.record
-    with only_one(), _same_cpus_afterwards():
+    with only_one(), _usual_scheduling():
         refuse_incomplete(LocalHost())
         refuse_absent(stack.own.image(job.suite.image) for stack in job.suite.stacks)
         _remove_left(say, report)
@@ -181,13 +181,19 @@ def _report_skipped(
 
 
 @contextmanager
-def _same_cpus_afterwards() -> Iterator[None]:
-    """Let this process use the same CPUs after the block as before: a run keeps it off those of its instances."""
-    before = os.sched_getaffinity(0)
+def _usual_scheduling() -> Iterator[None]:
+    """Context manager: run at the usual priority, and give CPUs and priority back after the block.
+
+    What this process starts inherits its priority, but what an engine's daemon starts does not. A run also keeps this
+    process off the CPUs of its instances.
+    """
+    cpus, priority = os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)
+    os.setpriority(os.PRIO_PROCESS, 0, 0)
     try:
         yield
     finally:
-        os.sched_setaffinity(0, before)
+        os.setpriority(os.PRIO_PROCESS, 0, priority)
+        os.sched_setaffinity(0, cpus)
 
 
 def _remove_left(say: Callable[[str], None], report: ProgressReporter) -> None:

@@ -56,7 +56,7 @@ class Nspawn(Technology):
 
         nspawn does not start with another file system in place of the tmpfs.
         """
-        find = ("find", f"{launch.image.root}/run", "-mindepth", "1", "-maxdepth", "1", "-not", "-type", "l")
+        find = ("find", folder, "-mindepth", "1", "-maxdepth", "1", "-not", "-type", "l")
         key, host = f"files of /run in {launch.image.digest}", launch.ledger.host
         listed = launch.cache.once(key, lambda: self._listed(host, find))
         escaped = (name.replace("\\", "\\\\").replace(":", "\\:") for name in filter(None, listed.split("\0")))
