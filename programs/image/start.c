@@ -78,18 +78,6 @@ static char **take_list(struct words *words, size_t more, size_t *count) {
     return list;
 }
 
-// An engine makes these in every container, and a kernel makes none of them in a virtual machine.
-static void link_streams(void) {
-    static const char *const links[][2] = {
-        {"/proc/self/fd", "/dev/fd"},
-        {"/proc/self/fd/0", "/dev/stdin"},
-        {"/proc/self/fd/1", "/dev/stdout"},
-        {"/proc/self/fd/2", "/dev/stderr"},
-    };
-    for (size_t i = 0; i < sizeof links / sizeof *links; i++)
-        (void)!symlink(links[i][0], links[i][1]);
-}
-
 static void enter_folder(char *folder) {
     for (char *slash = folder; (slash = strchr(slash + 1, '/'));) {
         *slash = '\0';
@@ -192,7 +180,6 @@ int main(int argc, char **argv) {
         return NO_SURROUNDINGS;
     }
     umask(022);
-    link_streams();
     enter_folder(folder);
     keep_marks(environment, variables, environ);
     environ = environment;
