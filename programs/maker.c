@@ -16,11 +16,11 @@
 //   settle                                 wait until it is ready
 //   mount TYPE SOURCE TARGET OPTIONS       OPTIONS as mount(8) takes them, `-` for none
 //   devices FOLDER                         make the device nodes and links that engines give a container
-//   protect ROOT                           make the parts of /proc and /sys below it read-only, or hide them, as
-//   engines do namespace NAME                         make a network namespace, as `ip netns add` does join NAME PORT
-//   LAN MAC ADDRESS ROUTER  connect it to the bridge of the namespace LAN ("-": this one) size PATH count the bytes
-//   that the files below take on the disk [ungroup PATH...], [unmount PATH], [remove PATH], [unjoin PORT LAN],
-//   [unnamespace NAME]
+//   protect ROOT                           make parts of its /proc and /sys read-only, or hide them, as engines do
+//   namespace NAME                         make a network namespace, as `ip netns add` does
+//   join NAME PORT LAN MAC ADDRESS ROUTER  connect it to the bridge of the namespace LAN ("-": this one)
+//   size PATH                              count the bytes that the files below take on the disk
+//   [ungroup PATH...], [unmount PATH], [remove PATH], [unjoin PORT LAN], [unnamespace NAME]
 //
 // It ends with its standard input, and takes nothing away then: the ledger has what is to be taken away.
 
@@ -83,7 +83,6 @@ static unsigned long flags_of(char *options, char *rest) {
         unsigned long flag;
     } known[] = {{"-", 0},
                  {"bind", MS_BIND},
-                 {"rbind", MS_BIND | MS_REC},
                  {"ro", MS_RDONLY},
                  {"nosuid", MS_NOSUID},
                  {"nodev", MS_NODEV},
@@ -107,7 +106,7 @@ static bool mount_system(char **words) {
     if (!rest)
         return fail("memory");
     const unsigned long flags = flags_of(words[3], rest);
-    const unsigned long later = flags & MS_BIND ? flags & ~(MS_BIND | MS_REC) : 0; // the kernel ignores them at first
+    const unsigned long later = flags & MS_BIND ? flags & ~MS_BIND : 0; // the kernel ignores them at first
     const bool mounted = (mount(words[1], words[2], words[0], flags & ~later, *rest ? rest : NULL) == 0 &&
                           (!later || mount(NULL, words[2], NULL, MS_REMOUNT | MS_BIND | later, NULL) == 0)) ||
                          fail("%s", words[2]);
