@@ -14,7 +14,7 @@ from tare.answers.chosen import in_short, known_stack, measured, narrowed, stack
 from tare.answers.comparable import differences, require_one_machine, require_same_units, units_of, unlike
 from tare.errors import TareError, UsageError
 from tare.journal import Run
-from tare.statistics.anytime import CONFIDENCE, least_count
+from tare.statistics.anytime import CONFIDENCE
 from tare.statistics.cells import Cell, in_words
 from tare.statistics.changes import Change, changes, own_changes
 from tare.statistics.summarize import summarize
@@ -26,10 +26,11 @@ Passing = Literal["passed", "failed", "cannot tell"]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the user asked for. Without a baseline or margin, those of the run count; without stacks, all of them.
+class Question:
+    """What the user asked for. Without a baseline or margin, those of the last run count; without stacks, all of them.
 
-    Runs of unlike machines are compared only `across_machines`.
+    Runs of unlike machines are compared only `across_machines`. The gate of a history is about changes that became firm
+    with runs which were started at `since` or later, a date or a time as in run.json; without it, with the last run.
     """
 
     baseline: str | None = None
@@ -37,10 +38,11 @@ class Asked:
     margin: float | None = None
     fail_on: tuple[Kind, ...] = ()
     across_machines: bool = False
+    since: str = ""
 
 
 @dataclass(frozen=True)
-class Gate:
+class GateResult:
     """What the run must not be, and the cells that are. `lost` are those that had to have a value and have none.
 
     `moved` are the baseline's own changes between two runs for which the gate cannot tell: the program may have changed
@@ -56,7 +58,7 @@ class Gate:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Comparison:
     """What was compared and what came of it; `changes` and `own` are of two runs only.
 
     `own` are the baseline's own changes, which are among the `changes` instead where its name was asked for.
@@ -68,11 +70,11 @@ class Answer:
     changes: tuple[Change, ...]
     own: tuple[Change, ...]
     statements: tuple[str, ...]
-    gate: Gate
+    gate: GateResult
     confidence: float = CONFIDENCE
 
 
-def compare_stacks(run: Run, asked: Asked) -> Answer:
+def compare_stacks(run: Run, asked: Question) -> Comparison:
     """Compare the stacks of one run with a baseline, block by block."""
     known = stacks_of(run)
     baseline = known_stack(run, asked.baseline or run.record.baseline)
@@ -88,10 +90,10 @@ def compare_stacks(run: Run, asked: Asked) -> Answer:
     cells = tuple(cell for cell in summary.headlines if cell.stack in chosen)
     lost = tuple(cell for cell in cells if not cell.trials and not cell.skipped and cell.failures)
     gate = gate_of(asked.fail_on, cells, lost)
-    return _checked(Answer((run,), summary, cells, (), (), _baseline_lacks(summary, ""), gate))
+    return _checked(Comparison((run,), summary, cells, (), (), _baseline_lacks(summary, ""), gate))
 
 
-def compare_runs(before: Run, after: Run, asked: Asked) -> Answer:
+def compare_runs(before: Run, after: Run, asked: Question) -> Comparison:
     """Compare how the stacks stood to the baseline in two runs."""
     if before.folder.resolve() == after.folder.resolve() or (before.trials and before.trials == after.trials):
         raise UsageError(f"{before.folder} and {after.folder} are the same run", "give the runs before and after")
@@ -125,10 +127,10 @@ def compare_runs(before: Run, after: Run, asked: Asked) -> Answer:
     moved = () if asked.stacks else _moved(asked.fail_on, own, margin)
     gate = gate_of(asked.fail_on, cells, _lost(changed, summaries[1]), moved)
     beside = () if baseline in asked.stacks else own
-    return _checked(Answer((before, after), summaries[1], cells, changed, beside, statements, gate))
+    return _checked(Comparison((before, after), summaries[1], cells, changed, beside, statements, gate))
 
 
-def _checked(answer: Answer) -> Answer:
+def _checked(answer: Comparison) -> Comparison:
     """Return the answer; raises TareError if nothing could be compared."""
     if any(cell.ratio is not None for cell in answer.cells) or answer.gate.lost:
         return answer
@@ -137,7 +139,7 @@ def _checked(answer: Answer) -> Answer:
     raise TareError(what, f"`tare show {answer.runs[-1].folder}` lists the trials with their reasons")
 
 
-def _why_nothing(answer: Answer, baseline: str) -> str:
+def _why_nothing(answer: Comparison, baseline: str) -> str:
     if not answer.cells:
         return "the run has no workload"
     own = [cell for cell in answer.summary.headlines if cell.stack == baseline]
@@ -149,7 +151,7 @@ def _why_nothing(answer: Answer, baseline: str) -> str:
 
 def gate_of(
     fail_on: tuple[Kind, ...], cells: Sequence[Cell], lost: tuple[Cell, ...], moved: tuple[Cell, ...] = ()
-) -> Gate:
+) -> GateResult:
     """Judge the cells. What is lost fails every gate: it is neither better nor equivalent.
 
     What is undecided fails only a gate that names it. A gate cannot tell where no cell has an interval, so that nothing
@@ -168,7 +170,7 @@ def gate_of(
     elif fail_on and (moved or all(cell.low is None for cell in cells)):
         answer = "cannot tell"
     is_undecided = bool(fail_on) and answer == "passed" and not any(cell.decided for cell in cells)
-    return Gate(fail_on, failing, lost, moved, answer, is_undecided)
+    return GateResult(fail_on, failing, lost, moved, answer, is_undecided)
 
 
 def _moved(fail_on: tuple[Kind, ...], own: Sequence[Change], margin: float) -> tuple[Cell, ...]:
@@ -193,32 +195,6 @@ _VERDICTS: Mapping[Kind, tuple[str, ...]] = {
     "different": ("worse", "better"),
     "undecided": ("undecided", "too few blocks"),
 }
-
-
-def why_cannot_tell(answer: Answer) -> str:
-    """Return why a gate can neither pass nor fail."""
-    baseline, reasons = answer.summary.baseline, []
-    if all(cell.low is None for cell in answer.cells):
-        many = max(cell.n for cell in answer.cells)
-        reasons.append(f"no comparison has an interval, with {many} block{'s' * (many != 1)} at most")
-    if answer.gate.moved:
-        reasons.append(f"{baseline} itself differs by more than the margin")
-    return " and ".join(reasons)
-
-
-def cannot_tell(answer: Answer) -> TareError:
-    """Return the error of a gate that can neither pass nor fail."""
-    hint = f"{least_count()} blocks or more are needed; run the suite for longer"
-    if answer.gate.moved:
-        own = f"--stack {answer.summary.baseline}"
-        hint = (
-            f"run the old and the new program as two stacks of one run, or judge it as it is: {own} (docs/compare.md)"
-        )
-    return TareError(f"the gate cannot tell: {why_cannot_tell(answer)}", hint)
-
-
-PASSED_UNDECIDED = "passed: nothing is decided, and what is undecided does not fail it"
-TO_DECIDE = "run for longer or choose a wider --margin to decide more; --fail-on undecided fails then"
 
 
 def _common_baseline(before: Run, after: Run, asked: str | None) -> str:

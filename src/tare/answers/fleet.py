@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.answers.comparable import memory_differs, require_same_units
-from tare.answers.comparing import Asked, Gate, gate_of
+from tare.answers.comparing import GateResult, Question, gate_of
 from tare.answers.condensed import Condensed, Key, alike, require_stacks
 from tare.answers.stored import condensed_runs
 from tare.errors import TareError, UsageError
@@ -100,7 +100,7 @@ class Fleet:
     kinds: tuple[Kind, ...]
     found: tuple[OnKind, ...]
     statements: tuple[str, ...]
-    gate: Gate
+    gate: GateResult
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
@@ -124,7 +124,7 @@ def is_fleet(folder: Path) -> bool:
     return folder.is_dir() and not (folder / _RECORD).exists() and bool(members(folder))
 
 
-def fleet(folder: Path, asked: Asked, progress: Callable[[int], None]) -> Fleet:
+def fleet(folder: Path, asked: Question, progress: Callable[[int], None]) -> Fleet:
     """Compare the stacks on each kind of machine; raises UsageError. `progress` is told how many runs were read."""
     machines, statements = _machines(folder, asked, progress)
     baseline = machines[0].run.baseline
@@ -139,7 +139,7 @@ def fleet(folder: Path, asked: Asked, progress: Callable[[int], None]) -> Fleet:
     return _decided((folder,), machines, (baseline, margin), kinds, found, statements, asked)
 
 
-def fleets(before: Path, after: Path, asked: Asked, progress: Callable[[int], None]) -> Fleet:
+def fleets(before: Path, after: Path, asked: Question, progress: Callable[[int], None]) -> Fleet:
     """Say what changed from one fleet to another, by the machines that are in both; raises UsageError.
 
     Their kernels may differ, as that may be what changed.
@@ -176,7 +176,7 @@ def members(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob(f"*/{_RECORD}"))
 
 
-def _machines(folder: Path, asked: Asked, progress: Callable[[int], None]) -> tuple[list[_Machine], tuple[str, ...]]:
+def _machines(folder: Path, asked: Question, progress: Callable[[int], None]) -> tuple[list[_Machine], tuple[str, ...]]:
     """Read the runs of a fleet."""
     runs = members(folder)
     if not runs:
@@ -293,7 +293,7 @@ def _decided(  # noqa: PLR0913, PLR0917 - all that an answer has
     kinds: tuple[Kind, ...],
     found: Sequence[OnKind],
     statements: tuple[str, ...],
-    asked: Asked,
+    asked: Question,
 ) -> Fleet:
     """Decide all cells together: at most a share of 5 % of the decided ones is expected to be false."""
     baseline, margin = compared

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tare.answers.comparable import differences, require_same_units, unlike_machines
-from tare.answers.comparing import Passing, verdicts_of
+from tare.answers.comparing import Kind, Passing, Question, verdicts_of
 from tare.answers.condensed import InFull, Key, alike, condensed, require_stacks
 from tare.errors import TareError, UsageError
 from tare.journal import RunRecord, load, load_record
@@ -25,26 +24,9 @@ from tare.statistics.change_points import LEAST, ChangePoint, change_points, las
 from tare.statistics.changes import Sample, sample
 from tare.statistics.ratios import backwards, side_of
 
-Direction = Literal["worse", "better", "different"]
-DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+DIRECTIONS: tuple[Kind, ...] = ("worse", "better", "different")
 LEAST_RUNS = 2 * LEAST
 _NOTICED = 0.2  # correlation of neighboring runs
-
-
-@dataclass(frozen=True)
-class AskedHistory:
-    """What the user asked for. Without a baseline or margin, those of the last run count; without stacks, all of them.
-
-    A gate is about changes that became firm with runs which were started at `since` or later, a date or a time as in
-    run.json; without it, with the last run.
-    """
-
-    baseline: str | None = None
-    stacks: tuple[str, ...] = ()
-    margin: float | None = None
-    fail_on: tuple[Direction, ...] = ()
-    since: str = ""
-    across_machines: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,7 +76,7 @@ class Series:
 class HistoryGate:
     """What must not have changed; the series that have, or have no value any more; and the baseline's own changes."""
 
-    fail_on: tuple[Direction, ...] = ()
+    fail_on: tuple[Kind, ...] = ()
     failing: tuple[tuple[Series, Step], ...] = ()
     lost: tuple[Key, ...] = ()
     moved: tuple[tuple[Series, Step], ...] = ()
@@ -120,7 +102,7 @@ class History:
         return tuple(sorted(every, key=lambda each: each[1].at))
 
 
-def history(folders: Sequence[Path], asked: AskedHistory, progress: Callable[[int], None]) -> History:
+def history(folders: Sequence[Path], asked: Question, progress: Callable[[int], None]) -> History:
     """Follow stacks through runs, of which only one is in memory; raises UsageError or TareError.
 
     `progress` is told how many have been read.
@@ -150,25 +132,7 @@ def history(folders: Sequence[Path], asked: AskedHistory, progress: Callable[[in
     )
 
 
-def why_cannot_tell(gate: HistoryGate, series: Sequence[Series]) -> str:
-    """Return why a gate can neither pass nor fail."""
-    if gate.moved:
-        return f"{gate.moved[0][0].stack} itself has changed"
-    most = max(one.count for one in series)
-    return f"no stack has values in {LEAST_RUNS} runs, but in {most} at most"
-
-
-def cannot_tell(answer: History) -> TareError:
-    """Return the error of a gate that can neither pass nor fail."""
-    hint = f"a change shows from {LEAST_RUNS} runs on"
-    if answer.gate.moved:
-        hint = (
-            f"judge it like the others: --stack {answer.baseline}, or find out what changed for all (docs/history.md)"
-        )
-    return TareError(f"the gate cannot tell: {why_cannot_tell(answer.gate, answer.series)}", hint)
-
-
-def _in_order(folders: Sequence[Path], asked: AskedHistory) -> list[tuple[Path, RunRecord]]:
+def _in_order(folders: Sequence[Path], asked: Question) -> list[tuple[Path, RunRecord]]:
     """Return the runs in the order of time; raises UsageError where they cannot follow each other."""
     if len(folders) < 2:
         raise UsageError("a history needs two runs or more", "tare history RUN RUN …")
@@ -188,7 +152,7 @@ def _in_order(folders: Sequence[Path], asked: AskedHistory) -> list[tuple[Path, 
     return ordered
 
 
-def _require_alike(runs: Sequence[InFull], asked: AskedHistory, baseline: str) -> None:
+def _require_alike(runs: Sequence[InFull], asked: Question, baseline: str) -> None:
     """Raise UsageError where values are no values of the same, or no run has what was asked for."""
     for before, after in pairwise(runs):
         if before.cells and before.is_copy_of(after):
@@ -291,7 +255,7 @@ def _pieces(one: Series) -> Iterator[NDArray[np.float64]]:
         yield np.log(np.array(ratios, dtype=float))
 
 
-def _gate(asked: AskedHistory, series: Sequence[Series], runs: Sequence[InFull]) -> HistoryGate:
+def _gate(asked: Question, series: Sequence[Series], runs: Sequence[InFull]) -> HistoryGate:
     if not asked.fail_on:
         return HistoryGate()
     last = len(runs) - 1

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from tare.answers.advice import Advice, Asked, Measured, Needs, measured_times
 from tare.answers.advice import advise as find_advice
@@ -15,19 +15,16 @@ from tare.answers.application import application_of
 from tare.answers.capacity import Kind
 from tare.answers.machine_kinds import PER, read_kinds
 from tare.answers.orientation import orientation
-from tare.cli.console import output
-from tare.cli.files import writing
+from tare.cli.answer import give
 from tare.cli.reading import read_run
-from tare.errors import TareError, UsageError, nearest
+from tare.cli.verdicts import AsJson
+from tare.errors import UsageError, nearest
 from tare.model.isolation import LEVELS, IsolationLevel
 from tare.profiles.profile import read_profile
-from tare.report.advised import document, for_orientation, legend, remarks, sentence, situation, table
-from tare.report.next_step import next_step
-from tare.report.numbers import clean
+from tare.report.advised import answer
 from tare.units import parse_duration, parse_rate, parse_size
 
 PROFILE = "profile.json"  # of a reference application, in its run folder
-_LOG = 180
 _TABLE = ".toml"
 # What `--needs isolation=…` may ask for. `container` and `kernel` are names of before, which meant the same.
 _NEEDED: dict[str, IsolationLevel] = {level.replace(" ", "-"): level for level in LEVELS[1:]}
@@ -74,66 +71,36 @@ def advise(  # noqa: PLR0913 - each is an option of the command line
     page: Annotated[
         Path | None, typer.Option("--html", help="Write a page with the bills to this file, too.", show_default=False)
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Rank the stacks for an application: what it would cost in each, and why."""
     size = _quantity("--memory", memory, parse_size)
     start = _quantity("--starts-within", starts_within, parse_duration)
     wanted = Needs(_isolation(needs or []), size, start)
-    load_rate, hourly = _rate("--load", load_, "5000/s"), None
-    kinds: tuple[Kind, ...] = ()
-    if node_price.endswith(_TABLE):
-        kinds = read_kinds(Path(node_price))
-        if load_rate is None:
-            raise UsageError("kinds of machines are compared for a load", "say it, for example --load 5000/s")
-    elif price := _rate(
-        "--node-price", node_price, f"0.12/h, or give a file with kinds of machines that ends in {_TABLE}"
-    ):
-        hourly = price * PER["h"]
+    hourly, load_rate, kinds = _load(node_price, load_)
     asked = Asked(wanted, hourly, load_rate, kinds, across_machines or prices is None)
     application, references = application_of(*map(read_profile, app)), [_measured(folder) for folder in reference or ()]
     found = find_advice(application, read_run(prices) if prices else orientation(), asked, references)
-    if page is not None:
-        _write(page, found)
-    if as_json:
-        print(document(found))
-    else:
-        _print(found)
-    if not found.of("ranked"):
-        _end_without_answer(found)
+    give(answer(found), page, partial(_render, found), as_json=as_json)
 
 
-def _end_without_answer(found: Advice) -> None:
-    """End with 1 where no stack meets the needs, and with an error where nothing can be told."""
-    if not found.of("cannot tell"):
-        raise typer.Exit(1)
-    hint = "`tare prices` measures prices of this machine; `tare profile` watches the application again"
-    raise TareError(sentence(found).rstrip("."), hint)
+def _render(found: Advice) -> bytes:
+    from tare.report.html.advised import render  # noqa: PLC0415 - drawing charts takes a second to load
+
+    return render(found)
 
 
-def _print(found: Advice) -> None:
-    # A log has no width: do not break its lines.
-    console = output(_LOG)
-    loud = for_orientation(found)
-    if loud:
-        console.print(clean(loud), style="bold yellow", soft_wrap=True)
-    if first := situation(found):
-        console.print(first, style="bold", soft_wrap=True)
-    console.print(table(found, console.width))
-    for line in (legend(found), *(line for line in remarks(found) if line != loud)):
-        console.print(clean(line), style="dim", soft_wrap=True)
-    console.print(clean(sentence(found)), style="bold", soft_wrap=True)
-    if step := next_step(found):
-        console.print(Text(f"{'Check' if found.is_settled else 'Settle'} it: {clean(step.how)}"), soft_wrap=True)
-        for line in step.suite.splitlines():
-            console.print(Text(f"    {clean(line)}".rstrip()), soft_wrap=True)
-
-
-def _write(page: Path, found: Advice) -> None:
-    from tare.report.html import advised  # noqa: PLC0415 - drawing charts takes a second to load
-
-    with writing(page, "choose another file with --html"):
-        page.write_bytes(advised(found))
+def _load(node_price: str, load: str) -> tuple[float | None, float | None, tuple[Kind, ...]]:
+    """Return the price of a machine an hour, the load a second, and the kinds of machines of a file in place of it."""
+    rate = _rate("--load", load, "5000/s")
+    if not node_price.endswith(_TABLE):
+        example = f"0.12/h, or give a file with kinds of machines that ends in {_TABLE}"
+        price = _rate("--node-price", node_price, example)
+        return price * PER["h"] if price else None, rate, ()
+    kinds = read_kinds(Path(node_price))
+    if rate is None:
+        raise UsageError("kinds of machines are compared for a load", "say it, for example --load 5000/s")
+    return None, rate, kinds
 
 
 def _measured(folder: Path) -> Measured:

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from tare import plugins
+from tare.cli.verdicts import AsJson
 from tare.doctor.catalogue import all_other_names, described, entries, technology_row, title_of
 from tare.model.trials import Family
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 CheckedJson = Annotated[
     bool,
     typer.Option(
@@ -50,7 +50,7 @@ def technologies(name: Name = "", as_json: CheckedJson = False) -> None:
         print("\n".join((*_columns(("name", "family", "title", "not on the PATH"), *rows), "", *after)))
 
 
-def workloads(name: Name = "", as_json: Json = False) -> None:
+def workloads(name: Name = "", as_json: AsJson = False) -> None:
     """List the workloads, or describe one with its settings."""
     if as_json:
         print(json.dumps({"format": 1, "workloads": entries("workloads", name)}, indent=2))

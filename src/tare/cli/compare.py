@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tare.answers.comparing import (
-    KINDS,
-    PASSED_UNDECIDED,
-    TO_DECIDE,
-    Answer,
-    Asked,
-    Gate,
-    cannot_tell,
-    compare_runs,
-    compare_stacks,
-)
+from tare.answers.comparing import KINDS, Comparison, Question, compare_runs, compare_stacks
 from tare.answers.fleet import is_fleet
-from tare.cli.console import output, printable, say
-from tare.cli.files import writing
-from tare.cli.fleet_table import cannot_tell as fleet_cannot_tell
-from tare.cli.fleet_table import compare_fleets
+from tare.cli.answer import give
+from tare.cli.fleet_table import read_fleets, render_fleet
 from tare.cli.reading import read_run
-from tare.cli.verdicts import verdicts_named
-from tare.errors import TareError, UsageError
-from tare.report.comparison import conclusions, document, legend, markdown, remarks, table
-from tare.report.numbers import clean
+from tare.cli.verdicts import AsJson, ChartsFile, verdicts_named
+from tare.errors import UsageError
+from tare.report import comparison, fleet
 from tare.units import margin_option
-
-_LOG = 160
 
 
 def compare(  # noqa: PLR0913 - each is an option of the command line
@@ -51,10 +36,8 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     across_machines: Annotated[
         bool, typer.Option("--across-machines", help="Also compare runs of unlike machines.")
     ] = False,
-    page: Annotated[
-        Path | None, typer.Option("--html", help="Write a page with charts to this file, too.", show_default=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+    page: ChartsFile = None,
+    as_json: AsJson = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
 ) -> None:
     """Compare the stacks of a run or a fleet with a baseline, or show what changed from one to another."""
@@ -63,48 +46,18 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     stacks = tuple(dict.fromkeys(stack or ()))
     named = verdicts_named(fail_on, KINDS, "verdict", "worse")
     kinds = tuple(kind for kind in KINDS if kind in named)
-    asked = Asked(baseline, stacks, margin_option(margin), kinds, across_machines)
+    question = Question(baseline, stacks, margin_option(margin), kinds, across_machines)
     if is_fleet(run) or (after is not None and is_fleet(after)):
-        if as_markdown:
-            raise UsageError("--markdown is for runs, and not for fleets", "use --json, or --html FILE")
-        found = compare_fleets(run, after, asked, page, as_json=as_json)
-        _end(found.gate, fleet_cannot_tell)
-        return
-    before = read_run(run)
-    answer = compare_stacks(before, asked) if after is None else compare_runs(before, read_run(after), asked)
-    if page is not None:
-        _write(page, answer)
-    if as_json:
-        print(document(answer))
-    elif as_markdown:
-        print(printable(markdown(answer)), end="")
+        fleets = read_fleets(run, after, question)
+        answer, render = fleet.answer(fleets), partial(render_fleet, fleets)
     else:
-        _print(answer)
-    _end(answer.gate, lambda: cannot_tell(answer))
+        before = read_run(run)
+        found = compare_stacks(before, question) if after is None else compare_runs(before, read_run(after), question)
+        answer, render = comparison.answer(found), partial(_render, found)
+    give(answer, page, render, as_json=as_json, as_markdown=as_markdown)
 
 
-def _end(gate: Gate, error: Callable[[], TareError]) -> None:
-    """Exit with the code of the gate's answer, and warn of a gate that passes with nothing decided."""
-    if gate.answer == "cannot tell":
-        raise error()
-    if gate.answer == "failed":
-        raise typer.Exit(1)
-    if gate.is_undecided:
-        say(f"the gate {PASSED_UNDECIDED}", f"hint: {TO_DECIDE}")
+def _render(found: Comparison) -> bytes:
+    from tare.report.html.compared import render  # noqa: PLC0415 - drawing charts takes a second to load
 
-
-def _print(answer: Answer) -> None:
-    # A log has no width: do not break its lines.
-    console = output(_LOG)
-    console.print(table(answer, console.width))
-    for line in (legend(answer), *remarks(answer)):
-        console.print(clean(line), style="dim", soft_wrap=True)
-    for line in conclusions(answer):
-        console.print(clean(line), style="bold", soft_wrap=True)
-
-
-def _write(page: Path, answer: Answer) -> None:
-    from tare.report.html import compared  # noqa: PLC0415 - drawing charts takes a second to load
-
-    with writing(page, "choose another file with --html"):
-        page.write_bytes(compared(answer))
+    return render(found)

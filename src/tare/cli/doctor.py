@@ -16,6 +16,7 @@ from rich.text import Text
 
 from tare.cli.console import Console, output, say
 from tare.cli.screen import screen
+from tare.cli.verdicts import AsJson
 from tare.doctor.usable import Usable, installable, lacked_by_tare, look_at
 from tare.errors import TareError, UsageError
 from tare.hosts.distributions import Distribution, distribution_of
@@ -32,7 +33,7 @@ _STYLES = {"quiet": "green", "watch": "yellow", "noisy": "red", "unknown": "dim"
 
 def doctor(
     everything: Annotated[bool, typer.Option("--all", help="Print every version, reason and fix in full.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+    as_json: AsJson = False,
     fix: Annotated[bool, typer.Option("--fix", help="Print only the command that installs what is missing.")] = False,
     apply: Annotated[bool, typer.Option("--apply", help="With --fix: run that command.")] = False,
 ) -> None:

@@ -15,11 +15,12 @@ import typer
 from rich.live import Live
 
 from tare import __version__
-from tare.answers.comparing import Asked as Question
+from tare.answers.comparing import Question
 from tare.answers.fleet import Kind, is_fleet
+from tare.cli.answer import show
 from tare.cli.console import Console, output, say
 from tare.cli.ending import INTERRUPTED
-from tare.cli.fleet_table import compare_fleets, report_fleet
+from tare.cli.fleet_table import read_fleets, report_fleet
 from tare.cli.stopping import stop_asked
 from tare.errors import TareError, UsageError, why_of
 from tare.fleet.ansible import playbooks
@@ -27,6 +28,7 @@ from tare.fleet.display import lines_of, plan_table, state_table
 from tare.fleet.inventory import Inventory, read_inventory
 from tare.fleet.measuring import Asked, Controller, Stopped, carried
 from tare.fleet.state import Fleet, Member, document, has_controller, newest, only_controller, read, save
+from tare.report.fleet import answer
 from tare.suites.suite import Suite, read_suite
 from tare.units import counted
 
@@ -259,7 +261,7 @@ def _clean(inventory: Path, remove: bool) -> None:
             "clean",
             machines.servers,
             {"tare_remove": remove},
-            lambda answer: failed.update({answer.machine: answer.reason} if answer.outcome != "ok" else {}),
+            lambda said: failed.update({said.machine: said.reason} if said.outcome != "ok" else {}),
         )
     for name, reason in failed.items():
         say(f"{name}: {reason}", style="yellow")
@@ -268,14 +270,15 @@ def _clean(inventory: Path, remove: bool) -> None:
     say(f"clean: {counted(len(machines.servers), 'machine')}")
 
 
-def _end(found: Fleet, place: Path) -> None:
+def _end(state: Fleet, place: Path) -> None:
     """Print what the fleet answers, and write its report; raises TareError where nothing is measured."""
     if not is_fleet(place):
-        reasons = {each.reason for each in found.members.values() if each.reason}
+        reasons = {each.reason for each in state.members.values() if each.reason}
         raise TareError(f"{place}: nothing was measured: {'; '.join(sorted(reasons))}", "fix this, and go on")
     try:
-        compare_fleets(place, None, Question(), None, as_json=False)
-        page, _ = report_fleet(place, None)
+        found = read_fleets(place, None, Question())
+        show(answer(found))
+        page, _ = report_fleet(found, None)
     except UsageError as error:
         raise TareError(str(error), f"tare show {place}/MACHINE lists trials with their reasons") from error
     say(f"report: {page}")

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress
 
-from tare.answers.history import DIRECTIONS, AskedHistory, History, cannot_tell
+from tare.answers.comparing import Question
+from tare.answers.history import DIRECTIONS, History
 from tare.answers.history import history as follow
-from tare.cli.console import Console, output
-from tare.cli.files import writing
-from tare.cli.reading import become_owner
-from tare.cli.verdicts import verdicts_named
+from tare.cli.answer import give
+from tare.cli.reading import reading
+from tare.cli.verdicts import AsJson, ChartsFile, verdicts_named
 from tare.errors import UsageError
-from tare.report.history import conclusions, document, legend, remarks, table
-from tare.report.numbers import clean
+from tare.report.history import answer
 from tare.units import margin_option
-
-_LOG = 180
 
 
 def history(  # noqa: PLR0913 - each is an option of the command line
@@ -50,10 +46,8 @@ def history(  # noqa: PLR0913 - each is an option of the command line
     across_machines: Annotated[
         bool, typer.Option("--across-machines", help="Also follow runs of unlike machines.")
     ] = False,
-    page: Annotated[
-        Path | None, typer.Option("--html", help="Write a page with charts to this file, too.", show_default=False)
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+    page: ChartsFile = None,
+    as_json: AsJson = False,
 ) -> None:
     """Follow the stacks of a suite through its runs: where their level changed, and what else changed there."""
     named = verdicts_named(fail_on, DIRECTIONS, "verdict", "worse")
@@ -62,36 +56,13 @@ def history(  # noqa: PLR0913 - each is an option of the command line
         raise UsageError("--since is of a gate, and there is none", "name what it fails on: --fail-on worse")
     day = "" if since is None else since.date().isoformat()
     stacks = tuple(dict.fromkeys(stack or ()))
-    asked = AskedHistory(baseline, stacks, margin_option(margin), directions, day, across_machines)
-    for run in runs:
-        become_owner(run)
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        reading = bar.add_task("reading the runs", total=len(runs))
-        found = follow(runs, asked, lambda number: bar.update(reading, completed=number))
-    if page is not None:
-        _write(page, found)
-    if as_json:
-        print(document(found))
-    else:
-        _print(found)
-    if found.gate.answer == "cannot tell":
-        raise cannot_tell(found)
-    if found.gate.answer == "failed":
-        raise typer.Exit(1)
+    question = Question(baseline, stacks, margin_option(margin), directions, across_machines, day)
+    with reading(runs) as progress:
+        found = follow(runs, question, progress)
+    give(answer(found), page, partial(_render, found), as_json=as_json)
 
 
-def _print(found: History) -> None:
-    # A log has no width: do not break its lines.
-    console = output(_LOG)
-    console.print(table(found, console.width))
-    for line in (legend(found), *remarks(found)):
-        console.print(clean(line), style="dim", soft_wrap=True)
-    for line in conclusions(found):
-        console.print(clean(line), style="bold", soft_wrap=True)
+def _render(found: History) -> bytes:
+    from tare.report.html.history import render  # noqa: PLC0415 - drawing charts takes a second to load
 
-
-def _write(page: Path, found: History) -> None:
-    from tare.report.html import followed  # noqa: PLC0415 - drawing charts takes a second to load
-
-    with writing(page, "choose another file with --html"):
-        page.write_bytes(followed(found))
+    return render(found)

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from tare.cli.console import output
 from tare.cli.files import read_small
+from tare.cli.verdicts import AsJson
 from tare.errors import UsageError
 from tare.report.numbers import clean
 from tare.statistics.popularity import row_scores, shares_of_largest
@@ -35,7 +36,7 @@ class Ranked:
 
 def popularity(
     file: Annotated[Path, typer.Argument(help="A CSV file: a technology a line, then its numbers.", metavar="FILE")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Rank technologies by how popular they are: VTmark's score of a table of yours.
 

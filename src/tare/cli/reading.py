@@ -7,10 +7,15 @@ in the folder can lead to what its owner may not read or write, and what is writ
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from rich.progress import Progress
 
+from tare.cli.console import Console
 from tare.errors import UsageError
 from tare.journal import Run, load
 
@@ -19,6 +24,16 @@ def read_run(folder: Path) -> Run:
     """Load a run as its owner; raises UsageError."""
     become_owner(folder)
     return load(folder)
+
+
+@contextmanager
+def reading(runs: Sequence[Path]) -> Iterator[Callable[[int], None]]:
+    """Become the owner of runs, and show on a terminal how many of them are read, which the block tells."""
+    for run in runs:
+        become_owner(run)
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+        task = bar.add_task("reading the runs", total=len(runs))
+        yield lambda number: bar.update(task, completed=number)
 
 
 def become_owner(folder: Path) -> None:

@@ -10,11 +10,12 @@ from typing import Annotated
 import typer
 
 from tare.answers.claim_file import read_together
+from tare.answers.comparing import Question
 from tare.answers.fleet import is_fleet
 from tare.cli.claims import ClaimFiles
 from tare.cli.console import say
 from tare.cli.files import writing
-from tare.cli.fleet_table import report_fleet
+from tare.cli.fleet_table import read_fleets, report_fleet
 from tare.cli.reading import read_run
 from tare.errors import UsageError
 from tare.journal import Run, without_collection
@@ -45,7 +46,7 @@ def report(
             what = "a fleet has a report of its own: a page, and JSON"
             raise UsageError(what, f"tare report {next(filter(is_fleet, runs))}")
         with writing(out, "choose another folder with --out"):
-            for path in report_fleet(runs[0], out):
+            for path in report_fleet(read_fleets(runs[0], None, Question()), out):
                 print(path)
         return
     with writing(out, "choose another folder with --out"), without_collection():

@@ -12,6 +12,7 @@ import typer
 from rich.text import Text
 
 from tare.cli.console import output, say
+from tare.cli.verdicts import AsJson
 from tare.errors import TareError, UsageError
 from tare.hosts.lock import only_one
 from tare.hosts.tuned import Done, Tuned
@@ -25,7 +26,7 @@ _HERE = "Settings of net.* hold in this network namespace alone; `tare run` give
 
 def tune(
     action: Annotated[Literal["show", "apply", "restore"], typer.Argument(help="What to do.")] = "show",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show, apply or restore the settings of this machine that cut noise; a run never changes them.
 

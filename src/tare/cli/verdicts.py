@@ -1,10 +1,19 @@
-"""The option `--fail-on`: on which verdicts a command exits with 1."""
+"""Options that several commands have, such as `--fail-on`: on which verdicts a command exits with 1."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from tare.errors import UsageError, did_you_mean
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+ChartsFile = Annotated[
+    Path | None, typer.Option("--html", help="Write a page with charts to this file, too.", show_default=False)
+]
 
 
 def verdicts_named(texts: Sequence[str] | None, known: Collection[str], noun: str, example: str) -> tuple[str, ...]:

@@ -1,33 +1,91 @@
-"""What `tare advise` found: as a table and sentences for the terminal, and as JSON for programs."""
+"""Answer of `tare advise`: which stack an application should take, and what each would cost."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
-
-from tare import __version__
 from tare.answers.advice import Advice, Candidate, Decision
 from tare.answers.application import SATURATED
 from tare.answers.bill import Estimate, Line, title_of
 from tare.answers.correction import LEAST
 from tare.answers.orientation import FOLDER as ORIENTATION
+from tare.errors import TareError
+from tare.report.answer import Answer, Column, Row
 from tare.report.next_step import next_step
-from tare.report.numbers import GLYPHS, clean, factor, factor_digits, from_twice, listing, percent, some_of
+from tare.report.numbers import GLYPHS, factor, factor_digits, from_twice, listing, percent, some_of
 from tare.statistics.redrawn import CONFIDENCE
 from tare.units import format_duration, format_quantity, format_size
 
-FORMAT = 1  # of the JSON
 _STYLES: dict[Decision, str] = {"ranked": "default", "cannot tell": "dim", "excluded": "dim"}
 _LEAST_SHARE = 0.005  # of the cost on bare metal: what a line must cost to be named
 _NAMED = 3
 _LEAST_BUSY = 0.01
-_WIDE = 110
+_COLUMNS = {
+    "rank": Column("rank"),
+    "stack": Column("stack", "text"),
+    "time": Column("time"),
+    "90 %": Column("90 %"),
+    "CPU": Column("CPU"),
+    "memory": Column("memory"),
+    "start-up": Column("start-up"),
+    "money": Column("money"),
+    "response": Column("response"),
+    "isolation": Column("isolation", "text", only_wide=True),
+    "mostly for": Column("mostly for", "prose"),
+}
+_OPTIONAL = ("memory", "start-up", "money", "response")  # columns that are left out where nothing is known
 _FINE = 0.02  # half an interval, up to which a cost has a decimal
+
+
+def answer(advice: Advice) -> Answer:
+    """Return what `tare advise` found as an answer. It failed if no stack meets the needs."""
+    texts = [_texts(advice, each) for each in advice.candidates]
+    time = ("CPU", "90 %") if advice.by_cpu else ("time", "90 %", "CPU")
+    optional = (name for name in _OPTIONAL if any(row[name] for row in texts))
+    names = ("rank", "stack", *time, *optional, "isolation", "mostly for")
+    has_rank, error = bool(advice.of("ranked")), None
+    if not has_rank and advice.of("cannot tell"):
+        hint = "`tare prices` measures prices of this machine; `tare profile` watches the application again"
+        error = TareError(sentence(advice).rstrip("."), hint)
+    return Answer(
+        command="advise",
+        columns=tuple(_COLUMNS[name] for name in names),
+        rows=tuple(
+            Row(tuple(row[name] for name in names), _STYLES[each.decision])
+            for each, row in zip(advice.candidates, texts, strict=True)
+        ),
+        legend=_legend(advice),
+        remarks=_remarks(advice),
+        conclusions=(sentence(advice),),
+        fields=partial(_document, advice),
+        styled="",
+        wide=110,
+        warning=for_orientation(advice),
+        opening=situation(advice),
+        closing=_next_step(advice),
+        failed=not has_rank,
+        error=error,
+    )
+
+
+def _texts(advice: Advice, candidate: Candidate) -> dict[str, str]:
+    """Return what the columns say of a stack."""
+    size, seconds = candidate.memory_bytes, candidate.start_seconds
+    return {
+        "rank": _rank_of(candidate),
+        "stack": candidate.stack,
+        "time": cost_of(candidate.cost),
+        "90 %": interval_of(candidate.cost),
+        "CPU": cost_of(candidate.cpu),
+        "memory": "" if size is None else format_size(size),
+        "start-up": "" if seconds is None else format_duration(seconds),
+        "money": _money_of(advice, candidate),
+        "response": _response_of(candidate),
+        "isolation": candidate.isolation_level,
+        "mostly for": _reasons_of(candidate),
+    }
 
 
 def cost_of(time: Estimate) -> str:
@@ -49,7 +107,7 @@ def interval_of(time: Estimate) -> str:
     return f"[{', '.join(ends)}]".replace("-", "\N{MINUS SIGN}")
 
 
-def rank_of(candidate: Candidate) -> str:
+def _rank_of(candidate: Candidate) -> str:
     """Write a rank, or the ranks that are possible; a glyph where there is none."""
     if candidate.decision == "ranked":
         ends = (candidate.best, candidate.worst)
@@ -57,7 +115,7 @@ def rank_of(candidate: Candidate) -> str:
     return GLYPHS["skipped"] if candidate.decision == "excluded" else GLYPHS["too few blocks"]
 
 
-def reasons_of(candidate: Candidate) -> str:
+def _reasons_of(candidate: Candidate) -> str:
     """Write what most of the cost is for; of what is not ranked, why."""
     if candidate.unmet or candidate.doubts:
         kind = "does not meet: " if candidate.unmet else "cannot tell: "
@@ -66,7 +124,7 @@ def reasons_of(candidate: Candidate) -> str:
     return ", ".join(f"{share_of(line.share.value)} {line.title}" for line in named)
 
 
-def money_of(advice: Advice, candidate: Candidate) -> str:
+def _money_of(advice: Advice, candidate: Candidate) -> str:
     """Write what the work of one machine on bare metal costs an hour, or the machines for the load; may be empty."""
     if (machines := candidate.machines) is None:
         return "" if candidate.hourly is None or advice.asked.load is not None else f"{candidate.hourly:.4g}/h"
@@ -76,70 +134,14 @@ def money_of(advice: Advice, candidate: Candidate) -> str:
     return ", ".join(texts)
 
 
-def response_of(candidate: Candidate) -> str:
+def _response_of(candidate: Candidate) -> str:
     """Write how long a request takes under the load, and how busy the machines are; empty without a load."""
     if (machines := candidate.machines) is None:
         return ""
     return f"{format_duration(machines.response_seconds)} at {percent(machines.busy)}"
 
 
-def table(advice: Advice, width: int) -> Table:
-    """Make the table for a terminal: a row for each stack. A narrow one lacks what most of the cost is for."""
-    made = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    header = header_of(advice)
-    if width < _WIDE:
-        header = tuple(name for name in header if name != "isolation")
-    for name in header:
-        is_text = name in ("stack", "isolation", "mostly for")
-        made.add_column(name, justify="left" if is_text else "right", no_wrap=name != "mostly for")
-    for candidate in advice.candidates:
-        row = row_of(advice, candidate)
-        made.add_row(*(Text(clean(row[name])) for name in header), style=_STYLES[candidate.decision])
-    return made
-
-
-def header_of(advice: Advice) -> tuple[str, ...]:
-    """Return the names of the columns; those of which nothing is known are left out."""
-    known = advice.candidates
-    optional = {
-        "memory": any(each.memory_bytes is not None for each in known),
-        "start-up": any(each.start_seconds is not None for each in known),
-        "money": any(each.machines is not None or each.hourly is not None for each in known),
-        "response": any(each.machines is not None for each in known),
-    }
-    names = (
-        "rank",
-        "stack",
-        *(("CPU", "90 %") if advice.by_cpu else ("time", "90 %", "CPU")),
-        "memory",
-        "start-up",
-        "money",
-        "response",
-        "isolation",
-        "mostly for",
-    )
-    return tuple(name for name in names if optional.get(name, True))
-
-
-def row_of(advice: Advice, candidate: Candidate) -> dict[str, str]:
-    """Return what the columns say of a stack."""
-    size, seconds = candidate.memory_bytes, candidate.start_seconds
-    return {
-        "rank": rank_of(candidate),
-        "stack": candidate.stack,
-        "time": "" if advice.by_cpu else cost_of(candidate.cost),
-        "90 %": interval_of(candidate.cost),
-        "CPU": cost_of(candidate.cpu),
-        "memory": "" if size is None else format_size(size),
-        "start-up": "" if seconds is None else format_duration(seconds),
-        "money": money_of(advice, candidate),
-        "response": response_of(candidate),
-        "isolation": candidate.isolation_level,
-        "mostly for": reasons_of(candidate),
-    }
-
-
-def legend(advice: Advice) -> str:
+def _legend(advice: Advice) -> str:
     """Describe what the numbers of the table are."""
     basket = advice.application.basket
     unit, baseline = advice.application.unit, advice.baseline
@@ -163,7 +165,7 @@ def situation(advice: Advice) -> str:
     return f"At this load the server {how}: what changes is CPU time."
 
 
-def remarks(advice: Advice) -> tuple[str, ...]:
+def _remarks(advice: Advice) -> tuple[str, ...]:
     """Return all that is to be known beside the table."""
     lines = []
     if orientation := for_orientation(advice):
@@ -245,13 +247,19 @@ def sentence(advice: Advice) -> str:
     return f"{found}."
 
 
-def document(advice: Advice) -> str:
-    """Write JSON. Times are those of bare metal, shares are of the cost on bare metal, time or CPU time."""
+def _next_step(advice: Advice) -> tuple[str, ...]:
+    """Return what to do next, with the suite that it needs below it."""
+    if (step := next_step(advice)) is None:
+        return ()
+    what = f"{'Check' if advice.is_settled else 'Settle'} it: {step.how}"
+    return (what, *(f"    {line}".rstrip() for line in step.suite.splitlines()))
+
+
+def _document(advice: Advice) -> dict[str, Any]:
+    """Return what JSON has. Times are those of bare metal, shares are of the cost on bare metal, time or CPU time."""
     application, record = advice.application, advice.prices.record
     step = next_step(advice)
-    whole = {
-        "format": FORMAT,
-        "tare": __version__,
+    return {
         "baseline": advice.baseline,
         "confidence": CONFIDENCE,
         "application": {
@@ -281,9 +289,8 @@ def document(advice: Advice) -> str:
         "settled": advice.is_settled,
         "try": step and step.command,
         "suite": (step and step.suite) or None,
-        "remarks": remarks(advice),
+        "remarks": _remarks(advice),
     }
-    return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def _fields(candidate: Candidate, by_cpu: bool) -> dict[str, Any]:

@@ -1,30 +1,24 @@
-"""What a run says of claims: as a table for the terminal, and as JSON for programs."""
+"""Answer of `tare claims`: what a run says of published claims."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from math import isfinite
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
-
-from tare import __version__
 from tare.answers.claim_file import read_together
 from tare.answers.claims import Claim, Claims
-from tare.answers.judging import JUDGEMENTS, Finding, Judged, Judgement, Judgements, is_judged, judge
+from tare.answers.judging import JUDGEMENTS, Finding, Judged, Judgement, Judgements, is_judged, judge, nothing_judged
 from tare.journal import Run
-from tare.report.numbers import clean, estimate, interval, listing
+from tare.report.answer import Answer, Column, Row
+from tare.report.numbers import estimate, interval, listing
 from tare.statistics.anytime import CONFIDENCE
 from tare.statistics.cells import Standing
 from tare.units import format_quantity
 
-FORMAT = 1
 GLYPHS: dict[Judgement, str] = {
     "reproduced": "✔",
     "contradicted": "✘",
@@ -37,9 +31,37 @@ _STYLES: dict[Judgement, str] = {
     "contradicted": "bold dark_orange",
     "undecided": "default",
 }
-_WIDE = 110
+_COLUMNS = (
+    Column("claim", "name"),
+    Column("judgement", "name"),
+    Column("published", "name"),
+    Column("here"),
+    Column("interval"),
+    Column("n"),
+    Column("remark", "name", only_wide=True),
+)
 _TESTS = 3
-_NONE = ("", "", "")
+
+
+def answer(judgements: Judgements, fail_on: Collection[Judgement] = (), *, every: bool = False) -> Answer:
+    """Return what `tare claims` found as an answer, with a row for each point of each claim that the run has measured.
+
+    Of `every` other claim, a row says why it was not judged and what would test it.
+    """
+    fit = judgements.fit  # if not, the error says so
+    return Answer(
+        command="claims",
+        columns=_COLUMNS,
+        rows=tuple(row for judged in judgements.all for row in _rows(judged, every=every)),
+        legend=legend(judgements),
+        remarks=(*_differences(judgements), *remarks(judgements)) if fit else (),
+        conclusions=(sentence(judgements),) if fit else (),
+        fields=partial(_document, judgements),
+        styled="judgement",
+        wide=110,
+        failed=any(judged.judgement in fail_on for judged in judgements.all),
+        error=None if any(map(is_judged, judgements.all)) else nothing_judged(judgements),
+    )
 
 
 def judged_by(run: Run) -> Judgements:
@@ -71,28 +93,10 @@ def remarks(judgements: Judgements) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def differences(judgements: Judgements) -> tuple[str, ...]:
+def _differences(judgements: Judgements) -> tuple[str, ...]:
     """Describe what is not the same here as in the source, of the claims that were judged."""
     own = Counter(judged.claim.differs for judged in judgements.all if judged.claim.differs and judged.findings)
     return tuple(f"{count} differ{'s' if count == 1 else ''} from the source: {text}" for text, count in own.items())
-
-
-def table(judgements: Judgements, width: int, *, every: bool = False) -> Table:
-    """Make the table for a terminal: a row for each point of each claim that the run has measured, or of every one."""
-    made = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    is_wide = width >= _WIDE
-    for name in ("claim", "judgement", "published", "here", "interval", "n", "remark")[: 7 if is_wide else 6]:
-        numbers = name in ("here", "interval", "n")
-        made.add_column(name, justify="right" if numbers else "left", overflow="fold", no_wrap=numbers)
-    for judged in judgements.all:
-        for row in (_row(judged, finding) for finding in judged.findings):
-            _add(made, judged, row)
-        if every and not judged.findings:
-            why = f"{judged.reason}; test: {judged.test}"
-            _add(
-                made, judged, (judged.claim.id, _state(judged.judgement), published_in_words(judged.claim), *_NONE, why)
-            )
-    return made
 
 
 def legend(judgements: Judgements) -> str:
@@ -132,12 +136,10 @@ def seen_in_words(judged: Judged, finding: Finding) -> tuple[str, str]:
     return format_quantity(seen.estimate, value.unit), f"[{low}, {high}]"
 
 
-def document(judgements: Judgements) -> str:
-    """Write JSON: `claims`, with what was published, and `cells`, what the run says of each of their points."""
+def _document(judgements: Judgements) -> dict[str, Any]:
+    """Return what JSON has: `claims` with what was published, and `cells`, what the run says of each point."""
     record = judgements.run.record
-    whole = {
-        "format": FORMAT,
-        "tare": __version__,
+    return {
         "confidence": CONFIDENCE,
         "margin": record.margin,
         "run": {
@@ -152,7 +154,6 @@ def document(judgements: Judgements) -> str:
         "cells": [cell for judged in judgements.all for cell in _cells(judged)],
         "answer": sentence(judgements),
     }
-    return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
 
 
 @cache
@@ -165,13 +166,17 @@ def _findings(judgements: Judgements) -> Iterator[tuple[Judged, Finding]]:
     return ((judged, finding) for judged in judgements.all for finding in judged.findings)
 
 
-def _add(made: Table, judged: Judged, row: tuple[str, ...]) -> None:
+def _rows(judged: Judged, *, every: bool) -> Iterator[Row]:
     style = _STYLES.get(judged.judgement, "dim")
-    texts = (clean(text) for text in row[: len(made.columns)])
-    made.add_row(*(Text(text, style=style if at == 1 else "") for at, text in enumerate(texts)))
+    for finding in judged.findings:
+        yield Row(_texts(judged, finding), style)
+    if every and not judged.findings:
+        why = f"{judged.reason}; test: {judged.test}"
+        published = published_in_words(judged.claim)
+        yield Row((judged.claim.id, _state(judged.judgement), published, "", "", "", why), style)
 
 
-def _row(judged: Judged, finding: Finding) -> tuple[str, ...]:
+def _texts(judged: Judged, finding: Finding) -> tuple[str, ...]:
     claim = judged.claim
     name = claim.id + at_point(claim, finding)
     state = _state(finding.judgement) + (" !" if finding.part.cautions else "")

@@ -1,27 +1,52 @@
-"""What is found of a fleet: as a table for the terminal, as sentences, as JSON for programs."""
+"""Answer of `tare compare` for fleets: how stacks stand on each kind of machine."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
-
-from tare import __version__
-from tare.answers.comparing import PASSED_UNDECIDED
 from tare.answers.fleet import Fleet, Kind, OnKind, Transfer
+from tare.report.answer import Answer, Column, Gate, Row
 from tare.report.findings import place
 from tare.report.json import cell_fields
-from tare.report.numbers import GLYPHS, clean, estimate, interval, percent, some_of
+from tare.report.numbers import GLYPHS, estimate, interval, percent, some_of
 from tare.report.terminal import STYLES
 from tare.statistics.cells import DECIDED
 
-FORMAT = 1
-_WIDE = 100
+_COLUMNS = (
+    Column("workload", "name"),
+    Column("stack", "name"),
+    Column("kind", "text"),
+    Column("verdict", "text"),
+    Column("estimate"),
+    Column("interval"),
+    Column("machines"),
+    Column("blocks", only_wide=True),
+    Column("between machines", only_wide=True),
+    Column("unlike", "text", only_wide=True),
+)
 ANSWERS = {"yes": "holds on all kinds", "no": "differs from kind to kind", "open": "open"}
+
+
+def answer(found: Fleet) -> Answer:
+    """Return what `tare compare` found of fleets as an answer."""
+    gate = _gate(found)
+    of = "what it was before, each machine against itself" if len(found.folders) > 1 else found.baseline
+    return Answer(
+        command="compare",
+        columns=_COLUMNS,
+        rows=tuple(Row(_row(each), STYLES.get(each.cell.verdict, "dim")) for each in judged(found)),
+        legend=(
+            f"percent of {of}; the interval (95 %) holds for a machine of the kind that was not measured; ↑ more is "
+            f"better, ↓ less is better; equivalent: within {percent(found.margin)}; "
+            "between machines: share of the blocks' variance"
+        ),
+        remarks=_remarks(found),
+        conclusions=tuple(filter(None, (_sentence(found), _transfer_sentence(found), gate.sentence))),
+        fields=partial(_document, found, gate),
+        gate=gate,
+    )
 
 
 def judged(found: Fleet) -> tuple[OnKind, ...]:
@@ -31,7 +56,7 @@ def judged(found: Fleet) -> tuple[OnKind, ...]:
     return tuple(sorted(every, key=lambda each: order.index((each.cell.headline, each.cell.stack))))
 
 
-def sentence(found: Fleet) -> str:
+def _sentence(found: Fleet) -> str:
     """Describe in one sentence what came of it."""
     every = judged(found)
     machines = sum(len(kind.machines) for kind in found.kinds)
@@ -46,7 +71,7 @@ def sentence(found: Fleet) -> str:
     return f"{head}, of {_count(len(every), 'result')}: {texts}."
 
 
-def transfer_sentence(found: Fleet) -> str:
+def _transfer_sentence(found: Fleet) -> str:
     """Describe which verdicts hold on all kinds; empty where there is one kind."""
     if not found.transfers:
         return ""
@@ -78,32 +103,25 @@ def unlike_sentences(found: Fleet) -> tuple[str, ...]:
     )
 
 
-def gate_sentence(found: Fleet) -> str:
-    """Describe whether the gate passed; empty where there is none."""
-    gate = found.gate
-    if not gate.fail_on:
-        return ""
-    asked = f"--fail-on {','.join(gate.fail_on)}"
+def _gate(found: Fleet) -> Gate:
+    """Describe the gate: what failed it, or why it cannot tell."""
+    gate, why = found.gate, ""
     if gate.answer == "cannot tell":
-        return f"The gate ({asked}) cannot tell: no comparison has an interval."
-    if gate.answer == "passed":
-        return f"The gate ({asked}) {PASSED_UNDECIDED if gate.is_undecided else 'passed'}."
-    texts = [
-        f"{each.cell.stack} in {each.cell.headline} on {each.kind} ({each.cell.verdict})"
-        for each in judged(found)
-        if each.cell in gate.failing
-    ]
-    return f"The gate ({asked}) failed: {some_of(texts)}."
+        why = "no comparison has an interval"
+    elif gate.answer == "failed":
+        why = some_of(
+            [
+                f"{each.cell.stack} in {each.cell.headline} on {each.kind} ({each.cell.verdict})"
+                for each in judged(found)
+                if each.cell in gate.failing
+            ]
+        )
+    return Gate(gate.fail_on, gate.answer, why, "measure more machines", gate.is_undecided)
 
 
-def conclusions(found: Fleet) -> tuple[str, ...]:
-    """Return the sentences that answer what was asked."""
-    return tuple(filter(None, (sentence(found), transfer_sentence(found), gate_sentence(found))))
-
-
-def remarks(found: Fleet) -> tuple[str, ...]:
+def _remarks(found: Fleet) -> tuple[str, ...]:
     """Return all that is to be known beside the table."""
-    return (*(kind_sentence(kind) for kind in found.kinds), *unlike_sentences(found), *found.statements)
+    return (*map(kind_sentence, found.kinds), *unlike_sentences(found), *found.statements)
 
 
 def kind_sentence(kind: Kind) -> str:
@@ -112,17 +130,7 @@ def kind_sentence(kind: Kind) -> str:
     return f"kind {kind.name}: {_count(len(kind.machines), 'machine')} ({some_of(kind.machines)}): {what}"
 
 
-def legend(found: Fleet) -> str:
-    """Describe what the numbers of the table are."""
-    of = "what it was before, each machine against itself" if len(found.folders) > 1 else found.baseline
-    return (
-        f"percent of {of}; the interval (95 %) holds for a machine of the kind that was not measured; ↑ more is "
-        f"better, ↓ less is better; equivalent: within {percent(found.margin)}; "
-        "between machines: share of the blocks' variance"
-    )
-
-
-def row(each: OnKind) -> tuple[str, ...]:
+def _row(each: OnKind) -> tuple[str, ...]:
     """Return the texts of a row of the table."""
     cell = each.cell
     verdict = "too few machines" if cell.verdict == "too few blocks" else cell.verdict
@@ -135,44 +143,21 @@ def row(each: OnKind) -> tuple[str, ...]:
         estimate(cell),
         interval(cell),
         str(cell.n),
-        blocks(each),
+        _blocks(each),
         "" if each.share is None else percent(each.share),
         ", ".join(one.machine for one in each.unlike),
     )
 
 
-HEADER = (
-    *("workload", "stack", "kind", "verdict", "estimate", "interval", "machines", "blocks"),
-    *("between machines", "unlike"),
-)
-
-
-def blocks(each: OnKind) -> str:
+def _blocks(each: OnKind) -> str:
     """Write how many blocks the machines have: `8`, or the fewest and the most."""
     counts = sorted(set(each.blocks.values()))
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]}\N{EN DASH}{counts[-1]}"
 
 
-def table(found: Fleet, width: int) -> Table:
-    """Make the table for a terminal. A narrow one lacks what machines differ by."""
-    made = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    columns = len(HEADER) if width >= _WIDE else 7
-    for title in HEADER[:columns]:
-        left = title in ("workload", "stack", "kind", "verdict", "unlike")
-        made.add_column(title, justify="left" if left else "right", no_wrap=title not in ("workload", "stack"))
-    for each in judged(found):
-        style = STYLES.get(each.cell.verdict, "dim")
-        texts = [clean(text) for text in row(each)[:columns]]
-        made.add_row(*(Text(text, style=style if at == 3 else "", overflow="fold") for at, text in enumerate(texts)))
-    return made
-
-
-def document(found: Fleet) -> str:
-    """Write JSON. Ratios are stack over baseline, and of two fleets that of after over that of before."""
-    gate = found.gate
-    whole = {
-        "format": FORMAT,
-        "tare": __version__,
+def _document(found: Fleet, gate: Gate) -> dict[str, Any]:
+    """Return what JSON has. Ratios are stack over baseline, and of two fleets that of after over that of before."""
+    return {
         "fleets": [str(folder) for folder in found.folders],
         "suites": found.suites,
         "baseline": found.baseline,
@@ -185,15 +170,10 @@ def document(found: Fleet) -> str:
             {"headline": each.headline, "stack": each.stack, "answer": each.answer, "verdicts": dict(each.verdicts)}
             for each in found.transfers
         ],
-        "answer": sentence(found),
-        "remarks": remarks(found),
-        "gate": {
-            "fail_on": gate.fail_on,
-            "answer": gate.answer if gate.fail_on else None,
-            "reason": gate_sentence(found) or None,
-        },
+        "answer": _sentence(found),
+        "remarks": _remarks(found),
+        "gate": gate.fields,
     }
-    return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def _fields(each: OnKind) -> dict[str, Any]:

@@ -1,29 +1,33 @@
-"""What `tare history` found: as a table for the terminal, as sentences, as JSON for programs."""
+"""Answer of `tare history`: how stacks stood from run to run, and where their level changed."""
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
-
-from tare import __version__
-from tare.answers.history import History, Series, Step, why_cannot_tell
-from tare.report.numbers import GLYPHS, clean, cut, estimate, interval, some_of
+from tare.answers.history import LEAST_RUNS, History, Series, Step
+from tare.report.answer import Answer, Column, Gate, Row
+from tare.report.json import run_fields
+from tare.report.numbers import GLYPHS, cut, estimate, interval, some_of
 from tare.report.terminal import STYLES
 from tare.statistics.cells import Cell
 
-FORMAT = 1
 _BARS = "▁▂▃▄▅▆▇█"
 _MISSING = "·"
 _NONE = "\N{EN DASH}"
 _MOST_BARS = 30
-_WIDE = 100
 _CHANGED = 400  # letters of what changed beside a step
+_COLUMNS = (
+    Column("workload", "name"),
+    Column("stack", "name"),
+    Column("now"),
+    Column("interval"),
+    Column("runs"),
+    Column("run by run", "text", only_wide=True),
+    Column("last change", "text"),
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,26 @@ def events(found: History) -> tuple[Event, ...]:
     )
 
 
-def sentence(found: History) -> str:
+def answer(found: History) -> Answer:
+    """Return what `tare history` found as an answer."""
+    gate = _gate(found)
+    return Answer(
+        command="history",
+        columns=_COLUMNS,
+        rows=tuple(_row(found, one) for one in found.series),
+        legend=(
+            f"percent of {found.baseline} in each run, 95 % interval; {found.baseline} itself: percent of its first "
+            "run; ↑ more is better, ↓ less is better; a change holds for all series and all looks together"
+        ),
+        remarks=_remarks(found),
+        conclusions=tuple(filter(None, (_sentence(found), _own_sentence(found), gate.sentence))),
+        fields=partial(_document, found, gate),
+        gate=gate,
+        styled="last change",
+    )
+
+
+def _sentence(found: History) -> str:
     """Describe in one sentence what came of it."""
     followed = [one for one in found.series if not one.own]
     moved = [one for one in followed if one.steps]
@@ -65,7 +88,7 @@ def sentence(found: History) -> str:
     return f"{span}, {len(moved)} of {len(followed)} series changed: {some_of(texts)}."
 
 
-def own_sentence(found: History) -> str:
+def _own_sentence(found: History) -> str:
     """Describe the changes of the baseline's own values; empty where there are none."""
     moved = [(one, step) for one, step in found.steps if one.own]
     if not moved:
@@ -74,24 +97,19 @@ def own_sentence(found: History) -> str:
     return f"{found.baseline} itself changed in {some_of(texts)}: the program has changed, or the machine."
 
 
-def gate_sentence(found: History) -> str:
-    """Describe whether the gate passed; empty where there is none."""
-    gate = found.gate
-    if not gate.fail_on:
-        return ""
-    asked = f"--fail-on {','.join(gate.fail_on)}"
-    if gate.answer == "cannot tell":
-        return f"The gate ({asked}) cannot tell: {why_cannot_tell(gate, found.series)}."
-    if gate.answer == "passed":
-        return f"The gate ({asked}) passed: no such change has become firm."
-    failing = [f"{name(one)} ({_in_words(step)} from {day(found, step.at)} on)" for one, step in gate.failing]
-    lost = [f"{stack} in {headline} (lost)" for headline, stack in gate.lost]
-    return f"The gate ({asked}) failed: {some_of([*failing, *lost])}."
-
-
-def conclusions(found: History) -> tuple[str, ...]:
-    """Return the sentences that answer what was asked."""
-    return tuple(filter(None, (sentence(found), own_sentence(found), gate_sentence(found))))
+def _gate(found: History) -> Gate:
+    """Describe the gate: what failed it, or why it cannot tell."""
+    gate, why, hint = found.gate, "no such change has become firm", ""
+    if gate.answer == "failed":
+        failing = [f"{name(one)} ({_in_words(step)} from {day(found, step.at)} on)" for one, step in gate.failing]
+        why = some_of([*failing, *(f"{stack} in {headline} (lost)" for headline, stack in gate.lost)])
+    elif gate.moved:
+        why = f"{gate.moved[0][0].stack} itself has changed"
+        hint = f"judge it like the others: --stack {found.baseline}, or find out what changed for all (docs/history.md)"
+    elif gate.answer == "cannot tell":
+        why = f"no stack has values in {LEAST_RUNS} runs, but in {max(one.count for one in found.series)} at most"
+        hint = f"a change shows from {LEAST_RUNS} runs on"
+    return Gate(gate.fail_on, gate.answer, why, hint)
 
 
 def event_sentence(found: History, event: Event) -> str:
@@ -102,14 +120,6 @@ def event_sentence(found: History, event: Event) -> str:
         place += f", or from one of {when(found, event.earliest)} to {when(found, event.latest)} on"
     changed = cut("; ".join(event.changed), _CHANGED) or "nothing else that tare knows of"
     return f"{place}: {some_of(texts)}. What changed with it: {changed}"
-
-
-def legend(found: History) -> str:
-    """Describe what the numbers of the table are."""
-    return (
-        f"percent of {found.baseline} in each run, 95 % interval; {found.baseline} itself: percent of its first run; "
-        f"↑ more is better, ↓ less is better; a change holds for all series and all looks together"
-    )
 
 
 def name(one: Series) -> str:
@@ -143,22 +153,11 @@ def change(found: History, one: Series) -> tuple[str, Cell | None]:
     return text + (f", {len(one.steps) - 1} before" if len(one.steps) > 1 else ""), step.cell
 
 
-def table(found: History, width: int) -> Table:
-    """Make the table for a terminal: a row for each workload and stack. A narrow one has no small picture."""
-    made = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    header = ["workload", "stack", "now", "interval", "runs", "last change"]
-    if width >= _WIDE:
-        header.insert(5, "run by run")
-    for title in header:
-        right = title in ("now", "interval", "runs")
-        made.add_column(title, justify="right" if right else "left", no_wrap=title not in ("workload", "stack"))
-    for one in found.series:
-        text, cell = change(found, one)
-        row = [Text(_titled(one), overflow="fold"), Text(clean(one.stack), overflow="fold")]
-        row += [Text(each) for each in (*present(one), str(one.count))]
-        row += [Text(bars(one))] if width >= _WIDE else []
-        made.add_row(*row, Text(text, style=STYLES.get(cell.verdict, "dim") if cell else "dim"))
-    return made
+def _row(found: History, one: Series) -> Row:
+    text, cell = change(found, one)
+    title = f"{one.headline} {'↑' if one.latest.better == 'higher' else '↓'}"
+    style = STYLES.get(cell.verdict, "dim") if cell else "dim"
+    return Row((title, one.stack, *present(one), str(one.count), bars(one), text), style)
 
 
 def bars(one: Series) -> str:
@@ -175,7 +174,7 @@ def bars(one: Series) -> str:
     )
 
 
-def remarks(found: History) -> tuple[str, ...]:
+def _remarks(found: History) -> tuple[str, ...]:
     """Return all that is to be known beside the table."""
     sentences = [event_sentence(found, event) for event in events(found)]
     if any(step.firm is None for _, step in found.steps):
@@ -183,44 +182,28 @@ def remarks(found: History) -> tuple[str, ...]:
     return (*sentences, *found.statements)
 
 
-def document(found: History) -> str:
-    """Write JSON. Runs are in the order of time; a one has an entry for each of them, null without a value."""
-    gate = found.gate
-    whole = {
-        "format": FORMAT,
-        "tare": __version__,
+def _document(found: History, gate: Gate) -> dict[str, Any]:
+    """Return what JSON has. Runs are in the order of time; a series has an entry for each, null without a value."""
+    return {
         "baseline": found.baseline,
         "margin": found.margin,
-        "runs": [
-            {
-                "folder": str(folder),
-                "suite": record.suite,
-                "started": record.started,
-                "tare": record.tare,
-                "image": record.image,
-                "machine": asdict(record.machine),
-            }
-            for folder, record in zip(found.folders, found.records, strict=True)
-        ],
+        "runs": [run_fields(*each) for each in zip(found.folders, found.records, strict=True)],
         "series": [
             _place(one)
             | {"own": one.own, "values": [_value(cell) for cell in one.cells]}
             | {"changes": [_step(found, step) for step in one.steps]}
             for one in found.series
         ],
-        "answer": sentence(found),
-        "baseline_answer": own_sentence(found) or None,
+        "answer": _sentence(found),
+        "baseline_answer": _own_sentence(found) or None,
         "remarks": found.statements,
-        "gate": {
-            "fail_on": gate.fail_on,
-            "answer": gate.answer if gate.fail_on else None,
-            "reason": gate_sentence(found) or None,
-            "changes": [_place(one) | _step(found, step) for one, step in gate.failing],
-            "lost": [{"headline": headline, "stack": stack} for headline, stack in gate.lost],
-            "baseline_changes": [_place(one) | _step(found, step) for one, step in gate.moved],
+        "gate": gate.fields
+        | {
+            "changes": [_place(one) | _step(found, step) for one, step in found.gate.failing],
+            "lost": [{"headline": headline, "stack": stack} for headline, stack in found.gate.lost],
+            "baseline_changes": [_place(one) | _step(found, step) for one, step in found.gate.moved],
         },
     }
-    return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def _value(cell: Cell | None) -> dict[str, Any] | None:
@@ -250,10 +233,6 @@ def _interval(cell: Cell) -> list[float] | None:
 
 def _place(one: Series) -> dict[str, Any]:
     return {"workload": one.latest.workload, "headline": one.headline, "stack": one.stack}
-
-
-def _titled(one: Series) -> str:
-    return clean(f"{one.headline} {'↑' if one.latest.better == 'higher' else '↓'}")
 
 
 def _in_words(step: Step) -> str:

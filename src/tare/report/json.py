@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from tare import __version__
-from tare.journal import Run
+from tare.journal import Run, RunRecord
 from tare.statistics.cells import Cell, Standing
 from tare.statistics.summary import Summary
 
@@ -48,6 +49,18 @@ def document(summary: Summary, run: Run) -> dict[str, Any]:
         },
         "headlines": [cell_fields(cell) | {"rule": summary.rule(cell.headline).text} for cell in summary.headlines],
         "cells": [cell_fields(cell) for cell in summary.cells],
+    }
+
+
+def run_fields(folder: Path, record: RunRecord) -> dict[str, Any]:
+    """Return which run an answer is about as what JSON can hold."""
+    return {
+        "folder": str(folder),
+        "suite": record.suite,
+        "started": record.started,
+        "tare": record.tare,
+        "image": record.image,
+        "machine": asdict(record.machine),
     }
 
 

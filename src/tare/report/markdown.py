@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tare.journal import Run
-from tare.report.comparison import row
 from tare.report.escapes import in_markdown
 from tare.report.findings import Findings, findings
 from tare.report.not_working import ALL_WORKS, TITLE, not_working
 from tare.report.numbers import cut, percent, reason
 from tare.report.pods import PodRow, pod_rows
+from tare.report.terminal import row
 from tare.statistics.cells import Cell
 from tare.statistics.summary import Summary
 

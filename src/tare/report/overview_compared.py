@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tare.answers.comparing import Answer
+from tare.answers.comparing import Comparison
 from tare.report.axes import Axis, cost_axis, cost_ticks, size_of
 from tare.report.numbers import cost, estimate, interval, state
 from tare.report.overview import MOST_ROWS, WORDS, Column, Entry, Overview, Place, cost_logs, cost_of, overview
@@ -15,7 +15,7 @@ from tare.statistics.changes import Change
 from tare.statistics.summary import Summary
 
 
-def overview_of(answer: Answer) -> Overview:
+def overview_of(answer: Comparison) -> Overview:
     """Make the figure of a comparison: of two runs with two dots in each row, of one run as its report has it."""
     if not answer.changes:
         return overview(answer.summary)

@@ -64,6 +64,12 @@ def matrix(summary: Summary, width: int = WIDTH, *, final: bool = False) -> Tabl
     return whole
 
 
+def row(cell: Cell) -> tuple[str, ...]:
+    """Return what a table says of a cell: its name and direction, stack, verdict, estimate and interval."""
+    verdict = f"{GLYPHS[state(cell)]} {state(cell)}{' !' if cell.cautions else ''}"
+    return f"{cell.name} {_ARROWS[cell.better]}", cell.stack, verdict, estimate(cell), interval(cell)
+
+
 def what_was_found(findings: Findings) -> Group:
     """Write what a run found: the opening, and each part with its lines and remarks."""
     shown: list[RenderableType] = ["", Text(clean(findings.opening))]

@@ -65,6 +65,13 @@ def test_a_machine_that_is_slow_in_all_it_does_is_named_although_its_ratios_are_
     assert own["decision"] == "baseline"
 
 
+def test_a_fleet_has_markdown_for_a_pull_request(two_kinds: Path, compare: Compare) -> None:
+    found = compare(two_kinds, "--markdown", "--fail-on", "worse")
+    assert found.code == 1
+    assert found.out.startswith("### ❌ tare compare\n\nThe gate (--fail-on worse) failed: ")
+    assert "| gvisor | B | ▼ worse | " in found.out
+
+
 def test_the_interval_is_that_for_a_machine_that_was_not_measured(two_kinds: Path, compare: Compare) -> None:
     cell = cells(compare(two_kinds, "--json").document)["A", "docker"]
     logs = np.array([each["log"] for each in cell["machines"].values()])
@@ -184,7 +191,6 @@ def test_what_is_no_fleet_is_refused(two_kinds: Path, tmp_path: Path, compare: C
     assert compare(two_kinds, two_kinds).error[0].endswith("are the same fleet")
     assert compare(two_kinds, "--stack", "dokcer").error == ("no run has a stack dokcer", 'did you mean "docker"?')
     assert compare(two_kinds, "--baseline", "lxd").error[0].endswith("has no stack lxd")
-    assert compare(two_kinds, "--markdown").error[0] == "--markdown is for runs, and not for fleets"
     others = fleet(tmp_path / "others", [Make(2)])
     for path in [*others.iterdir()]:
         path.rename(others / f"x-{path.name}")

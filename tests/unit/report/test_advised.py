@@ -20,9 +20,9 @@ from tare.answers.advice import Advice, Asked, Candidate, Needs, advise
 from tare.answers.application import Application
 from tare.answers.bill import CORRECTION, REST, Estimate
 from tare.model.work import WORK
-from tare.report.advised import cost_of, document, interval_of, legend, remarks, sentence, situation, table
+from tare.report.advised import answer, cost_of, interval_of, sentence, situation
 from tare.report.drawn_bill import COLORS, PARTS, figure_of
-from tare.report.html import advised
+from tare.report.html.advised import render as advised
 from tare.report.looks import STACKS as TESTED
 from tare.report.next_step import NextStep, next_step
 from tare.suites.suite import parse_suite
@@ -36,7 +36,7 @@ def found(of: Application | None = None, asked: Asked | None = None) -> Advice:
 
 def shown(advice: Advice, width: int = 180) -> list[str]:
     console = Console(width=width, file=StringIO())
-    console.print(table(advice, width))
+    console.print(answer(advice).table(width))
     assert isinstance(console.file, StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines() if line.strip()]
 
@@ -146,24 +146,29 @@ def test_a_server_without_a_known_rate_is_asked_without_a_pause() -> None:
 
 
 def test_it_says_what_is_predicted() -> None:
-    assert "the inverse of throughput" in legend(found())
+    assert "the inverse of throughput" in answer(found()).legend
     waiting = application(basket({"user": 1e-5, "message": 1.0}, idle=1e-3))
-    assert "one is done after the other" in legend(found(waiting))
+    assert "one is done after the other" in answer(found(waiting)).legend
     assert situation(found(waiting)) == ""
     server = replace(waiting, basket=replace(waiting.basket, by_cpu=True, elapsed_seconds=4e-3))
-    assert legend(found(server)) == "CPU time of a request: beyond native (15 us), with its interval of 90 %"
+    assert answer(found(server)).legend == "CPU time of a request: beyond native (15 us), with its interval of 90 %"
     assert situation(found(server)).startswith("At this load the server is busy less than 1 % of the time")
 
 
 def test_without_references_it_says_what_the_interval_lacks() -> None:
-    assert remarks(found())[0].startswith("intervals hold the noise of prices and profile, not what the model misses")
-    assert "of the profile: disk reads are not known" in remarks(
-        found(application(missing=("disk reads are not known",)))
+    assert (
+        answer(found())
+        .remarks[0]
+        .startswith("intervals hold the noise of prices and profile, not what the model misses")
     )
+    advice = found(application(missing=("disk reads are not known",)))
+    assert "of the profile: disk reads are not known" in answer(advice).remarks
 
 
 def test_the_document_is_json_without_odd_numbers() -> None:
-    whole = json.loads(document(found(asked=Asked(Needs(isolation="user-space kernel")))), parse_constant=refuse)
+    whole = json.loads(
+        answer(found(asked=Asked(Needs(isolation="user-space kernel")))).document(), parse_constant=refuse
+    )
     cells = {cell["stack"]: cell for cell in whole["cells"]}
     assert cells["docker"]["decision"] == "excluded"
     assert cells["docker"]["unmet"] == ["isolation: shared kernel"]
@@ -237,7 +242,13 @@ def test_the_document_shows_what_is_printed_of_the_artificial_prices() -> None:
     advice = found()
     step = next_step(advice)
     assert step is not None
-    printed = [*shown(advice), legend(advice), *remarks(advice), sentence(advice), f"Settle it: {step.how}"]
+    printed = [
+        *shown(advice),
+        answer(advice).legend,
+        *answer(advice).remarks,
+        sentence(advice),
+        f"Settle it: {step.how}",
+    ]
     assert printed[:1] + printed[2:] == [
         line
         for line in blocks(DOCS / "advice.md", "text")[0].splitlines()

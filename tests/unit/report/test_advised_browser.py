@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 from priced import SCRIPT, application, priced
 
 from tare.answers.advice import Asked, Needs, advise
-from tare.report.html import advised
+from tare.report.html.advised import render as advised
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 

@@ -15,8 +15,8 @@ from pages import html_of
 from playwright.sync_api import Browser, Page, expect
 from runs import believable_run
 
-from tare.answers.comparing import Asked, compare_stacks
-from tare.report.html import compared
+from tare.answers.comparing import Question, compare_stacks
+from tare.report.html.compared import render as compared
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 
@@ -279,7 +279,7 @@ def smaller(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     run = replace(run, trials=trials, record=replace(run.record, workloads=records, stacks=()))
     folder = tmp_path_factory.mktemp("smaller")
     (folder / "report.html").write_text(html_of(run), encoding="utf-8")
-    (folder / "compared.html").write_bytes(compared(compare_stacks(run, Asked())))
+    (folder / "compared.html").write_bytes(compared(compare_stacks(run, Question())))
     few = [record for record in WORKLOADS if record.name in ("redis", "nginx-latency", "dictionary", "startup")]
     page = html_of(full_run(folder / "run", 2, ("native", "gvisor", "docker/qemu-tcg"), few))
     told = (

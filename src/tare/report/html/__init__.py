@@ -14,16 +14,10 @@ from altair.utils.schemapi import debug_mode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tare.answers.advice import Advice
-from tare.answers.comparing import Answer
-from tare.answers.fleet import Fleet
-from tare.answers.history import History
+from tare import __version__
 from tare.journal import Run
-from tare.report.html.advised import AdvisedPage, advised_page
-from tare.report.html.compared import ComparedPage, compared_page
-from tare.report.html.fleet import FleetPage, fleet_page
-from tare.report.html.history import HistoryPage, history_page
-from tare.report.html.page import Page, page
+from tare.report.answer import Answer
+from tare.report.html.page import page
 from tare.statistics.summary import Summary
 
 
@@ -31,32 +25,11 @@ def render(summary: Summary, run: Run, refresh_seconds: int = 0) -> dict[str, by
     """Render `index.html`, the report of a run; that of an unfinished run refreshes itself in a browser."""
     # That charts fit their schema is for tests: to look at it takes longer than to draw them.
     with debug_mode(arg=False):
-        return {"index.html": _rendered("page.html.j2", page(summary, run), refresh_seconds)}
+        return {"index.html": render_page("page.html.j2", page(summary, run), refresh_seconds=refresh_seconds)}
 
 
-def compared(answer: Answer) -> bytes:
-    """Render what `tare compare` found, as a page."""
-    return _rendered("compared.html.j2", compared_page(answer))
-
-
-def advised(advice: Advice) -> bytes:
-    """Render what `tare advise` found, as a page."""
-    return _rendered("advised.html.j2", advised_page(advice))
-
-
-def followed(found: History) -> bytes:
-    """Render what `tare history` found, as a page."""
-    return _rendered("history.html.j2", history_page(found))
-
-
-def of_fleet(found: Fleet) -> bytes:
-    """Render what is found of a fleet, as a page."""
-    return _rendered("fleet.html.j2", fleet_page(found))
-
-
-def _rendered(
-    template: str, content: Page | ComparedPage | AdvisedPage | HistoryPage | FleetPage, refresh_seconds: int = 0
-) -> bytes:
+def render_page(template: str, page: object, answer: Answer | None = None, *, refresh_seconds: int = 0) -> bytes:
+    """Render a template, which can use the values of `page` and the answer that the page is about."""
     environment = Environment(
         loader=PackageLoader("tare.report", "html"),
         autoescape=True,
@@ -66,15 +39,23 @@ def _rendered(
     )
     environment.filters["unbroken"] = _unbroken
     environment.filters["whole"] = _whole
+    environment.filters["sentence"] = _as_sentence
     script = _own("page.js")
     text = environment.get_template(template).render(
-        page=content,
+        page=page,
+        answer=answer,
+        version=__version__,
         style=_own("style.css"),
         script=script,
         allowed=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         refresh_seconds=refresh_seconds,
     )
     return text.encode()
+
+
+def _as_sentence(text: str) -> str:
+    """Begin a text with a capital letter."""
+    return text[:1].upper() + text[1:]
 
 
 def _whole(text: str) -> str:

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare import __version__
 from tare.answers.advice import Advice, Candidate
 from tare.answers.bill import Line
-from tare.report.advised import (
-    cost_of,
-    for_orientation,
-    header_of,
-    interval_of,
-    legend,
-    remarks,
-    row_of,
-    sentence,
-    share_of,
-    shares_of,
-    situation,
-)
+from tare.report.advised import answer, cost_of, for_orientation, interval_of, share_of, shares_of
 from tare.report.drawn_bill import BillFigure, figure_of
+from tare.report.html import render_page
 from tare.report.html.page import described
 from tare.report.next_step import NextStep, next_step
 from tare.units import format_quantity
@@ -53,35 +41,27 @@ class AdvisedPage:
     """All of the page."""
 
     title: str
-    version: str
-    lead: str
     purpose: str  # of the next step
     step: NextStep | None
     figure: BillFigure
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[str, ...]], ...]  # with the decision
-    legend: str
-    remarks: tuple[str, ...]
+    looks: tuple[str, ...]  # of the rows
     bills: tuple[BillShown, ...]
     facts: tuple[tuple[str, str], ...]
 
 
-def advised_page(advice: Advice) -> AdvisedPage:
-    """Lay out what `tare advise` found."""
-    header = header_of(advice)
-    rows = [(each, row_of(advice, each)) for each in advice.candidates]
+def render(advice: Advice) -> bytes:
+    """Render what `tare advise` found."""
+    return render_page("advised.html.j2", _page(advice), answer(advice))
+
+
+def _page(advice: Advice) -> AdvisedPage:
     record = advice.prices.record
     return AdvisedPage(
         title=f"Which stack for {advice.application.name}",
-        version=__version__,
-        lead=f"{situation(advice)} {sentence(advice)}".strip(),
         purpose="To check it" if advice.is_settled else "To settle it",
         step=next_step(advice),
         figure=figure_of(advice),
-        header=header,
-        rows=tuple((each.decision, tuple(row[name] for name in header)) for each, row in rows),
-        legend=legend(advice),
-        remarks=remarks(advice),
+        looks=tuple(each.decision.replace(" ", "-") for each in advice.candidates),
         bills=tuple(_bill(each) for each in advice.candidates),
         facts=(
             (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tare import __version__
-from tare.answers.comparing import Answer
+from tare.answers.comparing import Comparison
 from tare.journal import Run
 from tare.report import figures, shifts
-from tare.report.comparison import counts, gate_sentence, legend, own_sentence, remarks, sentence, shown_cells, stood
+from tare.report.comparison import answer, counts, shown_cells, stood
 from tare.report.drawn_overview import Figure, figure_of
+from tare.report.html import render_page
 from tare.report.html.drawing import Drawing, drawing
 from tare.report.html.drawings import MOST_DRAWN, headlines_map
 from tare.report.html.entries import look
@@ -18,8 +18,6 @@ from tare.report.html.page import described
 from tare.report.numbers import GLYPHS, estimate, interval, state
 from tare.report.overview_compared import overview_of
 from tare.statistics.cells import Cell
-
-_GATE_LOOKS = {"passed": "equivalent", "failed": "worse", "cannot tell": "undecided"}
 
 
 @dataclass(frozen=True)
@@ -58,48 +56,38 @@ class ComparedPage:
     """All of the page."""
 
     title: str
-    version: str
-    lead: str
-    own: str
-    gate: str
-    gate_look: str
     of: str
-    legend: str
     two: bool
     rows: tuple[ComparedRow, ...]
     figure: Figure | None
     drawings: tuple[Drawing, ...]
-    remarks: tuple[str, ...]
     runs: tuple[str, ...]
     facts: tuple[Fact, ...]
 
 
-def compared_page(answer: Answer) -> ComparedPage:
-    """Lay out what `tare compare` found."""
-    baseline, two = answer.summary.baseline, bool(answer.changes)
-    names = tuple(run.folder.resolve().name for run in answer.runs)
+def render(found: Comparison) -> bytes:
+    """Render what `tare compare` found of runs."""
+    return render_page("compared.html.j2", _page(found), answer(found))
+
+
+def _page(found: Comparison) -> ComparedPage:
+    baseline, two = found.summary.baseline, bool(found.changes)
+    names = tuple(run.folder.resolve().name for run in found.runs)
     return ComparedPage(
         title=" → ".join(names) if two else f"{names[0]}: compared with {baseline}",
-        version=__version__,
-        lead=sentence(answer),
-        own=own_sentence(answer),
-        gate=gate_sentence(answer),
-        gate_look=_GATE_LOOKS["cannot tell" if answer.gate.is_undecided else answer.gate.answer],
         of="what it was before" if two else baseline,
-        legend=legend(answer),
         two=two,
-        rows=tuple(_rows(answer)),
-        figure=figure_of(overview_of(answer)),
-        drawings=tuple(_drawings(answer)),
-        remarks=tuple(text.removeprefix("! ").rstrip(".") for text in remarks(answer)),
+        rows=tuple(_rows(found)),
+        figure=figure_of(overview_of(found)),
+        drawings=tuple(_drawings(found)),
         runs=("before", "after") if two else names,
-        facts=tuple(_facts(answer.runs)),
+        facts=tuple(_facts(found.runs)),
     )
 
 
-def _rows(answer: Answer) -> Iterator[ComparedRow]:
-    changes = (*answer.changes, *answer.own)
-    for at, cell in enumerate(shown_cells(answer)):
+def _rows(found: Comparison) -> Iterator[ComparedRow]:
+    changes = (*found.changes, *found.own)
+    for at, cell in enumerate(shown_cells(found)):
         change = changes[at] if changes else None
         yield ComparedRow(
             name=f"{cell.name} {'↑' if cell.better == 'higher' else '↓'}",
@@ -117,18 +105,18 @@ def _rows(answer: Answer) -> Iterator[ComparedRow]:
         )
 
 
-def _drawings(answer: Answer) -> Iterator[Drawing]:
+def _drawings(found: Comparison) -> Iterator[Drawing]:
     """Draw a map of all changes; and of each headline the changes, and where they come from."""
-    stacks = list(dict.fromkeys(cell.stack for cell in answer.cells))
+    stacks = list(dict.fromkeys(cell.stack for cell in found.cells))
     if len(stacks) > MOST_DRAWN:
         return
-    baseline, of = answer.summary.baseline, "what it was before" if answer.changes else answer.summary.baseline
-    names = list(dict.fromkeys(cell.headline for cell in answer.cells))
-    drawn: list[Drawing | None] = [*headlines_map(answer.cells, stacks, of)]
+    baseline, of = found.summary.baseline, "what it was before" if found.changes else found.summary.baseline
+    names = list(dict.fromkeys(cell.headline for cell in found.cells))
+    drawn: list[Drawing | None] = [*headlines_map(found.cells, stacks, of)]
     for at, name in enumerate(names):
         caption = f"{name}: percent of {of}, with 95 % interval."
-        drawn.append(drawing(figures.ratios(_of(answer.cells, name), of), f"c{at}", caption))
-        changed = [each for each in answer.changes if each.cell.headline == name and each.cell.stack != baseline]
+        drawn.append(drawing(figures.ratios(_of(found.cells, name), of), f"c{at}", caption))
+        changed = [each for each in found.changes if each.cell.headline == name and each.cell.stack != baseline]
         caption = f"{name}: percent of {baseline} in each run, with 95 % interval."
         drawn.append(drawing(shifts.shifts(changed, baseline), f"s{at}", caption))
     yield from filter(None, drawn)

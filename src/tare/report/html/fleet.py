@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tare import __version__
 from tare.answers.fleet import Fleet, Kind, OnKind
-from tare.report.fleet import (
-    ANSWERS,
-    HEADER,
-    gate_sentence,
-    judged,
-    kind_sentence,
-    legend,
-    row,
-    sentence,
-    transfer_sentence,
-    unlike_sentences,
-)
+from tare.report.fleet import ANSWERS, answer, judged, kind_sentence, unlike_sentences
+from tare.report.html import render_page
 from tare.report.html.drawing import Drawing, drawing
 from tare.report.html.drawings import MOST_DRAWN
 from tare.report.html.entries import look
@@ -26,7 +15,6 @@ from tare.report.html.page import described
 from tare.report.machines import MOST_DOTS, Scale, farthest_first, machines, scales
 from tare.report.numbers import GLYPHS, some_of
 
-_GATE_LOOKS = {"passed": "equivalent", "failed": "worse", "cannot tell": "undecided"}
 _MOST_MACHINES = 100  # that have a row
 _BAR, _HALF = 7, 16  # pixels: the room of a bar, and the longest up or down
 
@@ -55,14 +43,6 @@ class MachineRow:
 
 
 @dataclass(frozen=True)
-class FleetRow:
-    """A row of the table, as in the terminal."""
-
-    texts: tuple[str, ...]
-    look: str
-
-
-@dataclass(frozen=True)
 class TransferRow:
     """A stack in a headline: the verdict on each kind, and whether it holds from kind to kind."""
 
@@ -77,17 +57,10 @@ class FleetPage:
     """All of the page."""
 
     title: str
-    version: str
-    lead: str
-    transfer: str
-    gate: str
-    gate_look: str
     kinds: tuple[str, ...]
     unlike: tuple[str, ...]
     drawings: tuple[Drawing, ...]
-    header: tuple[str, ...]
-    rows: tuple[FleetRow, ...]
-    legend: str
+    looks: tuple[str, ...]
     transfers: tuple[TransferRow, ...]
     machines: tuple[MachineRow, ...]
     left_out: str
@@ -96,22 +69,19 @@ class FleetPage:
     facts: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def fleet_page(found: Fleet) -> FleetPage:
-    """Lay out what is found of a fleet, or of two."""
+def render(found: Fleet) -> bytes:
+    """Render what is found of a fleet, or of two."""
+    return render_page("fleet.html.j2", _page(found), answer(found))
+
+
+def _page(found: Fleet) -> FleetPage:
     names = [folder.resolve().name for folder in found.folders]
     return FleetPage(
         title=" → ".join(names),
-        version=__version__,
-        lead=sentence(found),
-        transfer=transfer_sentence(found),
-        gate=gate_sentence(found),
-        gate_look=_GATE_LOOKS["cannot tell" if found.gate.is_undecided else found.gate.answer],
-        kinds=tuple(_capital(kind_sentence(kind)) for kind in found.kinds),
+        kinds=tuple(map(kind_sentence, found.kinds)),
         unlike=tuple(text.removeprefix("! ") for text in unlike_sentences(found)),
         drawings=tuple(_drawings(found)),
-        header=HEADER,
-        rows=tuple(FleetRow(row(each), look(each.cell.verdict, each.cell)) for each in judged(found)),
-        legend=legend(found),
+        looks=tuple(look(each.cell.verdict, each.cell) for each in judged(found)),
         transfers=tuple(
             TransferRow(
                 each.headline,
@@ -200,7 +170,3 @@ def _facts(kinds: tuple[Kind, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "machines", tuple(some_of(kind.machines) for kind in kinds)
     for rows in zip(*(described(kind.facts) for kind in kinds), strict=True):
         yield rows[0][0], tuple(text for _, text in rows)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -5,28 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tare import __version__
 from tare.answers.history import History
-from tare.report.history import (
-    bars,
-    change,
-    event_sentence,
-    events,
-    gate_sentence,
-    legend,
-    own_sentence,
-    present,
-    remarks,
-    sentence,
-    when,
-)
+from tare.report.history import answer, bars, change, event_sentence, events, present, when
+from tare.report.html import render_page
 from tare.report.html.drawing import Drawing, drawing
 from tare.report.html.drawings import MOST_DRAWN
 from tare.report.html.entries import look
 from tare.report.html.page import described
 from tare.report.timelines import timeline
-
-_GATE_LOOKS = {"passed": "equivalent", "failed": "worse", "cannot tell": "undecided"}
 
 
 @dataclass(frozen=True)
@@ -57,38 +43,28 @@ class HistoryPage:
     """All of the page."""
 
     title: str
-    version: str
-    lead: str
-    own: str
-    gate: str
-    gate_look: str
     rows: tuple[SeriesRow, ...]
-    legend: str
     events: tuple[str, ...]
     drawings: tuple[Drawing, ...]
-    remarks: tuple[str, ...]
     alike: str
     facts: tuple[str, ...]
     runs: tuple[RunRow, ...]
 
 
-def history_page(found: History) -> HistoryPage:
-    """Lay out what `tare history` found."""
+def render(found: History) -> bytes:
+    """Render what `tare history` found."""
+    return render_page("history.html.j2", _page(found), answer(found))
+
+
+def _page(found: History) -> HistoryPage:
     suites = dict.fromkeys(record.suite for record in found.records)
     facts = dict(_facts(found))
     differing = {title: texts for title, texts in facts.items() if len(set(texts)) > 1}
     return HistoryPage(
         title=f"{', '.join(suites)}: {len(found.records)} runs",
-        version=__version__,
-        lead=sentence(found),
-        own=own_sentence(found),
-        gate=gate_sentence(found),
-        gate_look=_GATE_LOOKS[found.gate.answer],
         rows=tuple(_rows(found)),
-        legend=legend(found),
-        events=tuple(_capital(event_sentence(found, event)) for event in events(found)),
+        events=tuple(event_sentence(found, event) for event in events(found)),
         drawings=tuple(_drawings(found)),
-        remarks=remarks(found)[len(events(found)) :],
         alike="; ".join(f"{title}: {texts[0]}" for title, texts in facts.items() if title not in differing),
         facts=tuple(differing),
         runs=tuple(_runs(found, [*differing.values()])),
@@ -138,7 +114,3 @@ def _runs(found: History, columns: Sequence[Sequence[str]]) -> Iterator[RunRow]:
     for place, folder in enumerate(found.folders):
         facts = tuple((column[place], place > 0 and column[place] != column[place - 1]) for column in columns)
         yield RunRow(when(found, place), folder.resolve().name, facts)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -1,0 +1,63 @@
+"""Give an answer: print it, write its page, and end the command with its exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import typer
+from rich.text import Text
+
+from tare.cli.console import output, printable, say
+from tare.cli.files import writing
+from tare.report.answer import Answer
+from tare.report.numbers import clean
+
+_LOG_WIDTH = 180  # of what is no terminal: wide enough that the lines of the table do not break
+
+
+def give(
+    answer: Answer,
+    page: Path | None = None,
+    render: Callable[[], bytes] = bytes,
+    *,
+    as_json: bool = False,
+    as_markdown: bool = False,
+) -> None:
+    """Print an answer, and `render` its page if there is a file for it. Then end the command as the answer says.
+
+    Raises its error, or typer.Exit with 1 if its gate failed. Warns of a gate that passed with nothing decided.
+    """
+    if page is not None:
+        with writing(page, "choose another file with --html"):
+            page.write_bytes(render())
+    if as_json:
+        print(answer.document())
+    elif as_markdown:
+        print(printable(answer.markdown()), end="")
+    else:
+        show(answer)
+    if error := answer.error or answer.gate.error:
+        raise error
+    if answer.failed or answer.gate.outcome == "failed":
+        raise typer.Exit(1)
+    if answer.gate.warning:
+        say(*answer.gate.warning)
+
+
+def show(answer: Answer) -> None:
+    """Print an answer as text. The table is as wide as the terminal, which wraps the other lines."""
+    console = output(_LOG_WIDTH)
+
+    def show_lines(style: str, *lines: str) -> None:
+        for line in filter(None, lines):
+            console.print(Text(clean(line), style), soft_wrap=True)
+
+    show_lines("bold yellow", answer.warning)
+    show_lines("bold", answer.opening)
+    if answer.rows:
+        console.print(answer.table(console.width))
+        show_lines("dim", answer.legend)
+    show_lines("dim", *(line for line in answer.remarks if line != answer.warning))
+    show_lines("bold", *answer.conclusions)
+    show_lines("", *answer.closing)
