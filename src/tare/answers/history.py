@@ -67,6 +67,11 @@ class Series:
         return next(cell for cell in reversed(self.cells) if cell is not None)
 
     @property
+    def last_step(self) -> Step | None:
+        """The last change; None if there is none."""
+        return self.steps[-1] if self.steps else None
+
+    @property
     def count(self) -> int:
         """The number of runs with a value."""
         return sum(cell is not None for cell in self.cells)

@@ -170,18 +170,19 @@ def _rows(found: Comparison) -> list[tuple[str, ...]]:
     if not found.changes:
         return [(*row(cell), str(cell.n) if cell.n else "") for cell in found.cells]
     return [
-        (*row(each.cell), counts(each), stood(each.before), stood(each.after)) for each in (*found.changes, *found.own)
+        (*row(each.cell), _counts(each), _stood(each.before), _stood(each.after))
+        for each in (*found.changes, *found.own)
     ]
 
 
-def stood(cell: Cell) -> str:
+def _stood(cell: Cell) -> str:
     """Describe how a stack stood to the baseline in a run; the baseline itself by its usual value, if it has one."""
     if cell.verdict != "baseline":
         return estimate(cell)
     return "" if cell.usual is None else format_quantity(cell.usual, cell.unit)
 
 
-def counts(change: Change) -> str:
+def _counts(change: Change) -> str:
     """Describe how many blocks each run has, such as `12 + 15`."""
     return f"{change.before.n} + {change.after.n}" if change.before.n or change.after.n else ""
 

@@ -138,29 +138,18 @@ def when(found: History, place: int) -> str:
     return found.records[place].started[: 10 if days.count(days[place]) == 1 else 16].replace("T", " ")
 
 
-def present(one: Series) -> tuple[str, str]:
-    """Write the last value and its interval."""
-    last = one.latest
-    return estimate(last), "" if one.own else interval(last)
-
-
-def change(found: History, one: Series) -> tuple[str, Cell | None]:
-    """Write the last change of a one, with its cell; a dash where there is none."""
-    if not one.steps:
-        return _NONE, None
-    step = one.steps[-1]
-    text = f"{GLYPHS[step.cell.verdict]} {_in_words(step)} from {when(found, step.at)} on"
-    return text + (f", {len(one.steps) - 1} before" if len(one.steps) > 1 else ""), step.cell
-
-
 def _row(found: History, one: Series) -> Row:
-    text, cell = change(found, one)
-    title = f"{one.headline} {'↑' if one.latest.better == 'higher' else '↓'}"
-    style = STYLES.get(cell.verdict, "dim") if cell else "dim"
-    return Row((title, one.stack, *present(one), str(one.count), bars(one), text), style)
+    last, step, change, style = one.latest, one.last_step, _NONE, "dim"
+    if step is not None:
+        change = f"{GLYPHS[step.cell.verdict]} {_in_words(step)} from {when(found, step.at)} on"
+        change += f", {len(one.steps) - 1} before" if len(one.steps) > 1 else ""
+        style = STYLES.get(step.cell.verdict, "dim")
+    title = f"{one.headline} {'↑' if last.better == 'higher' else '↓'}"
+    bounds = "" if one.own else interval(last)
+    return Row((title, one.stack, estimate(last), bounds, str(one.count), _bars(one), change), style)
 
 
-def bars(one: Series) -> str:
+def _bars(one: Series) -> str:
     """Draw the last values of a one as small bars, from its least to its most; a point for a run without one."""
     ratios = [None if cell is None or cell.ratio is None else math.log(cell.ratio) for cell in one.cells]
     shown = ratios[-_MOST_BARS:]

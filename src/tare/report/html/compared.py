@@ -8,33 +8,26 @@ from dataclasses import dataclass
 from tare.answers.comparing import Comparison
 from tare.journal import Run
 from tare.report import figures, shifts
-from tare.report.comparison import answer, counts, shown_cells, stood
+from tare.report.comparison import answer, shown_cells
 from tare.report.drawn_overview import Figure, figure_of
 from tare.report.html import render_page
 from tare.report.html.drawing import Drawing, drawing
 from tare.report.html.drawings import MOST_DRAWN, headlines_map
 from tare.report.html.entries import look
 from tare.report.html.page import described
-from tare.report.numbers import GLYPHS, estimate, interval, state
+from tare.report.numbers import GLYPHS, state
 from tare.report.overview_compared import overview_of
 from tare.statistics.cells import Cell
 
 
 @dataclass(frozen=True)
 class ComparedRow:
-    """A stack in a headline: what changed, and how it stood to the baseline in each run."""
+    """What the page shows of a row beyond the texts of the answer's."""
 
-    name: str
-    stack: str
     verdict: str
     look: str
     glyph: str
-    estimate: str
-    interval: str
     sort: str
-    n: str
-    before: str
-    after: str
     notes: str
 
 
@@ -77,7 +70,7 @@ def _page(found: Comparison) -> ComparedPage:
         title=" → ".join(names) if two else f"{names[0]}: compared with {baseline}",
         of="what it was before" if two else baseline,
         two=two,
-        rows=tuple(_rows(found)),
+        rows=tuple(map(_row, shown_cells(found))),
         figure=figure_of(overview_of(found)),
         drawings=tuple(_drawings(found)),
         runs=("before", "after") if two else names,
@@ -85,24 +78,14 @@ def _page(found: Comparison) -> ComparedPage:
     )
 
 
-def _rows(found: Comparison) -> Iterator[ComparedRow]:
-    changes = (*found.changes, *found.own)
-    for at, cell in enumerate(shown_cells(found)):
-        change = changes[at] if changes else None
-        yield ComparedRow(
-            name=f"{cell.name} {'↑' if cell.better == 'higher' else '↓'}",
-            stack=cell.stack,
-            verdict=state(cell),
-            look=look(cell.verdict, cell),
-            glyph=GLYPHS[state(cell)],
-            estimate=estimate(cell),
-            interval=interval(cell),
-            sort="" if cell.ratio is None else f"{cell.ratio:.6g}",
-            n=counts(change) if change else str(cell.n or ""),
-            before=stood(change.before) if change else "",
-            after=stood(change.after) if change else "",
-            notes="; ".join((*cell.notes, *dict.fromkeys(caution.kind for caution in cell.cautions))),
-        )
+def _row(cell: Cell) -> ComparedRow:
+    return ComparedRow(
+        verdict=state(cell),
+        look=look(cell.verdict, cell),
+        glyph=GLYPHS[state(cell)],
+        sort="" if cell.ratio is None else f"{cell.ratio:.6g}",
+        notes="; ".join((*cell.notes, *dict.fromkeys(caution.kind for caution in cell.cautions))),
+    )
 
 
 def _drawings(found: Comparison) -> Iterator[Drawing]:

@@ -6,27 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tare.answers.history import History
-from tare.report.history import answer, bars, change, event_sentence, events, present, when
+from tare.report.history import answer, event_sentence, events, when
 from tare.report.html import render_page
 from tare.report.html.drawing import Drawing, drawing
 from tare.report.html.drawings import MOST_DRAWN
 from tare.report.html.entries import look
 from tare.report.html.page import described
 from tare.report.timelines import timeline
-
-
-@dataclass(frozen=True)
-class SeriesRow:
-    """A stack in a headline: what it has now, its runs as small bars, and its last change."""
-
-    name: str
-    stack: str
-    now: str
-    interval: str
-    count: int
-    bars: str
-    change: str
-    look: str
 
 
 @dataclass(frozen=True)
@@ -43,7 +29,7 @@ class HistoryPage:
     """All of the page."""
 
     title: str
-    rows: tuple[SeriesRow, ...]
+    looks: tuple[str, ...]  # of the rows
     events: tuple[str, ...]
     drawings: tuple[Drawing, ...]
     alike: str
@@ -62,29 +48,13 @@ def _page(found: History) -> HistoryPage:
     differing = {title: texts for title, texts in facts.items() if len(set(texts)) > 1}
     return HistoryPage(
         title=f"{', '.join(suites)}: {len(found.records)} runs",
-        rows=tuple(_rows(found)),
+        looks=tuple(look(step.cell.verdict, step.cell) if (step := one.last_step) else "" for one in found.series),
         events=tuple(event_sentence(found, event) for event in events(found)),
         drawings=tuple(_drawings(found)),
         alike="; ".join(f"{title}: {texts[0]}" for title, texts in facts.items() if title not in differing),
         facts=tuple(differing),
         runs=tuple(_runs(found, [*differing.values()])),
     )
-
-
-def _rows(found: History) -> Iterator[SeriesRow]:
-    for one in found.series:
-        text, cell = change(found, one)
-        now, bounds = present(one)
-        yield SeriesRow(
-            name=f"{one.headline} {'↑' if one.latest.better == 'higher' else '↓'}",
-            stack=one.stack,
-            now=now,
-            interval=bounds,
-            count=one.count,
-            bars=bars(one),
-            change=text,
-            look=look(cell.verdict, cell) if cell else "",
-        )
 
 
 def _drawings(found: History) -> Iterator[Drawing]:
