@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from runs import MACHINE, make_run, make_trial, measured, write
+from called import Call
+from runs import MACHINE, make_run, make_trial, measured
 
-from tare.__main__ import run as command_line
-from tare.cli import app
 from tare.journal import Run
 from tare.model.machines import Facts
 from tare.model.trials import Status, Trial
@@ -22,42 +21,13 @@ from tare.model.trials import Status, Trial
 STACKS = {"native": 1.0, "docker": 0.9}
 
 
-@dataclass(frozen=True)
-class Printed:
-    """How `tare compare` ended, and what it printed."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def error(self) -> tuple[str, str]:
-        """The two lines of an error, and nothing else on standard error."""
-        what, hint = self.err.splitlines()
-        return what.removeprefix("error: "), hint.removeprefix("hint: ")
-
-    @property
-    def document(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.out, parse_constant=refuse)
-        return found
-
-    @property
-    def cells(self) -> dict[tuple[str, str], dict[str, Any]]:
-        return {(cell["workload"], cell["stack"]): cell for cell in self.document["cells"]}
-
-
-Compare = Callable[..., Printed]
+Compare = Call
 
 
 @pytest.fixture(name="compare")
-def compare_command(capsys: pytest.CaptureFixture[str]) -> Compare:
-    """Call `tare compare` with these words; a run among them is written, and stands for its folder."""
-
-    def compare(*words: object) -> Printed:
-        argv = (str(write(each) if isinstance(each, Run) else each) for each in words)
-        return Printed(command_line(app, ["compare", *argv]), *capsys.readouterr())
-
-    return compare
+def compare_command(call: Call) -> Compare:
+    """Call `tare compare` with these words, whatever its exit code."""
+    return partial(call, "compare", code=None)
 
 
 @pytest.fixture(name="before")
@@ -85,10 +55,6 @@ def made(folder: Path, speeds: Mapping[str, float], blocks: int = 12, *, seed: i
 
 def draw(chance: np.random.Generator) -> float:
     return math.exp(chance.normal(0, 0.01))
-
-
-def refuse(constant: str) -> None:
-    raise AssertionError(f"{constant} in JSON")
 
 
 def changed(run: Run, **fields: object) -> Run:

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from compared import Printed, changed, made, on_machine
+from called import Call
+from compared import changed, made, on_machine
 from nights import KERNELS, nights
 from runs import write
 
-from tare.__main__ import run as command_line
-from tare.cli import app
 from tare.journal import load
 from tare.report.timelines import _day
 
-History = Callable[..., Printed]
+History = Call
 STEP = [0.97] * 12 + [0.90] * 12  # from the 13th of November on
 
 
 @pytest.fixture
-def history(capsys: pytest.CaptureFixture[str]) -> History:
+def history(call: Call) -> History:
     """Call `tare history` with these words."""
 
-    def call(*words: object) -> Printed:
-        return Printed(command_line(app, ["history", *map(str, words)]), *capsys.readouterr())
-
-    return call
+    return partial(call, "history", code=None)
 
 
 @pytest.fixture(scope="module")

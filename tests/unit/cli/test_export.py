@@ -3,22 +3,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from called import Call
 from sampled import sampled_run
 
 from tare.__main__ import run
 from tare.cli import app
 
 
-def test_openmetrics_is_written_to_standard_output_or_a_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_openmetrics_is_written_to_standard_output_or_a_file(tmp_path: Path, call: Call) -> None:
     folder, out = sampled_run(tmp_path / "run", count=2), tmp_path / "file"
-    assert run(app, ["export", str(folder)]) == 0
-    printed = capsys.readouterr()
+    printed = call("export", folder)
     assert printed.err == ""
     assert printed.out.endswith("\n# EOF\n")
-    assert run(app, ["export", str(folder), "--out", str(out)]) == 0
-    assert capsys.readouterr().out == f"{out}\n"
+    assert call("export", folder, "--out", out).out == f"{out}\n"
     assert out.read_text(encoding="utf-8") == printed.out
 
 
@@ -27,26 +24,19 @@ def test_openmetrics_is_written_to_standard_output_or_a_file(
     (["--push", "http://localhost"], "no such option: --push"),
     (["--out", "/nonexistent/file"], "/nonexistent/file.partial: cannot be written"),
 ])  # fmt: skip
-def test_wrong_usage_is_reported_in_two_lines(
-    words: list[str], what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(app, ["export", str(sampled_run(tmp_path / "run", count=2)), *words]) == 2
-    error, hint = capsys.readouterr().err.splitlines()
+def test_wrong_usage_is_reported_in_two_lines(words: list[str], what: str, tmp_path: Path, call: Call) -> None:
+    error, hint = call("export", str(sampled_run(tmp_path / "run", count=2)), *words, code=2).err.splitlines()
     assert error.startswith("error: ")
     assert what in error
     assert hint.startswith("hint: ")
     assert len(hint) > 6
 
 
-def test_two_runs_are_exported_together_unless_they_have_one_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_runs_are_exported_together_unless_they_have_one_name(tmp_path: Path, call: Call) -> None:
     first, second, same = (str(sampled_run(tmp_path / name, count=2)) for name in ("a/run", "b", "c/run"))
-    assert run(app, ["export", first, second]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
+    lines = [line for line in call("export", first, second).out.splitlines() if not line.startswith("#")]
     assert {line.split(",")[0].partition("{")[2] for line in lines} == {'run="run"', 'run="b"'}
-    assert run(app, ["export", first, same]) == 2
-    assert "several runs are named run" in capsys.readouterr().err
+    assert "several runs are named run" in call("export", first, same, code=2).err
 
 
 def test_a_file_that_cannot_be_made_whole_is_not_made(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from called import Call
 
 from tare.__main__ import run
 from tare.cli import app
@@ -46,11 +47,10 @@ def test_without_names_it_takes_all_that_is_usable_also_what_starts_slowly(
 
 
 def test_bare_metal_alone_is_nothing_to_compare(
-    jobs: list[tuple[Job, str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    jobs: list[tuple[Job, str]], monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     monkeypatch.setattr("tare.cli.run.runnable", lambda _, quickly: ("native",) if not quickly else ())
-    assert run(app, ["prices"]) == 3
-    assert capsys.readouterr().err.startswith("error: nothing can be used here but bare metal\nhint: `tare doctor`")
+    assert call("prices", code=3).err.startswith("error: nothing can be used here but bare metal\nhint: `tare doctor`")
     assert not jobs
 
 
@@ -64,10 +64,9 @@ def test_bare_metal_alone_is_nothing_to_compare(
     ],
 )
 def test_wrong_usage_is_said_in_two_lines_before_anything_starts(
-    words: tuple[str, ...], error: str, jobs: list[tuple[Job, str]], capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], error: str, jobs: list[tuple[Job, str]], call: Call
 ) -> None:
-    assert run(app, ["prices", *words]) == 2
-    said = capsys.readouterr()
+    said = call("prices", *words, code=2)
     assert said.err.startswith(error)
     assert "\nhint: " in said.err
     assert not jobs

@@ -5,10 +5,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+from called import Call
 from runs import believable_run, make_run, make_trial, write
 
-from tare.__main__ import run
-from tare.cli import app
 from tare.model.machines import FileSystem
 from tare.model.trials import Caution, Measured, Raw, Turn
 from tare.telemetry.readings import Reading
@@ -16,13 +15,12 @@ from tare.telemetry.series import Row
 from tare.telemetry.series import write as write_rows
 
 
-def test_a_trial_is_shown_in_words_and_with_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trial_is_shown_in_words_and_with_units(tmp_path: Path, call: Call) -> None:
     found = believable_run(tmp_path / "run")
     trial = next(
         each for each in found.trials if (each.workload, each.stack, each.status) == ("redis", "qemu-tcg", "ok")
     )
-    assert run(app, ["show", str(write(found)), trial.trial]) == 0
-    shown = capsys.readouterr().out
+    shown = call("show", found, trial.trial).out
     assert shown.startswith(f"qemu-tcg, redis, block {trial.block + 1}: ok\n")
     assert "timeline: requested 0 s, started " in shown
     assert "memory: 310 MiB in 3 processes; the guest itself reports 60 MiB as used\n" in shown
@@ -33,30 +31,25 @@ def test_a_trial_is_shown_in_words_and_with_units(tmp_path: Path, capsys: pytest
     assert "$ sh -c 'echo '\"'\"'two words'\"'\"''\n" in shown
 
 
-def test_the_file_systems_of_a_trial_are_shown_with_the_caution_that_compares_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_file_systems_of_a_trial_are_shown_with_the_caution_that_compares_them(tmp_path: Path, call: Call) -> None:
     where = {"native": FileSystem("/srv/file", "overlay"), "nspawn": FileSystem("/srv/file", "tmpfs", ("size=1g",))}
     trials = [replace(make_trial(stack, 0, ()), file_systems=(found,)) for stack, found in where.items()]
     folder = write(make_run(trials, folder=tmp_path / "run"))
-    assert run(app, ["show", str(folder), "dhrystone-nspawn-0"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(call("show", folder, "dhrystone-nspawn-0").out.split())
     assert "file system under /srv/file: tmpfs (size=1g) path:" in shown
     assert "caution: file-system-differs: /srv/file is on tmpfs (size=1g), the baseline's on overlay: " in shown
 
 
-def test_a_failed_trial_is_shown_with_its_hint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_trial_is_shown_with_its_hint(tmp_path: Path, call: Call) -> None:
     found = believable_run(tmp_path / "run")
     trial = next(trial for trial in found.trials if trial.hint)
-    assert run(app, ["show", str(write(found)), trial.trial]) == 0
-    assert capsys.readouterr().out.splitlines()[1] == "hint: see its raw output"
+    assert call("show", found, trial.trial).out.splitlines()[1] == "hint: see its raw output"
 
 
-def test_the_trials_of_a_run_are_listed_each_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_trials_of_a_run_are_listed_each_in_a_line(tmp_path: Path, call: Call) -> None:
     found = believable_run(tmp_path / "run")
     failed = next(trial for trial in found.trials if trial.status == "failed")
-    assert run(app, ["show", str(write(found))]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = call("show", found).out.splitlines()
     assert len(lines) == 1 + len(found.trials)
     (line,) = (line for line in lines if line.split()[0] == failed.trial)
     assert line.rstrip().split(maxsplit=3)[1:] == ["failed", f"{failed.seconds:.1f}", failed.reason]
@@ -64,34 +57,31 @@ def test_the_trials_of_a_run_are_listed_each_in_a_line(tmp_path: Path, capsys: p
 
 @pytest.mark.parametrize("name", ["dhrystone-000", "dhrystone-native-0"])
 def test_how_often_a_trial_was_sampled_is_shown_beside_what_was_asked_for(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, call: Call
 ) -> None:
     trial = make_trial("native", 0, ())
     folder = write(make_run([trial], folder=tmp_path / "run"))
     rows = [Row(number / 4, trial.trial, Reading(1.0, 1.0)) for number in range(9)]
     write_rows(folder / "telemetry" / f"{name}.parquet", [*rows, Row(9.0, "another", Reading(1.0, 1.0))], 0.0)
-    assert run(app, ["show", str(folder), trial.trial]) == 0
-    assert "telemetry: 9 samples, 4.0 a second of 10\n" in capsys.readouterr().out
+    assert "telemetry: 9 samples, 4.0 a second of 10\n" in call("show", folder, trial.trial).out
 
 
-def test_telemetry_that_cannot_be_read_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_telemetry_that_cannot_be_read_is_reported(tmp_path: Path, call: Call) -> None:
     trial = make_trial("native", 0, ())
     folder = write(make_run([trial], folder=tmp_path / "run"))
     (folder / "telemetry" / f"{trial.trial}.parquet").write_bytes(b"garbage")
-    assert run(app, ["show", str(folder), trial.trial]) == 0
-    assert f"{trial.trial}.parquet: " in capsys.readouterr().out
+    assert f"{trial.trial}.parquet: " in call("show", folder, trial.trial).out
 
 
-def test_a_missing_trial_is_reported_with_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_trial_is_reported_with_the_nearest(tmp_path: Path, call: Call) -> None:
     found = believable_run(tmp_path / "run")
     name = found.trials[0].trial
-    assert run(app, ["show", str(write(found)), f"{name}x"]) == 2
-    error, hint = capsys.readouterr().err.splitlines()
+    error, hint = call("show", found, f"{name}x", code=2).err.splitlines()
     assert error == f"error: {tmp_path / 'run'}: no trial {name}x"
     assert hint == f'hint: did you mean "{name}"?'
 
 
-def test_nothing_of_a_strangers_run_steers_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_of_a_strangers_run_steers_the_terminal(tmp_path: Path, call: Call) -> None:
     steer = "\x1b]0;owned\x07\x1b[2J\r\x9b1m\u202e"
     trial = replace(
         make_trial("native", 0, ()),
@@ -106,18 +96,13 @@ def test_nothing_of_a_strangers_run_steers_the_terminal(tmp_path: Path, capsys: 
     folder = write(make_run([trial], folder=tmp_path / "run"))
     raw = Raw(steer, (steer,), f"first\n\tsecond {steer}\n", 1.0)
     (folder / "raw" / f"{trial.trial}.json").write_bytes(json.dumps([asdict(raw)]).encode())
-    assert run(app, ["show", str(folder), trial.trial]) == 0
-    assert run(app, ["show", str(folder)]) == 0
-    shown = capsys.readouterr().out
+    shown = call("show", folder, trial.trial).out + call("show", folder).out
     assert {letter for letter in shown if not letter.isprintable()} <= {"\n", "\t"}
     assert "\n        second  ]0;owned [2J" in shown
-    assert run(app, ["show", str(folder), "\x1b[2J"]) == 2
-    assert "no trial  [2J" in capsys.readouterr().err
+    assert "no trial  [2J" in call("show", folder, "\x1b[2J", code=2).err
 
 
-def test_the_turns_of_a_trial_are_shown_with_their_median_and_the_slowest(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_turns_of_a_trial_are_shown_with_their_median_and_the_slowest(tmp_path: Path, call: Call) -> None:
     turns = tuple(Turn("GET 50", number, 0.5 * number, 0.1, 0.34 * (number == 2), not number) for number in range(5))
     values = (
         Measured("get", 50.0, 100e3, "requests/s", "higher", (110e3, 50e3, 115e3, 125e3), "GET 50"),
@@ -129,8 +114,7 @@ def test_the_turns_of_a_trial_are_shown_with_their_median_and_the_slowest(
     raw = [Raw("GET 50", ("load",), f"output {number}\n", 0.1, warm_up=not number) for number in range(5)]
     raw.append(Raw("failed command", ("load",), "last words", 0.1))
     (folder / "raw" / f"{trial.trial}.json").write_text(json.dumps([asdict(each) for each in raw]), encoding="utf-8")
-    assert run(app, ["show", str(folder), trial.trial]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(call("show", folder, trial.trial).out.split())
     assert "get at 50: 100k requests/s, mean of 4 turns (median 112k requests/s, slowest 50" in shown
     assert "requests/s in round 12)" in shown
     assert "slowest 700 ms in round 13)" in shown
@@ -139,21 +123,19 @@ def test_the_turns_of_a_trial_are_shown_with_their_median_and_the_slowest(
     assert "output 1 … and 4 more turns of GET 50: --all" in shown
     assert "output 0" not in shown
     assert "last words" in shown
-    assert run(app, ["show", str(folder), trial.trial, "--all"]) == 0
-    shown = capsys.readouterr().out
+    shown = call("show", folder, trial.trial, "--all").out
     assert [f"output {number}" in shown for number in range(5)] == [True] * 5
     assert "more turns" not in shown
 
 
 def test_of_the_commands_of_many_turns_one_of_each_kind_is_shown_unless_all_are_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, call: Call
 ) -> None:
     loads = ((f"load-{kind}", "-n", str(number)) for number in range(30) for kind in "ab")
     trial = replace(make_trial("docker", 0, ()), commands=(("mount", "1"), *loads, ("umount", "one")))
     folder = write(make_run([trial], folder=tmp_path / "run"))
     (folder / "raw" / f"{trial.trial}.json").write_text("[]", encoding="utf-8")
-    assert run(app, ["show", str(folder), trial.trial]) == 0
-    assert capsys.readouterr().out.splitlines()[-6:] == [
+    assert call("show", folder, trial.trial).out.splitlines()[-6:] == [
         "$ mount 1",
         "$ load-a -n 0",
         "… and 29 more like it, with other numbers: --all",
@@ -161,7 +143,6 @@ def test_of_the_commands_of_many_turns_one_of_each_kind_is_shown_unless_all_are_
         "… and 29 more like it, with other numbers: --all",
         "$ umount one",
     ]
-    assert run(app, ["show", str(folder), trial.trial, "--all"]) == 0
-    shown = capsys.readouterr().out
+    shown = call("show", folder, trial.trial, "--all").out
     assert shown.count("$ load") == 60
     assert "more like it" not in shown

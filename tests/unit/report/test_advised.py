@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from compared import refuse
+from called import refuse
 from documents import DOCS, blocks
 from priced import COMPUTING, SCRIPT, SERVER, application, basket, priced
 from rich.console import Console
