@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from tare import plugins
+from tare.answers.chosen import narrowed, stacks_of
 from tare.answers.claims import FOOTPRINT, Claim, Origin
 from tare.answers.comparable import constants
 from tare.journal import Run, WorkloadRecord
@@ -68,8 +69,7 @@ class InRun:
     @cached_property
     def stacks(self) -> tuple[str, ...]:
         """The run's stacks, without the A/A control."""
-        names = dict.fromkeys([*self.run.record.stacks, *(trial.stack for trial in self.run.trials)])
-        return tuple(name for name in names if name != self.run.record.control)
+        return tuple(name for name in stacks_of(self.run) if name != self.run.record.control)
 
     def names(self, claim: Claim) -> Names:
         """Find the workload and the stacks of a claim; raises Lack."""
@@ -206,7 +206,10 @@ class InRun:
 
 
 def _narrowed(run: Run, workload: str, metric: str, than: str) -> Run:
-    """Leave one workload of a run, compared with this stack; with a metric, that alone makes its headline."""
+    """Leave one workload of a run, compared with this stack; with a metric, that alone makes its headline.
+
+    The A/A control takes part where the stack is the run's baseline.
+    """
     [record] = [each for each in records(run) if each.name == workload]
     trials = list(run.of(workload))
     if metric == FOOTPRINT:
@@ -214,11 +217,9 @@ def _narrowed(run: Run, workload: str, metric: str, than: str) -> Run:
     elif metric:
         only = tuple(replace(each, headline=each.name == metric) for each in record.metrics)
         record = replace(record, metrics=only)
-    control = run.record.control if than == run.record.baseline else ""
-    stacks = tuple(stack for stack in run.record.stacks if control or stack != run.record.control)
-    trials = [trial for trial in trials if control or trial.stack != run.record.control]
-    changed = replace(run.record, workloads=(record,), baseline=than, control=control, stacks=stacks)
-    return replace(run, record=changed, trials=tuple(trials))
+    stacks = [name for name in stacks_of(run) if name != run.record.control or than == run.record.baseline]
+    alone = replace(run, record=replace(run.record, workloads=(record,)), trials=tuple(trials))
+    return narrowed(alone, than, stacks, None)
 
 
 def _footprint(trial: Trial) -> Trial:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, Json, TypeAdapter, ValidationError
 
 from tare import __version__
-from tare.answers.condensed import Condensed, Key, condensed
+from tare.answers.condensed import Condensed, condensed
 from tare.answers.database import sealed_database
 from tare.errors import UsageError
 from tare.hosts.local import sha256_of
@@ -90,15 +90,10 @@ class Origin:
 
 @dataclass(frozen=True)
 class _Common:
-    """What all cells of a run have in common, as in `Condensed`."""
+    """What all rows have in common: what the file was made of, and the run without its cells and its folder."""
 
     origin: Origin
-    started: str
-    baseline: str
-    stacks: tuple[str, ...]
-    lost: tuple[Key, ...]
-    measured: dict[str, tuple[tuple[str, float | None], ...]]
-    units: tuple[tuple[str, str, str], ...]
+    run: Condensed[Group]
 
 
 @dataclass(frozen=True)
@@ -107,6 +102,11 @@ class _Row:
     blocks: Annotated[int, Field(ge=1)]
     squares: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     cell: Json[Cell]
+
+    @property
+    def group(self) -> Group:
+        """The logarithms in short."""
+        return Group(self.blocks, self.log, self.squares)
 
 
 _COMMON = TypeAdapter(_Common)
@@ -221,26 +221,10 @@ def _holds(origin: Origin, folder: Path) -> bool:
         return False
 
 
-def _from_rows(folder: Path, common: _Common, rows: Sequence[_Row]) -> Condensed[Group]:
-    return Condensed(
-        folder,
-        common.started,
-        common.baseline,
-        common.stacks,
-        {(row.cell.headline, row.cell.stack): (row.cell, Group(row.blocks, row.log, row.squares)) for row in rows},
-        frozenset(common.lost),
-        {workload: set(points) for workload, points in common.measured.items()},
-        frozenset(common.units),
-    )
-
-
 def _parquet(run: Run, found: Condensed[Group], origin: Origin) -> bytes:
     """Return the bytes of the file."""
     record, machine = run.record, run.record.machine
-    measured = {workload: tuple(points) for workload, points in found.measured.items()}
-    lost, units = tuple(found.lost), tuple(found.units)
-    common = _Common(origin, found.started, found.baseline, found.stacks, lost, measured, units)
-    text = _COMMON.dump_json(common).decode()
+    text = _COMMON.dump_json(_Common(origin, replace(found, folder=Path(), cells={}))).decode()
     rows = [
         vars(cell) | {"log": logs.mean, "blocks": logs.count, "squares": logs.squares, "cell": _json(cell)}
         for cell, logs in found.cells.values()
@@ -285,9 +269,10 @@ def read_files(folders: Sequence[Path]) -> Iterator[tuple[Origin, Condensed[Grou
         by_name = {str(folder / NAME): folder for folder in folders if _has_file(folder)}
         for name, common, digest, rows in _scanned(connection, empty, [*by_name]):
             with suppress(ValidationError):
-                read = _COMMON.validate_json(common or ""), _ROWS.validate_python(rows)
-                if digest == _content(common, rows) and all(_is_finite(row.cell) for row in read[1]):
-                    yield read[0].origin, _from_rows(by_name[name], *read)
+                stored, read = _COMMON.validate_json(common or ""), _ROWS.validate_python(rows)
+                if digest == _content(common, rows) and all(_is_finite(row.cell) for row in read):
+                    cells = {(row.cell.headline, row.cell.stack): (row.cell, row.group) for row in read}
+                    yield stored.origin, replace(stored.run, folder=by_name[name], cells=cells)
 
 
 def _scanned(

@@ -20,7 +20,7 @@ from tare.cli.reading import become_owner
 from tare.errors import UsageError
 from tare.report.csv import field
 from tare.report.numbers import cut
-from tare.tables.asking import Answer, ask
+from tare.tables.asking import QueryResult, ask
 
 _MOST_ROWS = 1000  # of a table for people
 _MOST_LETTERS = 200  # of a cell
@@ -54,7 +54,7 @@ def query(
         _print(answer)
 
 
-def _json(answer: Answer) -> Iterator[str]:
+def _json(answer: QueryResult) -> Iterator[str]:
     """Write a list with one row a line."""
     between = "[\n"
     for row in answer.documents():
@@ -63,7 +63,7 @@ def _json(answer: Answer) -> Iterator[str]:
     yield "[]\n" if between == "[\n" else "\n]\n"
 
 
-def _write_csv(answer: Answer) -> None:
+def _write_csv(answer: QueryResult) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow([field(name) for name in answer.columns])
     texts = answer.are_texts
@@ -71,7 +71,7 @@ def _write_csv(answer: Answer) -> None:
         writer.writerow([field(value) if text else value for value, text in zip(row, texts, strict=True)])
 
 
-def _print(answer: Answer) -> None:
+def _print(answer: QueryResult) -> None:
     """Print a table, whose length people can read."""
     rows = answer.texts()
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")

@@ -25,7 +25,7 @@ _SHOWN = 300  # characters of a message
 
 
 @dataclass(frozen=True)
-class Answer:
+class TaskResult:
     """What a task ended with on a machine: `ok`, `failed` or `unreachable`, its output, and the reason of a failure."""
 
     machine: str
@@ -40,7 +40,7 @@ class Answer:
         return self.task.rpartition(" : ")[2]
 
 
-Told = Callable[[Answer], None]
+Told = Callable[[TaskResult], None]
 
 
 def ansible_command(name: str) -> str:
@@ -126,7 +126,7 @@ def _environment(folder: Path, machines: int) -> dict[str, str]:
     }
 
 
-def _answer(event: Mapping[str, Any]) -> Answer | None:
+def _answer(event: Mapping[str, Any]) -> TaskResult | None:
     """Read what a machine ended a task with; None for other events, and for failures that the task ignores."""
     outcome, data = _ENDED.get(str(event.get("event"))), event.get("event_data") or {}
     if outcome is None or data.get("ignore_errors"):
@@ -134,7 +134,7 @@ def _answer(event: Mapping[str, Any]) -> Answer | None:
     result = data.get("res") or {}
     text = str(result.get("stdout") or "")
     reason = "" if outcome == "ok" else _reason(result)
-    return Answer(str(data.get("host") or ""), str(data.get("task") or ""), outcome, text, reason)
+    return TaskResult(str(data.get("host") or ""), str(data.get("task") or ""), outcome, text, reason)
 
 
 def _reason(result: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from tare.answers.fleet import Kind, kinds_of
 from tare.errors import TareError, UsageError, why_of
-from tare.fleet.ansible import Answer, Playbooks
+from tare.fleet.ansible import Playbooks, TaskResult
 from tare.fleet.asking import (
     MOST_BYTES,
     Standing,
@@ -81,13 +81,13 @@ class Controller:
         """
         members = self.fleet.members
 
-        def learn(member: Member, answer: Answer) -> None:
-            if answer.outcome == "ok":
-                member.facts, member.seen = read_answered_facts(answer.text), time.time()
+        def learn(member: Member, result: TaskResult) -> None:
+            if result.outcome == "ok":
+                member.facts, member.seen = read_answered_facts(result.text), time.time()
                 if member.state in GONE and member.blocks:
                     member.state, member.reason = _AGAIN[member.state] if member.start else "asked", ""
             elif member.state not in GONE:
-                self._gone(member, "lost", answer.reason)
+                self._gone(member, "lost", result.reason)
             self.report()
 
         self._run("ask", [*members.values()], learn, tare_scripts=dict.fromkeys(members, facts_script()))
@@ -118,11 +118,11 @@ class Controller:
         """Install tare and make the images where these are not there. Where that fails, others get the blocks."""
         waiting = [each for each in self.fleet.having("asked") if each.blocks]
 
-        def learn(member: Member, answer: Answer) -> None:
-            member.seen, member.said = time.time(), answer.step
-            if answer.outcome != "ok":
+        def learn(member: Member, result: TaskResult) -> None:
+            member.seen, member.said = time.time(), result.step
+            if result.outcome != "ok":
                 self._gone(
-                    member, "failed" if answer.outcome == "failed" else "lost", f"{answer.step}: {answer.reason}"
+                    member, "failed" if result.outcome == "failed" else "lost", f"{result.step}: {result.reason}"
                 )
             self.report()
 
@@ -153,9 +153,9 @@ class Controller:
             member.state, member.said, member.silent = "runs", "starts", 0
         self._keep()
 
-        def learn(member: Member, answer: Answer) -> None:
-            if answer.outcome == "failed":
-                self._gone(member, "failed", answer.reason)
+        def learn(member: Member, result: TaskResult) -> None:
+            if result.outcome == "failed":
+                self._gone(member, "failed", result.reason)
             self.report()
 
         self._run(
@@ -171,15 +171,15 @@ class Controller:
         going = self.fleet.having("runs")
         again: list[Member] = []
 
-        def learn(member: Member, answer: Answer) -> None:
-            if answer.outcome == "ok":
-                if not self._learn(member, read_standing(answer.text)):
+        def learn(member: Member, result: TaskResult) -> None:
+            if result.outcome == "ok":
+                if not self._learn(member, read_standing(result.text)):
                     again.append(member)
             else:
                 member.silent += 1
-                member.reason = answer.reason
+                member.reason = result.reason
                 if member.silent >= _SILENT:
-                    self._gone(member, "lost", answer.reason)
+                    self._gone(member, "lost", result.reason)
             self.report()
 
         scripts = {each.name: standing_script(self.asked.there, each.start, each.size) for each in going}
@@ -269,9 +269,9 @@ class Controller:
             return
         failed: dict[str, str] = {}
 
-        def learn(member: Member, answer: Answer) -> None:
-            if answer.outcome != "ok":
-                failed[member.name] = f"{answer.step}: {answer.reason}"
+        def learn(member: Member, result: TaskResult) -> None:
+            if result.outcome != "ok":
+                failed[member.name] = f"{result.step}: {result.reason}"
 
         self._run("collect", members, learn, tare_fleet=str(self.asked.folder.resolve()))
         for member in members:
@@ -305,9 +305,9 @@ class Controller:
         """Remove the runs, which are here, from the machines."""
         here = [each for each in self.fleet.having("collected") if not each.reason]
 
-        def learn(member: Member, answer: Answer) -> None:
-            if answer.outcome != "ok":
-                self._note(f"{member.name}: not all could be removed: {answer.task}: {answer.reason}")
+        def learn(member: Member, result: TaskResult) -> None:
+            if result.outcome != "ok":
+                self._note(f"{member.name}: not all could be removed: {result.task}: {result.reason}")
 
         self._run("clean", here, learn)
         self._keep()
@@ -315,15 +315,15 @@ class Controller:
     # --- what all need -----------------------------------------------------------------------------------------------
 
     def _run(
-        self, name: str, members: Sequence[Member], told: Callable[[Member, Answer], None], **variables: Any
+        self, name: str, members: Sequence[Member], told: Callable[[Member, TaskResult], None], **variables: Any
     ) -> None:
         """Run a playbook on these machines, if there are any; raises Stopped, and TareError."""
         common = {"tare_suite": str(self.asked.path.resolve()), "tare_folder": self.asked.there}
         known = {each.name: each for each in members}
 
-        def heed(answer: Answer) -> None:
-            if answer.machine in known:
-                told(known[answer.machine], answer)
+        def heed(result: TaskResult) -> None:
+            if result.machine in known:
+                told(known[result.machine], result)
 
         if not known:
             return

@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryResult:
     """The rows of a query. They are read as they are asked for; what DuckDB needs for it goes with the answer.
 
     The methods raise TareError. `relation` is DuckDB's, with the names and types of the columns.
@@ -107,7 +107,7 @@ def _require(*names: str) -> None:
         raise ModuleNotFoundError(f"not installed: pip install {missing}")
 
 
-def ask(folders: Sequence[Path], sql: str) -> Answer:
+def ask(folders: Sequence[Path], sql: str) -> QueryResult:
     """Run a query over runs; raises UsageError for a query or a run that cannot be read."""
     folder = TemporaryDirectory(prefix="tare-query-")
     own = Path(folder.name).resolve()  # DuckDB follows links before it looks whether it may read
@@ -121,7 +121,7 @@ def ask(folders: Sequence[Path], sql: str) -> Answer:
         _seal(connection, own, found)
         connection.execute("BEGIN TRANSACTION READ ONLY")
         select = only_reading(connection, sql)
-        return Answer(connection.sql(select), select, connection, folder, copies)
+        return QueryResult(connection.sql(select), select, connection, folder, copies)
 
 
 def _create_tables(connection: DuckDBPyConnection, own: Path, found: Sequence[Source], named: Sequence[str]) -> None:

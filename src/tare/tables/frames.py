@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tare.tables.asking import Answer, ask
+from tare.tables.asking import QueryResult, ask
 
 
 @dataclass(frozen=True)
@@ -14,37 +14,37 @@ class Tables:
 
     folders: tuple[Path, ...]
 
-    def query(self, sql: str) -> Answer:
+    def query(self, sql: str) -> QueryResult:
         """Return the rows of a SELECT over these tables; raises TareError."""
         return ask(self.folders, sql)
 
     @property
-    def runs(self) -> Answer:
+    def runs(self) -> QueryResult:
         """A row for each run, with its machine."""
         return self.query("FROM runs")
 
     @property
-    def trials(self) -> Answer:
+    def trials(self) -> QueryResult:
         """A row for each trial, also those that failed or were skipped."""
         return self.query("FROM trials")
 
     @property
-    def values(self) -> Answer:
+    def values(self) -> QueryResult:
         """A row for each value of an ok trial."""
         return self.query('FROM "values"')
 
     @property
-    def turns(self) -> Answer:
+    def turns(self) -> QueryResult:
         """A row for each value of a turn."""
         return self.query("FROM turns")
 
     @property
-    def telemetry(self) -> Answer:
+    def telemetry(self) -> QueryResult:
         """A row for each sample."""
         return self.query("FROM telemetry")
 
     @property
-    def decisions(self) -> Answer:
+    def decisions(self) -> QueryResult:
         """A row for each cell: the ratio to the baseline, its interval, and the decision."""
         return self.query("FROM decisions")
 

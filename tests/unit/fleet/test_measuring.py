@@ -13,7 +13,7 @@ import pytest
 from runs import make_run, make_trial, write
 
 from tare.errors import TareError, UsageError
-from tare.fleet.ansible import Answer, Playbooks
+from tare.fleet.ansible import Playbooks, TaskResult
 from tare.fleet.measuring import Asked, Controller, Stopped, blocks_of, carried
 from tare.fleet.state import Fleet, Member, read, save
 from tare.journal import load
@@ -47,12 +47,12 @@ class MadeUp(Playbooks):
     ran: list[tuple[str, tuple[str, ...], Mapping[str, Any]]] = field(default_factory=list)
 
     def run(
-        self, name: str, machines: Sequence[str], variables: Mapping[str, Any], told: Callable[[Answer], None]
+        self, name: str, machines: Sequence[str], variables: Mapping[str, Any], told: Callable[[TaskResult], None]
     ) -> None:
         self.ran.append((name, tuple(machines), variables))
         for machine in machines:
             outcome, text = self.says.get(name, fine)(machine, variables)
-            told(Answer(machine, name, outcome, "" if outcome != "ok" else text, text if outcome != "ok" else ""))
+            told(TaskResult(machine, name, outcome, "" if outcome != "ok" else text, text if outcome != "ok" else ""))
 
     def started(self) -> list[dict[str, str]]:
         """Return the blocks of each start."""

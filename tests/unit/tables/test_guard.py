@@ -10,7 +10,7 @@ import pytest
 from runs import REDIS, make_run, make_trial, measured, write
 
 from tare.errors import UsageError
-from tare.tables.asking import Answer, ask
+from tare.tables.asking import QueryResult, ask
 
 # Each is refused, with these words. RUN is the run's folder, OTHER a folder beside it with a file `secret`; <COPY> is
 # what DuckDB would do: it may open this file.
@@ -130,7 +130,7 @@ def test_what_is_no_reading_of_the_tables_is_refused(sql: str, unchanged: Path) 
 
 @pytest.mark.parametrize("sql", ALLOWED)
 def test_what_people_ask_is_answered(sql: str, unchanged: Path) -> None:
-    assert isinstance(answer := ask([unchanged], sql), Answer)
+    assert isinstance(answer := ask([unchanged], sql), QueryResult)
     assert all(len(row) == len(answer.columns) for row in answer.texts())
 
 
