@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from called import Call
 
-from tare.__main__ import run
-from tare.cli import app
 from tare.cli.application import parse_compose
 from tare.errors import UsageError
 from tare.workloads.loads.application_file import read_application
@@ -16,11 +16,16 @@ from tare.workloads.loads.application_file import read_application
 SHOP = "services:\n  web:\n    image: nginx:1.25\n    ports: ['8080:80']\n    restart: always\n"
 
 
-def call(path: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    code = run(app, ["application", "from", str(path), *words])
-    said = capsys.readouterr()
-    assert said.out == ""
-    return code, said.err
+@pytest.fixture
+def convert(call: Call) -> Callable[..., str]:
+    """Convert a compose file; return what is said of it."""
+
+    def convert(path: Path, code: int = 0) -> str:
+        said = call("application", "from", path, code=code)
+        assert said.out == ""
+        return said.err
+
+    return convert
 
 
 @pytest.fixture
@@ -30,44 +35,40 @@ def compose(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_writes_an_application_and_says_what_it_leaves_out(
-    compose: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, told = call(compose, capsys)
-    assert code == 0
+def test_it_writes_an_application_and_says_what_it_leaves_out(compose: Path, convert: Callable[..., str]) -> None:
+    told = convert(compose)
     left_out, written = told.splitlines()
     assert left_out == "left out: services.web.restart"
     assert written.startswith(f"{compose.parent}/application.toml is the application; its load is an example.")
     assert read_application(compose.parent).under_test.port == 80
 
 
-def test_an_application_that_is_there_stays_as_it_is(compose: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_application_that_is_there_stays_as_it_is(compose: Path, convert: Callable[..., str]) -> None:
     target = compose.parent / "application.toml"
     target.write_text("mine")
-    code, told = call(compose, capsys)
-    assert (code, told.splitlines()[0]) == (2, f"error: {target}: already exists")
+    told = convert(compose, code=2)
+    assert told.splitlines()[0] == f"error: {target}: already exists"
     assert target.read_text() == "mine"
 
 
 def test_what_cannot_be_kept_is_reported_in_two_lines_each_and_nothing_is_written(
-    compose: Path, capsys: pytest.CaptureFixture[str]
+    compose: Path, convert: Callable[..., str]
 ) -> None:
     compose.write_text(SHOP + "    privileged: true\n    pid: host\n")
-    code, told = call(compose, capsys)
-    assert code == 2
+    told = convert(compose, code=2)
     assert [line.partition(": ")[0] for line in told.splitlines()] == ["error", "hint"] * 2
     assert f"error: {compose}: services.web.privileged: cannot be kept\n" in told
     assert not (compose.parent / "application.toml").exists()
 
 
-def test_a_file_that_is_mounted_and_not_there_is_reported(compose: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_mounted_and_not_there_is_reported(compose: Path, convert: Callable[..., str]) -> None:
     compose.write_text(SHOP + "    volumes: ['./none:/x']\n")
-    code, told = call(compose, capsys)
-    assert (code, 'services.web.files: there is no file or folder "none"' in told) == (2, True)
+    told = convert(compose, code=2)
+    assert 'services.web.files: there is no file or folder "none"' in told
 
 
 def test_variables_are_those_of_the_shell_and_of_a_file_beside(
-    compose: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    compose: Path, convert: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TARE_TEST_TAG", "1.26")
     monkeypatch.setenv("TARE_TEST_ODD", os.fsdecode(b"\xff"))
@@ -77,9 +78,9 @@ def test_variables_are_those_of_the_shell_and_of_a_file_beside(
     compose.write_text(
         SHOP.replace("1.25", "${TARE_TEST_TAG}") + "    env_file: web.env\n    environment: [TARE_TEST_ODD]\n"
     )
-    code, told = call(compose, capsys)
+    told = convert(compose)
     service = read_application(compose.parent).under_test
-    assert (code, str(service.image.source), service.environment) == (0, "docker://nginx:1.26", (("WORD", "secret"),))
+    assert (str(service.image.source), service.environment) == ("docker://nginx:1.26", (("WORD", "secret"),))
     target = compose.parent / "application.toml"
     assert told.splitlines()[:-1] == [
         "left out: compose.override.yml, which engines read, too: `docker compose config` writes one file of all",
@@ -89,11 +90,11 @@ def test_variables_are_those_of_the_shell_and_of_a_file_beside(
     ]
 
 
-def test_a_file_of_variables_that_cannot_be_read_is_reported(compose: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_variables_that_cannot_be_read_is_reported(compose: Path, convert: Callable[..., str]) -> None:
     (compose.parent / ".env").write_text("A=1\n???\n")
-    code, told = call(compose, capsys)
+    told = convert(compose, code=2)
     error = f"error: {compose.parent}/.env: line 2: neither NAME=value nor a comment"
-    assert (code, told.splitlines()) == (2, [error, "hint: write NAME=value in each line"])
+    assert told.splitlines() == [error, "hint: write NAME=value in each line"]
 
 
 @pytest.mark.parametrize(
@@ -107,16 +108,14 @@ def test_a_file_of_variables_that_cannot_be_read_is_reported(compose: Path, caps
         (b"a: \x00\n", "compose.yaml: not YAML: "),
     ],
 )
-def test_what_is_no_yaml_is_refused(
-    content: bytes, said: str, compose: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_yaml_is_refused(content: bytes, said: str, compose: Path, convert: Callable[..., str]) -> None:
     compose.write_bytes(content)
-    code, told = call(compose, capsys)
-    assert (code, said in told) == (2, True), told
+    told = convert(compose, code=2)
+    assert said in told
 
 
-def test_a_file_that_is_not_there_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(tmp_path / "none.yaml", capsys)[0] == 2
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path, convert: Callable[..., str]) -> None:
+    convert(tmp_path / "none.yaml", code=2)
 
 
 def test_words_are_texts_as_engines_read_them() -> None:

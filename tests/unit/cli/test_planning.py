@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from called import Call
 from fakes import Bench, Watcher, suite
-from runs import REDIS, Trouble, make_run, make_trial, measured, run_in_turns, write
+from runs import REDIS, Trouble, make_run, make_trial, measured, run_in_turns
 
-from tare.__main__ import run
-from tare.cli import app
 from tare.journal import Run
 from tare.statistics.anytime import evidence_needed, log_evidence
 from tare.statistics.planning import blocks_needed, further_blocks, margin_reached
 from tare.statistics.ratios import compare
+
+Plan = Callable[..., str]
 
 
 @pytest.mark.parametrize(("deviation", "margin"), [(0.037, 0.03), (0.01, 0.02), (0.1, 0.05)])
@@ -55,23 +57,38 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return path, bench.folder
 
 
-def test_a_plan_says_which_settings_are_lowered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_says_which_settings_are_lowered(tmp_path: Path, plan: Plan) -> None:
     path = tmp_path / "suite.toml"
     text = '[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "dhrystone"\n[workloads.limits]\ntime = "500ms"\n'
     path.write_text(text, encoding="utf-8")
     lowered = 'dhrystone: duration = "0.3s" instead of "1s": a trial may measure for 500 ms.\n'
-    planned = said(capsys, "plan", path)[1]
-    assert lowered in planned
-    assert "each instance: 1 CPU, 512 MiB, 4096 open files\n" in planned
-    assert "each instance of dhrystone: 1 CPU, 512 MiB, 4096 open files, measures for 500 ms at most\n" in planned
+    text = plan(path)
+    assert lowered in text
+    assert "each instance: 1 CPU, 512 MiB, 4096 open files\n" in text
+    assert "each instance of dhrystone: 1 CPU, 512 MiB, 4096 open files, measures for 500 ms at most\n" in text
 
 
-def planned(folder: Path, capsys: pytest.CaptureFixture[str], text: str) -> str:
-    path = folder / "suite.toml"
-    path.write_text(text, encoding="utf-8")
-    code, out = said(capsys, "plan", path)
-    assert code == 0, out
-    return out
+@pytest.fixture
+def plan(call: Call) -> Plan:
+    """Call `tare plan` with these words; return all that it prints."""
+
+    def plan(*words: object, code: int = 0) -> str:
+        said = call("plan", *words, code=code)
+        return said.out + said.err
+
+    return plan
+
+
+@pytest.fixture
+def planned(plan: Plan, tmp_path: Path) -> Plan:
+    """Plan a suite of this text."""
+
+    def planned(text: str) -> str:
+        path = tmp_path / "suite.toml"
+        path.write_text(text, encoding="utf-8")
+        return plan(path)
+
+    return planned
 
 
 TWO = (
@@ -88,46 +105,36 @@ SHORT = "which is too short for the 5 blocks that an interval"
         ("3m", "ended by the budget after 3 min; what is decided earlier takes less"),
     ],
 )
-def test_a_plan_says_for_what_the_budget_is_too_short(
-    budget: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert words in planned(tmp_path, capsys, TWO.format(budget=budget))
+def test_a_plan_says_for_what_the_budget_is_too_short(budget: str, words: str, planned: Plan) -> None:
+    assert words in planned(TWO.format(budget=budget))
 
 
-def test_a_budget_that_is_too_short_names_what_takes_the_longest(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_budget_that_is_too_short_names_what_takes_the_longest(planned: Plan) -> None:
     text = TWO.format(budget="1s").replace('"native"', '"native", "crun", "runc"')
-    out = planned(tmp_path, capsys, text)
+    out = planned(text)
     assert re.search(
         r"in all, of which (crun|runc) takes [^,]+ and redis takes [^,]+: leave one out\)", " ".join(out.split())
     )
 
 
-def test_a_budget_that_is_too_short_advises_to_leave_out_only_what_can_be(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_budget_that_is_too_short_advises_to_leave_out_only_what_can_be(planned: Plan) -> None:
     """Without the only stack, nothing would be compared, and without the only workload, nothing measured."""
     text = TWO.format(budget="1s").replace('"native"', '"native", "crun"')
-    out = " ".join(planned(tmp_path, capsys, text).split())
+    out = " ".join(planned(text).split())
     assert re.search(r"in all, of which redis takes [^,]+: leave it out\)", out)
     alone = '[suite]\nstacks = ["native", "crun"]\nbudget = "1s"\n[[workloads]]\nuse = "redis"\n'
-    assert re.search(r"\(about [^,]+ in all\)", " ".join(planned(tmp_path, capsys, alone).split()))
+    assert re.search(r"\(about [^,]+ in all\)", " ".join(planned(alone).split()))
 
 
-def test_where_many_stacks_borrow_from_each_other_a_budget_is_too_short_for_fewer_blocks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_many_stacks_borrow_from_each_other_a_budget_is_too_short_for_fewer_blocks(planned: Plan) -> None:
     stacks = '"native", "crun", "bubblewrap", "gvisor", "podman"'
-    out = planned(tmp_path, capsys, TWO.format(budget="1s").replace('"native"', stacks))
+    out = planned(TWO.format(budget="1s").replace('"native"', stacks))
     assert "too short for the 3 blocks that an interval" in " ".join(out.split())
 
 
-def test_a_budget_is_not_blamed_where_the_suite_has_too_few_blocks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_budget_is_not_blamed_where_the_suite_has_too_few_blocks(planned: Plan) -> None:
     text = TWO.format(budget="1s").replace("[[", "blocks = 4\n[[", 1)
-    assert "ended by the budget after 1 s; what" in planned(tmp_path, capsys, text)
+    assert "ended by the budget after 1 s; what" in planned(text)
 
 
 SERVER = '[suite]\nstacks = ["native"]\n{image}[[workloads]]\nuse = "service"\n{command}'
@@ -141,10 +148,8 @@ SERVER = '[suite]\nstacks = ["native"]\n{image}[[workloads]]\nuse = "service"\n{
         ('[image]\nfrom = "oci:app"\n', 'command = "--quick"\n', "--quick"),
     ],
 )
-def test_a_plan_names_the_command_that_will_run(
-    image: str, command: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = planned(tmp_path, capsys, SERVER.format(image=image, command=command))
+def test_a_plan_names_the_command_that_will_run(image: str, command: str, named: str, planned: Plan) -> None:
+    out = planned(SERVER.format(image=image, command=command))
     assert f"  service: in every instance, on bare metal: {named}\n" in out
     entry = "oci:/.*app, whose entry point, if it has one, comes first"
     assert bool(re.search(entry, out)) is bool(image)
@@ -168,60 +173,46 @@ def test_a_plan_names_the_command_that_will_run(
     ],
 )
 def test_a_plan_says_in_which_instances_each_command_runs(
-    stacks: list[str], tables: str, expected: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    stacks: list[str], tables: str, expected: list[str], planned: Plan
 ) -> None:
     command = '[[workloads]]\nuse = "command"\ncommand = "true"\n'
-    out = planned(
-        tmp_path, capsys, f'[suite]\nstacks = {json.dumps(stacks)}\nbaseline = "{stacks[0]}"\n{tables}{command}'
-    )
+    out = planned(f'[suite]\nstacks = {json.dumps(stacks)}\nbaseline = "{stacks[0]}"\n{tables}{command}')
     assert [line.removeprefix("  command: ") for line in out.splitlines() if line.startswith("  command: ")] == expected
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str]:
-    code = run(app, [str(word) for word in words])
-    captured = capsys.readouterr()
-    return code, captured.out + captured.err
-
-
-def test_a_plan_from_a_pilot_has_blocks_and_minutes(
-    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, text = said(capsys, "plan", files[0], "--from", files[1], "--margin", "1%")
-    assert code == 0
+def test_a_plan_from_a_pilot_has_blocks_and_minutes(files: tuple[Path, Path], plan: Plan) -> None:
+    text = plan(files[0], "--from", files[1], "--margin", "1%")
     assert "blocks for 1 %" in text
     row = next(line for line in text.splitlines() if line.startswith("dhrystone") and "%" in line)
     assert 10 < int(row.split()[4]) < 2000
 
 
-def foretold(folder: Path, pilot: Run, capsys: pytest.CaptureFixture[str], stacks: str) -> dict[str, tuple[float, int]]:
+def foretold(folder: Path, pilot: Run, plan: Plan, stacks: str) -> dict[str, tuple[float, int]]:
     """Plan a suite of redis from a pilot; return what is said of each stack: the deviation in percent, and blocks."""
     path = folder / "suite.toml"
     path.write_text(f"[suite]\nstacks = [{stacks}]\n[[workloads]]\nuse = 'redis'\n", encoding="utf-8")
     pilot = replace(pilot, folder=folder / "pilot")
-    code, text = said(capsys, "plan", path, "--margin", "1%", "--from", write(pilot))
-    assert code == 0
+    text = plan(path, "--margin", "1%", "--from", pilot)
     rows = re.findall(r"^redis +(\S+) +([\d.]+) % +(\d+) +(\d.*?)  ", text, re.MULTILINE)
     times = {about for _, _, _, about in rows}
     assert all(f"in all about {time} until all such" in text for time in times if len(times) == 1)
     return {stack: (float(deviation), int(blocks)) for stack, deviation, blocks, _ in rows}
 
 
-def test_a_pilot_in_turns_foretells_what_its_rounds_decide_and_not_their_means(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pilot_in_turns_foretells_what_its_rounds_decide_and_not_their_means(tmp_path: Path, plan: Plan) -> None:
     pilot = run_in_turns(Trouble(block=2, burst=(1.0, 1.3)))
     means = [replace(trial, values=tuple(replace(value, turns=()) for value in trial.values)) for trial in pilot.trials]
     for each in ("turns", "means"):
         (tmp_path / each).mkdir()
     stacks = "'native', 'crun'"
-    [(deviation, blocks)] = foretold(tmp_path / "turns", pilot, capsys, stacks).values()
-    [(of_means, more)] = foretold(tmp_path / "means", replace(pilot, trials=tuple(means)), capsys, stacks).values()
+    [(deviation, blocks)] = foretold(tmp_path / "turns", pilot, plan, stacks).values()
+    [(of_means, more)] = foretold(tmp_path / "means", replace(pilot, trials=tuple(means)), plan, stacks).values()
     assert 2 * deviation < of_means
     assert blocks < more / 2
 
 
 def test_the_control_which_varies_more_is_foretold_only_where_no_other_stack_is_to_be_decided(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, plan: Plan
 ) -> None:
     chance = np.random.default_rng(4)
     spread = {"native": 0.002, "native-again": 0.05, "crun": 0.004, "docker": 0.008}
@@ -233,30 +224,23 @@ def test_the_control_which_varies_more_is_foretold_only_where_no_other_stack_is_
     pilot = make_run(trials, [REDIS])
     for name, stacks, asked in (("all", "'native', 'crun', 'docker'", {"crun", "docker"}), ("one", "'native'", None)):
         (tmp_path / name).mkdir()
-        assert foretold(tmp_path / name, pilot, capsys, stacks).keys() == (asked or {"native-again"})
+        assert foretold(tmp_path / name, pilot, plan, stacks).keys() == (asked or {"native-again"})
 
 
-def test_a_pilot_without_two_blocks_says_so(files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pilot_without_two_blocks_says_so(files: tuple[Path, Path], plan: Plan) -> None:
     journal = files[1] / "trials.jsonl"
     journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:3]))
-    code, text = said(capsys, "plan", files[0], "--from", files[1])
-    assert (code, "no two blocks in run" in text) == (0, True)
+    assert "no two blocks in run" in plan(files[0], "--from", files[1])
 
 
 @pytest.mark.parametrize("words", [("--margin", "3"), ("--margin", "0%"), ("--margin", "x")])
-def test_a_margin_that_is_none_is_refused(
-    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str], words: tuple[str, str]
-) -> None:
-    code, text = said(capsys, "plan", files[0], *words)
-    assert code == 2
+def test_a_margin_that_is_none_is_refused(files: tuple[Path, Path], plan: Plan, words: tuple[str, str]) -> None:
+    text = plan(files[0], *words, code=2)
     assert text.startswith(f"error: {words[0]} {words[1]}: ")
 
 
-def test_a_margin_without_a_run_to_predict_from_is_refused(
-    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, text = said(capsys, "plan", files[0], "--margin", "1%")
-    assert code == 2
+def test_a_margin_without_a_run_to_predict_from_is_refused(files: tuple[Path, Path], plan: Plan) -> None:
+    text = plan(files[0], "--margin", "1%", code=2)
     assert text == (
         "error: --margin: what it takes is not known without a run\nhint: add --from RUN, a short or earlier run\n"
     )
@@ -280,7 +264,7 @@ def test_the_blocks_foretold_are_those_after_which_the_evidence_is_there(truth: 
     assert evidence(6 + int(more)) >= needed > evidence(6 + int(more) - 1)
 
 
-def test_what_a_suite_brings_along_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_suite_brings_along_is_listed(tmp_path: Path, plan: Plan) -> None:
     path = tmp_path / "stranger.toml"
     path.write_text(
         """
@@ -313,8 +297,7 @@ def test_what_a_suite_brings_along_is_listed(tmp_path: Path, capsys: pytest.Capt
         """,
         encoding="utf-8",
     )
-    code, text = said(capsys, "plan", path)
-    assert code == 0
+    text = plan(path)
     assert text.splitlines()[-10:] == [
         "this suite also executes or opens, outside tare:",
         "  theirs: boots /tmp/kernel",
@@ -329,16 +312,13 @@ def test_what_a_suite_brings_along_is_listed(tmp_path: Path, capsys: pytest.Capt
     ]
 
 
-def test_each_of_several_clients_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_of_several_clients_is_said(tmp_path: Path, plan: Plan) -> None:
     path = tmp_path / "suite.toml"
     clients = "".join(f'[[hosts.client]]\nssh = "root@{name}"\n' for name in "ab")
     path.write_text(f'[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "nginx"\n{clients}', encoding="utf-8")
-    code, text = said(capsys, "plan", path)
-    assert code == 0
+    text = plan(path)
     assert text.splitlines()[-2:] == ["  client: as root on root@a", "  client 2: as root on root@b"]
 
 
-def test_a_suite_that_brings_nothing_along_is_not_said_to(
-    files: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert "brings along" not in said(capsys, "plan", files[0])[1]
+def test_a_suite_that_brings_nothing_along_is_not_said_to(files: tuple[Path, Path], plan: Plan) -> None:
+    assert "brings along" not in plan(files[0])

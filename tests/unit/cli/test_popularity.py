@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-
-from tare.__main__ import run
-from tare.cli import app
+from called import Call
 
 # The columns that section 2.2 of VTmark (2021) gives numbers of; 0.3 of Docker's are Kubernetes'.
 CONTAINERS = "technology,searches,questions\nKubernetes,30,22500\nDocker,100,75000\n"
 
 
-def call(path: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = run(app, ["popularity", str(path), *words])
-    said = capsys.readouterr()
-    return code, said.out, said.err
+@pytest.fixture
+def popularity(call: Call) -> Call:
+    return partial(call, "popularity")
 
 
-def test_the_most_popular_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_most_popular_comes_first(tmp_path: Path, popularity: Call) -> None:
     path = tmp_path / "containers.csv"
     path.write_text(CONTAINERS)
-    code, out, err = call(path, capsys)
-    assert (code, err) == (0, "")
-    assert [line.split() for line in out.splitlines()] == [
+    said = popularity(path)
+    assert said.err == ""
+    assert [line.split() for line in said.out.splitlines()] == [
         ["technology", "score", "searches", "questions"],
         ["Docker", "1.000", "1.000", "1.000"],
         ["Kubernetes", "0.300", "0.300", "0.300"],
@@ -33,12 +30,10 @@ def test_the_most_popular_comes_first(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("text", [CONTAINERS, "\ufeff" + CONTAINERS.replace("\n", "\r\n"), CONTAINERS + "\n,\n"])
-def test_a_program_gets_json_of_any_spreadsheets_file(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_program_gets_json_of_any_spreadsheets_file(text: str, tmp_path: Path, popularity: Call) -> None:
     path = tmp_path / "containers.csv"
     path.write_bytes(text.encode())
-    printed = json.loads(call(path, capsys, "--json")[1])
+    printed = popularity(path, "--json").document
     assert printed["format"] == 1
     assert printed["technologies"][0] == {
         "technology": "Docker",
@@ -48,16 +43,16 @@ def test_a_program_gets_json_of_any_spreadsheets_file(
     assert printed["technologies"][1]["score"] == pytest.approx(0.3)
 
 
-def test_equal_scores_stay_in_the_order_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_equal_scores_stay_in_the_order_of_the_file(tmp_path: Path, popularity: Call) -> None:
     path = tmp_path / "equal.csv"
     path.write_text("name,a,b\nz,2,1\na,1,2\nm,2,2\n")
-    assert [each["technology"] for each in json.loads(call(path, capsys, "--json")[1])["technologies"]] == [*"mza"]
+    assert [each["technology"] for each in popularity(path, "--json").document["technologies"]] == [*"mza"]
 
 
-def test_names_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_cannot_steer_the_terminal(tmp_path: Path, popularity: Call) -> None:
     path = tmp_path / "names.csv"
     path.write_text('name,"a\x1b[2J"\n[red]x\x1b[31m,1\n')
-    out = call(path, capsys)[1]
+    out = popularity(path).out
     assert "\x1b" not in out
     assert "[red]x" in out
 
@@ -85,24 +80,19 @@ def test_names_cannot_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureF
         ("x" * 1024**2 + "\n", "more than 1 MiB"),
     ],
 )
-def test_what_is_no_table_is_refused_in_two_lines(
-    text: str, error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_table_is_refused_in_two_lines(text: str, error: str, tmp_path: Path, popularity: Call) -> None:
     path = tmp_path / "table.csv"
     path.write_text(text)
-    code, out, err = call(path, capsys)
-    assert (code, out) == (2, "")
-    first, second = err.splitlines()
-    assert first.startswith(f"error: {path}: {error}")
-    assert second.startswith("hint: ")
+    first, second = popularity(path, code=2).error
+    assert first.startswith(f"{path}: {error}")
+    assert second
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, popularity: Call) -> None:
     (tmp_path / "latin.csv").write_bytes("name,a\nKöln,1\n".encode("latin-1"))
     for path, error in (
         (tmp_path / "none.csv", "cannot be read: no such file or directory"),
         (tmp_path, "cannot be read: is a directory"),
         (tmp_path / "latin.csv", "not UTF-8 text: byte 8 cannot be read"),
     ):
-        code, _, err = call(path, capsys)
-        assert (code, err.splitlines()[0]) == (2, f"error: {path}: {error}")
+        assert popularity(path, code=2).error[0] == f"{path}: {error}"
