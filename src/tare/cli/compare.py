@@ -44,8 +44,7 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     if as_json and as_markdown:
         raise UsageError("--json and --markdown exclude each other", "call `tare compare` once for each")
     stacks = tuple(dict.fromkeys(stack or ()))
-    named = verdicts_named(fail_on, KINDS, "verdict", "worse")
-    kinds = tuple(kind for kind in KINDS if kind in named)
+    kinds = verdicts_named(fail_on, KINDS, "verdict", "worse")
     question = Question(baseline, stacks, margin_option(margin), kinds, across_machines)
     if is_fleet(run) or (after is not None and is_fleet(after)):
         fleets = read_fleets(run, after, question)

@@ -50,8 +50,7 @@ def history(  # noqa: PLR0913 - each is an option of the command line
     as_json: AsJson = False,
 ) -> None:
     """Follow the stacks of a suite through its runs: where their level changed, and what else changed there."""
-    named = verdicts_named(fail_on, DIRECTIONS, "verdict", "worse")
-    directions = tuple(each for each in DIRECTIONS if each in named)
+    directions = verdicts_named(fail_on, DIRECTIONS, "verdict", "worse")
     if since is not None and not directions:
         raise UsageError("--since is of a gate, and there is none", "name what it fails on: --fail-on worse")
     day = "" if since is None else since.date().isoformat()

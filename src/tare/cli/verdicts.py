@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -15,9 +15,13 @@ ChartsFile = Annotated[
     Path | None, typer.Option("--html", help="Write a page with charts to this file, too.", show_default=False)
 ]
 
+Verdict = TypeVar("Verdict", bound=str)
 
-def verdicts_named(texts: Sequence[str] | None, known: Collection[str], noun: str, example: str) -> tuple[str, ...]:
-    """Return the verdicts that the option names, each once; it may be repeated. Raises UsageError."""
+
+def verdicts_named(
+    texts: Sequence[str] | None, known: Collection[Verdict], noun: str, example: str
+) -> tuple[Verdict, ...]:
+    """Return the known verdicts that the option names, in their order; it may be repeated. Raises UsageError."""
     names = [name.strip() for text in texts or () for name in text.split(",") if name.strip()]
     for name in names:
         if name not in known:
@@ -25,4 +29,4 @@ def verdicts_named(texts: Sequence[str] | None, known: Collection[str], noun: st
             raise UsageError(f"--fail-on {name}: there is no such {noun} to fail on", hint)
     if texts and not names:
         raise UsageError(f"--fail-on: no {noun} is named", f"for example --fail-on {example}")
-    return tuple(dict.fromkeys(names))
+    return tuple(verdict for verdict in known if verdict in names)
