@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from compared import Compare, changed, compare_command  # noqa: F401 - a fixture
+from compared import Compare, changed
 from fleets import Make, fleet
 from runs import MACHINE, write
 
