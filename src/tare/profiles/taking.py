@@ -1,28 +1,35 @@
 """Taking a profile: the application is watched for the whole time, and counted meanwhile.
 
-bpftrace counts in short windows that are spread over the time (tare.profiles.counting), perf for its beginning. Where
-counting ends before the watch, the counts stand for a part of the work: the share of all reads and writes, or else of
-all packets, that fell into this part.
+bpftrace counts in short windows that are spread over the time (tare.profiles.counting). Where counting ends before the
+watch, the counts stand for a part of the work: the share of all reads and writes, or else of all packets, that fell
+into this part.
 """
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, Protocol
 
 from tare import __version__
 from tare.errors import TareError
 from tare.hosts.host import Host
-from tare.profiles import counting, perf
-from tare.profiles.counting import Schedule, schedule_for
+from tare.profiles.counting import (
+    PROGRAM,
+    TYPES,
+    Counter,
+    Schedule,
+    counting,
+    counting_problem,
+    missing,
+    program,
+    schedule_for,
+    tracepoints,
+)
 from tare.profiles.finding import Target
-from tare.profiles.kernel_types import offsets
 from tare.profiles.profile import FORMAT, Counts, Profile, Traced, Unit, Usage
 from tare.profiles.watching import Pulse, Watch
 from tare.units import format_duration
@@ -37,51 +44,6 @@ _UNSEEN = "what it reads and writes by io_uring: it needs no system call"
 Say = Callable[[str], None]
 
 
-class Counter(Protocol):
-    """Counts until it is asked for the result.
-
-    `start_seconds` is the CPU time that its start took, `cost_seconds` what counting took, known after `end`.
-    """
-
-    start_seconds: float
-    cost_seconds: float
-
-    def has_enough(self) -> bool:
-        """Wait for a moment; return whether counting has cost its share of the time, or its time is over."""
-
-    def end(self) -> Traced:
-        """Stop, and return what was counted; raises TrialFailed."""
-
-
-@dataclass(frozen=True)
-class Way:
-    """A way to count system calls: by which program, how it is started for processes, and what it does not know."""
-
-    by: Literal["bpftrace", "perf"]
-    start: Callable[[Sequence[int]], AbstractContextManager[Counter]]
-    missing: tuple[str, ...]
-
-
-def way_to_count(host: Host, seconds: float, schedule: Schedule) -> Way:
-    """Return the best way that this machine has to count.
-
-    bpftrace counts by a schedule, perf in a share of `seconds`. Raises TareError with the reason where there is no way.
-    """
-    known = counting.tracepoints()
-    if problem := counting.tracing_problem(known, str(Path("/proc/self/ns/pid").readlink())):
-        raise TareError(problem)
-    if shutil.which(counting.PROGRAM):
-        places = offsets()
-
-        def start(pids: Sequence[int]) -> AbstractContextManager[Counter]:
-            return counting.counting(host, counting.program(pids, known, places, schedule))
-
-        return Way("bpftrace", start, counting.missing(known, places is not None))
-    if shutil.which(perf.PROGRAM):
-        return Way("perf", lambda pids: perf.counting(host, pids, seconds), perf.MISSING)
-    raise TareError("neither bpftrace nor perf is installed")
-
-
 @dataclass(frozen=True)
 class Window:
     """What was counted, and what is missing of it.
@@ -89,7 +51,6 @@ class Window:
     `start_seconds` is the CPU time that it took to begin, `cost_seconds` what counting took.
     """
 
-    by: Literal["bpftrace", "perf"] = "bpftrace"
     traced: Traced | None = None
     missing: tuple[str, ...] = ()
     start_seconds: float = 0.0
@@ -100,8 +61,8 @@ class Window:
 class Counting:
     """Counting that has begun; `counter` is None where system calls cannot be counted, `problem` says why."""
 
-    way: Way | None = None
     counter: Counter | None = None
+    missing: tuple[str, ...] = ()
     problem: str = ""
 
     def has_enough(self) -> bool:
@@ -110,12 +71,12 @@ class Counting:
 
     def end(self) -> Window:
         """Stop, and return what was counted; raises TrialFailed."""
-        if self.way is None or self.counter is None:
+        if self.counter is None:
             return Window(missing=(f"system calls, page faults and context switches: {self.problem}",))
         traced = self.counter.end()
         unseen = any(call.call.startswith("io_uring_") for call in traced.calls)
-        missing = (*self.way.missing, *((_UNSEEN,) if unseen else ()))
-        return Window(self.way.by, traced, missing, self.counter.start_seconds, self.counter.cost_seconds)
+        missing = (*self.missing, *((_UNSEEN,) if unseen else ()))
+        return Window(traced, missing, self.counter.start_seconds, self.counter.cost_seconds)
 
 
 @dataclass(frozen=True)
@@ -133,16 +94,17 @@ class Taking:
             yield self._begin(stack, pids, schedule)
 
     def _begin(self, stack: ExitStack, pids: Sequence[int], schedule: Schedule) -> Counting:
-        began = time.monotonic()
+        known, typed, began = tracepoints(), TYPES.is_file(), time.monotonic()
+        if problem := counting_problem(known, str(Path("/proc/self/ns/pid").readlink())):
+            return Counting(problem=problem)
+        self.say(f"starting {PROGRAM}, which takes a second, and more on a busy machine")
         try:
-            way = way_to_count(self.host, self.seconds, schedule)
-            self.say(f"starting {way.by}, which takes a second, and more on a busy machine")
-            counter = stack.enter_context(way.start(pids))
+            counter = stack.enter_context(counting(self.host, program(pids, known, typed, schedule)))
         except TareError as error:
             return Counting(problem=str(error))
         if (seconds := time.monotonic() - began) > _SLOW_SECONDS:
-            self.say(f"{way.by} took {format_duration(seconds)} to start, as the machine is busy")
-        return Counting(way, counter)
+            self.say(f"{PROGRAM} took {format_duration(seconds)} to start, as the machine is busy")
+        return Counting(counter, missing(known, typed))
 
 
 def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Profile:
@@ -220,7 +182,7 @@ def counts_of(window: Window, units: float) -> Counts | None:
     traced = window.traced
     if traced is None:
         return None
-    return Counts(**vars(traced), by=window.by, units=units)
+    return Counts(**vars(traced), units=units)
 
 
 def now() -> str:

@@ -33,7 +33,7 @@ def profile(of: Basket = SERVER, **fields: object) -> Profile:
     if messages := each.get("message", 0):
         calls += [CallCount("recvfrom", messages, "network", bytes=each["received"])]
         calls += [CallCount("sendto", messages, "network", bytes=each["sent"])]
-    counts = Counts(10.0, tuple(calls), each.get("fault", 0), 0, 0, 0, 0, 0, "bpftrace", _REQUESTS)
+    counts = Counts(10.0, tuple(calls), each.get("fault", 0), 0, 0, 0, 0, 0, _REQUESTS)
     user = of.counts["user"] * _REQUESTS
     usage = Usage(user, of.cpu_seconds * _REQUESTS - user, 1, 1, 30 << 20, 20 << 20)
     whole = Profile(
@@ -396,7 +396,7 @@ def test_a_program_of_many_processes_is_dear_in_gvisor(
 ) -> None:
     each = {kind: int(count) for kind, count in SCRIPT.counts.items() if kind != "user"}
     calls = (CallCount("openat", each["open"]), CallCount("newfstatat", each["stat"]), CallCount("mmap", each["map"]))
-    counts = Counts(1.0, calls, each["fault"], 0, 0, each["process"], 1, 0, "bpftrace", 1.0)
+    counts = Counts(1.0, calls, each["fault"], 0, 0, each["process"], 1, 0, 1.0)
     usage = Usage(0.01, SCRIPT.cpu_seconds - 0.01, 1, 1)
     script = saved(tmp_path, profile(unit="run", units=1, seconds=SCRIPT.elapsed_seconds, usage=usage, counts=counts))
     assert advise(script, "--prices", prices, "--json") == 0

@@ -10,7 +10,7 @@ from tare.profiles.watching import Pulse
 
 
 def window(seconds: float) -> Window:
-    return Window("bpftrace", Traced(seconds, (CallCount("read", 20, "network"),), 0, 0, 0, 0, 0, 0))
+    return Window(Traced(seconds, (CallCount("read", 20, "network"),), 0, 0, 0, 0, 0, 0))
 
 
 def counted_seconds(seconds: float, part: Pulse, pulse: Pulse) -> float:
@@ -42,7 +42,7 @@ def test_reads_of_children_that_have_ended_are_not_in_the_sum_and_do_not_count()
 def test_counts_have_the_units_of_work_that_they_stand_for() -> None:
     counts = counts_of(window(0.5), 7.0)
     assert counts is not None
-    assert (counts.by, counts.seconds, counts.units) == ("bpftrace", 0.5, 7.0)
+    assert (counts.seconds, counts.units) == (0.5, 7.0)
 
 
 def test_where_nothing_can_be_counted_the_reason_is_missing() -> None:
