@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from tare.errors import UsageError, unreadable
+from tare.hosts.local import TooLarge, contents
 from tare.model.machines import Facts
 from tare.model.work import (
     CALL,
@@ -282,8 +283,9 @@ def written(profile: Profile) -> str:
 def read_profile(path: Path) -> Profile:
     """Read a profile's file; raises UsageError."""
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
+        content = contents(path, _MOST_BYTES)
+    except TooLarge:
+        raise UsageError(f"{path}: more than 1 MiB, and no profile", _HINT) from None
     except OSError as error:
         fault = unreadable(path, error, "give the path of a profile that `tare profile` has written")
         raise UsageError(fault.what, fault.hint) from None
@@ -292,8 +294,6 @@ def read_profile(path: Path) -> Profile:
 
 def parse_profile(content: bytes, where: str) -> Profile:
     """Read the content of a profile's file, which may be untrusted; raises UsageError with `where` it is."""
-    if len(content) > _MOST_BYTES:
-        raise UsageError(f"{where}: more than 1 MiB, and no profile", _HINT)
     try:
         fields: dict[str, Any] = json.loads(content.decode())
         version = fields["format"]

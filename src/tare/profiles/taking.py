@@ -44,39 +44,27 @@ _UNSEEN = "what it reads and writes by io_uring: it needs no system call"
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Window:
-    """What was counted, and what is missing of it.
-
-    `start_seconds` is the CPU time that it took to begin, `cost_seconds` what counting took.
-    """
-
-    traced: Traced | None = None
-    missing: tuple[str, ...] = ()
-    start_seconds: float = 0.0
-    cost_seconds: float = 0.0
-
-
-@dataclass(frozen=True)
+@dataclass
 class Counting:
-    """Counting that has begun; `counter` is None where system calls cannot be counted, `problem` says why."""
+    """Counting that has begun, and what is `missing` of it; `counter` is None where system calls cannot be counted.
+
+    What was `traced` is known after `end`.
+    """
 
     counter: Counter | None = None
     missing: tuple[str, ...] = ()
-    problem: str = ""
+    traced: Traced | None = None
 
     def has_enough(self) -> bool:
         """Wait for a moment; return whether there is nothing more to count."""
         return self.counter is None or self.counter.has_enough()
 
-    def end(self) -> Window:
-        """Stop, and return what was counted; raises TrialFailed."""
-        if self.counter is None:
-            return Window(missing=(f"system calls, page faults and context switches: {self.problem}",))
-        traced = self.counter.end()
-        unseen = any(call.call.startswith("io_uring_") for call in traced.calls)
-        missing = (*self.missing, *((_UNSEEN,) if unseen else ()))
-        return Window(traced, missing, self.counter.start_seconds, self.counter.cost_seconds)
+    def end(self) -> None:
+        """Stop; raises TrialFailed."""
+        if self.counter is not None:
+            self.traced = self.counter.end()
+            if any(call.call.startswith("io_uring_") for call in self.traced.calls):
+                self.missing = (*self.missing, _UNSEEN)
 
 
 @dataclass(frozen=True)
@@ -96,15 +84,19 @@ class Taking:
     def _begin(self, stack: ExitStack, pids: Sequence[int], schedule: Schedule) -> Counting:
         known, typed, began = tracepoints(), TYPES.is_file(), time.monotonic()
         if problem := counting_problem(known, str(Path("/proc/self/ns/pid").readlink())):
-            return Counting(problem=problem)
+            return _uncounted(problem)
         self.say(f"starting {PROGRAM}, which takes a second, and more on a busy machine")
         try:
             counter = stack.enter_context(counting(self.host, program(pids, known, typed, schedule)))
         except TareError as error:
-            return Counting(problem=str(error))
+            return _uncounted(str(error))
         if (seconds := time.monotonic() - began) > _SLOW_SECONDS:
             self.say(f"{PROGRAM} took {format_duration(seconds)} to start, as the machine is busy")
         return Counting(counter, missing(known, typed))
+
+
+def _uncounted(problem: str) -> Counting:
+    return Counting(missing=(f"system calls, page faults and context switches: {problem}",))
 
 
 def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Profile:
@@ -114,7 +106,6 @@ def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Pr
     with taking.counting(target.processes(), schedule) as begun, closing(Watch(taking.host, target)) as watch:
         taking.say(f"watching {target.name} for {format_duration(taking.seconds)}")
         watched = _watched(taking, begun, watch)
-    window, traced = watched.window, watched.window.traced
     unit: Unit = "second" if rate is None else "request"
     return Profile(
         format=FORMAT,
@@ -126,10 +117,10 @@ def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Pr
         units=per_second * watched.seconds,
         seconds=watched.seconds,
         usage=watched.usage,
-        counts=counts_of(window, per_second * watched.counted_seconds),
-        cost=window.cost_seconds / watched.seconds if traced else None,
-        start_seconds=window.start_seconds if traced else None,
-        missing=window.missing,
+        counts=counts_of(begun.traced, per_second * watched.counted_seconds),
+        cost=begun.counter.cost_seconds / watched.seconds if begun.counter else None,
+        start_seconds=begun.counter.start_seconds if begun.counter else None,
+        missing=begun.missing,
     )
 
 
@@ -137,7 +128,7 @@ def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Pr
 class Watched:
     """What was seen of a running application in `seconds`; `part` of its pulse fell into the time that was counted."""
 
-    window: Window
+    traced: Traced | None
     usage: Usage
     seconds: float
     part: Pulse
@@ -146,17 +137,16 @@ class Watched:
     @property
     def counted_seconds(self) -> float:
         """How many usual seconds' work the counts stand for."""
-        traced = self.window.traced
-        if traced is None:
+        if self.traced is None:
             return 0.0
-        if traced.seconds >= _WHOLE * self.seconds:
-            return traced.seconds
+        if self.traced.seconds >= _WHOLE * self.seconds:
+            return self.traced.seconds
         shares = (
             (self.part.reads_and_writes, self.pulse.reads_and_writes),
             (self.part.packets, self.pulse.packets),
         )
         share = next((part / whole for part, whole in shares if _MANY <= part <= whole), None)
-        return traced.seconds if share is None else share * self.seconds
+        return self.traced.seconds if share is None else share * self.seconds
 
 
 def _watched(taking: Taking, begun: Counting, watch: Watch) -> Watched:
@@ -168,21 +158,21 @@ def _watched(taking: Taking, begun: Counting, watch: Watch) -> Watched:
             looks += 1
     part, deadline = watch.pulse().since(first), began + taking.seconds
     # To end takes bpftrace a second: not in the time of a watch that is over.
-    window = begun.end() if deadline - time.monotonic() > _LOOK_SECONDS else None
+    if deadline - time.monotonic() > _LOOK_SECONDS:
+        begun.end()
     while (left := deadline - time.monotonic()) > 0:
         time.sleep(min(left, _LOOK_SECONDS))
         watch.look()
     seconds, pulse = time.monotonic() - began, watch.pulse().since(first)
     usage = watch.usage(seconds)
-    return Watched(window or begun.end(), usage, seconds, part, pulse)
+    if begun.traced is None:
+        begun.end()
+    return Watched(begun.traced, usage, seconds, part, pulse)
 
 
-def counts_of(window: Window, units: float) -> Counts | None:
+def counts_of(traced: Traced | None, units: float) -> Counts | None:
     """Return what was counted, while the application did so many units of its work; None where nothing was."""
-    traced = window.traced
-    if traced is None:
-        return None
-    return Counts(**vars(traced), units=units)
+    return None if traced is None else Counts(**vars(traced), units=units)
 
 
 def now() -> str:
