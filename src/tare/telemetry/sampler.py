@@ -62,19 +62,22 @@ class Telemetry:
 
     def cautions(self) -> tuple[Caution, ...]:
         """Return the trial's cautions about events on the machine: steal, swap, throttling, missing telemetry."""
-        lost = (not_kept(self.trouble),) if self.trouble else ()
-        return (*(Caution(kind, text) for kind, text in self._doubts()), *lost)
+        return tuple(self._doubts())
 
-    def _doubts(self) -> Iterator[tuple[str, str]]:
-        if self.steal_share is not None and self.steal_share > STEAL_LIMIT:
-            yield "steal", f"the hypervisor gave {self.steal_share:.1%} of the CPU time to others while the trial ran"
+    def _doubts(self) -> Iterator[Caution]:
+        if (share := self.steal_share) is not None and share > STEAL_LIMIT:
+            yield Caution("steal", f"the hypervisor gave {share:.1%} of the CPU time to others while the trial ran")
         if self.start and self.end:
             if pages := _grown(self.start.swapped_in_pages, self.end.swapped_in_pages):
-                yield "swap", f"{pages} pages came back from swap while the trial ran"
+                yield Caution("swap", f"{pages} pages came back from swap while the trial ran")
             if times := _grown(self.start.throttled, self.end.throttled):
-                yield "throttling", f"CPU cores were slowed down to cool {times} times while the trial ran"
+                text = f"CPU cores were slowed down to cool {times} times while the trial ran"
+                yield Caution("throttling", text)
             if not (self.start.together and self.end.together):
-                yield "telemetry", "the machine's counters could not be read at the beginning or the end"
+                what = "the machine's counters could not be read at the beginning or the end"
+                yield Caution("telemetry", what)
+        if self.trouble:
+            yield not_kept(self.trouble)
 
 
 def _grown(before: int | None, after: int | None) -> int:
