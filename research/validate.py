@@ -129,9 +129,9 @@ def profile(target: Target, work: Iterator[Done], command: tuple[str, ...]) -> P
     next(work)
     with Taking(host, _WATCHED_SECONDS, say).counting(target.processes(), Schedule()) as begun:
         counted = some(work, _COUNTED_SECONDS)
-        window = begun.end()
-    if window.traced is None:
-        raise SystemExit(f"{target.name}: {', '.join(window.missing)}")
+        begun.end()
+    if begun.traced is None:
+        raise SystemExit(f"{target.name}: {', '.join(begun.missing)}")
     with closing(Watch(host, target)) as watch:
         done = some(work, _WATCHED_SECONDS)
         usage = watch.usage(done.seconds)
@@ -146,8 +146,8 @@ def profile(target: Target, work: Iterator[Done], command: tuple[str, ...]) -> P
         seconds=done.seconds,
         usage=usage,
         command=command,
-        counts=counts_of(window, counted.units),
-        missing=window.missing,
+        counts=counts_of(begun.traced, counted.units),
+        missing=begun.missing,
     )
 
 

@@ -58,9 +58,9 @@ def find(kind: Kind, name: str) -> type[Any]:
 def processes() -> frozenset[str]:
     """Return the names of the processes that a run may start, as the kernel cuts them."""
     programs = [*_PROGRAMS]
-    for technology in _made("technologies"):
+    for technology in made("technologies"):
         programs += (*technology.tools, *technology.processes)
-    for workload in _made("workloads"):
+    for workload in made("workloads"):
         if service := workload.service("127.0.0.1"):
             programs.append(Path(service.argv[0]).name)
     return frozenset(program[:_NAME_LENGTH] for program in programs)
@@ -69,11 +69,11 @@ def processes() -> frozenset[str]:
 @cache
 def lists() -> frozenset[tuple[str, ...]]:
     """Return the commands that print the names of what engines keep, of the engines that are installed here."""
-    found = (words for technology in _made("technologies") for words in technology.lists)
+    found = (words for technology in made("technologies") for words in technology.lists)
     return frozenset(words for words in found if shutil.which(words[0]))
 
 
-def _made(kind: Kind) -> Iterator[Any]:
+def made(kind: Kind) -> Iterator[Any]:
     """Yield each plug-in of a kind with the settings that it has by itself; without those that need some."""
     for name in names(kind):
         with suppress(UsageError, TypeError):

@@ -111,13 +111,19 @@ def singular(unit: str) -> str:
 
 
 def written(value: object, kind: object = None) -> str:
-    """Write a setting as one would in a suite: `"1s"`, `"32MiB"`, `"3%"`, `["GET", "SET"]`. `kind` is its type."""
-    if isinstance(value, tuple):
+    """Write a setting as one would in a suite: `"1s"`, `"32MiB"`, `"3%"`, `["GET", "SET"]`.
+
+    `kind` is its type. A table is written inline.
+    """
+    if isinstance(value, dict) and value:
+        return f"{{ {', '.join(f'{written(name)} = {written(each)}' for name, each in value.items())} }}"
+    if isinstance(value, list | tuple):
         inner = [each for each in get_args(_bare(kind)) if each is not Ellipsis] or [None]
         return f"[{', '.join(written(each, inner[0]) for each in value)}]"
     if (parse := _parser(kind)) and isinstance(value, float | int):
         return json.dumps(_with_unit(value, parse))
-    return json.dumps(value, ensure_ascii=False)
+    # TOML is as JSON but for one character.
+    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
 
 
 def like(example: object, value: object) -> str:

@@ -22,7 +22,6 @@ from tare.images.layers import counted
 from tare.images.oci import choose, read_configuration, read_manifest, refuse_other_platform
 from tare.journal import load, load_raw
 from tare.profiles.bpftrace_output import parse_traced
-from tare.profiles.perf import parse_stat
 from tare.profiles.profile import parse_profile
 from tare.suites.composed import composed
 from tare.suites.suite import parse_suite
@@ -138,7 +137,6 @@ def _of_runs(folder: Path) -> Iterator[tuple[str, Reader]]:
     yield _seeded("profile", lambda data: parse_profile(data, "profile"))
     profiled = SAMPLES / "profile"
     yield "bpftrace", Reader(lambda data: parse_traced(_text(data), 1.0), _contents(sorted(profiled.glob("*.jsonl"))))
-    yield "perf", Reader(lambda data: parse_stat(_text(data), 1.0), _contents(sorted(profiled.glob("*.csv"))))
 
 
 def _of_workloads() -> Iterator[tuple[str, Reader]]:

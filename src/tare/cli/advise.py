@@ -26,10 +26,8 @@ from tare.units import parse_duration, parse_rate, parse_size
 
 PROFILE = "profile.json"  # of a reference application, in its run folder
 _TABLE = ".toml"
-# What `--needs isolation=…` may ask for. `container` and `kernel` are names of before, which meant the same.
+# What `--needs isolation=…` may ask for.
 _NEEDED: dict[str, IsolationLevel] = {level.replace(" ", "-"): level for level in LEVELS[1:]}
-_ALSO: dict[str, IsolationLevel] = {"container": "shared kernel", "kernel": "own kernel"}
-_SANDBOX = "“sandbox” also meant Bubblewrap, which shares the machine's kernel"
 
 
 def advise(  # noqa: PLR0913 - each is an option of the command line
@@ -117,12 +115,11 @@ def _isolation(needs: list[str]) -> IsolationLevel | None:
     found = None
     for need in needs:
         name, _, level = need.partition("=")
-        found = {**_NEEDED, **_ALSO}.get(level.strip().lower()) if name.strip() == "isolation" else None
+        found = _NEEDED.get(level.strip().lower()) if name.strip() == "isolation" else None
         if found is None:
-            why = _SANDBOX if level == "sandbox" else "unknown need"
             known, meant = ", ".join(f"isolation={each}" for each in _NEEDED), nearest(level or name, _NEEDED)
-            guess = f'did you mean "{meant}"? ' if meant and level != "sandbox" else ""
-            raise UsageError(f"--needs {need}: {why}", f"{guess}name the least that is enough: {known}")
+            guess = f'did you mean "{meant}"? ' if meant else ""
+            raise UsageError(f"--needs {need}: unknown need", f"{guess}name the least that is enough: {known}")
     return found
 
 

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tare.hosts.control_groups import Mount
 from tare.hosts.ledger import Ledger, Undo
 from tare.hosts.maker import Step
 from tare.model.trials import Image
@@ -32,24 +33,25 @@ def fresh_root(ledger: Ledger, image: Image, folder: Path) -> Iterator[Path]:
         yield folder / "root"
 
 
-def make_enterable(ledger: Ledger, root: Path, groups: Sequence[tuple[str, str]] = ()) -> None:
+def make_enterable(ledger: Ledger, root: Path, groups: Sequence[Mount] = ()) -> None:
     """Mount /proc, /sys and /dev in a fresh root, with the options and devices of Docker's containers.
 
-    `groups` are pairs of a control group's folder on the host and the path at which the root has it. The unmounting of
-    the root also unmounts all of these. /proc/sys is read-only, as writing there would change the host's settings.
+    `groups` are the mounts of a control group. The unmounting of the root also unmounts all of these. /proc/sys is
+    read-only, as writing there would change the host's settings.
     """
     proc = ("mount", "proc", "proc", str(root / "proc"), LOCKED)
     ledger.maker.make(proc, *system_steps(root, groups), ("protect", str(root)))
 
 
-def system_steps(root: Path, groups: Sequence[tuple[str, str]]) -> tuple[Step, ...]:
+def system_steps(root: Path, groups: Sequence[Mount]) -> tuple[Step, ...]:
     """Return the setup helper's steps that mount /sys, the control groups and /dev below a root."""
     devices = root / "dev"
     group_steps: list[Step] = []
-    if len(groups) > 1:  # cgroup v1: a folder for each hierarchy; v2 has a single one, /sys/fs/cgroup
-        group_steps.append(("mount", "tmpfs", "cgroup", f"{root}/sys/fs/cgroup", f"{LOCKED},mode=755"))
-        group_steps += [("folder", f"{root}{target}") for _, target in groups]
-    group_steps += [("mount", "-", source, f"{root}{target}", f"bind,ro,{LOCKED}") for source, target in groups]
+    for each in groups:
+        if group_steps:  # in a file system in memory; /sys has the folder of the first one
+            group_steps.append(("folder", f"{root}{each.target}"))
+        kind = "-" if each.kind == "bind" else each.kind
+        group_steps.append(("mount", kind, each.source, f"{root}{each.target}", ",".join(each.options)))
     return (
         ("mount", "sysfs", "sysfs", str(root / "sys"), f"ro,{LOCKED}"),
         *group_steps,

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from tare.errors import TareError, TrialFailed
 from tare.hosts.host import Host
@@ -35,6 +36,7 @@ exit 1
 """
 # Joins groups, up to `--`, and becomes the command after it.
 _JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
+_LOCKED = ("nosuid", "noexec", "nodev")
 _NO_LIMIT = 1 << 62  # version 1 writes "no limit" as a huge number
 
 
@@ -78,6 +80,15 @@ def parse_layout(mounts: str) -> Layout:
     raise TareError("no control groups are mounted", "mount them: tare can neither limit nor count without")
 
 
+class Mount(NamedTuple):
+    """A mount in an instance; `kind` is `tmpfs` or `bind`."""
+
+    kind: str
+    source: str
+    target: str
+    options: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class ControlGroup:
     """A group with the limits of one instance."""
@@ -103,15 +114,17 @@ class ControlGroup:
         return "/tare-main" if self.layout.version == 2 else ""
 
     @property
-    def mounts(self) -> tuple[tuple[str, str], ...]:
-        """The group's folders, each with the path inside an instance at which programs look for their limits.
+    def mounts(self) -> tuple[Mount, ...]:
+        """The mounts in an instance where programs look for their limits: the group's folders.
 
         A Java or Go program sizes itself by the limits that it finds there.
         """
         where = "/sys/fs/cgroup"
         if self.layout.version == 2:
-            return ((self.paths[0], where),)
-        return tuple((path, f"{where}/{PurePosixPath(path).parent.name}") for path in self.paths)
+            return (Mount("bind", self.paths[0], where, ("bind", "ro", *_LOCKED)),)
+        trees = ((path, f"{where}/{PurePosixPath(path).parent.name}") for path in self.paths)
+        folder = Mount("tmpfs", "cgroup", where, (*_LOCKED, "mode=755"))
+        return (folder, *(Mount("bind", path, target, ("bind", "ro", *_LOCKED)) for path, target in trees))
 
     def processes(self) -> tuple[int, ...]:
         """Return the numbers of all processes in the group and below it."""

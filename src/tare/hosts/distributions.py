@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
+from tare.hosts.facts import os_release
 from tare.hosts.host import Host
 from tare.model.trials import APT, Problem
 
-_FIELD = re.compile(r"^(ID|ID_LIKE|NAME)=(.*)$", re.MULTILINE)
 _STEP = re.compile(rf"{APT}((?: [a-z0-9][a-z0-9.+-]*)+)")
 _DEBIAN = {"debian", "ubuntu"}
 
@@ -55,11 +55,6 @@ class Distribution:
 
 
 _OF_DEBIAN = Distribution("Debian", APT, ("--yes", "--no-install-recommends"), {})
-
-
-def os_release(text: str) -> dict[str, str]:
-    """Return ID, ID_LIKE and NAME of os-release(5), as far as it has them."""
-    return {name: value.strip().strip("\"'") for name, value in _FIELD.findall(text)}
 
 
 def distribution_of(host: Host) -> Distribution:

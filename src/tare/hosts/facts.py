@@ -132,13 +132,15 @@ def parse_meminfo(text: str) -> Memory:
     return Memory(total, available, swap_total, swap_free)
 
 
+def os_release(text: str) -> dict[str, str]:
+    """Return the fields of os-release(5)."""
+    return {name: value.strip().strip("\"'") for name, value in re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE)}
+
+
 def parse_os_release(text: str) -> str:
     """Read the name for people from os-release(5), such as `Debian GNU/Linux 12 (bookworm)`; "" where there is none."""
-    fields = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
-    for name in ("PRETTY_NAME", "NAME", "ID"):
-        if value := fields.get(name, "").strip().strip("\"'"):
-            return str(value)
-    return ""
+    fields = os_release(text)
+    return fields.get("PRETTY_NAME") or fields.get("NAME") or fields.get("ID", "")
 
 
 def parse_mounts_cgroup_version(mounts_text: str) -> CgroupVersion:

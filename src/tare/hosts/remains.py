@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tare.errors import TrialFailed
 from tare.hosts.ledger import ledgers, state_folder
-from tare.hosts.local import LocalHost
+from tare.hosts.local import LocalHost, read_text
 from tare.hosts.lock import LockHolder
 
 # A lock of systemd-nspawn and a network namespace of Podman's are named by numbers.
@@ -151,11 +151,7 @@ def mounts(path: str) -> frozenset[str]:
 
     Empty if the file cannot be read.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return frozenset()
-    points = (line.split()[4] for line in lines)
+    points = (line.split()[4] for line in read_text(path).splitlines())
     return frozenset(point for point in points if point not in _LASTING_MOUNTS)
 
 
@@ -191,10 +187,7 @@ def _control_groups() -> frozenset[str]:
 def _processes(programs: Collection[str]) -> frozenset[str]:
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            name, _, rest = path.read_text(encoding="utf-8").partition("(")[2].rpartition(") ")
-        except (OSError, UnicodeDecodeError):
-            continue
+        name, _, rest = read_text(str(path)).partition("(")[2].rpartition(") ")
         # Zombies (Z) have ended: the machine's first process reaps them.
         if name in programs and not rest.startswith("Z") and _is_tares(path.parent):
             found.add(f"{name} {path.parent.name}")
@@ -228,17 +221,10 @@ def _disks(home: Path) -> Iterator[str]:
     `tare-loop` marks a loop device whose file is in tare's folder, so that `of_tare` finds it.
     """
     for path in Path("/sys/block").glob("loop*/loop/backing_file"):
-        file = _read_stripped(path)
+        file = read_text(str(path)).strip()
         mark = "tare-loop " if Path(file).is_relative_to(home) else ""
         yield f"{mark}{path.parts[3]} {file}"
-    yield from (_read_stripped(path) for path in Path("/sys/block").glob("dm-*/dm/name"))
-
-
-def _read_stripped(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
+    yield from (read_text(str(path)).strip() for path in Path("/sys/block").glob("dm-*/dm/name"))
 
 
 def _names(folder: Path) -> frozenset[str]:

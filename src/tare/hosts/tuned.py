@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from pydantic import TypeAdapter
+
 from tare.errors import TareError, why_of
 from tare.hosts.host import BOOT_ID
 from tare.hosts.ledger import state_folder
@@ -43,6 +45,16 @@ class _Change:
     path: str
     before: str
     written: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Record:
+    format: int
+    boot: str
+    changes: tuple[_Change, ...]
+
+
+_RECORD = TypeAdapter(_Record)
 
 
 class Tuned:
@@ -136,16 +148,12 @@ class Tuned:
         except (OSError, UnicodeDecodeError) as error:
             raise self._damaged() from error
         try:
-            fields = json.loads(text)
-            changes = [_Change(each["path"], each["before"], tuple(each["written"])) for each in fields["changes"]]
-            boot, version = fields["boot"], fields["format"]
-        except (ValueError, KeyError, TypeError) as error:
+            record = _RECORD.validate_json(text, strict=True)
+        except ValueError as error:
             raise self._damaged() from error
-        words = [word for change in changes for word in (change.path, change.before, *change.written)]
-        ours = all(isinstance(word, str) for word in words) and all(is_ours(change.path) for change in changes)
-        if version != _FORMAT or not ours:
+        if record.format != _FORMAT or not all(is_ours(change.path) for change in record.changes):
             raise self._damaged()
-        return {change.path: change for change in changes} if boot == self._boot() else {}
+        return {change.path: change for change in record.changes} if record.boot == self._boot() else {}
 
     def _damaged(self) -> TareError:
         hint = "it has the values to put back: look at it, then remove it by hand"
@@ -153,12 +161,12 @@ class Tuned:
 
     def _keep(self, changes: Mapping[str, _Change]) -> None:
         """Write the record, whole or not at all, to the disk itself; raises TareError."""
-        fields = {"format": _FORMAT, "boot": self._boot(), "changes": [asdict(each) for each in changes.values()]}
+        record = _Record(_FORMAT, self._boot(), tuple(changes.values()))
         fresh = self.record.with_suffix(".new")
         try:
             self.record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with open(fresh, "w", encoding="utf-8", opener=_private) as file:
-                file.write(json.dumps(fields, indent=1) + "\n")
+                file.write(json.dumps(asdict(record), indent=1) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self.record)

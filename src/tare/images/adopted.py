@@ -44,7 +44,7 @@ from tare.images.inside import (
     text_in,
     write_in,
 )
-from tare.images.kept import in_use, make_room
+from tare.images.kept import in_use, link_to, make_room
 from tare.images.layered import with_files
 from tare.images.oci import Configuration, changed, read_configuration, refuse_other_platform, written
 from tare.images.programs import missing_programs
@@ -199,10 +199,7 @@ class Adoption:
         if not (is_intact(link, say) and in_use(link.resolve())):
             say(f"image: copying {self.source}")
             home = self._made(digest, images, say)
-            link.parent.mkdir(exist_ok=True)
-            link.unlink(missing_ok=True)
-            link.symlink_to(Path("..") / home.name)
-            in_use(home)
+            link_to(link, home)
         made = image_of(link.resolve().name)
         own, origin = configuration_of(made), self.source.pinned(digest)
         return replace(made, origin=origin, start=(START,), ports=own.tcp_ports, ends_by=own.stop_signal)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tare.errors import TareError, TrialFailed
-from tare.hosts.distributions import os_release
+from tare.hosts.facts import os_release
 from tare.hosts.local import LocalHost
 from tare.images import copying
 from tare.images.builder import PACKAGES, build_root, provide

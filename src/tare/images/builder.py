@@ -7,8 +7,10 @@ a namespace of its own, so that nothing of them is left.
 from __future__ import annotations
 
 import os
+import shutil
 import ssl
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from tare.errors import TareError
@@ -17,6 +19,7 @@ from tare.hosts.host import Host
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost, shipped
 from tare.hosts.process import ALONE
+from tare.model.trials import Problem
 
 # Of Debian, for each image; `provide` adds what others need.
 PACKAGES = ("ca-certificates", "cargo-web", "e2fsprogs", "gcc", "libc6-dev", "mmdebstrap", "rustc-web")
@@ -81,6 +84,15 @@ def entered(root: Path) -> Host:
     inside = ExecHost(LocalHost(), *ALONE, "sh", "-ec", _ENTER, "sh", *words)
     inside.supervisor = ""  # ALONE ends what it starts
     return inside
+
+
+def absent(tools: Mapping[str, str]) -> list[Problem]:
+    """Find the tools that this machine lacks, each with its Debian packages, separated by spaces."""
+    return [
+        Problem.fixed_by(f"{tool} is not installed", *packages.split())
+        for tool, packages in tools.items()
+        if not shutil.which(tool)
+    ]
 
 
 def provide(packages: tuple[str, ...], root: Path | None = None) -> None:

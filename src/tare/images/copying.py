@@ -13,13 +13,12 @@ import re
 import shlex
 import shutil
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
 from tare.errors import TareError, UsageError
 from tare.hosts.host import Host
-from tare.hosts.local import LocalHost, exists, is_file, sha256_of
+from tare.hosts.local import LocalHost, exists, is_file
 from tare.hosts.process import ALONE
 from tare.images.builder import builder
 from tare.images.layers import Size, counted, too_large
@@ -52,56 +51,47 @@ class RefusedFile(Refused):
     exit_code = 2
 
 
-def _rule(what: str, hint: str, *patterns: str) -> tuple[re.Pattern[str], str, str]:
-    return re.compile("|".join(patterns)), what, hint
-
-
-# What a line of skopeo's means, and what to do.
+# Words in a line of skopeo's, what they mean, and what to do.
 _REFUSALS = (
-    _rule(
+    (
+        r"unauthorized|authentication required|access to the resource is denied|Forbidden|\bdenied\b",
         "the registry refuses",
         '`skopeo login REGISTRY` writes credentials, or name your file of them: credentials = "…" in [image]',
-        *("unauthorized", "authentication required", "access to the resource is denied", "Forbidden", r"\bdenied\b"),
     ),
-    _rule(
+    (
+        "manifest unknown|name unknown|repository name not known|Not Found",
         "the registry has no such image",
         "look at its name and its tag",
-        *("manifest unknown", "name unknown", "repository name not known", "Not Found"),
     ),
-    _rule(
+    (
+        "dial tcp|i/o timeout|no such host|TLS handshake|x509|server gave HTTP response",
         "the registry does not answer",
         "check its name, and that this machine reaches it",
-        *("dial tcp", "i/o timeout", "no such host", "TLS handshake", "x509", "server gave HTTP response"),
     ),
-    _rule("Docker's daemon does not answer", "systemctl start docker", "Cannot connect to the Docker daemon"),
-    _rule(
+    ("Cannot connect to the Docker daemon", "Docker's daemon does not answer", "systemctl start docker"),
+    (
+        "no image found in (?:manifest list|image index)|no matching manifest",
         "the image is not for this machine's architecture",
         "build it for this architecture, too",
-        *("no image found in manifest list", "no image found in image index", "no matching manifest"),
     ),
-    _rule(
+    (
+        (
+            "no descriptor found|does not resolve to an image|No such image|identifier is not an image"
+            "|reference does not exist|not found in archive|Tag .* not found|more than one image"
+        ),
         "there is no image of this name",
         "look at its name and its tag",
-        *("no descriptor found", "does not resolve to an image", "No such image", "identifier is not an image"),
-        *("reference does not exist", "not found in archive", "Tag .* not found", "more than one image"),
     ),
-    _rule("there is no such file", "give the path of the image", "no such file or directory"),
-    _rule(
+    ("no such file or directory", "there is no such file", "give the path of the image"),
+    (
+        (
+            r"\bEOF\b|invalid tar header|gzip: invalid|[Dd]igest did not match|does not match"
+            "|unexpected end of JSON|invalid character|manifest.json not found|not a directory"
+        ),
         "this is no whole image",
         "get or build it again",
-        *(
-            "unexpected EOF",
-            r"\bEOF\b",
-            "invalid tar header",
-            "gzip: invalid",
-            "[Dd]igest did not match",
-            "does not match",
-        ),
-        *("unexpected end of JSON", "invalid character", "manifest.json not found", "not a directory"),
     ),
-    _rule(
-        "no disk is left", "remove files, or let TARE_HOME name a folder on a larger disk", "no space left on device"
-    ),
+    ("no space left on device", "no disk is left", "remove files, or let TARE_HOME name a folder on a larger disk"),
 )
 
 
@@ -208,7 +198,7 @@ def refusal(source: Source, printed: str) -> Refused:
     if source.path:  # it has been named
         last = last.replace(f"{source.path}/", "").rpartition(str(source.path))[2].lstrip('": ')
     for pattern, what, hint in _REFUSALS:
-        if pattern.search(words):
+        if re.search(pattern, words):
             return kind(f"{source}: {what}: {last[-300:]}", hint)
     return kind(f"{source}: skopeo cannot copy it: {last[-300:]}", f"try by hand: skopeo inspect {source}")
 
@@ -280,32 +270,11 @@ def whole(image: Image) -> tuple[tuple[str, ...], str]:
 
 def _wrapped(scratch: Path, layout: Path) -> None:
     """Make a layout of the one layer in `scratch`; its configuration does not say how to start it."""
-    blobs = layout / "blobs/sha256"
-    blobs.mkdir(parents=True)
-    archive = scratch / "layer.tar"
-    layer = sha256_of(archive)
-    size = archive.stat().st_size
-    archive.rename(blobs / layer)
-
-    def keep(value: Mapping[str, object]) -> dict[str, object]:
-        text = json.dumps(value).encode()
-        digest = hashlib.sha256(text).hexdigest()
-        (blobs / digest).write_bytes(text)
-        return {"digest": f"sha256:{digest}", "size": len(text)}
-
-    kind = "application/vnd.oci.image"
-    own = {"architecture": this_architecture(), "os": "linux"}
-    configuration = keep({**own, "config": {}, "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer}"]}})
-    layers = [{"mediaType": f"{kind}.layer.v1.tar", "digest": f"sha256:{layer}", "size": size}]
-    described = {"mediaType": f"{kind}.config.v1+json", **configuration}
-    manifest = keep({"schemaVersion": 2, "config": described, "layers": layers})
-    tagged = {
-        "mediaType": f"{kind}.manifest.v1+json",
-        **manifest,
-        "annotations": {"org.opencontainers.image.ref.name": _TAG},
-    }
-    (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [tagged]}), encoding="utf-8")
-    (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}', encoding="utf-8")
+    layer, image = scratch / "layer.tar", f"{layout}:{_TAG}"
+    for words in (("init", "--layout", str(layout)), ("new", "--image", image)):
+        _HOST.run("umoci", *words, timeout=_LOOK_SECONDS)
+    _HOST.run("umoci", "raw", "add-layer", "--image", image, str(layer), timeout=_COPY_SECONDS)
+    layer.unlink()
 
 
 def _check_room(source: Source, manifest: Manifest, folder: Path) -> None:

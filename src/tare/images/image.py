@@ -23,12 +23,12 @@ from tare.hosts.host import Host
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.hosts.local import LocalHost, sha256_of
 from tare.hosts.process import ALONE
-from tare.images.builder import builder, has_build_root
+from tare.images.builder import absent, builder, has_build_root
 from tare.images.building import NO_DISK, building
 from tare.images.copying import with_archive
 from tare.images.inside import TIME_OF_FILES, put_names
 from tare.images.intact import changed, seal
-from tare.images.kept import discard, in_use, make_room
+from tare.images.kept import discard, in_use, link_to, make_room
 from tare.images.micro import LINUX
 from tare.images.recipes import DROPPED, MAKE_DISK, MAKE_INITRD, Recipe, guest_recipe, program_sources
 from tare.model.trials import Image, Problem, combined_fix
@@ -73,9 +73,8 @@ def _built(say: Callable[[str], None], recipe: Recipe, archives: Path | None) ->
         return cached
     make_room(state_folder() / "images", recipe.build_bytes, say)
     archive = _archive(archives, recipe)
-    _check(_missing_to_unpack(recipe) if archive else _missing(recipe))
+    _check([*([] if archive else build_problems(recipe)), *_missing_to_unpack(recipe)])
     images = folder_of_images()
-    link.parent.mkdir(exist_ok=True)
     with building(images) as scratch:
         if archive:
             say(f"image: taking it from {archive}")
@@ -86,9 +85,7 @@ def _built(say: Callable[[str], None], recipe: Recipe, archives: Path | None) ->
         _convert(recipe, scratch)
         home = images / sha256_of(scratch / "root.tar")
         keep_built(scratch, home)
-    in_use(home)
-    link.unlink(missing_ok=True)
-    link.symlink_to(Path("..") / home.name)
+    link_to(link, home)
     return image_of(home.name)
 
 
@@ -253,15 +250,6 @@ def located(image: Image) -> Image:
     return replace(image, layer=None, **{name: home / getattr(image, name).name for name in names})
 
 
-def absent(tools: Mapping[str, str]) -> list[Problem]:
-    """Find the tools that this machine lacks, each with its Debian packages, separated by spaces."""
-    return [
-        Problem.fixed_by(f"{tool} is not installed", *packages.split())
-        for tool, packages in tools.items()
-        if not shutil.which(tool)
-    ]
-
-
 def refuse_missing(tools: Mapping[str, str], otherwise: str = "") -> None:
     """Raise TareError if this machine lacks tools, each with its Debian package, to take over an image."""
     if missing := localized(_HOST, absent(tools)):
@@ -286,10 +274,6 @@ def build_fix(missing: Iterable[Problem]) -> str:
     if any("mmdebstrap" in each.packages for each in missing):
         return f"{command}; or {_FROM}" if command else _FROM
     return fix_of(problems)
-
-
-def _missing(recipe: Recipe) -> list[Problem]:
-    return build_problems(recipe) + _missing_to_unpack(recipe)
 
 
 def _missing_to_unpack(recipe: Recipe) -> list[Problem]:

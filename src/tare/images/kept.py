@@ -54,6 +54,14 @@ def in_use(path: Path) -> bool:
     return True
 
 
+def link_to(link: Path, home: Path) -> None:
+    """Let a link in a folder of them lead to an image, and use that: no other tare removes it while this one runs."""
+    link.parent.mkdir(exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(Path("..") / home.name)
+    in_use(home)
+
+
 def superfluous(stored: Iterable[Stored], now_seconds: float, most_bytes: int = KEPT_BYTES) -> tuple[Stored, ...]:
     """Choose what was not used for 14 days, and what was used least lately of more than so many bytes."""
     gone, total_bytes = [], 0
@@ -91,20 +99,24 @@ def make_room(images: Path, need_bytes: int, say: Callable[[str], None]) -> None
 
 def discard(image: Path) -> None:
     """Remove an image that is not as it was built, with the engines' copies. Raises TareError if it is in use."""
-    _take(image)
-    if image.exists():
+    if not _discarded(image):
         raise TareError(f"{image}: is not as it was built, and another process uses it", "end that, and run again")
-    _remove_taken(image.parent)
-    forgotten(_HOST, image.name)
 
 
 def discard_oldest(homes: Iterable[Path], most: int) -> None:
     """Remove images but for the last used `most`, and for those that a process uses, with the engines' copies."""
     for image in sorted(homes, key=lambda each: each.stat().st_mtime, reverse=True)[most:]:
-        _take(image)
-        if not image.exists():
-            _remove_taken(image.parent)
-            forgotten(_HOST, image.name)
+        _discarded(image)
+
+
+def _discarded(image: Path) -> bool:
+    """Remove an image with the engines' copies, unless a process uses it; return whether it is gone."""
+    _take(image)
+    if image.exists():
+        return False
+    _remove_taken(image.parent)
+    forgotten(_HOST, image.name)
+    return True
 
 
 def forgotten(host: Host, digest: str = "") -> list[str]:

@@ -21,7 +21,7 @@ from tare.images.copying import pack
 from tare.images.image import BASE, folder_of_images, keep_built, over
 from tare.images.inside import CLOCK_SECONDS, TIME_OF_FILES, hash_of_files, put_files, settle_times, text_in, write_in
 from tare.images.intact import changed
-from tare.images.kept import discard_oldest, in_use
+from tare.images.kept import discard_oldest, in_use, link_to
 from tare.model.trials import Image
 
 LAYERED = "layered"  # folder of symbolic links, named by a hash of image and files, to the images with these files
@@ -43,13 +43,10 @@ def with_files(base: Image, files: Sequence[tuple[str, str]], then: Callable[[Pa
     link = images / LAYERED / key
     home = link.resolve()
     if not link.exists() or changed(home) or not in_use(home):
-        link.parent.mkdir(exist_ok=True)
         with building(images) as scratch:
             home = images / _make_layer(base, files, then, scratch)
             keep_built(scratch, home, cold=False)
-        link.unlink(missing_ok=True)
-        link.symlink_to(Path("..") / home.name)
-        in_use(home)  # so that no other tare discards it while this process runs
+        link_to(link, home)
     return over(base, home)
 
 

@@ -19,7 +19,7 @@ from tare.hosts.distributions import fix_of, localized
 from tare.hosts.host import Host
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
-from tare.images.builder import builder, has_build_root, program_folder, provide
+from tare.images.builder import absent, builder, has_build_root, program_folder, provide
 from tare.images.building import building
 from tare.model.trials import Problem
 
@@ -68,11 +68,7 @@ class Product:
         """Find what this machine lacks to build it; nothing if it is built, or if there is a root to build it in."""
         if os.access(self.folder, os.R_OK) or has_build_root():
             return ()
-        missing = [
-            Problem.fixed_by(f"{tool} is not installed", *package.split())
-            for tool, package in self.tools.items()
-            if not shutil.which(tool)
-        ]
+        missing = absent(self.tools)
         if self.bare and shutil.which("pkg-config"):
             check = _HOST.run("pkg-config", "--exists", "libseccomp", timeout=10, check=False)
             missing += [_missing("libseccomp's headers", "libseccomp-dev")] if check.exit_code else []

@@ -2,6 +2,11 @@
 
 It is pure: texts in, values out. The formats are the OCI image specification's, version 1.0, and those of Docker that
 have the same keys. Users and groups are found as container engines find them.
+
+`umoci raw runtime-config` (0.4.7) finds the same user, but joins entry point and command into one list, so that a
+user's arguments could not replace the command; it adds TERM=xterm, sets no HOME for a number without an account, and
+leaves a working folder such as `srv` without its slash. It reads a layout, which is gone when a suite's files change
+the accounts of an image later. It would replace the 30 lines below "accounts", and need more to undo the rest.
 """
 
 from __future__ import annotations

@@ -12,12 +12,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tare import plugins
 from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Workload
-from tare.errors import UsageError
 from tare.images.builder import builder, program_folder
 from tare.images.inside import TIME_OF_FILES
 from tare.images.micro import LINUX
@@ -120,7 +118,7 @@ def beside_recipe(wanted: ImageWanted) -> Recipe:
 
 def machine_recipe(technologies: Iterable[Technology] | None = None) -> Recipe:
     """Return the recipe of machines around these technologies; around all that can be nested by default."""
-    chosen = _all("technologies") if technologies is None else technologies
+    chosen = plugins.made("technologies") if technologies is None else technologies
     packages = _union(MACHINE, (each.debian_packages for each in chosen if each.nests))
     return replace(Recipe(), packages=packages, room_bytes=6 * _GIB, server=False)
 
@@ -131,18 +129,7 @@ def program_sources() -> list[Path]:
 
 
 def _usual_workloads() -> tuple[Workload, ...]:
-    return tuple(each for each in _all("workloads") if not each.large_packages)
-
-
-def _all(kind: plugins.Kind) -> list[Any]:
-    """Return every plug-in of a kind with its default settings; a broken one breaks only itself."""
-    instances = []
-    for name in plugins.names(kind):
-        try:
-            instances.append(plugins.find(kind, name)())
-        except (UsageError, TypeError):
-            continue
-    return instances
+    return tuple(each for each in plugins.made("workloads") if not each.large_packages)
 
 
 def _union(base: Sequence[str], more: Iterable[Sequence[str]]) -> tuple[str, ...]:

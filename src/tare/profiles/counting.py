@@ -12,6 +12,7 @@ is known exactly, and scales the sums.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -31,11 +32,11 @@ from tare.profiles.bpftrace_output import (
     parse_traced,
 )
 from tare.profiles.calls import NUMBERS
-from tare.profiles.kernel_types import Offsets
 from tare.profiles.profile import RECEIVING, SENDING, STARTING, Traced
 
 PROGRAM = "bpftrace"
 EVENTS = "/sys/kernel/tracing/events"
+TYPES = Path("/sys/kernel/btf/vmlinux")  # the kernel's type information, where bpftrace finds fields of structures
 _START_SECONDS = 120.0  # it compiles the program first
 _POLITE_SECONDS = 2.0  # for so long, it lets others go first: on an idle machine it has started after one second
 _ANSWER_SECONDS = 30.0
@@ -53,6 +54,8 @@ _KEYS = "BPFTRACE_MAP_KEYS_MAX=16384"  # processes and threads that it can follo
 _ON_FILES = RECEIVING | SENDING | {"accept", "accept4", "connect"}  # their first argument is an open file
 FAULTS = ("exceptions:page_fault_user", "exceptions:page_fault_kernel")
 PACKETS = "net:net_dev_queue"
+# A bridge hands a packet on to its port, which has a handler: the packet counts once.
+_PACKET = "if ((uint64)((struct sk_buff *)args->skbaddr)->dev->rx_handler == 0) { @packets = sum(@weight); }"
 _NEEDED = (
     *("raw_syscalls:sys_enter", "raw_syscalls:sys_exit", "sched:sched_switch"),
     *("sched:sched_process_fork", "sched:sched_process_exec", "sched:sched_process_exit"),
@@ -90,15 +93,16 @@ def schedule_for(seconds: float) -> Schedule:
     )
 
 
-def tracing_problem(known: Collection[str], namespace: str) -> str:
-    """Return why nothing can be traced with these tracepoints; empty if it can be.
+def counting_problem(known: Collection[str], namespace: str) -> str:
+    """Return why nothing can be counted with these tracepoints; empty if it can be.
 
     `namespace` is that of this process's numbers. The kernel's programs see the machine's own.
     """
     if namespace != _OF_MACHINE:
         return "tare runs in a container, where processes have other numbers than the kernel counts by"
-    lacking = [event for event in _NEEDED if event not in known]
-    return f"the kernel shows no tracepoint {lacking[0]}" if lacking else ""
+    if lacking := [event for event in _NEEDED if event not in known]:
+        return f"the kernel shows no tracepoint {lacking[0]}"
+    return "" if shutil.which(PROGRAM) else f"{PROGRAM} is not installed"
 
 
 def missing(known: frozenset[str], typed: bool) -> tuple[str, ...]:
@@ -115,15 +119,15 @@ def tracepoints() -> frozenset[str]:
     return frozenset(event for event in (*_NEEDED, *FAULTS, PACKETS) if Path(EVENTS, event.replace(":", "/")).is_dir())
 
 
-def program(pids: Sequence[int], known: frozenset[str], places: Offsets | None, schedule: Schedule) -> str:
+def program(pids: Sequence[int], known: frozenset[str], typed: bool, schedule: Schedule) -> str:
     """Return the program for these processes and all that they start.
 
-    `places` are those of fields in the kernel's structures; without them it counts less. bpftrace attaches the probes
-    in this order, so that all are attached at the first slot.
+    It counts less unless the kernel's structures are `typed`. bpftrace attaches the probes in this order, so that all
+    are attached at the first slot.
     """
     ours = f"/@member[pid] && {_IN_WINDOW}/"
     faults = (f"tracepoint:{event} {ours} {{ @faults = sum(@weight); }}" for event in FAULTS if event in known)
-    packets = [f"tracepoint:{PACKETS} {ours} {{ {_packet(places)} }}"] if places and PACKETS in known else []
+    packets = [f"tracepoint:{PACKETS} {ours} {{ {_PACKET} }}"] if typed and PACKETS in known else []
     # Who is still runnable has the state 0, or 256 if another thread took the CPU.
     waits = "(args->prev_state & 0xff) > 0"
     # A new process or thread returns from the call that made it, with 0.
@@ -137,10 +141,10 @@ def program(pids: Sequence[int], known: frozenset[str], places: Offsets | None, 
             f"tracepoint:sched:sched_switch {ours} {{ @switches[{waits}] = sum(@weight); }}",
             *faults,
             *packets,
-            f"tracepoint:raw_syscalls:sys_exit /@at[tid] || {born}/ {{ {_exit(places is not None)} }}",
-            f"tracepoint:raw_syscalls:sys_enter /@member[pid]/ {{ {_enter(places)} }}",
+            f"tracepoint:raw_syscalls:sys_exit /@at[tid] || {born}/ {{ {_exit(typed)} }}",
+            f"tracepoint:raw_syscalls:sys_enter /@member[pid]/ {{ {_enter(typed)} }}",
             f"interval:ms:{round(1000 * _SLOT_SECONDS)} {{ {_slot(schedule)} }}",
-            f"END {{ clear(@member); clear(@at); {'clear(@kind); ' if places else ''}}}",
+            f"END {{ clear(@member); clear(@at); {'clear(@kind); ' if typed else ''}}}",
         )
     )
 
@@ -164,33 +168,24 @@ def _slot(schedule: Schedule) -> str:
     )
 
 
-def _packet(places: Offsets) -> str:
-    # A bridge hands a packet on to its port, which has a handler: the packet counts once.
-    handler = _at(_at("args->skbaddr", places["sk_buff", "dev"]), places["net_device", "rx_handler"])
-    return f"if ({handler} == 0) {{ @packets = sum(@weight); }}"
-
-
-def _enter(places: Offsets | None) -> str:
-    # CPUs that add to @sum at the same time lose some of it. It only places windows: @total and @entered lose none.
-    counted = "@at[tid] = nsecs; @entered = sum(@weight); @sum++;"
-    if places is None:
-        return f"@total = count(); if ({_IN_WINDOW}) {{ {counted} }}"
-    table = _at(_at("curtask", places["task_struct", "files"]), places["files_struct", "fdt"])
-    mode = _at(_at("$file", places["file", "f_inode"]), places["inode", "i_mode"], "uint16")
-    sock = _at(_at("$file", places["file", "private_data"]), places["socket", "sk"])
-    family = _at(sock, places["sock_common", "skc_family"], "uint16")
+def _kind() -> str:
+    """Return what notes the kind of the open file that the call is about."""
+    # bpftrace indexes arrays only by literals.
+    files = "(uint64)((struct task_struct *)curtask)->files->fdt->fd"
+    family = "((struct socket *)$file->private_data)->sk->__sk_common.skc_family"
     return (
-        f"@total = count(); if ({_IN_WINDOW}) {{ if ({_is_one_of(_ON_FILES)}) {{"
-        f" $file = *(uint64 *)({_at(table, places['fdtable', 'fd'])} + 8 * args->args[0]);"
-        f" $kind = (uint64)({mode} & 0xf000);"
+        f"if ({_is_one_of(_ON_FILES)}) {{"
+        f" $file = (struct file *)*(uint64 *)({files} + 8 * args->args[0]);"
+        " $kind = (uint64)($file->f_inode->i_mode & 0xf000);"
         f" if ($kind == {SOCKET}) {{ $kind += (uint64){family}; }}"
-        f" @kind[tid] = $kind; }} {counted} }}"
+        " @kind[tid] = $kind; } "
     )
 
 
-def _at(address: str, offset: int, what: str = "uint64") -> str:
-    """Return what lies in the kernel's memory so many bytes after an address."""
-    return f"*({what} *)((uint64){address} + {offset})"
+def _enter(typed: bool) -> str:
+    # CPUs that add to @sum at the same time lose some of it. It only places windows: @total and @entered lose none.
+    counted = "@at[tid] = nsecs; @entered = sum(@weight); @sum++;"
+    return f"@total = count(); if ({_IN_WINDOW}) {{ {_kind() if typed else ''}{counted} }}"
 
 
 def _exit(typed: bool) -> str:

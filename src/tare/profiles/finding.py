@@ -84,18 +84,18 @@ def container(host: Host, name: str) -> Target:
     """Return the processes of a container of Docker, Podman or containerd, or of a systemd unit; raises TareError."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"--container {name}: not the name of a container", _GONE)
-    for kind, find in (("Docker", _docker), ("Podman", _podman), ("containerd", _containerd), ("systemd", _unit)):
-        if pid := find(host, name):
+    for kind, pid in _first_processes(host, name):
+        if pid:
             return _without_tare(Target(f"{name} ({kind})", partial(processes_below, host, group_folder(host, pid))))
     raise UsageError(f"--container {name}: no engine here has a running container or unit of this name", _GONE)
 
 
-def _docker(host: Host, name: str) -> int:
-    return _first_process(host, "docker", name)
-
-
-def _podman(host: Host, name: str) -> int:
-    return _first_process(host, "podman", name)
+def _first_processes(host: Host, name: str) -> Iterator[tuple[str, int]]:
+    """Yield what may run under this name, each with its first process; 0 for what does not."""
+    yield "Docker", _first_process(host, "docker", name)
+    yield "Podman", _first_process(host, "podman", name)
+    yield "containerd", _containerd(host, name)
+    yield "systemd", _number(host, "systemctl", "show", "--property", "MainPID", "--value", name)
 
 
 def _first_process(host: Host, program: str, name: str) -> int:
@@ -106,10 +106,6 @@ def _first_process(host: Host, program: str, name: str) -> int:
         what = f"--container {name}: {program} reports process {pid}, which is not the container's on this machine"
         raise UsageError(what, "call tare on the machine that the engine runs on")
     return pid
-
-
-def _unit(host: Host, name: str) -> int:
-    return _number(host, "systemctl", "show", "--property", "MainPID", "--value", name)
 
 
 def _containerd(host: Host, name: str) -> int:

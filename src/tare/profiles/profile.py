@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from tare.errors import UsageError, unreadable
+from tare.hosts.local import TooLarge, contents
 from tare.model.machines import Facts
 from tare.model.work import (
     CALL,
@@ -73,17 +74,16 @@ class CallCount:
 class Traced:
     """What was counted in `seconds`.
 
-    `waits` are context switches in which a thread waited, `preemptions` those in which it was ready to go on. perf
-    cannot tell the two apart, and has all as `waits`. `packets` are those that its threads sent, or the kernel while it
-    ran on one of their CPUs in their time: also the answers to what they sent over the machine's own network. None is
-    what this machine cannot count.
+    `waits` are context switches in which a thread waited, `preemptions` those in which it was ready to go on. `packets`
+    are those that its threads sent, or the kernel while it ran on one of their CPUs in their time: also the answers to
+    what they sent over the machine's own network. None is what this machine cannot count.
     """
 
     seconds: Positive
     calls: tuple[CallCount, ...]
     faults: Count | None
     waits: Count
-    preemptions: Count | None
+    preemptions: Count
     programs: Count
     processes: Count
     threads: Count
@@ -97,9 +97,8 @@ class Traced:
 
 @dataclass(frozen=True)
 class Counts(Traced):
-    """What was counted `by` a program, while the application did so many `units` of its own work."""
+    """What was counted while the application did so many `units` of its own work."""
 
-    by: Literal["bpftrace", "perf"]
     units: Positive
 
 
@@ -234,7 +233,7 @@ def basket(profile: Profile) -> Mapping[str, float]:
         totals[CALL.name] -= min(done, undone)
     if any(call.on == "network" or call.call.startswith("io_uring_") for call in counts.calls):
         totals[MESSAGE.name] = max(totals[MESSAGE.name], counts.packets or 0)
-    totals[SWITCH.name] = counts.waits + (counts.preemptions or 0)
+    totals[SWITCH.name] = counts.waits + counts.preemptions
     # Most processes that start become another program; one that does not, and a program in an old process, count too.
     totals[PROCESS.name] = max(counts.programs, counts.processes)
     totals[THREAD.name] = counts.threads
@@ -284,8 +283,9 @@ def written(profile: Profile) -> str:
 def read_profile(path: Path) -> Profile:
     """Read a profile's file; raises UsageError."""
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
+        content = contents(path, _MOST_BYTES)
+    except TooLarge:
+        raise UsageError(f"{path}: more than 1 MiB, and no profile", _HINT) from None
     except OSError as error:
         fault = unreadable(path, error, "give the path of a profile that `tare profile` has written")
         raise UsageError(fault.what, fault.hint) from None
@@ -294,8 +294,6 @@ def read_profile(path: Path) -> Profile:
 
 def parse_profile(content: bytes, where: str) -> Profile:
     """Read the content of a profile's file, which may be untrusted; raises UsageError with `where` it is."""
-    if len(content) > _MOST_BYTES:
-        raise UsageError(f"{where}: more than 1 MiB, and no profile", _HINT)
     try:
         fields: dict[str, Any] = json.loads(content.decode())
         version = fields["format"]

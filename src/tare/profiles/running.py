@@ -61,7 +61,7 @@ def profile_of_command(taking: Taking, command: Sequence[str], group: CountingGr
                 taking.say(f"running {command[0]} for {format_duration(half)}, counted")
             # Where nothing is counted, one run: after it, the process is surely in its control group.
             counted, _ = runs.repeat(0.0 if begun.counter is None else half)
-            window = begun.end()
+            begun.end()
         taking.say(f"running {command[0]} for {format_duration(half)}, watched")
         with closing(Watch(taking.host, Target(command[0], group.processes))) as watch:
             number, seconds = runs.repeat(half)
@@ -77,6 +77,6 @@ def profile_of_command(taking: Taking, command: Sequence[str], group: CountingGr
         units=number,
         seconds=seconds,
         usage=usage,
-        counts=counts_of(window, counted),
-        missing=window.missing,
+        counts=counts_of(begun.traced, counted),
+        missing=begun.missing,
     )

@@ -1,28 +1,35 @@
 """Taking a profile: the application is watched for the whole time, and counted meanwhile.
 
-bpftrace counts in short windows that are spread over the time (tare.profiles.counting), perf for its beginning. Where
-counting ends before the watch, the counts stand for a part of the work: the share of all reads and writes, or else of
-all packets, that fell into this part.
+bpftrace counts in short windows that are spread over the time (tare.profiles.counting). Where counting ends before the
+watch, the counts stand for a part of the work: the share of all reads and writes, or else of all packets, that fell
+into this part.
 """
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, Protocol
 
 from tare import __version__
 from tare.errors import TareError
 from tare.hosts.host import Host
-from tare.profiles import counting, perf
-from tare.profiles.counting import Schedule, schedule_for
+from tare.profiles.counting import (
+    PROGRAM,
+    TYPES,
+    Counter,
+    Schedule,
+    counting,
+    counting_problem,
+    missing,
+    program,
+    schedule_for,
+    tracepoints,
+)
 from tare.profiles.finding import Target
-from tare.profiles.kernel_types import offsets
 from tare.profiles.profile import FORMAT, Counts, Profile, Traced, Unit, Usage
 from tare.profiles.watching import Pulse, Watch
 from tare.units import format_duration
@@ -37,85 +44,27 @@ _UNSEEN = "what it reads and writes by io_uring: it needs no system call"
 Say = Callable[[str], None]
 
 
-class Counter(Protocol):
-    """Counts until it is asked for the result.
-
-    `start_seconds` is the CPU time that its start took, `cost_seconds` what counting took, known after `end`.
-    """
-
-    start_seconds: float
-    cost_seconds: float
-
-    def has_enough(self) -> bool:
-        """Wait for a moment; return whether counting has cost its share of the time, or its time is over."""
-
-    def end(self) -> Traced:
-        """Stop, and return what was counted; raises TrialFailed."""
-
-
-@dataclass(frozen=True)
-class Way:
-    """A way to count system calls: by which program, how it is started for processes, and what it does not know."""
-
-    by: Literal["bpftrace", "perf"]
-    start: Callable[[Sequence[int]], AbstractContextManager[Counter]]
-    missing: tuple[str, ...]
-
-
-def way_to_count(host: Host, seconds: float, schedule: Schedule) -> Way:
-    """Return the best way that this machine has to count.
-
-    bpftrace counts by a schedule, perf in a share of `seconds`. Raises TareError with the reason where there is no way.
-    """
-    known = counting.tracepoints()
-    if problem := counting.tracing_problem(known, str(Path("/proc/self/ns/pid").readlink())):
-        raise TareError(problem)
-    if shutil.which(counting.PROGRAM):
-        places = offsets()
-
-        def start(pids: Sequence[int]) -> AbstractContextManager[Counter]:
-            return counting.counting(host, counting.program(pids, known, places, schedule))
-
-        return Way("bpftrace", start, counting.missing(known, places is not None))
-    if shutil.which(perf.PROGRAM):
-        return Way("perf", lambda pids: perf.counting(host, pids, seconds), perf.MISSING)
-    raise TareError("neither bpftrace nor perf is installed")
-
-
-@dataclass(frozen=True)
-class Window:
-    """What was counted, and what is missing of it.
-
-    `start_seconds` is the CPU time that it took to begin, `cost_seconds` what counting took.
-    """
-
-    by: Literal["bpftrace", "perf"] = "bpftrace"
-    traced: Traced | None = None
-    missing: tuple[str, ...] = ()
-    start_seconds: float = 0.0
-    cost_seconds: float = 0.0
-
-
-@dataclass(frozen=True)
+@dataclass
 class Counting:
-    """Counting that has begun; `counter` is None where system calls cannot be counted, `problem` says why."""
+    """Counting that has begun, and what is `missing` of it; `counter` is None where system calls cannot be counted.
 
-    way: Way | None = None
+    What was `traced` is known after `end`.
+    """
+
     counter: Counter | None = None
-    problem: str = ""
+    missing: tuple[str, ...] = ()
+    traced: Traced | None = None
 
     def has_enough(self) -> bool:
         """Wait for a moment; return whether there is nothing more to count."""
         return self.counter is None or self.counter.has_enough()
 
-    def end(self) -> Window:
-        """Stop, and return what was counted; raises TrialFailed."""
-        if self.way is None or self.counter is None:
-            return Window(missing=(f"system calls, page faults and context switches: {self.problem}",))
-        traced = self.counter.end()
-        unseen = any(call.call.startswith("io_uring_") for call in traced.calls)
-        missing = (*self.way.missing, *((_UNSEEN,) if unseen else ()))
-        return Window(self.way.by, traced, missing, self.counter.start_seconds, self.counter.cost_seconds)
+    def end(self) -> None:
+        """Stop; raises TrialFailed."""
+        if self.counter is not None:
+            self.traced = self.counter.end()
+            if any(call.call.startswith("io_uring_") for call in self.traced.calls):
+                self.missing = (*self.missing, _UNSEEN)
 
 
 @dataclass(frozen=True)
@@ -133,16 +82,21 @@ class Taking:
             yield self._begin(stack, pids, schedule)
 
     def _begin(self, stack: ExitStack, pids: Sequence[int], schedule: Schedule) -> Counting:
-        began = time.monotonic()
+        known, typed, began = tracepoints(), TYPES.is_file(), time.monotonic()
+        if problem := counting_problem(known, str(Path("/proc/self/ns/pid").readlink())):
+            return _uncounted(problem)
+        self.say(f"starting {PROGRAM}, which takes a second, and more on a busy machine")
         try:
-            way = way_to_count(self.host, self.seconds, schedule)
-            self.say(f"starting {way.by}, which takes a second, and more on a busy machine")
-            counter = stack.enter_context(way.start(pids))
+            counter = stack.enter_context(counting(self.host, program(pids, known, typed, schedule)))
         except TareError as error:
-            return Counting(problem=str(error))
+            return _uncounted(str(error))
         if (seconds := time.monotonic() - began) > _SLOW_SECONDS:
-            self.say(f"{way.by} took {format_duration(seconds)} to start, as the machine is busy")
-        return Counting(way, counter)
+            self.say(f"{PROGRAM} took {format_duration(seconds)} to start, as the machine is busy")
+        return Counting(counter, missing(known, typed))
+
+
+def _uncounted(problem: str) -> Counting:
+    return Counting(missing=(f"system calls, page faults and context switches: {problem}",))
 
 
 def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Profile:
@@ -152,7 +106,6 @@ def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Pr
     with taking.counting(target.processes(), schedule) as begun, closing(Watch(taking.host, target)) as watch:
         taking.say(f"watching {target.name} for {format_duration(taking.seconds)}")
         watched = _watched(taking, begun, watch)
-    window, traced = watched.window, watched.window.traced
     unit: Unit = "second" if rate is None else "request"
     return Profile(
         format=FORMAT,
@@ -164,10 +117,10 @@ def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Pr
         units=per_second * watched.seconds,
         seconds=watched.seconds,
         usage=watched.usage,
-        counts=counts_of(window, per_second * watched.counted_seconds),
-        cost=window.cost_seconds / watched.seconds if traced else None,
-        start_seconds=window.start_seconds if traced else None,
-        missing=window.missing,
+        counts=counts_of(begun.traced, per_second * watched.counted_seconds),
+        cost=begun.counter.cost_seconds / watched.seconds if begun.counter else None,
+        start_seconds=begun.counter.start_seconds if begun.counter else None,
+        missing=begun.missing,
     )
 
 
@@ -175,7 +128,7 @@ def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Pr
 class Watched:
     """What was seen of a running application in `seconds`; `part` of its pulse fell into the time that was counted."""
 
-    window: Window
+    traced: Traced | None
     usage: Usage
     seconds: float
     part: Pulse
@@ -184,17 +137,16 @@ class Watched:
     @property
     def counted_seconds(self) -> float:
         """How many usual seconds' work the counts stand for."""
-        traced = self.window.traced
-        if traced is None:
+        if self.traced is None:
             return 0.0
-        if traced.seconds >= _WHOLE * self.seconds:
-            return traced.seconds
+        if self.traced.seconds >= _WHOLE * self.seconds:
+            return self.traced.seconds
         shares = (
             (self.part.reads_and_writes, self.pulse.reads_and_writes),
             (self.part.packets, self.pulse.packets),
         )
         share = next((part / whole for part, whole in shares if _MANY <= part <= whole), None)
-        return traced.seconds if share is None else share * self.seconds
+        return self.traced.seconds if share is None else share * self.seconds
 
 
 def _watched(taking: Taking, begun: Counting, watch: Watch) -> Watched:
@@ -206,21 +158,21 @@ def _watched(taking: Taking, begun: Counting, watch: Watch) -> Watched:
             looks += 1
     part, deadline = watch.pulse().since(first), began + taking.seconds
     # To end takes bpftrace a second: not in the time of a watch that is over.
-    window = begun.end() if deadline - time.monotonic() > _LOOK_SECONDS else None
+    if deadline - time.monotonic() > _LOOK_SECONDS:
+        begun.end()
     while (left := deadline - time.monotonic()) > 0:
         time.sleep(min(left, _LOOK_SECONDS))
         watch.look()
     seconds, pulse = time.monotonic() - began, watch.pulse().since(first)
     usage = watch.usage(seconds)
-    return Watched(window or begun.end(), usage, seconds, part, pulse)
+    if begun.traced is None:
+        begun.end()
+    return Watched(begun.traced, usage, seconds, part, pulse)
 
 
-def counts_of(window: Window, units: float) -> Counts | None:
+def counts_of(traced: Traced | None, units: float) -> Counts | None:
     """Return what was counted, while the application did so many units of its work; None where nothing was."""
-    traced = window.traced
-    if traced is None:
-        return None
-    return Counts(**vars(traced), by=window.by, units=units)
+    return None if traced is None else Counts(**vars(traced), units=units)
 
 
 def now() -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from operator import sub
 from pathlib import Path
+from typing import NamedTuple
 
 from tare.errors import TareError
 from tare.hosts.host import Host
@@ -23,8 +24,7 @@ _THREADS = re.compile(r"^Threads:\s+(\d+)$", re.MULTILINE)
 _READS_AND_WRITES = re.compile(r"^sysc[rw]: (\d+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Pulse:
+class Pulse(NamedTuple):
     """How much an application has done so far: packets in its network namespace, and reads and writes."""
 
     packets: int
@@ -32,7 +32,7 @@ class Pulse:
 
     def since(self, earlier: Pulse) -> Pulse:
         """Return the difference from an earlier pulse."""
-        return Pulse(self.packets - earlier.packets, self.reads_and_writes - earlier.reads_and_writes)
+        return Pulse(*map(sub, self, earlier))
 
 
 class Watch:
@@ -126,7 +126,7 @@ def _packets(host: Host, pids: Sequence[int]) -> int:
     """Return the packets in the network namespace of the first process, those over its loopback included."""
     for pid in pids:
         if interfaces := read_as(parse_interfaces, host.read, f"/proc/{pid}/net/dev"):
-            return sum(each.in_count + each.out_count for each in interfaces)
+            return round(sum(each.in_count + each.out_count for each in interfaces))
     return 0
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from tare.answers.advice import Advice
 from tare.journal import Run
+from tare.units import written
 
 _FILE = "next.toml"
 _LEAST_RATE, _MOST_RATE = 100, 100_000  # requests/s; at a lower rate, a point of the workload `service` takes minutes
@@ -59,7 +60,7 @@ def next_step(advice: Advice) -> NextStep | None:
         return NextStep(f"tare try --on {','.join(stacks)} -- {shlex.join(command)}")
     head = f"[suite]\nstacks = {json.dumps(stacks)}\n"
     workload = (
-        f'[[workloads]]\nuse = "command"\ncommand = {_toml_value(command)}\n' if command else _server_workload(advice)
+        f'[[workloads]]\nuse = "command"\ncommand = {written(command)}\n' if command else _server_workload(advice)
     )
     to_fill = "" if command else ", put your server and its requests in it"
     return NextStep(f"tare run {_FILE}", "\n".join((head, *tables, workload)), _FILE, to_fill)
@@ -89,15 +90,4 @@ def _stack_settings(prices: Run) -> Mapping[str, Any]:
 def _stack_table(name: str, table: Any) -> str:
     """Return a stack's settings as a table of TOML, empty if `table` is none."""
     settings = table.items() if isinstance(table, dict) else ()
-    return "\n".join(
-        (f"[stacks.{_toml_value(name)}]", *(f"{key} = {_toml_value(value)}" for key, value in settings), "")
-    )
-
-
-def _toml_value(value: Any) -> str:
-    """Return a value as TOML; a table as an inline table."""
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_toml_value(key)} = {_toml_value(each)}" for key, each in value.items()) + " }"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml_value, value))}]"
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return "\n".join((f"[stacks.{written(name)}]", *(f"{key} = {written(value)}" for key, value in settings), ""))

@@ -18,6 +18,7 @@ from pathlib import PurePosixPath
 from tare.errors import Fault, SuiteError, did_you_mean
 from tare.suites.compose_entries import below, in_order, mount_of, needed, port_of, project_of
 from tare.suites.variables import Variables, filled_in, read_variables
+from tare.units import written
 
 _AS_IT_IS = {"user": "user", "working_dir": "folder", "stop_signal": "stop_signal"}  # their names in application.toml
 _KEPT = (
@@ -119,7 +120,7 @@ class _Conversion:
         order = self._order(services)
         if self.faults:
             raise SuiteError(self.faults)
-        tables = [f"[application]\nunder_test = {_text(chosen)}\n"]
+        tables = [f"[application]\nunder_test = {written(chosen)}\n"]
         tables += [_table(name, texts[name]) for name in order]
         return Composed("\n".join(tables) + _LOAD, tuple(self.left_out), tuple(sorted(self.variables.used)))
 
@@ -380,18 +381,5 @@ class _Conversion:
 
 
 def _table(name: str, settings: Mapping[str, object]) -> str:
-    head = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _text(name)
-    return "".join((f"[services.{head}]\n", *(f"{key} = {_written(value)}\n" for key, value in settings.items())))
-
-
-def _written(value: object) -> str:
-    if isinstance(value, dict):
-        return f"{{ {', '.join(f'{_text(name)} = {_written(each)}' for name, each in value.items())} }}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_written, value))}]"
-    return str(value) if isinstance(value, int) else _text(str(value))
-
-
-def _text(text: str) -> str:
-    """Write a text as TOML, which is as JSON but for one character."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    head = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else written(name)
+    return "".join((f"[services.{head}]\n", *(f"{key} = {written(value)}\n" for key, value in settings.items())))

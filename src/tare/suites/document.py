@@ -9,7 +9,8 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -50,6 +51,13 @@ class Catalogue(Protocol):
 
     def find(self, kind: plugins.Kind, name: str) -> type[Any]:
         """Return a plug-in's class; raises UsageError if it is broken."""
+
+
+def loadable(catalogue: Catalogue, kind: plugins.Kind) -> Iterator[tuple[str, type[Any]]]:
+    """Yield the plug-ins of a kind with their names; a broken one breaks only itself."""
+    for name in catalogue.names(kind):
+        with suppress(UsageError):
+            yield name, catalogue.find(kind, name)
 
 
 @dataclass

@@ -12,9 +12,8 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import PydanticJsonSchemaWarning
 
 from tare import plugins
-from tare.errors import UsageError
 from tare.model.machines import Machine
-from tare.suites.document import Catalogue
+from tare.suites.document import Catalogue, loadable
 from tare.suites.image import ImageTable
 from tare.suites.own_program import OWN
 from tare.suites.tables import BoundsTable, LimitsTable, SuiteTable, TelemetryTable
@@ -57,7 +56,7 @@ def _workloads(catalogue: Catalogue) -> Iterable[Schema]:
         "limits": _table(BoundsTable),
         "exclude": {"type": "array", "items": _TEXT, "description": "stacks that do not run it"},
     }
-    for name, plugin in _plugins("workloads", catalogue):
+    for name, plugin in loadable(catalogue, "workloads"):
         found = _table(plugin, more={"use": {"const": name}, **beside}, required=("use",))
         yield {"title": plugin.title, **found, "description": _first_sentence(plugin)}
 
@@ -65,21 +64,13 @@ def _workloads(catalogue: Catalogue) -> Iterable[Schema]:
 def _variant(catalogue: Catalogue) -> Schema:
     """Return the table of a stack: its technologies, and settings of one, or tables with those of its layers."""
     settings: dict[str, Schema] = {}
-    for _, plugin in _plugins("technologies", catalogue):
+    for _, plugin in loadable(catalogue, "technologies"):
         for name, setting in _table(plugin)["properties"].items():
             if settings.setdefault(name, setting) != setting:
                 settings[name] = {}  # which of them it is, the stack says
     own = {name: {"description": f"{name} of its own, which other stacks do not run"} for name in OWN}
     stack = {**_TEXT, "description": 'technologies, inner first, such as "docker" or "docker/qemu"'}
     return {"type": "object", "properties": {"stack": stack, **own, **settings}, "required": ["stack"]}
-
-
-def _plugins(kind: plugins.Kind, catalogue: Catalogue) -> Iterable[tuple[str, type[Any]]]:
-    for name in catalogue.names(kind):
-        try:
-            yield name, catalogue.find(kind, name)
-        except UsageError:
-            continue
 
 
 def _table(kind: type[Any], more: Mapping[str, Schema] | None = None, required: tuple[str, ...] = ()) -> Schema:

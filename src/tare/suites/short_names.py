@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tare.errors import UsageError, nearest
-from tare.suites.document import Catalogue
+from tare.errors import nearest
+from tare.suites.document import Catalogue, loadable
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,7 @@ def nearest_layer(catalogue: Catalogue, name: str) -> str:
 
 def _known(catalogue: Catalogue) -> Iterator[tuple[str, type[Any]]]:
     """Yield the names of the technologies that can be loaded, and the short ones."""
-    for name in catalogue.names("technologies"):
-        try:
-            plugin = catalogue.find("technologies", name)
-        except UsageError:  # a broken plug-in breaks only itself
-            continue
+    for name, plugin in loadable(catalogue, "technologies"):
         yield name, plugin
         if short := getattr(plugin, "short_name", ""):
             yield short, plugin

@@ -5,18 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from tare.units import Duration, Margin, Size
 
 Until = Literal["decided", "blocks"]
 PRECISION = 0.1
-
-
-def _not_nothing(quantity: float) -> float:
-    if quantity <= 0:
-        raise ValueError("write more than 0, or leave it out")
-    return quantity
 
 
 @dataclass(frozen=True)
@@ -29,7 +23,7 @@ class SuiteTable:
     blocks: Annotated[int, Field(ge=1, le=10_000)] = 30
     until: Until = "decided"
     rounds: Annotated[int, Field(ge=1, le=10_000)] | Literal["auto"] = "auto"
-    budget: Annotated[Duration, AfterValidator(_not_nothing)] | None = None
+    budget: Annotated[Duration, Field(gt=0)] | None = None
     margin: Margin = 0.03
     precision: Margin = PRECISION
     seed: Annotated[int, Field(ge=0)] = 1
@@ -40,9 +34,9 @@ class LimitsTable:
     """The table `[limits]`."""
 
     cpus: Annotated[int, Field(ge=1)] = 1
-    memory: Annotated[Size, AfterValidator(_not_nothing)] = 512 * 1024**2
+    memory: Annotated[Size, Field(gt=0)] = 512 * 1024**2
     open_files: Annotated[int, Field(ge=1)] = 4096
-    time: Annotated[Duration, AfterValidator(_not_nothing)] | None = None
+    time: Annotated[Duration, Field(gt=0)] | None = None
 
 
 @dataclass(frozen=True)
@@ -50,18 +44,12 @@ class BoundsTable:
     """The table `[workloads.limits]`: what is left out is as in `[limits]`."""
 
     cpus: Annotated[int, Field(ge=1)] | None = None
-    memory: Annotated[Size, AfterValidator(_not_nothing)] | None = None
-    time: Annotated[Duration, AfterValidator(_not_nothing)] | None = None
-
-
-def _not_too_often(seconds: float) -> float:
-    if not 0.01 <= seconds <= 3600:
-        raise ValueError('write a duration from 10ms to 1h, for example "100ms"')
-    return seconds
+    memory: Annotated[Size, Field(gt=0)] | None = None
+    time: Annotated[Duration, Field(gt=0)] | None = None
 
 
 @dataclass(frozen=True)
 class TelemetryTable:
     """The table `[telemetry]`."""
 
-    every: Annotated[Duration, AfterValidator(_not_too_often)] = 0.1
+    every: Annotated[Duration, Field(ge=0.01, le=3600)] = 0.1

@@ -134,9 +134,9 @@ def _table(head: str, settings: dict[str, object]) -> str:
 
 
 def _checked(text: str) -> str:
-    """Write as TOML what JSON leaves as it is; refuse what is no Unicode, as a file's name may be."""
+    """Refuse what is no Unicode, as a file's name may be."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise UsageError("a word of the command line is not UTF-8 text", "give the files other names") from error
-    return text.replace("\x7f", "\\u007f")
+    return text

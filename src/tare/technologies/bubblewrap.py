@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tare.contracts.technologies import (
-    ENVIRONMENT,
     HOST_NAME,
     PROTECTED,
     Ground,
@@ -83,5 +82,4 @@ def _bwrap(ground: Ground) -> tuple[str, ...]:
     # bwrap's --dev makes a console and a folder for shared memory: the root's /dev is as in other stacks.
     system = ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys")
     mounts = ("--dev-bind", str(ground.root), "/", *system, *volume)
-    environment = [word for entry in ENVIRONMENT for word in ("--setenv", *entry.split("=", 1))]
-    return ("bwrap", *namespaces, *mounts, "--clearenv", *environment, "--")
+    return ("bwrap", *namespaces, *mounts, "--clearenv", "--")

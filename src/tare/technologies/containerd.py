@@ -335,10 +335,8 @@ def _volume(launch: Launch) -> Iterator[tuple[str, ...]]:
 
 def _group_mounts(group: ControlGroup) -> Iterator[str]:
     """Yield the options by which a program sees the limits of the instance's group."""
-    if len(group.mounts) > 1:
-        yield "--mount=type=tmpfs,src=cgroup,dst=/sys/fs/cgroup,options=nosuid:noexec:nodev:mode=755"
-    for source, target in group.mounts:
-        yield f'--mount=type=bind,"src={source}","dst={target}",options=bind:ro:nosuid:noexec:nodev'  # cpu,cpuacct
+    for each in group.mounts:  # quoted: version 1 has cpu,cpuacct
+        yield f'--mount=type={each.kind},"src={each.source}","dst={each.target}",options={":".join(each.options)}'
 
 
 @contextmanager

@@ -151,9 +151,5 @@ def _mount(path: str, kind: str, *options: str) -> dict[str, Any]:
 
 def _group_mounts(ground: Ground) -> Iterator[dict[str, Any]]:
     """Yield the mounts by which a program sees the limits of the instance's group."""
-    groups = ground.group.mounts
-    if len(groups) > 1:
-        yield _mount("/sys/fs/cgroup", "tmpfs", "nosuid", "noexec", "nodev", "mode=755")
-    for source, target in groups:
-        options = ["bind", "ro", "nosuid", "noexec", "nodev"]
-        yield {"destination": target, "type": "bind", "source": source, "options": options}
+    for each in ground.group.mounts:
+        yield {"destination": each.target, "type": each.kind, "source": each.source, "options": list(each.options)}

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tare.contracts.technologies import (
-    ENVIRONMENT,
     FILTERED,
     HOST_NAME,
     PROTECTED,
@@ -70,8 +69,7 @@ class Lxc(Technology):
             command = (*ground.group.join, *start, "--", *launch.init(address))
             process = stack.enter_context(ready(host, *command))
             attach = ("lxc-attach", *select, "--rcfile", f"{home}/config", "--clear-env")
-            environment = [word for entry in ENVIRONMENT for word in ("--set-var", entry)]
-            inside = ExecHost(host, *launch.open_files, *attach, *environment, "--")
+            inside = ExecHost(host, *launch.open_files, *attach, "--")
             stack.enter_context(inside.over(process))
             yield ground.instance(inside, address, self.path, liblxc=launch.version(self, host))
 
@@ -79,12 +77,11 @@ class Lxc(Technology):
 def _configuration(ground: Ground, network: str) -> str:
     launch = ground.launch
     limit = launch.limits.open_files
-    environment = "".join(f"lxc.environment = {entry}\n" for entry in ENVIRONMENT)
     volume = f"lxc.mount.entry = {ground.volume} {VOLUME[1:]} none bind,create=dir 0 0\n" if ground.volume else ""
-    groups = [(source, target[1:]) for source, target in ground.group.mounts]
-    trees = "tmpfs sys/fs/cgroup tmpfs nosuid,nodev,noexec,mode=755" if len(groups) > 1 else ""
-    entries = (trees, *(f"{source} {target} none bind,ro,nosuid,nodev,noexec,create=dir" for source, target in groups))
-    seen = "".join(f"lxc.mount.entry = {entry} 0 0\n" for entry in entries if entry)
+    seen = "".join(
+        f"lxc.mount.entry = {each.source} {each.target[1:]} {each.kind} {','.join(each.options)},create=dir 0 0\n"
+        for each in ground.group.mounts
+    )
     return f"""\
 lxc.uts.name = {HOST_NAME}
 lxc.rootfs.path = dir:{ground.root}
@@ -100,4 +97,4 @@ lxc.cgroup.dir = {launch.name}
 lxc.prlimit.nofile = {limit}:{limit}
 lxc.cap.drop = mac_admin mac_override sys_time sys_module sys_rawio
 lxc.seccomp.profile = /usr/share/lxc/config/common.seccomp
-{environment}{seen}{volume}"""
+{seen}{volume}"""

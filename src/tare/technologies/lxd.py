@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 
 from tare.contracts.technologies import (
     CONTROLLERS,
-    ENVIRONMENT,
     FILTERED,
     HOST_NAME,
     INIT,
@@ -207,7 +206,7 @@ class Lxd(Technology):
             before = bytes_of(reader, root)
             yield Instance(
                 name=name,
-                inside=ExecHost(host, client, *_EXEC, name, "--", "env", "-i", *ENVIRONMENT),
+                inside=ExecHost(host, client, *_EXEC, name, "--"),
                 address=address,
                 path=self.path,
                 processes=lambda: (*processes_below(reader, folder), monitor),

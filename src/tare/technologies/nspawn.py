@@ -90,7 +90,6 @@ class Nspawn(Technology):
                 "--resolv-conf=off",
                 "--timezone=off",
                 *self._files_of_run(launch, run),
-                "--setenv=LANG=",  # or it sets C.UTF-8, in which sort takes a third longer
             )
             limit = f"--rlimit=RLIMIT_NOFILE={launch.limits.open_files}"
             volume = (f"--bind={ground.volume}:{VOLUME}",) if ground.volume else ()

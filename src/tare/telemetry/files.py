@@ -9,14 +9,13 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Protocol
 
 from tare.errors import TareError
 from tare.hosts.host import Host
-from tare.hosts.local import LocalHost
+from tare.hosts.local import LocalHost, read_text
 
 THROTTLED = "/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count"
 HARDWARE = "/sys/class/net/*/device"  # interfaces with hardware behind them have it
@@ -210,16 +209,8 @@ def parse_gathered(text: str) -> tuple[dict[str, str], dict[str, int]]:
 
 
 def texts_of(host: Host, paths: Sequence[str]) -> Mapping[str, str]:
-    """Read files of a host, over SSH by one command. Those that cannot be read are missing."""
+    """Read files of a host, over SSH by one command. Those that cannot be read, or are empty, are missing."""
     if isinstance(host, LocalHost):
-        return dict(_local_texts(paths))
+        return {path: text for path in paths if (text := read_text(path))}
     output = host.run("head", "-n", "1000000", *paths, "/dev/null", timeout=_READ_SECONDS, check=False)
     return parse_gathered(output.text)[0]
-
-
-def _local_texts(paths: Sequence[str]) -> Iterator[tuple[str, str]]:
-    files = LocalFiles()
-    with closing(files):
-        for path in paths:
-            with suppress(OSError):
-                yield path, files.text(path)

@@ -16,9 +16,10 @@ from tare.telemetry.parsers import (
     parse_process_transfer,
     parse_resident_bytes,
     read_as,
+    total,
 )
 from tare.telemetry.processes import Count, Identity, ResourceUsage
-from tare.telemetry.readings import Fields, Reading, network_fields, pressure_fields, total
+from tare.telemetry.readings import Fields, Reading, network_fields, pressure_fields
 
 Processes = Callable[[], Sequence[int]]
 
@@ -169,7 +170,7 @@ def _system(times: ProcessTimes) -> Count:
     return Count(times.parent, times.system_seconds + times.reaped_system_seconds, times.reaped_system_seconds)
 
 
-def _moved(process: _Process, moved_bytes: int) -> Count:
+def _moved(process: _Process, moved_bytes: float) -> Count:
     return Count(process.times.parent, moved_bytes, moved_bytes)
 
 
@@ -204,14 +205,7 @@ class _Network:
         now = total(interfaces, {each.name for each in interfaces} - {"lo"})
         if now is None:
             return None
-        before = self._before.setdefault(namespace, now)
-        return Transfer(
-            "",
-            now.in_bytes - before.in_bytes,
-            now.out_bytes - before.out_bytes,
-            now.in_count - before.in_count,
-            now.out_count - before.out_count,
-        )
+        return now.since(self._before.setdefault(namespace, now))
 
 
 def _namespace(files: Files, process: str) -> int | None:

@@ -10,7 +10,8 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from operator import sub
+from typing import NamedTuple, TypeVar
 
 _T = TypeVar("_T")
 
@@ -27,8 +28,7 @@ _PRESSURE = re.compile(r"^(some|full) .*total=(\d+)$", re.MULTILINE)
 _MADE_OF_OTHERS = re.compile(r"(loop|ram|zram|dm-|md|sr|fd)\d+$")
 
 
-@dataclass(frozen=True)
-class CpuTimes:
+class CpuTimes(NamedTuple):
     """CPU time since boot in seconds, of one CPU or of all together.
 
     `user_seconds` includes niced and guests' time, `system_seconds` interrupts, also those that `softirq_seconds` has
@@ -63,14 +63,7 @@ class CpuTimes:
 
     def since(self, earlier: CpuTimes) -> CpuTimes:
         """Return the difference from an earlier reading."""
-        return CpuTimes(
-            self.user_seconds - earlier.user_seconds,
-            self.system_seconds - earlier.system_seconds,
-            self.idle_seconds - earlier.idle_seconds,
-            self.iowait_seconds - earlier.iowait_seconds,
-            self.steal_seconds - earlier.steal_seconds,
-            self.softirq_seconds - earlier.softirq_seconds,
-        )
+        return CpuTimes(*map(sub, self, earlier))
 
 
 @dataclass(frozen=True)
@@ -111,8 +104,7 @@ class ProcessTimes:
     started_seconds: float
 
 
-@dataclass(frozen=True)
-class Transfer:
+class Transfer(NamedTuple):
     """Bytes that a named device, or a process, has transferred since it appeared.
 
     `in_bytes` were read or received, `out_bytes` written or sent, in so many reads and writes, or packets; the numbers
@@ -120,11 +112,23 @@ class Transfer:
     """
 
     name: str
-    in_bytes: int
-    out_bytes: int
-    in_count: int = 0
-    out_count: int = 0
+    in_bytes: float
+    out_bytes: float
+    in_count: float = 0
+    out_count: float = 0
     busy_seconds: float = 0.0
+
+    def since(self, earlier: Transfer) -> Transfer:
+        """Return the difference from an earlier reading, without a name."""
+        return Transfer("", *map(sub, self[1:], earlier[1:]))
+
+
+def total(transfers: Sequence[Transfer] | None, names: Collection[str]) -> Transfer | None:
+    """Add up what these devices have transferred; None without any."""
+    wanted = [each for each in transfers or () if each.name in names]
+    if len(wanted) < 2:
+        return wanted[0] if wanted else None
+    return Transfer("", *map(sum, zip(*(each[1:] for each in wanted), strict=True)))
 
 
 def read_as(parse: Callable[[str], _T], read: Callable[[str], str], path: str) -> _T | None:

@@ -5,7 +5,7 @@ The kernel's files come from tare/telemetry/files.py. A value that cannot be rea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from tare.telemetry.parsers import (
     parse_stat,
     parse_swapped_pages,
     read_as,
+    total,
     whole_disks,
 )
 
@@ -67,6 +68,9 @@ class Reading:
 
 
 Fields = dict[str, Any]  # of a reading, as far as they are known
+_CPU = ("user", "system", "iowait", "steal", "softirq")
+_DISK = ("disk_read_bytes", "disk_write_bytes", "disk_reads", "disk_writes", "disk_busy")
+_NETWORK = ("network_receive_bytes", "network_send_bytes", "network_receive_packets", "network_send_packets")
 
 
 @dataclass(frozen=True)
@@ -108,9 +112,10 @@ class HostReader:
         text = self._files.text
         disks = read_as(partial(parse_disks, wanted=self._disks), text, "/proc/diskstats")
         interfaces = read_as(partial(parse_interfaces, wanted=self._interfaces), text, "/proc/net/dev")
+        disk = total(disks, self._disks)
         return Reading(
-            **cpu_fields(read_as(parse_stat, text, "/proc/stat")),
-            **disk_fields(total(disks, self._disks)),
+            **_cpu_fields(read_as(parse_stat, text, "/proc/stat")),
+            **_fields_of(_DISK, disk and disk[1:]),
             **network_fields(total(interfaces, self._interfaces)),
             **(self._slow() if whole else {}),
         )
@@ -127,46 +132,20 @@ class HostReader:
         }
 
 
-def cpu_fields(stat: Stat | None) -> Fields:
-    """Return the fields of a reading of /proc/stat."""
+def _cpu_fields(stat: Stat | None) -> Fields:
     if stat is None:
         return {}
-    times = stat.together
-    return {
-        "cpu_user": times.user_seconds,
-        "cpu_system": times.system_seconds,
-        "cpu_iowait": times.iowait_seconds,
-        "cpu_steal": times.steal_seconds,
-        "cpu_softirq": times.softirq_seconds,
-        "context_switches": stat.context_switches,
-        "interrupts": stat.interrupts,
-        "cpus": stat.each,
-    }
+    times = {f"cpu_{name}": getattr(stat.together, f"{name}_seconds") for name in _CPU}
+    return times | {"context_switches": stat.context_switches, "interrupts": stat.interrupts, "cpus": stat.each}
 
 
-def disk_fields(disk: Transfer | None) -> Fields:
-    """Return the fields of what disks have transferred together."""
-    if disk is None:
-        return {}
-    return {
-        "disk_read_bytes": disk.in_bytes,
-        "disk_write_bytes": disk.out_bytes,
-        "disk_reads": disk.in_count,
-        "disk_writes": disk.out_count,
-        "disk_busy": disk.busy_seconds,
-    }
+def _fields_of(names: Iterable[str], counted: Iterable[float] | None) -> Fields:
+    return {} if counted is None else dict(zip(names, counted, strict=True))
 
 
 def network_fields(network: Transfer | None) -> Fields:
     """Return the fields of what interfaces have transferred together."""
-    if network is None:
-        return {}
-    return {
-        "network_receive_bytes": network.in_bytes,
-        "network_send_bytes": network.out_bytes,
-        "network_receive_packets": network.in_count,
-        "network_send_packets": network.out_count,
-    }
+    return _fields_of(_NETWORK, network and network[1:5])
 
 
 def pressure_fields(pressures: Iterable[Pressure | None]) -> Fields:
@@ -179,18 +158,3 @@ def pressure_fields(pressures: Iterable[Pressure | None]) -> Fields:
         "pressure_io": disks and disks.some_seconds,
         "pressure_io_full": disks and disks.full_seconds,
     }
-
-
-def total(transfers: Sequence[Transfer] | None, names: Collection[str]) -> Transfer | None:
-    """Add up what these devices have transferred; None without any."""
-    wanted = [each for each in transfers or () if each.name in names]
-    if len(wanted) < 2:
-        return wanted[0] if wanted else None
-    return Transfer(
-        "",
-        sum(each.in_bytes for each in wanted),
-        sum(each.out_bytes for each in wanted),
-        sum(each.in_count for each in wanted),
-        sum(each.out_count for each in wanted),
-        sum(each.busy_seconds for each in wanted),
-    )

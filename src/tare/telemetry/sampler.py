@@ -62,44 +62,32 @@ class Telemetry:
 
     def cautions(self) -> tuple[Caution, ...]:
         """Return the trial's cautions about events on the machine: steal, swap, throttling, missing telemetry."""
-        doubts = [steal_caution(self.steal_share)]
+        return tuple(self._doubts())
+
+    def _doubts(self) -> Iterator[Caution]:
+        if (share := self.steal_share) is not None and share > STEAL_LIMIT:
+            yield Caution("steal", f"the hypervisor gave {share:.1%} of the CPU time to others while the trial ran")
         if self.start and self.end:
-            doubts.append(swap_caution(self.start.swapped_in_pages, self.end.swapped_in_pages))
-            doubts.append(throttling_caution(self.start.throttled, self.end.throttled))
+            if pages := _grown(self.start.swapped_in_pages, self.end.swapped_in_pages):
+                yield Caution("swap", f"{pages} pages came back from swap while the trial ran")
+            if times := _grown(self.start.throttled, self.end.throttled):
+                text = f"CPU cores were slowed down to cool {times} times while the trial ran"
+                yield Caution("throttling", text)
             if not (self.start.together and self.end.together):
-                doubts.append(
-                    Caution("telemetry", "the machine's counters could not be read at the beginning or the end")
-                )
+                what = "the machine's counters could not be read at the beginning or the end"
+                yield Caution("telemetry", what)
         if self.trouble:
-            doubts.append(not_kept(self.trouble))
-        return tuple(caution for caution in doubts if caution)
+            yield not_kept(self.trouble)
+
+
+def _grown(before: int | None, after: int | None) -> int:
+    """Return by how much a count has grown; 0 where it is unknown."""
+    return 0 if before is None or after is None else max(0, after - before)
 
 
 def not_kept(trouble: str) -> Caution:
     """Return the caution of a trial whose rows were not kept."""
     return Caution("telemetry", f"the telemetry of this trial was not kept: {trouble}")
-
-
-def steal_caution(steal_share: float | None) -> Caution | None:
-    """Return a caution if the trial lost more than 1 % of its CPU time to others."""
-    if steal_share is None or steal_share <= STEAL_LIMIT:
-        return None
-    return Caution("steal", f"the hypervisor gave {steal_share:.1%} of the CPU time to others while the trial ran")
-
-
-def swap_caution(pages_before: int | None, pages_after: int | None) -> Caution | None:
-    """Return a caution if pages came back from swap."""
-    if pages_before is None or pages_after is None or pages_after <= pages_before:
-        return None
-    return Caution("swap", f"{pages_after - pages_before} pages came back from swap while the trial ran")
-
-
-def throttling_caution(count_before: int | None, count_after: int | None) -> Caution | None:
-    """Return a caution if CPUs were slowed down to cool."""
-    if count_before is None or count_after is None or count_after <= count_before:
-        return None
-    times = count_after - count_before
-    return Caution("throttling", f"CPU cores were slowed down to cool {times} times while the trial ran")
 
 
 @dataclass(frozen=True)

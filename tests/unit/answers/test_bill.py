@@ -160,7 +160,7 @@ def width(found: Estimate) -> float:
 def profile(messages: int) -> Profile:
     """A server of a hundred requests, which took so many messages."""
     calls = tuple(CallCount(call, messages, "network", bytes=0, pieces=messages) for call in ("read", "write"))
-    counts = Counts(1.0, calls, 0, 0, 0, 0, 0, 0, "bpftrace", 100.0)
+    counts = Counts(1.0, calls, 0, 0, 0, 0, 0, 0, 100.0)
     return Profile(
         1, "0.1.0", "2026-11-25", "web", MACHINE, "request", 100.0, 6e-3, Usage(1e-3, 5e-3, 1, 1), (), counts
     )

@@ -15,6 +15,7 @@ from compiled import compiled
 
 from tare.errors import TareError, TrialFailed
 from tare.hosts.chroot import make_enterable
+from tare.hosts.control_groups import Mount
 from tare.hosts.exec import ExecHost
 from tare.hosts.ledger import DoomedLedger, Ledger, Undo
 from tare.hosts.local import LocalHost, isolate_mounts, read_text
@@ -270,7 +271,7 @@ def test_a_root_gets_the_devices_of_a_container_and_cannot_change_the_machines_s
     (group / "memory.max").write_text("1048576")
     undo = Undo(("unmount", str(place)), ("umount", "--lazy", str(place)))
     with ledger.made([("mount", "-", str(place), str(place), "bind")], undo):
-        make_enterable(ledger, place, [(str(group), "/sys/fs/cgroup")])
+        make_enterable(ledger, place, [Mount("bind", str(group), "/sys/fs/cgroup", ("bind", "ro"))])
         devices = sorted(each.name for each in (place / "dev").iterdir())
         names = "fd full mqueue null ptmx pts random shm stderr stdin stdout tty urandom zero"
         assert devices == names.split()

@@ -144,7 +144,7 @@ def test_a_file_where_the_image_has_a_folder_is_refused_and_nothing_is_left(base
     for place, what in (("/etc/app", "cannot be put into the image"), ("/etc/app/old/x", "the image has no folder at")):
         with pytest.raises(TareError, match=what):
             with_files(base, ((place, str(tmp_path / "file")),))
-    assert sorted(path.name for path in base.root.parents[1].iterdir()) == [BELOW, LAYERED]
+    assert sorted(path.name for path in base.root.parents[1].iterdir()) == [BELOW]
     assert "tare-building" not in Path("/proc/self/mounts").read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""What bpftrace and perf print, captured from a server and a pipeline, and the program that bpftrace is given."""
+"""What bpftrace prints, captured from a server and a pipeline, and the program that bpftrace is given."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from tare.errors import TrialFailed
-from tare.profiles import perf
 from tare.profiles.bpftrace_output import is_tick, maps_in, parse_cost, parse_traced
-from tare.profiles.calls import NAMES, NUMBERS, name_of
-from tare.profiles.counting import FAULTS, PACKETS, Schedule, missing, program, schedule_for, tracing_problem
-from tare.profiles.kernel_types import FIELDS
+from tare.profiles.calls import NAMES, name_of
+from tare.profiles.counting import FAULTS, PACKETS, Schedule, counting_problem, missing, program, schedule_for
 from tare.profiles.profile import CallCount, Traced
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "profile"
@@ -21,7 +19,6 @@ NEEDED = frozenset(
         *("sched:sched_process_fork", "sched:sched_process_exec", "sched:sched_process_exit"),
     }
 )
-PLACES = {place: 100 + at for at, place in enumerate(FIELDS)}
 OF_MACHINE = "pid:[4026531836]"
 
 
@@ -39,9 +36,6 @@ def traced(name: str) -> Traced:
 def of(found: Traced, call: str, on: str = "", failed: bool = False) -> CallCount:
     (one,) = (each for each in found.calls if (each.call, each.on, each.failed) == (call, on, failed))
     return one
-
-
-# --- bpftrace --------------------------------------------------------------------------------------------------------
 
 
 def test_reads_and_writes_of_a_server_are_those_of_its_network() -> None:
@@ -136,9 +130,11 @@ def test_a_process_that_did_nothing_has_no_calls() -> None:
 
 
 def test_faults_and_packets_that_the_program_does_not_count_are_unknown() -> None:
-    found = parse_traced('{"type": "map", "data": {"@slots": 1}}\n', 2.0, program([7], NEEDED, PLACES, SCHEDULE))
+    found = parse_traced(
+        '{"type": "map", "data": {"@slots": 1}}\n', 2.0, program([7], NEEDED, typed=True, schedule=SCHEDULE)
+    )
     assert (found.faults, found.packets) == (None, None)
-    whole = program([7], NEEDED | {*FAULTS, PACKETS}, PLACES, SCHEDULE)
+    whole = program([7], NEEDED | {*FAULTS, PACKETS}, typed=True, schedule=SCHEDULE)
     found = parse_traced('{"type": "map", "data": {"@slots": 1, "@faults": 3, "@packets": 5}}\n', 2.0, whole)
     assert (found.faults, found.packets) == (3, 5)
 
@@ -159,17 +155,17 @@ def test_a_tick_is_told_from_maps_and_other_lines() -> None:
 
 
 def test_the_program_begins_with_the_processes_and_counts_faults_where_the_kernel_shows_them() -> None:
-    text = program([7, 8], NEEDED, PLACES, SCHEDULE)
+    text = program([7, 8], NEEDED, typed=True, schedule=SCHEDULE)
     assert "@member[(uint64)7] = 1; @member[(uint64)8] = 1; }" in text.splitlines()[0]
     assert "nsecs - @began >= 8000000000 || @seen > 1000" in text
-    assert "curtask + 100" in text
+    assert "curtask" in text
     assert "page_fault" not in text
-    assert "curtask" not in program([7], NEEDED, None, SCHEDULE)
-    assert "page_fault_user" in program([7], NEEDED | {*FAULTS}, PLACES, SCHEDULE)
+    assert "curtask" not in program([7], NEEDED, typed=False, schedule=SCHEDULE)
+    assert "page_fault_user" in program([7], NEEDED | {*FAULTS}, typed=True, schedule=SCHEDULE)
 
 
 def test_system_calls_are_attached_last_and_only_the_tick_after_them() -> None:
-    lines = program([7], NEEDED | {*FAULTS}, PLACES, SCHEDULE).splitlines()
+    lines = program([7], NEEDED | {*FAULTS}, typed=True, schedule=SCHEDULE).splitlines()
     assert [line.partition(" ")[0] for line in lines[-4:]] == [
         "tracepoint:raw_syscalls:sys_exit",
         "tracepoint:raw_syscalls:sys_enter",
@@ -178,10 +174,14 @@ def test_system_calls_are_attached_last_and_only_the_tick_after_them() -> None:
     ]
 
 
-def test_what_a_kernel_does_not_show_is_said() -> None:
-    assert tracing_problem(NEEDED, OF_MACHINE) == ""
-    assert tracing_problem(NEEDED - {"sched:sched_switch"}, OF_MACHINE).endswith("no tracepoint sched:sched_switch")
-    assert "in a container" in tracing_problem(NEEDED, "pid:[4026532192]")
+def test_what_a_machine_lacks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bpftrace").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert counting_problem(NEEDED, OF_MACHINE) == ""
+    assert counting_problem(NEEDED - {"sched:sched_switch"}, OF_MACHINE).endswith("no tracepoint sched:sched_switch")
+    monkeypatch.setenv("PATH", "")
+    assert counting_problem(NEEDED, OF_MACHINE) == "bpftrace is not installed"
+    assert "in a container" in counting_problem(NEEDED, "pid:[4026532192]")
     assert missing(NEEDED | {*FAULTS, PACKETS}, typed=True) == ()
     assert [each.partition(":")[0] for each in missing(NEEDED, typed=False)] == [
         "packets, and which reads and writes are of files, pipes or the network",
@@ -195,31 +195,6 @@ def test_a_minute_has_room_for_75000_calls_in_its_600_slots() -> None:
     assert schedule.seconds == 60.0
     assert 600 * schedule.calls_of_slot == 75_000
     assert schedule.most_calls == 1_500_000  # of 0.4 us: 1 % of a minute
-
-
-# --- perf ------------------------------------------------------------------------------------------------------------
-
-
-def test_perf_counts_by_name_what_has_a_kind_of_work_and_the_others_together() -> None:
-    found = perf.parse_stat((SAMPLES / "redis-perf.csv").read_text(encoding="utf-8"), 0.3)
-    assert found.seconds == 0.3
-    assert found.calls[:3] == (CallCount("read", 12909), CallCount("write", 12905), CallCount("epoll_wait", 1603))
-    assert sum(call.count for call in found.calls) == found.total
-    assert (found.faults, found.waits, found.preemptions) == (0, 1552, None)
-
-
-def test_perf_has_the_calls_by_their_usual_names() -> None:
-    found = perf.parse_stat((SAMPLES / "pipeline-perf.csv").read_text(encoding="utf-8"), 1.0)
-    names = {call.call for call in found.calls}
-    assert {"newfstatat", "openat", "execve", "others"} < names
-    assert names - {"others"} < NUMBERS.keys()
-    assert (found.programs, found.processes, found.threads, found.faults) == (132, 138, 3, 29604)
-
-
-@pytest.mark.parametrize("text", ["", "Error:\nNo permission", "<not counted>,,raw_syscalls:sys_enter,0,100.00,,"])
-def test_perf_without_its_counts_is_an_error(text: str) -> None:
-    with pytest.raises(TrialFailed, match="ended without its counts"):
-        perf.parse_stat(text, 1.0)
 
 
 # --- names -----------------------------------------------------------------------------------------------------------

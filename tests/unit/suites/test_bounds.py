@@ -173,11 +173,11 @@ def test_all_that_is_wrong_with_a_bound_is_said() -> None:
     assert faults(head + '[workloads.limits]\ncpu = 1\ntime = 3\nmemory = "0B"\n') == [
         "workloads[0].limits.cpu: unknown key",
         "workloads[0].limits.time: 3 cannot be used",
-        'workloads[0].limits.memory: "0B" cannot be used',
+        'workloads[0].limits.memory: "0B" is too small',
     ]
     assert faults(head + "limits = 3\n") == ["workloads[0].limits: not a table"]
     assert faults(head + '[workloads.limits]\ntime = "1ms"\n') == [
         "workloads[0].limits: takes about 126 ms at the least, and may take 1 ms"
     ]
     own = '[[workloads]]\nuse = "dhrystone"\n[workloads.limits]\ncpus = 2\nmemory = "1GiB"\n'
-    assert faults(f'[limits]\ntime = "0s"\n{own}') == ['limits.time: "0s" cannot be used']
+    assert faults(f'[limits]\ntime = "0s"\n{own}') == ['limits.time: "0s" is too small']

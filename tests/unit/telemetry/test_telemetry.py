@@ -26,9 +26,6 @@ from tare.telemetry.sampler import (
     Telemetry,
     Way,
     sampling,
-    steal_caution,
-    swap_caution,
-    throttling_caution,
     way_to,
 )
 from tare.telemetry.series import Row, write
@@ -340,6 +337,4 @@ def test_what_happened_on_the_machine_becomes_cautions() -> None:
 
 
 def test_a_quiet_trial_has_no_cautions() -> None:
-    assert steal_caution(0.01) is None
-    assert swap_caution(5, 5) is None
-    assert throttling_caution(None, None) is None
+    assert between(captured_totals("stat", 5), captured_totals("stat", 5)).cautions() == ()

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field
 
 from tare import plugins
 from tare.errors import SuiteError, UsageError, did_you_mean, unreadable
-from tare.hosts.local import exists
+from tare.hosts.local import contents, exists
 from tare.model.sources import Source, Started
 from tare.model.trials import ImageWanted, Release
 from tare.suites.command_line import CommandLine, NoCommand, Packages, words_of
@@ -113,8 +113,7 @@ def read_application(folder: Path) -> Application:
     """Read the application in a folder; raises SuiteError with all its faults."""
     path = folder / FILE
     try:
-        with path.open("rb") as file:
-            text = file.read(_MOST_BYTES).decode("utf-8-sig")
+        text = contents(path, _MOST_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         hint = f"give the folder of an application, which has {FILE}; a path is relative to the suite's folder"
         raise SuiteError([unreadable(path, error, hint)]) from None

@@ -20,6 +20,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError, ValidationInfo
 
 from tare.hosts.host import Host
+from tare.hosts.local import contents
 from tare.suites.document import folder_of
 
 MOST_REQUESTS, MOST_BYTES = 10_000, 1024**2  # each of up to 256 threads of wrk has them all
@@ -82,8 +83,7 @@ def _read(value: object, info: ValidationInfo) -> object:
     try:
         if not (path := folder_of(info) / value).is_file():
             raise ValueError(f"there is no such file: {path.absolute()}")
-        with path.open("rb") as file:
-            return parse_requests(file.read(MOST_BYTES + 1).decode("utf-8-sig"))
+        return parse_requests(contents(path, MOST_BYTES).decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"it is no UTF-8 text: byte {error.start} cannot be read") from None
     except OSError as error:
