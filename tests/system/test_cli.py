@@ -177,12 +177,6 @@ def test_without_root_a_run_is_refused_before_anything_is_made(environment: dict
 # --- the catalogue, the plan, doctor -------------------------------------------------------------------------------
 
 
-def test_the_version_is_printed(tare: Call) -> None:
-    output = tare("--version")
-    assert (output.returncode, output.stderr) == (0, "")
-    assert output.stdout.startswith("tare 0.")
-
-
 def test_technologies_are_listed_for_programs(quickly: Quickly) -> None:
     listed = json.loads(quickly("technologies", "--json")[1])
     entries = {entry["name"]: entry for entry in listed["technologies"]}
@@ -211,10 +205,6 @@ def test_people_get_a_table(quickly: Quickly, kind: str) -> None:
     assert (code, err) == (0, "")
     assert out.splitlines()[0].startswith("name ")
     assert len(out.splitlines()) > 6
-
-
-def test_there_is_an_example() -> None:
-    assert "quick.toml" in {path.name for path in EXAMPLES}
 
 
 @pytest.mark.parametrize("suite", EXAMPLES, ids=lambda path: path.name)

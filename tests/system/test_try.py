@@ -48,15 +48,3 @@ def test_a_command_without_an_end_is_given_up_after_its_first_time_out(tare: Cal
     assert 'sleep: did not end within 5 s\nhint: a server is measured by a suite with use = "service"' in tried.stderr
     assert "leave" not in tried.stderr
     assert [(trial.stack, trial.status) for trial in load(tmp_path / "run").trials] == [("native", "failed")]
-
-
-@pytest.mark.lab
-def test_a_script_of_ones_own_runs_everywhere_with_the_files_that_it_needs(tare: Call, tmp_path: Path) -> None:
-    script = tmp_path / "bench.sh"
-    script.write_text('#!/bin/sh\necho "rate: $(cat "$1")"\n')
-    script.chmod(0o755)
-    (tmp_path / "in.csv").write_text("12.5\n")
-    tried = tare(*WORDS, "--file", "in.csv", "--out", "run", "--", "./bench.sh", "in.csv")
-    assert tried.returncode == 0, tried.stderr
-    assert f"taken along: {script}, as /srv/bench.sh in the image\n" in tried.stderr
-    assert_measured_everywhere(tmp_path / "run")

@@ -64,12 +64,6 @@ def test_a_shell_gets_every_key_and_an_interrupt_is_only_its_own(keys: str, comm
         assert os.waitstatus_to_exitcode(status) == 5
 
 
-def test_a_command_that_ends_has_its_output_input_and_exit_code() -> None:
-    argv = (sys.executable, "-c", CALL, "kept", "sh", "-c", "cat; echo out; echo doubt >&2; exit 7")
-    output = subprocess.run(argv, input=b"given\n", capture_output=True, check=False, timeout=ENOUGH_SECONDS)
-    assert (output.returncode, output.stdout, output.stderr) == (7, b"given\nout\n", b"doubt\n")
-
-
 def test_a_command_does_not_wait_for_keys_that_are_kept() -> None:
     with on_terminal("kept", "cat") as (child, terminal):
         until(terminal, "what nobody prints")

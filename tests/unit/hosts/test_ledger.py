@@ -119,13 +119,6 @@ def test_what_cannot_be_undone_in_a_lane_stays_written(ledger: Ledger, tmp_path:
     assert ledger.path.read_text(encoding="utf-8") == json.dumps(["rmdir", str(thing)]) + "\n"
 
 
-def test_an_undo_that_fails_does_not_stop_the_others(ledger: Ledger, tmp_path: Path) -> None:
-    thing = tmp_path / "tare-thing"
-    with ledger.undone_by(*_removal(thing)), ledger.undone_by("rmdir", str(tmp_path / "tare-not-there")):
-        thing.touch()
-    assert not thing.exists()
-
-
 def test_an_undo_that_fails_stays_in_the_ledger_and_the_rest_is_undone(ledger: Ledger, tmp_path: Path) -> None:
     busy, thing = tmp_path / "tare-busy", tmp_path / "tare-thing"
     (busy / "somebody's").mkdir(parents=True)

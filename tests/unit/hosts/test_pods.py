@@ -10,7 +10,7 @@ import pytest
 
 from tare.errors import NoRoom, OutOfMemory, TrialFailed
 from tare.hosts.containerd_of_node import Container, Event, parse_container, parse_event
-from tare.hosts.kubectl import Refused, refusal
+from tare.hosts.kubectl import refusal
 from tare.hosts.pods import PodState, image_fault, pod_fault, pod_state, warning_fault
 from tare.model.trials import Output
 
@@ -189,15 +189,3 @@ def test_what_the_client_prints_becomes_an_error_with_a_hint(printed: str, words
     assert isinstance(error, TrialFailed)
     assert words in str(error)
     assert hint in error.hint
-
-
-def test_a_quota_that_is_exceeded_is_a_lack_of_room() -> None:
-    text = b'Error from server (Forbidden): pods "p8" is forbidden: exceeded quota: q, requested: limits.memory=64Mi'
-    assert isinstance(refusal(Output(("kubectl",), 1, b"", text, 0.1)), NoRoom)
-
-
-def test_a_refusal_of_the_server_has_its_reason() -> None:
-    text = b'Error from server (Forbidden): nodes is forbidden: User "guest" cannot list resource "nodes"'
-    error = refusal(Output(("kubectl",), 1, b"", text, 0.1))
-    assert isinstance(error, Refused)
-    assert error.reason == "Forbidden"

@@ -35,12 +35,6 @@ def _comes_true(seconds: int, there: bool) -> bool:
     return comes_true(lambda: _is_there(seconds) == there)
 
 
-def test_the_output_holds_all_that_the_command_left() -> None:
-    output = execute(("sh", "-c", "cat; echo err >&2"), SECONDS, b"in\n")
-    assert (output.argv[0], output.exit_code, output.stdout, output.stderr) == ("sh", 0, b"in\n", b"err\n")
-    assert 0 < output.seconds < SECONDS
-
-
 def test_input_that_nobody_reads_does_no_harm() -> None:
     assert execute(("true",), SECONDS, b"x" * (1 << 20)).exit_code == 0
 
@@ -100,17 +94,6 @@ def test_an_interrupt_kills_the_tree_and_comes_through() -> None:
         execute(("sh", "-c", "sleep 70103 & exec sleep 70103"), SECONDS)
     timer.join()
     assert not _is_there(70103)
-
-
-def test_an_interrupt_within_the_block_kills_the_tree() -> None:
-    def interrupted() -> None:
-        with started(("sh", "-c", "sleep 70104 & echo up; exec sleep 70104")) as process:
-            process.read_line(SECONDS)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert not _is_there(70104)
 
 
 def test_a_command_dies_with_a_parent_that_is_killed_outright() -> None:
@@ -179,14 +162,6 @@ def test_errors_keep_the_last_64_kibibytes() -> None:
 
 def test_a_tree_that_is_gone_already_is_no_error() -> None:
     kill_tree(4194305, "no tree has this mark")
-
-
-def test_a_started_command_takes_words_while_it_runs() -> None:
-    with started(("sh", "-c", "while read -r word; do echo got $word; done")) as process:
-        process.send("one\ntw")
-        assert process.read_line(SECONDS).text == "got one"
-        process.send("o\n")
-        assert process.read_line(SECONDS).text == "got two"
 
 
 def test_a_word_to_a_command_that_has_ended_fails() -> None:

@@ -75,10 +75,6 @@ def test_any_bytes_are_quoted_as_visible_ones_and_come_back() -> None:
             assert unquoted(quoted(data)) == data
 
 
-def test_all_commands_are_started_by_one_process(host: ExecHost) -> None:
-    assert len({_pid(host) for _ in range(3)}) == 1
-
-
 def test_the_way_inside_is_gone_once(program: Path, tmp_path: Path) -> None:
     counted = _inside(program, "sh", "-c", 'echo x >> "$0"; exec "$@"', str(tmp_path / "ways"))
     with at_hand(counted):
@@ -169,22 +165,6 @@ def test_a_time_out_ends_the_whole_tree(host: ExecHost) -> None:
     assert not _is_there(70211)
 
 
-def test_a_failure_reports_the_last_words(host: ExecHost) -> None:
-    with pytest.raises(TrialFailed, match=r"^sh: exit code 3: the last words$"):
-        host.run("sh", "-c", "echo the last words >&2; exit 3", timeout=SECONDS)
-
-
-def test_a_program_that_is_not_there_gives_127(host: ExecHost) -> None:
-    assert host.run("no-such-program", timeout=SECONDS, check=False).exit_code == 127
-
-
-def test_what_a_command_leaves_behind_goes_on(host: ExecHost) -> None:
-    host.run("sh", "-c", "setsid sleep 70212 >/dev/null 2>&1 &", timeout=SECONDS)
-    assert _comes_true(70212, there=True)
-    (left,) = sleepers(70212)
-    os.kill(left, signal.SIGTERM)
-
-
 def test_many_threads_use_it_at_once(host: ExecHost) -> None:
     def one(number: int) -> bool:
         data = str(number).encode() * 3000
@@ -223,13 +203,6 @@ def test_reading_on_after_the_end_fails_with_the_last_words(host: ExecHost) -> N
         with pytest.raises(TrialFailed, match=r"^sh: ended: no more$"):
             process.read_line(SECONDS)
         assert process.errors() == "no more\n"
-
-
-def test_a_started_command_is_gone_after_the_block_with_all_that_it_started(host: ExecHost) -> None:
-    with host.spawn("sh", "-c", "setsid sleep 70213 & echo up; exec sleep 70213") as process:
-        process.read_line(SECONDS)
-        assert _comes_true(70213, there=True)
-    assert not _is_there(70213)
 
 
 def test_a_command_with_a_life_line_ends_with_its_input(host: ExecHost, tmp_path: Path) -> None:
@@ -363,12 +336,6 @@ def test_garbage_fails_what_waits(program: Path) -> None:
         for text, prints in zip(found, GARBAGE, strict=True):
             words = prints.removeprefix("ready\\n")
             assert text.startswith(f"echo: its resident process ended: it printed '{words}'")
-
-
-def test_a_way_inside_that_does_not_work_says_why(program: Path) -> None:
-    closed = _inside(program, "sh", "-c", "echo no such container >&2; exit 1", "sh")
-    with at_hand(closed), pytest.raises(TrialFailed, match=r"^true: its resident process ended: no such container$"):
-        closed.run("true", timeout=SECONDS)
 
 
 def test_nothing_is_left_when_the_block_is_over(program: Path) -> None:

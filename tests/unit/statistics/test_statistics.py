@@ -54,13 +54,6 @@ def test_what_disturbs_a_whole_block_does_not_widen_the_interval() -> None:
     assert ratio.high == pytest.approx(0.905, abs=2e-3)
 
 
-@pytest.mark.parametrize("blocks", [1, 2, 4])
-def test_few_blocks_give_a_ratio_without_an_interval_and_none_give_no_ratio(blocks: int) -> None:
-    ratio = ratio_of([90.0] * blocks, [100.0] * blocks)
-    assert (ratio.low, ratio.high, ratio.side) == (None, None, "too few blocks")
-    assert block_ratio([], []) is None
-
-
 def test_equal_ratios_have_an_interval_without_width_that_is_flagged() -> None:
     ratio = ratio_of([50.0, 100.0, 30.0, 40.0, 10.0], [100.0, 200.0, 60.0, 80.0, 20.0])
     assert ratio.low == ratio.ratio == ratio.high == pytest.approx(0.5)
