@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 import pytest
+from calls import NothingLeft
 from fakes import Watcher, record
 from swapping import SwappingGuest
 
@@ -32,7 +32,6 @@ from tare.workloads.startup import Startup
 
 pytestmark = pytest.mark.machine
 
-NothingLeft = Callable[[], AbstractContextManager[None]]
 _SUITE = '[suite]\nstacks = ["native"]\nblocks = 1\n[[workloads]]\nuse = "startup"\n'
 _ACCEPTS = "$s = IO::Socket::INET->new(LocalPort => $ARGV[0], Listen => 64) or die $!; sleep 600"
 _KILLED_AT = 4  # the turn before which the load dies

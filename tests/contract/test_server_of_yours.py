@@ -18,6 +18,8 @@ from tare.contracts.workloads import Setup
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
+from tare.images.micro import SERVER
+from tare.model.trials import ImageWanted
 from tare.running.doubts import _WAITING
 from tare.running.layers import Notes, started
 from tare.running.service import Server, served
@@ -26,6 +28,9 @@ from tare.running.trial import TrialRun
 from tare.running.values import read_values
 from tare.suites.plan import Step
 from tare.technologies.native import Native
+from tare.workloads.application import OfSeveral
+from tare.workloads.loads.application import Application, Load, OwnService
+from tare.workloads.loads.http import HTTP_PORT
 from tare.workloads.loads.own_metrics import OwnMetric
 from tare.workloads.loads.requests import Request
 from tare.workloads.service import ServerOfYours
@@ -207,3 +212,50 @@ def test_on_the_machines_own_network_only_the_instances_server_may_answer(testbe
             server.await_answer(testbed.client)
         with served(part.instance, present, host=part.host) as server:
             server.await_answer(testbed.client)
+
+
+# --- an application on real instances: the service under test finds those beside it by name, and the load ---
+
+
+PROXY = """\
+daemon off;
+user root;
+pid /srv/tare-web.pid;
+error_log stderr;
+worker_processes 1;
+events { worker_connections 64; }
+http {
+    access_log off;
+    server {
+        listen 18081;
+        location / { proxy_pass http://stock:18080; }
+    }
+}
+"""
+# nginx looks the name up when it starts, and ends if it does not find it.
+WRITTEN = 'printf %s "$1" > /srv/tare-web.conf && exec nginx -e stderr -c /srv/tare-web.conf'
+SHOP = Application(
+    name="shop",
+    under_test=OwnService("web", ImageWanted(), ("sh", "-c", WRITTEN, "sh", PROXY), 18081, ready="/"),
+    beside=(OwnService("stock", ImageWanted(), (SERVER, "--listen", "{listen}"), HTTP_PORT, ready="/"),),
+    load=Load(
+        ("curl", "--silent", "--output", "/dev/null", "--write-out", "status %{http_code}\n", "{address}:{port}/"),
+        (OwnMetric(name="status", better="higher", pattern="^status ([0-9]+)$"),),
+    ),
+)
+
+
+@pytest.mark.parametrize("technology", ["native", "crun", "docker", "qemu-tcg"])
+def test_the_service_under_test_finds_the_one_beside_it_by_its_name(testbed: Testbed, technology: str) -> None:
+    here = replace(testbed, run=replace(testbed.run, beside={ImageWanted(): testbed.image}))
+    step = Step("application-0", "application", technology, 0, 0)
+    with TrialRun(here, step, (plugins.find("technologies", technology)(),), OfSeveral(SHOP)) as attempt:
+        attempt.start()
+        attempt.measure_from(0)
+        while attempt.take_turn(0, time.monotonic()):
+            pass
+        trial, _ = attempt.end()
+    assert (trial.reason, trial.status) == ("", "ok")
+    status, ready = trial.values
+    assert (status.metric, status.value, ready.metric) == ("status", 200.0, "service-ready")
+    assert testbed.alive == []

@@ -9,12 +9,12 @@ import re
 import subprocess
 import sys
 import termios
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from calls import Call, Quickly
 from waiting import ENOUGH_SECONDS
 from whole_runs import SERVED
 
@@ -23,8 +23,6 @@ from tare.images.recipes import guest_recipe
 from tare.model.trials import Family
 from tare.suites.suite import read_suite
 
-Call = Callable[..., subprocess.CompletedProcess[str]]
-Quickly = Callable[..., tuple[int, str, str]]
 TARE = Path(sys.executable).parent / "tare"
 CHECKOUT = Path(__file__).parents[2]
 EXAMPLES = sorted((CHECKOUT / "examples").glob("*.toml"))

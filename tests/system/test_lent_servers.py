@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 import openstack_stand_in as stand_in
 import pytest
+from calls import Begin, Call, NothingLeft
 from openstack_stand_in import KEYS, Json, State
 from ssh_machines import Lab
 from waiting import ENOUGH_SECONDS
@@ -22,9 +21,6 @@ from tare.model.trials import Trial
 pytest.importorskip("openstack", reason="openstacksdk is an extra: pip install tare-bench[openstack]")
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 
-Call = Callable[..., subprocess.CompletedProcess[str]]
-Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
-NothingLeft = Callable[[], AbstractContextManager[None]]
 DHRYSTONE = """
 [[workloads]]
 use = "dhrystone"

@@ -9,20 +9,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from calls import Begin, Call, NothingLeft
 from waiting import wait_until
 
 from tare.hosts.local import read_text
 from tare.profiles.profile import Profile, basket, read_profile
 
-Call = Callable[..., subprocess.CompletedProcess[str]]
-Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
-NothingLeft = Callable[[], AbstractContextManager[None]]
 MACHINE = pytest.mark.machine
 REQUEST, ANSWER = 64, 1000
 # Serves one client: reads requests of 64 bytes, answers each with 1000, and says its port.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import duckdb
 import pytest
+from calls import Begin, Call
 from ssh_machines import Lab, suite_on
 from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_with
@@ -28,8 +27,6 @@ from tare.telemetry.spent import Spent
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 
-Call = Callable[..., subprocess.CompletedProcess[str]]
-Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 WORKLOADS = f"""{IMAGE}
 [[workloads]]
 use = "redis"

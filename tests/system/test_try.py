@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from calls import Call
 
 from tare.journal import load
+from tare.model.work import NETWORK, WORK
 
-Call = Callable[..., subprocess.CompletedProcess[str]]
 WORDS = ("try", "--on", "native,crun", "--metric", "^rate: ([0-9.]+)$ -> rate events/s", "--budget", "1s")
 COMMAND = ("--", "sh", "-c", "echo rate: 12.5")
 
@@ -48,3 +47,19 @@ def test_a_command_without_an_end_is_given_up_after_its_first_time_out(tare: Cal
     assert 'sleep: did not end within 5 s\nhint: a server is measured by a suite with use = "service"' in tried.stderr
     assert "leave" not in tried.stderr
     assert [(trial.stack, trial.status) for trial in load(tmp_path / "run").trials] == [("native", "failed")]
+
+
+# --- A price list of real technologies -------------------------------------------------------------------------------
+
+
+def test_every_kind_of_work_has_a_price_in_every_stack(tare: Call, tmp_path: Path) -> None:
+    done = tare("prices", "--on", "native,crun", "--budget", "25s", "--out", "run")
+    assert done.returncode == 0, done.stderr
+    trials = load(tmp_path / "run").trials
+    assert {(trial.stack, trial.status) for trial in trials} == {
+        (stack, "ok") for stack in ("native", "native-again", "crun")
+    }
+    found = {(trial.stack, value.metric) for trial in trials for value in trial.values if value.value > 0}
+    inside = [work.name for work in WORK if work not in NETWORK]
+    assert {("native", name) for name in inside} <= found
+    assert {("crun", name) for name in inside} <= found
