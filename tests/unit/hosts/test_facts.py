@@ -220,35 +220,30 @@ def test_server_and_client_share_no_core(
     assert choose_cpus(cores, wanted) == Placement(server, client)
 
 
-def test_a_machine_of_one_cpu_runs_both_on_it_and_says_so() -> None:
-    found = choose_cpus(((0,),), 1)
-    assert (found.server, found.client) == ((0,), (0,))
-    assert [(caution.kind, caution.text) for caution in found.cautions] == [
-        ("shared-cpus", "client and instance run on the same CPUs: the machine is too small")
-    ]
+SAME_CPUS = ("shared-cpus", "client and instance run on the same CPUs: the machine is too small")
+ONE_CORE = ("shared-cpus", "client and instance share a core: the machine is too small")
+TOO_FEW = ("too-few-cpus", "3 CPUs were asked for, the machine has 2")
 
 
-def test_a_machine_of_one_core_gives_the_client_its_other_thread_and_says_so() -> None:
-    found = choose_cpus(((0, 1),), 1)
-    assert (found.server, found.client) == ((0,), (1,))
-    assert [(caution.kind, caution.text) for caution in found.cautions] == [
-        ("shared-cpus", "client and instance share a core: the machine is too small")
-    ]
-
-
-def test_an_instance_that_wants_every_cpu_shares_them_with_the_client() -> None:
-    found = choose_cpus(FOUR, 4)
-    assert (found.server, found.client) == ((0, 1, 2, 3), (0, 1, 2, 3))
-    assert [caution.kind for caution in found.cautions] == ["shared-cpus"]
-
-
-def test_an_instance_that_wants_more_cpus_than_there_are_gets_all_and_says_so() -> None:
-    found = choose_cpus(((0,), (1,)), 3)
-    assert found.server == (0, 1)
-    assert [(caution.kind, caution.text) for caution in found.cautions] == [
-        ("too-few-cpus", "3 CPUs were asked for, the machine has 2"),
-        ("shared-cpus", "client and instance run on the same CPUs: the machine is too small"),
-    ]
+@pytest.mark.parametrize(
+    ("cores", "wanted", "server", "client", "cautions"),
+    [
+        (((0,),), 1, (0,), (0,), [SAME_CPUS]),
+        (((0, 1),), 1, (0,), (1,), [ONE_CORE]),
+        (FOUR, 4, (0, 1, 2, 3), (0, 1, 2, 3), [SAME_CPUS]),
+        (((0,), (1,)), 3, (0, 1), (0, 1), [TOO_FEW, SAME_CPUS]),
+    ],
+)
+def test_a_machine_that_is_too_small_for_both_says_so(
+    cores: tuple[tuple[int, ...], ...],
+    wanted: int,
+    server: tuple[int, ...],
+    client: tuple[int, ...],
+    cautions: list[tuple[str, str]],
+) -> None:
+    found = choose_cpus(cores, wanted)
+    assert (found.server, found.client) == (server, client)
+    assert [(caution.kind, caution.text) for caution in found.cautions] == cautions
 
 
 def test_threads_of_a_core_are_taken_once_the_cores_are_used_up() -> None:

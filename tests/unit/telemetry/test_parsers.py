@@ -144,81 +144,88 @@ def test_pages_that_came_back_from_swap_are_read() -> None:
 
 # --- processes -------------------------------------------------------------------------------------------------------
 
-PARENT_ID, CHILD_ID = (100, 1.0), (101, 2.0)
+PARENT, CHILD, GRANDCHILD, OTHER = (100, 1.0), (101, 2.0), (102, 3.0), (200, 1.0)
+Processes = dict[tuple[int, float], Count]
 
 
-def test_what_was_used_before_the_first_look_does_not_count() -> None:
+def _parent(seconds: float, of_children: float = 0.0) -> Processes:
+    return {PARENT: Count(1, seconds, of_children)}
+
+
+def _child(seconds: float, of: int = 100) -> Processes:
+    return {CHILD: Count(of, seconds, 0.0)}
+
+
+def _grandchild(seconds: float) -> Processes:
+    return {GRANDCHILD: Count(101, seconds, 0.0)}
+
+
+# Of each look: the processes that were there, which of them are new, and what had been used until then, if it matters.
+Look = tuple[Processes, Processes, float | None]
+NOBODY: Processes = {}
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        pytest.param([(_parent(50), NOBODY, 0), (_parent(53), NOBODY, 3)], id="what was before the first look"),
+        pytest.param([(_parent(50), NOBODY, 0), (_parent(50) | _child(4), _child(4), 4)], id="all of a new one"),
+        pytest.param(
+            [
+                (_parent(0) | {OTHER: Count(1, 10.0, 0.0)}, NOBODY, None),
+                (_parent(1) | {OTHER: Count(1, 15.0, 0.0)}, NOBODY, None),
+                (_parent(2), NOBODY, 7),
+            ],
+            id="one that has ended is not forgotten",
+        ),
+        pytest.param(
+            [(_parent(0), NOBODY, None), (_parent(1) | _child(4), _child(4), None), (_parent(6, 5), NOBODY, 6)],
+            id="what a parent took over counts once",
+        ),
+        pytest.param(
+            [(_parent(0) | _child(40), NOBODY, None), (_parent(42, 42), NOBODY, 2)],
+            id="a child does not bring its past",
+        ),
+        pytest.param(
+            [
+                (_parent(0) | _child(0), NOBODY, None),
+                (_parent(0) | _child(4), NOBODY, None),
+                (_parent(0), NOBODY, 4),  # read before it waited for its child
+                (_parent(5, 5), NOBODY, 5),
+                (_parent(8, 8), NOBODY, 8),
+            ],
+            id="a parent that waits later",
+        ),
+        pytest.param(
+            [
+                (_parent(0) | _child(0) | _grandchild(0), NOBODY, None),
+                (_parent(0) | _child(2) | _grandchild(3), NOBODY, None),
+                (_parent(0) | _child(2), NOBODY, 5),
+                (_parent(5, 5), NOBODY, 5),
+            ],
+            id="a parent that ends before it was read again passes its child on",
+        ),
+        pytest.param(
+            [
+                (_parent(0) | _child(0) | _grandchild(0), NOBODY, None),
+                (_parent(0) | _child(2) | _grandchild(3), NOBODY, None),
+                (_parent(5, 5), NOBODY, 5),
+            ],
+            id="two that end together are counted once in the grandparent",
+        ),
+        pytest.param(
+            [
+                (_parent(0), NOBODY, None),
+                (_parent(0) | _child(4, of=1), _child(4), None),
+                (_parent(0), NOBODY, 4),
+                (_parent(0) | _child(5, of=1), _child(5), 5),
+            ],
+            id="one that is missing for one look",
+        ),
+    ],
+)
+def test_cpu_time_of_processes_that_come_and_go_is_counted_once(looks: list[Look]) -> None:
     used = ResourceUsage()
-    assert used.look({PARENT_ID: Count(1, 50.0, 0.0)}, frozenset()) == 0.0
-    assert used.look({PARENT_ID: Count(1, 53.0, 0.0)}, frozenset()) == 3.0
-
-
-def test_all_that_a_new_process_used_counts() -> None:
-    used = ResourceUsage()
-    used.look({PARENT_ID: Count(1, 50.0, 0.0)}, frozenset())
-    both = {PARENT_ID: Count(1, 50.0, 0.0), CHILD_ID: Count(100, 4.0, 0.0)}
-    assert used.look(both, frozenset({CHILD_ID})) == 4.0
-
-
-def test_an_ended_process_is_not_forgotten() -> None:
-    used = ResourceUsage()
-    used.look({PARENT_ID: Count(1, 0.0, 0.0), (200, 1.0): Count(1, 10.0, 0.0)}, frozenset())
-    used.look({PARENT_ID: Count(1, 1.0, 0.0), (200, 1.0): Count(1, 15.0, 0.0)}, frozenset())
-    assert used.look({PARENT_ID: Count(1, 2.0, 0.0)}, frozenset()) == 7.0
-
-
-def test_what_a_parent_took_over_from_its_child_is_counted_once() -> None:
-    used = ResourceUsage()
-    used.look({PARENT_ID: Count(1, 0.0, 0.0)}, frozenset())
-    used.look({PARENT_ID: Count(1, 1.0, 0.0), CHILD_ID: Count(100, 4.0, 0.0)}, frozenset({CHILD_ID}))
-    assert used.look({PARENT_ID: Count(1, 6.0, 5.0)}, frozenset()) == 6.0
-
-
-def test_a_child_from_before_the_first_look_does_not_bring_its_past_along() -> None:
-    used = ResourceUsage()
-    used.look({PARENT_ID: Count(1, 0.0, 0.0), CHILD_ID: Count(100, 40.0, 0.0)}, frozenset())
-    assert used.look({PARENT_ID: Count(1, 42.0, 42.0)}, frozenset()) == 2.0
-
-
-def test_a_child_that_nobody_waited_for_is_kept() -> None:
-    used = ResourceUsage()
-    used.look({PARENT_ID: Count(1, 0.0, 0.0), CHILD_ID: Count(100, 0.0, 0.0)}, frozenset())
-    used.look({PARENT_ID: Count(1, 0.0, 0.0), CHILD_ID: Count(100, 4.0, 0.0)}, frozenset())
-    assert used.look({PARENT_ID: Count(1, 0.0, 0.0)}, frozenset()) == 4.0
-
-
-def test_a_parent_that_was_read_before_it_waited_for_its_child_does_not_count_it_twice() -> None:
-    used = ResourceUsage()
-    used.look({PARENT_ID: Count(1, 0.0, 0.0), CHILD_ID: Count(100, 0.0, 0.0)}, frozenset())
-    used.look({PARENT_ID: Count(1, 0.0, 0.0), CHILD_ID: Count(100, 4.0, 0.0)}, frozenset())
-    assert used.look({PARENT_ID: Count(1, 0.0, 0.0)}, frozenset()) == 4.0
-    assert used.look({PARENT_ID: Count(1, 5.0, 5.0)}, frozenset()) == 5.0
-    assert used.look({PARENT_ID: Count(1, 8.0, 8.0)}, frozenset()) == 8.0
-
-
-def test_a_parent_that_ends_before_it_was_read_again_passes_its_child_on() -> None:
-    used = ResourceUsage()
-    grandchild = (102, 3.0)
-    first = {PARENT_ID: Count(1, 0.0, 0.0), CHILD_ID: Count(100, 0.0, 0.0), grandchild: Count(101, 0.0, 0.0)}
-    used.look(first, frozenset())
-    used.look(first | {CHILD_ID: Count(100, 2.0, 0.0), grandchild: Count(101, 3.0, 0.0)}, frozenset())
-    assert used.look({PARENT_ID: Count(1, 0.0, 0.0), CHILD_ID: Count(100, 2.0, 0.0)}, frozenset()) == 5.0
-    assert used.look({PARENT_ID: Count(1, 5.0, 5.0)}, frozenset()) == 5.0
-
-
-def test_a_child_and_its_parent_that_end_together_are_counted_once_in_the_grandparent() -> None:
-    used = ResourceUsage()
-    grandchild = (102, 3.0)
-    start = {PARENT_ID: Count(1, 0.0, 0.0), CHILD_ID: Count(100, 0.0, 0.0), grandchild: Count(101, 0.0, 0.0)}
-    used.look(start, frozenset())
-    used.look(start | {CHILD_ID: Count(100, 2.0, 0.0), grandchild: Count(101, 3.0, 0.0)}, frozenset())
-    assert used.look({PARENT_ID: Count(1, 5.0, 5.0)}, frozenset()) == 5.0
-
-
-def test_a_process_that_is_missing_for_one_look_is_not_counted_twice() -> None:
-    used = ResourceUsage()
-    used.look({PARENT_ID: Count(1, 0.0, 0.0)}, frozenset())
-    born = frozenset({CHILD_ID})
-    used.look({PARENT_ID: Count(1, 0.0, 0.0), CHILD_ID: Count(1, 4.0, 0.0)}, born)
-    assert used.look({PARENT_ID: Count(1, 0.0, 0.0)}, frozenset()) == 4.0
-    assert used.look({PARENT_ID: Count(1, 0.0, 0.0), CHILD_ID: Count(1, 5.0, 0.0)}, born) == 5.0
+    for there, new, seconds in looks:
+        found = used.look(there, frozenset(new))
+        assert seconds is None or found == seconds
