@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -172,3 +175,33 @@ def _lives_elsewhere(pid: int) -> bool:
             return True
         pid = int(parent[1])
     return False
+
+
+@pytest.fixture(scope="session")
+def uv() -> str:
+    """The installer that `make setup` puts beside Python."""
+    beside = Path(sys.executable).with_name("uv")
+    found = str(beside) if beside.exists() else shutil.which("uv")
+    assert found, "uv is missing: make setup"
+    return found
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory, uv: str) -> Path:
+    """The wheel, as `make wheel` builds it."""
+    folder = tmp_path_factory.mktemp("dist")
+    environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    argv = (
+        uv,
+        "build",
+        "--quiet",
+        "--wheel",
+        "--python",
+        sys.executable,
+        "--out-dir",
+        folder,
+        Path(__file__).parents[1],
+    )
+    subprocess.run(argv, cwd=folder, env=environment, check=True, timeout=300)
+    [found] = folder.glob("*.whl")
+    return found
