@@ -11,15 +11,14 @@ from pathlib import Path
 from threading import Timer
 
 import pytest
+from begun import answering
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import Workload
 from tare.errors import TrialFailed
 from tare.images.micro import SERVER
 from tare.model.trials import Raw, Service, Trial
 from tare.running.block import Rounds
-from tare.running.layers import Notes, started
 from tare.running.progress import report_to_nobody
-from tare.running.service import served
 from tare.running.testbed import Testbed
 from tare.running.values import read_values
 from tare.suites.plan import Block, Step
@@ -40,12 +39,8 @@ SMALL = (MicroHttp(clients=(1, 50)), MicroRedis(clients=(1, 50), duration=0.2))
 
 @pytest.mark.parametrize("workload", SMALL, ids=lambda each: each.name)
 def test_the_same_server_serves_on_bare_metal(testbed: Testbed, workload: Workload) -> None:
-    with (
-        started(testbed, (Native(),), workload.port, Notes()) as (part,),
-        served(part.instance, workload) as server,
-    ):
-        server.await_answer(testbed.client)
-        values = read_values(workload, tuple(workload.measure(Setup(part.instance, testbed.client, ()))))
+    with answering(testbed, workload) as setup:
+        values = read_values(workload, tuple(workload.measure(setup)))
     assert {value.point for value in values} == {1.0, 50.0}
     assert {len(value.turns) for value in values} == {10}
     assert all(value.value > 10 for value in values)
@@ -63,12 +58,10 @@ class Larger(MicroHttp):
 def test_a_page_of_another_size_fails_the_trial_with_what_wrk_counted(testbed: Testbed) -> None:
     workload = Larger(clients=(5,), duration=0.1, keep_alive=False)
     with (
-        started(testbed, (Native(),), workload.port, Notes()) as (part,),
-        served(part.instance, workload) as server,
+        answering(testbed, workload) as setup,
+        pytest.raises(TrialFailed, match=r"wrk with 5 clients read 1\d\d\d bytes an answer; the page has 4096"),
     ):
-        server.await_answer(testbed.client)
-        with pytest.raises(TrialFailed, match=r"wrk with 5 clients read 1\d\d\d bytes an answer; the page has 4096"):
-            tuple(workload.measure(Setup(part.instance, testbed.client, ())))
+        tuple(workload.measure(setup))
 
 
 # --- the servers whose knee is searched, on bare metal: the real ones, under the real loads --------------------------
@@ -160,12 +153,8 @@ def _stalled(word: str, after_seconds: float) -> Iterator[None]:
 def _measured(testbed: Testbed, word: str, after_seconds: float) -> tuple[dict[str, float], Raw]:
     """Measure one turn of four seconds while one is stopped; return the latencies."""
     workload = Micro(rates=(250,), duration=4.0, connections=10)
-    with (
-        started(testbed, (Native(),), workload.port, Notes()) as (part,),
-        served(part.instance, workload) as server,
-    ):
-        server.await_answer(testbed.client)
-        turns = iter(workload.measure(Setup(part.instance, testbed.client, ())))
+    with answering(testbed, workload) as setup:
+        turns = iter(workload.measure(setup))
         assert next(turns).warm_up
         with _stalled(word, after_seconds):
             raw = next(turns)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from begun import whole_trial
 from calls import NothingLeft
 
 from tare.contracts.workloads import Workload
@@ -17,7 +18,6 @@ from tare.model.trials import Trial
 from tare.running.block import Rounds
 from tare.running.progress import report_to_nobody
 from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
 from tare.suites.plan import Block, Step
 from tare.technologies.crun import Crun
 from tare.workloads.bonnie import Bonnie
@@ -72,12 +72,7 @@ def _tried(testbed: Testbed, workload: Workload) -> Trial:
 
 
 def started(testbed: Testbed, caches: Literal["warm", "cold"]) -> dict[str, float]:
-    with TrialRun(testbed, Step("startup-000", "startup", "crun", 0, 0), (Crun(),), Startup(caches)) as attempt:
-        attempt.start()
-        attempt.measure_from(0)
-        while attempt.take_turn(0, 0.0):
-            pass
-        trial, _ = attempt.end()
+    trial, _ = whole_trial(testbed, (Crun(),), Startup(caches))
     assert trial.reason == ""
     return {value.metric: value.value for value in trial.values}
 
