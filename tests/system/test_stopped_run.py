@@ -252,3 +252,19 @@ def test_a_run_that_waits_says_for_whom_and_begins_when_that_has_ended(
             waiting.communicate(timeout=ENOUGH_SECONDS)
             assert waiting.returncode == 0
     assert {trial.status for trial in load(tmp_path / "second").trials} == {"ok"}
+
+
+def test_a_run_folder_that_can_only_be_read_loses_nothing_and_is_said(tare: Call, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (tmp_path / "suite.toml").write_text('[suite]\nstacks = ["native"]\nblocks = 1\n[[workloads]]\nuse = "startup"\n')
+    assert tare("run", str(tmp_path / "suite.toml"), "--out", str(run)).returncode == 0
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    subprocess.run(("mount", "--bind", run, run), check=True)
+    try:
+        subprocess.run(("mount", "-o", "remount,bind,ro", run), check=True)
+        done = tare("run", "--resume", str(run))
+    finally:
+        subprocess.run(("umount", run), check=True)
+    assert done.returncode == 2
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()[-2:]] == ["error", "hint"]
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
