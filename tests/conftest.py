@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from calls import NothingLeft
 from hypothesis import HealthCheck, settings
 from images_built import RECIPES, build_images, build_runsc
 from ssh_machines import Lab, lab
 from waiting import staying
 
 from tare.hosts.ledger import state_folder
-from tare.hosts.local import isolate_mounts
-from tare.hosts.remains import Remains, mounts, remains
+from tare.hosts.local import isolate_mounts, read_text
+from tare.hosts.remains import Remains, _process_texts, mounts, remains
 from tare.images.image import built_image
 from tare.model.trials import Image
 from tare.plugins import lists, processes
 
-# Kernels and engines remove some things a moment after their last user has gone. What stays longer may be somebody
-# else's who works on this machine, such as other tests': it is looked for again when all tests have run.
+# Kernels and engines remove some things a moment after their last user has gone. What stays longer is looked for again
+# when all tests have run, and then for so long in all.
 _PATIENCE_SECONDS = 3.0
-_LAST_SECONDS = 300.0
+_LAST_SECONDS = 120.0
+# Resources of the machines of tests/lab, which other tests start; and of a run, by the number of its process, which has
+# a higher bit where an earlier run of that number has left something.
+_OF_THE_LAB = re.compile(r"tare-(?:test-(?:server|client|far|[ab]\d)|t(?:s|c\d?|[ab]\d)\b)")
+_OF_A_RUN = re.compile(r"tare-([0-9a-f]+)(?!\w)")
+_MOST_PID = (1 << 22) - 1
+# Technologies that today's runsc is built for, in the names of tests.
+_TODAYS = re.compile(r"\b(?:gvisor:today|containerd:gvisor)\b")
 # How long an example takes depends on what else the machine does.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
@@ -34,7 +47,7 @@ _left: dict[str, Remains] = {}  # by the test after which it was there
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the images that the chosen tests need, so that no test builds one in its own time."""
-    with_engines = (item for item in session.items if item.get_closest_marker("machine"))
+    with_engines = [item for item in session.items if item.get_closest_marker("machine")]
     asked = {name for item in with_engines for name in getattr(item, "fixturenames", ())}
     if not asked.intersection(RECIPES) or session.config.option.collectonly or os.geteuid():
         return
@@ -45,7 +58,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             reporter.write_line(text)
 
     build_images(asked, say)
-    if "technology" in asked:
+    if "every_usable" in asked or any(_TODAYS.search(item.name) for item in with_engines):
         build_runsc(say)
 
 
@@ -112,7 +125,7 @@ def _signals() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def nothing_left() -> Callable[[], AbstractContextManager[None]]:
+def nothing_left() -> NothingLeft:
     """Return a block after which the machine must be as it was before, whatever happened in the block."""
     return _nothing_left
 
@@ -132,14 +145,65 @@ def _nothing_left() -> Iterator[None]:
 def _nothing_left_in_the_end() -> Iterator[None]:
     """Fail where what was there after a test is still there after all of them."""
     yield
-    still = {test: staying(left, _state, _LAST_SECONDS) for test, left in _left.items()}
+    until = time.monotonic() + _LAST_SECONDS
+    still = {test: staying(left, _state, until - time.monotonic()) for test, left in _left.items()}
     # In one line, as the list of CI shows no more of an error than its first.
     lines = [f"{test}: {line}" for test, left in still.items() for line in left.lines()]
     assert not lines, f"left after {'; '.join(lines)}"
 
 
 def _state() -> Remains:
-    """Return what is there of tare's, for the machine and in this process's own mount namespace."""
+    """Return what is there of tare's that may be of these tests; and mounts in this process's own mount namespace."""
     own = mounts("/proc/self/mountinfo") - mounts("/proc/1/mountinfo")
-    found = remains(processes(), lists())
-    return Remains({**found.ours, "mounts here": own})
+    found = remains(processes(), lists()).ours
+    ours = {kind: frozenset(name for name in names if not _is_anothers(kind, name)) for kind, names in found.items()}
+    return Remains({**ours, "mounts here": own})
+
+
+def _is_anothers(kind: str, name: str) -> bool:
+    """Return whether a resource is of the lab's machines, or of a run that somebody else on this machine has now."""
+    text = _process_texts(name.rpartition(" ")[2]) if kind == "processes" else name
+    numbers = (int(number, 16) & _MOST_PID for number in _OF_A_RUN.findall(text))
+    return bool(_OF_THE_LAB.search(text)) or any(_lives_elsewhere(number) for number in numbers)
+
+
+def _lives_elsewhere(pid: int) -> bool:
+    """Return whether a process lives, and this one is none of its ancestors."""
+    while pid > 1 and pid != os.getpid():
+        parent = re.search(r"^PPid:\t(\d+)$", read_text(f"/proc/{pid}/status"), re.MULTILINE)
+        if parent is None:
+            return False
+        if int(parent[1]) <= 1:
+            return True
+        pid = int(parent[1])
+    return False
+
+
+@pytest.fixture(scope="session")
+def uv() -> str:
+    """The installer that `make setup` puts beside Python."""
+    beside = Path(sys.executable).with_name("uv")
+    found = str(beside) if beside.exists() else shutil.which("uv")
+    assert found, "uv is missing: make setup"
+    return found
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory, uv: str) -> Path:
+    """The wheel, as `make wheel` builds it."""
+    folder = tmp_path_factory.mktemp("dist")
+    environment = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "PYTHONPATH")}
+    argv = (
+        uv,
+        "build",
+        "--quiet",
+        "--wheel",
+        "--python",
+        sys.executable,
+        "--out-dir",
+        folder,
+        Path(__file__).parents[1],
+    )
+    subprocess.run(argv, cwd=folder, env=environment, check=True, timeout=300)
+    [found] = folder.glob("*.whl")
+    return found

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from calls import NothingLeft
 from todays import todays_runsc, todays_shim
 from waiting import ENOUGH_SECONDS as _PATIENCE_SECONDS
 
@@ -36,8 +37,6 @@ from tare.running.layers import Notes, StartedLayers, started
 from tare.running.machines import TestbedSpec, assign_cpus, connected_machines, open_testbed
 from tare.running.testbed import RunResources, Testbed
 from tare.technologies.kubernetes import Kubernetes
-
-NothingLeft = Callable[[], AbstractContextManager[None]]
 
 _NAMED = os.environ.get("TARE_TEST_MACHINE", "")
 ASKED = os.environ.get("TARE_TEST_TECHNOLOGIES", "native").split(",")

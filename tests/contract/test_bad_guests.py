@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from calls import NothingLeft
 
 from tare.contracts.technologies import Technology
 from tare.errors import TimedOut, TrialFailed
@@ -21,7 +22,6 @@ from tare.technologies.qemu_tcg import QemuTcg
 pytestmark = pytest.mark.machine
 
 BROKEN = "0" * 64  # what is prepared for it is not taken for the image's
-NothingLeft = Callable[[], AbstractContextManager[None]]
 
 
 def _fails(testbed: Testbed, nothing_left: NothingLeft) -> TrialFailed:

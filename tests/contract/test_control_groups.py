@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from calls import NothingLeft
 from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_until
 
@@ -157,9 +157,7 @@ def test_kernel_memory_is_read_where_the_kernel_counts_it(tmp_path: Path) -> Non
     assert kernel_bytes(LocalHost(), str(tmp_path)) == 4096
 
 
-def test_all_that_is_in_a_group_is_killed_with_it(
-    ledger: Ledger, limits: Limits, nothing_left: Callable[[], AbstractContextManager[None]]
-) -> None:
+def test_all_that_is_in_a_group_is_killed_with_it(ledger: Ledger, limits: Limits, nothing_left: NothingLeft) -> None:
     host = LocalHost()
     with nothing_left(), limited(ledger, f"tare-test-{os.getpid()}", limits) as group:
         # env -i and setsid: nothing but the group knows of it.
@@ -205,9 +203,7 @@ def test_controllers_are_disabled_again_after_all_instances_and_only_those_that_
     assert control.read_text(encoding="ascii") == "-io\n"
 
 
-def test_a_group_whose_limit_the_kernel_refuses_leaves_nothing(
-    ledger: Ledger, nothing_left: Callable[[], AbstractContextManager[None]]
-) -> None:
+def test_a_group_whose_limit_the_kernel_refuses_leaves_nothing(ledger: Ledger, nothing_left: NothingLeft) -> None:
     nowhere = Limits((4095,), 256 << 20, 4096)
     with nothing_left():
         with (
@@ -219,7 +215,7 @@ def test_a_group_whose_limit_the_kernel_refuses_leaves_nothing(
 
 
 def test_what_others_make_meanwhile_is_not_taken_for_left_over(
-    nothing_left: Callable[[], AbstractContextManager[None]],
+    nothing_left: NothingLeft,
 ) -> None:
     folder = Path(parse_layout(LocalHost().read("/proc/self/mounts")).roots[0]) / f"others-{os.getpid()}"
     try:

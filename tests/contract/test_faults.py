@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
 import pytest
+from begun import whole_trial
+from calls import NothingLeft
 from fakes import Watcher, record
 from swapping import SwappingGuest
 
@@ -21,8 +21,6 @@ from tare.model.trials import Raw, Service, Stop, StopReason, Trial
 from tare.running.progress import Event, TurnsBegin
 from tare.running.runner import Work, work_through
 from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
-from tare.suites.plan import Step
 from tare.suites.suite import Planned, parse_suite
 from tare.technologies.qemu_tcg import QemuTcg
 from tare.workloads.dhrystone import Dhrystone
@@ -32,7 +30,6 @@ from tare.workloads.startup import Startup
 
 pytestmark = pytest.mark.machine
 
-NothingLeft = Callable[[], AbstractContextManager[None]]
 _SUITE = '[suite]\nstacks = ["native"]\nblocks = 1\n[[workloads]]\nuse = "startup"\n'
 _ACCEPTS = "$s = IO::Socket::INET->new(LocalPort => $ARGV[0], Listen => 64) or die $!; sleep 600"
 _KILLED_AT = 4  # the turn before which the load dies
@@ -190,10 +187,4 @@ def test_what_happens_to_a_guest_fails_its_trial_with_the_reason_and_the_next_on
 
 
 def _tried(testbed: Testbed, workload: Workload) -> tuple[Trial, tuple[Raw, ...]]:
-    step = Step("one", workload.name, "qemu-tcg", 0, 0)
-    with TrialRun(testbed, step, (SwappingGuest() if isinstance(workload, Swaps) else QemuTcg(),), workload) as attempt:
-        attempt.start()
-        attempt.measure_from(0)
-        while attempt.take_turn(0, time.monotonic()):
-            pass
-        return attempt.end()
+    return whole_trial(testbed, (SwappingGuest() if isinstance(workload, Swaps) else QemuTcg(),), workload)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from calls import NothingLeft
 
 from tare.contracts.workloads import Setup, Workload
 from tare.model.trials import Raw
@@ -28,7 +29,6 @@ pytestmark = pytest.mark.machine
 BREAKS_AT = 4  # the turn before which it happens
 DURATION = 0.2
 PATIENCE_SECONDS = 3.0  # for what never ends its turn
-NothingLeft = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass

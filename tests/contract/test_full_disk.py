@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from begun import whole_trial
+from calls import NothingLeft
 
 from tare.contracts.workloads import Workload
 from tare.hosts.local import LocalHost
@@ -23,10 +25,10 @@ from tare.workloads.dbench import Dbench
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.fio import Fio
 from tare.workloads.loads.disk import Place
+from tare.workloads.startup import Startup
 
 pytestmark = pytest.mark.machine
 
-NothingLeft = Callable[[], AbstractContextManager[None]]
 LARGER: tuple[tuple[Workload, Place], ...] = (
     (Bonnie(), "root"),
     (Dbench(processes=(8,)), "volume"),
@@ -64,3 +66,21 @@ def _tried(testbed: Testbed, workload: Workload) -> Trial:
     steps = (Step("one", workload.name, "crun", 0, 0),)
     ((trial, _),) = rounds.measured(Block(workload.name, 0, steps), workload, report_to_nobody)
     return trial
+
+
+# --- A cold start of a real instance: what it reads comes from the disk, of which a warm one needs little ---
+
+
+def started(testbed: Testbed, caches: Literal["warm", "cold"]) -> dict[str, float]:
+    trial, _ = whole_trial(testbed, (Crun(),), Startup(caches))
+    assert trial.reason == ""
+    return {value.metric: value.value for value in trial.values}
+
+
+def test_a_cold_start_reads_its_programs_from_the_disk(testbed: Testbed, nothing_left: NothingLeft) -> None:
+    testbed.run.telemetry.mkdir(exist_ok=True)
+    with nothing_left(), testbed.cache:
+        started(testbed, "warm")
+        cold = started(testbed, "cold")
+    assert cold["read"] > 100_000  # `crun` alone is larger
+    assert cold["total"] > 0

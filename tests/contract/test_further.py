@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import pytest
+from calls import NothingLeft
 from swapping import SwappingGuest
 
 from tare.contracts.workloads import Setup
@@ -39,7 +40,7 @@ class Ground:
 
 
 @pytest.fixture
-def ground(testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]) -> Iterator[Ground]:
+def ground(testbed: Testbed, nothing_left: NothingLeft) -> Iterator[Ground]:
     """An instance with a server of Redis and 16 MiB; nothing is left of it and of those beside it."""
     small = replace(testbed, limits=replace(testbed.limits, memory_bytes=16 * MIB))
     with nothing_left(), testbed.cache, ExitStack() as exits:
@@ -139,9 +140,7 @@ class Swapping(Redis):
         return replace(service, argv=("sh", "-ec", _FILLS, "sh", *service.argv))
 
 
-def test_what_a_guest_has_in_swap_is_reported(
-    testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]
-) -> None:
+def test_what_a_guest_has_in_swap_is_reported(testbed: Testbed, nothing_left: NothingLeft) -> None:
     load = Swapping(("SET",), (5,), duration=0.1)
     moments = (Mark("requested", 0.0), Mark("ready", 4.0))
     further = FurtherInstances(testbed, (SwappingGuest(),), moments, patience_seconds=60.0)

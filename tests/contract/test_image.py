@@ -14,9 +14,8 @@ from disks_made import free_bytes, zeroed
 from waiting import wait_until
 
 from tare import plugins
-from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost, read_text
-from tare.images.image import built_image, cached_image
+from tare.images.image import built_image
 from tare.images.inside import TIME_OF_FILES
 from tare.images.intact import seal
 from tare.images.layered import with_files
@@ -76,12 +75,6 @@ def _small(home: Path) -> str:
     environment = os.environ | {"TARE_HOME": str(home)}
     command = (sys.executable, "-c", SMALL)
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-
-
-def test_an_image_of_another_recipe_is_not_cached() -> None:
-    other = Recipe(packages=("no-such-package",))
-    assert other.key != Recipe().key
-    assert cached_image(other) is None
 
 
 def test_the_digest_is_the_hash_of_the_archive(image: Image) -> None:
@@ -159,11 +152,6 @@ def test_an_engine_has_a_suites_files_over_the_image_and_nothing_else(name: str,
     times = f"{TIME_OF_FILES} 755 0 /srv\n"
     assert said.splitlines(keepends=True)[:3] == ["of the suite\n", times, f"{TIME_OF_FILES} 644 0 /srv/file\n"]
     assert said.splitlines()[3:] == below.splitlines()[1:], "the variables are those of the image alone"
-
-
-def test_no_build_is_left_half_done(image: Image) -> None:
-    del image  # only built
-    assert list((state_folder() / "images").glob("tare-building-*")) == []
 
 
 def test_a_build_that_is_killed_takes_its_processes_and_mounts_along_and_the_next_tare_its_folders(

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from calls import NothingLeft
 from waiting import ENOUGH_SECONDS
 
 from tare.contracts.technologies import Technology
@@ -18,7 +19,6 @@ from tare.running.testbed import Testbed
 pytestmark = pytest.mark.machine
 
 Start = Callable[[], AbstractContextManager[Instance]]
-NothingLeft = Callable[[], AbstractContextManager[None]]
 HOG = ("dd", "if=/dev/zero", "of=/dev/null", "count=1")  # it fills a buffer of one block
 
 

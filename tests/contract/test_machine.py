@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import pytest
+from calls import NothingLeft
 from own_disks import debian_disk, debian_kernel, micro_initrd
 
 from tare.contracts.workloads import Instance, Setup, Workload
@@ -24,7 +23,6 @@ from tare.workloads.nginx import Nginx
 
 pytestmark = pytest.mark.machine
 
-NothingLeft = Callable[[], AbstractContextManager[None]]
 ROOT_BY_KEY = "#cloud-config\ndisable_root: false\n"
 
 

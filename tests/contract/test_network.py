@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
+from calls import NothingLeft
 from waiting import ENOUGH_SECONDS as SECONDS
 
 from tare.errors import TrialFailed
@@ -22,7 +23,7 @@ LARGEST_PID = 4194304  # of Linux on 64 bits, seven digits
 
 
 @pytest.fixture
-def network(ledger: Ledger, nothing_left: Callable[[], AbstractContextManager[None]]) -> Iterator[Network]:
+def network(ledger: Ledger, nothing_left: NothingLeft) -> Iterator[Network]:
     """A network whose names are as long as names get; nothing of it is left after the test."""
     with nothing_left(), connected(ledger, f"tare-{LARGEST_PID:x}") as found:
         yield found
@@ -110,7 +111,7 @@ def neighbor() -> Iterator[str]:
 
 
 def test_a_neighbor_with_a_route_reaches_nothing_of_a_run(
-    neighbor: str, ledger: Ledger, nothing_left: Callable[[], AbstractContextManager[None]]
+    neighbor: str, ledger: Ledger, nothing_left: NothingLeft
 ) -> None:
     assert _answers(neighbor, "203.0.113.1")
     with nothing_left(), connected(ledger, "tare-closed") as network, network.namespace():
@@ -121,9 +122,7 @@ def test_a_neighbor_with_a_route_reaches_nothing_of_a_run(
         assert _answers(neighbor, network.machine_address), "there was no way to it anyway"
 
 
-def test_a_network_that_cannot_be_completed_leaves_nothing(
-    ledger: Ledger, nothing_left: Callable[[], AbstractContextManager[None]]
-) -> None:
+def test_a_network_that_cannot_be_completed_leaves_nothing(ledger: Ledger, nothing_left: NothingLeft) -> None:
     prefix = "tare-much-too-long"
     with nothing_left():
         with pytest.raises(TrialFailed, match="exit code"), connected(ledger, prefix):

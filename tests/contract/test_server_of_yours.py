@@ -6,26 +6,29 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from statistics import fmean
 
 import pytest
+from begun import answering, begun, whole_trial
 
 from tare import plugins
 from tare.contracts.workloads import Setup
 from tare.errors import TimedOut, TrialFailed
-from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
+from tare.images.micro import SERVER
+from tare.model.trials import ImageWanted
 from tare.running.doubts import _WAITING
 from tare.running.layers import Notes, started
-from tare.running.service import Server, served
+from tare.running.service import served
 from tare.running.testbed import Testbed
 from tare.running.trial import TrialRun
 from tare.running.values import read_values
 from tare.suites.plan import Step
 from tare.technologies.native import Native
+from tare.workloads.application import OfSeveral
+from tare.workloads.loads.application import Application, Load, OwnService
+from tare.workloads.loads.http import HTTP_PORT
 from tare.workloads.loads.own_metrics import OwnMetric
 from tare.workloads.loads.requests import Request
 from tare.workloads.service import ServerOfYours
@@ -86,22 +89,17 @@ QUIET_WITHIN_SECONDS = 30.0
 LITTLE = 0.05  # of a CPU, which other work and a server that sleeps use together on a machine that rests
 
 
-@contextmanager
-def serving(testbed: Testbed, technology: str, workload: ServerOfYours) -> Iterator[tuple[Server, Setup, Host]]:
-    with (
-        started(testbed, (plugins.find("technologies", technology)(),), workload.port, Notes()) as (part,),
-        served(part.instance, workload) as server,
-    ):
-        assert part.instance.inside is not None
-        yield server, Setup(part.instance, testbed.client, ()), part.instance.inside
+def asked_for(setup: Setup) -> list[str]:
+    """What nginx has noted of each request."""
+    assert setup.instance.inside is not None
+    return setup.instance.inside.read(LOG).splitlines()
 
 
 @pytest.mark.parametrize("technology", ["native", "crun"])
 def test_requests_arrive_as_they_are_written_in_their_order_again_and_again(testbed: Testbed, technology: str) -> None:
-    with serving(testbed, technology, NGINX) as (server, setup, inside):
-        server.await_answer(testbed.client)
+    with answering(testbed, NGINX, plugins.find("technologies", technology)()) as setup:
         values = read_values(NGINX, tuple(NGINX.measure(setup)))
-        lines = inside.read(LOG).splitlines()
+        lines = asked_for(setup)
     assert [(value.metric, value.point, len(value.turns)) for value in values] == [("throughput", 1.0, 5)]
     assert len(lines) > 30
     assert [line for number, line in enumerate(lines) if line != LINES[number % 3]] == []
@@ -132,10 +130,9 @@ def test_a_server_that_sleeps_before_each_answer_bears_a_caution_and_a_usual_one
 
 def test_a_schedule_has_as_many_of_each_request(testbed: Testbed) -> None:
     workload = replace(NGINX, rates=(1000,), connections=4, duration=1.0)
-    with serving(testbed, "native", workload) as (server, setup, inside):
-        server.await_answer(testbed.client)
+    with answering(testbed, workload) as setup:
         values = read_values(workload, tuple(workload.measure(setup)))
-        asked = Counter(inside.read(LOG).splitlines())
+        asked = Counter(asked_for(setup))
     assert {value.metric for value in values} == {"p50", "p90", "p99", "p999", "answered"}
     # 100 warm up; with the last ones, which end wrk, each connection may send the first request once more.
     assert (asked[LINES[1]], asked[LINES[2]]) == (367, 366)
@@ -146,10 +143,9 @@ def test_a_load_of_the_users_drives_the_server_from_the_client(testbed: Testbed)
     seconds = OwnMetric(name="answer", unit="s", better="lower", pattern="^took ([0-9.]+)$")
     load = ("curl", "--silent", "--output", "/dev/null", "--write-out", "took %{time_total}\n", "{address}:{port}/own")
     workload = replace(NGINX, requests=(), load=load, metrics=(seconds,))
-    with serving(testbed, "native", workload) as (server, setup, inside):
-        server.await_answer(testbed.client)
+    with answering(testbed, workload) as setup:
         raw = tuple(workload.measure(setup))
-        asked = inside.read(LOG).splitlines()
+        asked = asked_for(setup)
     (value,) = read_values(workload, raw)
     assert set(asked) == {"GET /own - -"}
     assert len(asked) == len(raw) == 1 + max(1, len(value.turns))
@@ -158,10 +154,11 @@ def test_a_load_of_the_users_drives_the_server_from_the_client(testbed: Testbed)
 
 def test_an_answer_with_another_status_fails_the_trial(testbed: Testbed) -> None:
     workload = replace(NGINX, requests=(*REQUESTS, Request("/lost")))
-    with serving(testbed, "native", workload) as (server, setup, _):
-        server.await_answer(testbed.client)
-        with pytest.raises(TrialFailed, match=r"counted errors: connect 0, read 0, write 0, status [1-9]"):
-            tuple(workload.measure(setup))
+    with (
+        answering(testbed, workload) as setup,
+        pytest.raises(TrialFailed, match=r"counted errors: connect 0, read 0, write 0, status [1-9]"),
+    ):
+        tuple(workload.measure(setup))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +167,7 @@ def test_an_answer_with_another_status_fails_the_trial(testbed: Testbed) -> None
 )
 def test_a_server_that_answers_otherwise_is_never_ready(testbed: Testbed, ready: str, told: str) -> None:
     with (
-        serving(testbed, "native", replace(NGINX, ready=ready, ready_within=0.3)) as (server, _, _),
+        begun(testbed, replace(NGINX, ready=ready, ready_within=0.3)) as (server, _),
         pytest.raises(TimedOut, match=re.escape(told)),
     ):
         server.await_answer(testbed.client)
@@ -178,16 +175,14 @@ def test_a_server_that_answers_otherwise_is_never_ready(testbed: Testbed, ready:
 
 def test_a_server_whose_port_is_in_use_is_never_ready_though_another_one_answers(testbed: Testbed) -> None:
     workload = ServerOfYours(ready="/")
-    with serving(testbed, "native", workload) as (first, setup, inside):
-        first.await_answer(testbed.client)
-        with served(setup.instance, workload) as second:
-            process = second.process
-            assert process is not None
-            while process.running():
-                inside.run("sleep", "0.05", timeout=60)
-            with pytest.raises(TrialFailed, match="does not answer"):
-                second.await_answer(testbed.client)
-            assert "in use" in second.why()
+    with answering(testbed, workload) as setup, served(setup.instance, workload) as second:
+        process = second.process
+        assert process is not None
+        while process.running():
+            time.sleep(0.05)
+        with pytest.raises(TrialFailed, match="does not answer"):
+            second.await_answer(testbed.client)
+        assert "in use" in second.why()
 
 
 ELSEWHERE = "import socket, time; s = socket.create_server(('', {port})); print('ready', flush=True); time.sleep(600)"
@@ -207,3 +202,44 @@ def test_on_the_machines_own_network_only_the_instances_server_may_answer(testbe
             server.await_answer(testbed.client)
         with served(part.instance, present, host=part.host) as server:
             server.await_answer(testbed.client)
+
+
+# --- an application on real instances: the service under test finds those beside it by name, and the load ---
+
+
+PROXY = """\
+daemon off;
+user root;
+pid /srv/tare-web.pid;
+error_log stderr;
+worker_processes 1;
+events { worker_connections 64; }
+http {
+    access_log off;
+    server {
+        listen 18081;
+        location / { proxy_pass http://stock:18080; }
+    }
+}
+"""
+# nginx looks the name up when it starts, and ends if it does not find it.
+WRITTEN = 'printf %s "$1" > /srv/tare-web.conf && exec nginx -e stderr -c /srv/tare-web.conf'
+SHOP = Application(
+    name="shop",
+    under_test=OwnService("web", ImageWanted(), ("sh", "-c", WRITTEN, "sh", PROXY), 18081, ready="/"),
+    beside=(OwnService("stock", ImageWanted(), (SERVER, "--listen", "{listen}"), HTTP_PORT, ready="/"),),
+    load=Load(
+        ("curl", "--silent", "--output", "/dev/null", "--write-out", "status %{http_code}\n", "{address}:{port}/"),
+        (OwnMetric(name="status", better="higher", pattern="^status ([0-9]+)$"),),
+    ),
+)
+
+
+@pytest.mark.parametrize("technology", ["native", "crun", "docker", "qemu-tcg"])
+def test_the_service_under_test_finds_the_one_beside_it_by_its_name(testbed: Testbed, technology: str) -> None:
+    here = replace(testbed, run=replace(testbed.run, beside={ImageWanted(): testbed.image}))
+    trial, _ = whole_trial(here, (plugins.find("technologies", technology)(),), OfSeveral(SHOP))
+    assert (trial.reason, trial.status) == ("", "ok")
+    status, ready = trial.values
+    assert (status.metric, status.value, ready.metric) == ("status", 200.0, "service-ready")
+    assert testbed.alive == []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import pytest
+from calls import NothingLeft
 from waiting import ENOUGH_SECONDS
 
 from tare import plugins
@@ -62,7 +63,7 @@ class Group:
 
 
 @pytest.fixture
-def together(testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]) -> Iterator[Group]:
+def together(testbed: Testbed, nothing_left: NothingLeft) -> Iterator[Group]:
     """An empty group; nothing of it is left after the test."""
     with nothing_left(), testbed.cache, ExitStack() as stack:
         yield Group(testbed, stack)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import pytest
+from calls import NothingLeft
+from whole_runs import assert_in_turns
 
 from plug_ins import in_contract
 from tare.contracts.workloads import Setup
@@ -16,13 +16,18 @@ from tare.guests import unikernel
 from tare.guests.unikernel import Unikernel
 from tare.hosts.local import LocalHost
 from tare.images.micro import UNIKERNELS
+from tare.running.block import Rounds
 from tare.running.layers import Notes, started
+from tare.running.progress import report_to_nobody
 from tare.running.testbed import Testbed
 from tare.running.values import read_values
+from tare.suites.plan import Block, Step
 from tare.technologies.arceos import Arceos
 from tare.technologies.mirage import Mirage
+from tare.technologies.native import Native
 from tare.technologies.solo5_spt import Solo5Spt
 from tare.workloads.micro_http import MicroHttp
+from tare.workloads.micro_redis import MicroRedis
 
 pytestmark = pytest.mark.machine
 
@@ -36,7 +41,7 @@ class _Broken(Exception):
 
 @pytest.mark.parametrize("technology", BUILT, ids=lambda each: each.name)
 def test_nothing_is_left_of_an_instance_whose_block_raises(
-    technology: Unikernel, testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]
+    technology: Unikernel, testbed: Testbed, nothing_left: NothingLeft
 ) -> None:
     UNIKERNELS.built(print)
     with nothing_left(), pytest.raises(_Broken), started(testbed, (technology,), None, Notes()):
@@ -61,7 +66,7 @@ class NoKernel(Arceos):
     ("technology", "last"), [(NotForSpt(), "solo5-spt: "), (NoKernel(), "qemu-system-x86_64: ")], ids=["spt", "qemu"]
 )
 def test_a_unikernel_that_does_not_boot_is_reported_with_its_last_line_and_leaves_nothing(
-    technology: Unikernel, last: str, testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]
+    technology: Unikernel, last: str, testbed: Testbed, nothing_left: NothingLeft
 ) -> None:
     UNIKERNELS.built(print)
     what = f"{technology.name}: the unikernel did not boot: its monitor ended"
@@ -89,3 +94,20 @@ def test_it_is_an_image_of_yours_for_mirage_too(testbed: Testbed, monkeypatch: p
         assert part.instance.serves == {"micro-http": 18080}
         (value,) = read_values(workload, tuple(workload.measure(Setup(part.instance, testbed.client, ()))))
     assert value.value > 10
+
+
+# --- A unikernel, which has no inside, takes turns beside stacks that have one ---------------------------------------
+
+
+WORKLOAD = MicroRedis(("GET",), (5,), duration=0.2)
+
+
+def test_it_has_its_turns_side_by_side_with_the_others(testbed: Testbed, nothing_left: NothingLeft) -> None:
+    UNIKERNELS.built(print)
+    stacks = {"native": (Native(),), "solo5-spt": (Solo5Spt(),), "native-again": (Native(),)}
+    steps = tuple(Step(name, WORKLOAD.name, name, 0, order) for order, name in enumerate(stacks))
+    rounds = Rounds(testbed, stacks, ("native", "native-again"), seed=1)
+    with nothing_left():
+        trials = [trial for trial, _ in rounds.measured(Block(WORKLOAD.name, 0, steps), WORKLOAD, report_to_nobody)]
+    assert [(trial.stack, trial.status, trial.reason) for trial in trials] == [(name, "ok", "") for name in stacks]
+    assert_in_turns(trials)

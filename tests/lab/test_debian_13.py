@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from debian_13 import Debian13, debian_13
+from clean_roots import CleanRoot, clean_root
 
 from plug_ins import in_contract
 from tare.journal import load
@@ -42,9 +45,25 @@ duration = "300ms"
 """
 
 
+@dataclass(frozen=True)
+class Debian13(CleanRoot):
+    """The root; its scripts run in the checkout."""
+
+    def run(self, script: str, seconds: float) -> str:
+        """Run a shell script in the checkout there; see `CleanRoot.run`."""
+        return super().run(f"cd /root/tare; {script}", seconds)
+
+
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Debian13]:
-    with debian_13(tmp_path_factory.mktemp("debian-13"), ROOT) as found:
+    """A root with git, make and Python alone, and the files of this checkout."""
+    folder = tmp_path_factory.mktemp("debian-13")
+    with clean_root(folder, "trixie", ("git", "make", "python3", "procps")) as clean:
+        files = subprocess.run(("git", "-C", str(ROOT), "ls-files", "-z"), capture_output=True, check=True).stdout
+        for name in filter(None, files.decode().split("\0")):
+            (clean.root / "root/tare" / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, clean.root / "root/tare" / name)
+        found = Debian13(clean.root)
         found.run("make setup", 900)
         found.run(".venv/bin/tare image", 600)
         yield found

@@ -40,15 +40,6 @@ duration = "300ms"
 """
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    build = (str(UV), "build", "--quiet", "--wheel", "--python", sys.executable, "--out-dir", str(folder))
-    subprocess.run((*build, str(CHECKOUT)), check=True, timeout=300)
-    [found] = folder.glob("*.whl")
-    return found
-
-
 def works(machine: CleanRoot) -> None:
     assert re.fullmatch(VERSION, machine.run("tare --version", 60))
     assert "in all at most about " in machine.run("tare plan quick.toml", 120)

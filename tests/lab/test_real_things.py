@@ -13,9 +13,14 @@ from pathlib import Path
 
 import machines
 import pytest
+from disks_made import free_bytes
 from lab_runs import done, left_on, outcomes, running
+from ssh_machines import Lab
 
-from tare.journal import Run
+from tare.images.image import cached_image
+from tare.images.recipes import guest_recipe
+from tare.journal import Run, load_raw
+from tare.workloads.kernel_build import KernelBuild
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 
@@ -96,3 +101,83 @@ def test_a_real_image_of_a_unikernel_serves_in_emulation(name: str, tmp_path: Pa
     services = [stack["service"]] if isinstance(stack["service"], str) else stack["service"]
     path.write_text(suite(services, stack), encoding="utf-8")
     check(done(path, tmp_path / "run"), "qemu")
+
+
+# --- the kernel build with the real source, which takes minutes: its packages and its room are in the image ----------
+
+
+SUITE = """\
+[suite]
+stacks = ["native", "crun"]
+blocks = 1
+
+[[workloads]]
+use = "kernel-build"
+config = "tinyconfig"
+builds = 2
+"""
+
+
+def test_a_kernel_is_built_on_bare_metal_and_in_a_container(tmp_path: Path) -> None:
+    suite = tmp_path / "suite.toml"
+    suite.write_text(SUITE, encoding="utf-8")
+    run = done(suite, tmp_path / "run")
+    assert set(outcomes(run).values()) == {"ok"}
+    kernels = {load_raw(tmp_path / "run", trial.trial)[-1].text for trial in run.trials}
+    assert len(kernels) == 1  # every stack compiled the same kernel
+    image = cached_image(guest_recipe([KernelBuild("tinyconfig")]))
+    assert image is not None
+    assert free_bytes(image.disk) > 2 << 30
+
+
+# --- VTmark's dictionary for real, with a few users in a hurry: its images take minutes to build ---------------------
+
+
+DICTIONARY = f"""\
+[suite]
+stacks = ["native", "crun"]
+blocks = 1
+
+[limits]
+memory = "2GiB"
+
+[[workloads]]
+use = "application"
+folder = "{Path(__file__).parents[2] / "examples" / "dictionary"}"
+parameters = {{ users = 3, factor = 100, searches = 2 }}
+duration = "10s"
+"""
+
+
+def test_users_of_the_dictionary_are_answered_on_bare_metal_and_in_a_container(tmp_path: Path) -> None:
+    suite = tmp_path / "suite.toml"
+    suite.write_text(DICTIONARY, encoding="utf-8")
+    run = done(suite, tmp_path / "run")
+    _assert_answered(run, tmp_path / "run")
+
+
+def test_users_on_two_machines_are_answered_by_a_third_one(tmp_path: Path, there: Lab) -> None:
+    suite = tmp_path / "suite.toml"
+    tables = (("[hosts.server]", there.server), *(("[[hosts.client]]", each) for each in there.clients))
+    hosts = "".join(
+        f'{table}\nssh = "{each.ssh}"\nssh_config = "{each.ssh_config}"\naddress = "{each.address}"\n'
+        for table, each in tables
+    )
+    suite.write_text(DICTIONARY + hosts, encoding="utf-8")
+    run = done(suite, tmp_path / "run")
+    _assert_answered(run, tmp_path / "run")
+    for trial in run.trials:
+        raw = load_raw(tmp_path / "run", trial.trial)[-1]
+        assert [bool(share) for share in raw.clients_cpu] == [True, True]
+        # Locust's master names each worker after its machine.
+        assert {f"Worker 'tare-test-{name}_" in raw.errors for name in ("client", "client-2")} == {True}
+    assert there.left() == ""
+
+
+def _assert_answered(run: Run, folder: Path) -> None:
+    assert set(outcomes(run).values()) == {"ok"}
+    for trial in run.trials:
+        result = json.loads(load_raw(folder, trial.trial)[-1].text)
+        assert result["answers"] == {"200": 3 * 2 * 10, "50x": 0, "transport": 0, "other": 0}
+        assert sum(result["over_time"]["200"]) == 3 * 2 * 10
+        assert (result["users"], result["faults"]) == (3, [])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from calls import Begin, Call, NothingLeft, Quickly
 from waiting import ENOUGH_SECONDS
 from whole_runs import SUITE
 
@@ -20,11 +21,7 @@ TARE = Path(sys.executable).parent / "tare"
 NO_DOCKER = "unix:///nonexistent/tare-docker.sock"  # whatever engine is there, these tests see none
 PLUG_INS = str(Path(__file__).parents[1] / "plug_ins")
 
-Call = Callable[..., subprocess.CompletedProcess[str]]
-NothingLeft = Callable[[], AbstractContextManager[None]]
 Said = tuple[int, str, str]
-Quickly = Callable[..., Said]
-Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 
 
 @pytest.fixture

@@ -60,17 +60,6 @@ def was_quicker(night: Path) -> None:
     rewrite(night, [quicker.get(trial, trial) for trial in trials])
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, as `make wheel` builds it."""
-    folder = tmp_path_factory.mktemp("dist")
-    uv = Path(sys.executable).with_name("uv")
-    argv = (uv, "build", "--quiet", "--wheel", "--python", sys.executable, "--out-dir", folder, ROOT)
-    subprocess.run(argv, cwd=folder, check=True)
-    [found] = folder.glob("*.whl")
-    return found
-
-
 def without_network(wheel: Path) -> dict[str, str]:
     """What lets the examples install the wheel alone: its dependencies are those of this environment."""
     return {"TARE_WHEEL": str(wheel), "PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}

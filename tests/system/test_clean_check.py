@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-Call = Callable[..., subprocess.CompletedProcess[str]]
+from calls import Call
 
 pytestmark = pytest.mark.machine
 LINK = f"tare-{os.getpid():x}"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from calls import Begin, Call
 from fleet_machines import Fleet, Kept, fleet
 from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_until
@@ -20,8 +19,6 @@ from tare.model.trials import Image
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 
-Call = Callable[..., subprocess.CompletedProcess[str]]
-Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 
 SUITE = """\
 [suite]

@@ -9,11 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from calls import Call, NothingLeft
 from waiting import ENOUGH_SECONDS as SECONDS
 
 from tare.hosts.local import read_text
@@ -22,8 +22,6 @@ from tare.journal import load
 pytestmark = pytest.mark.machine
 
 TARE = Path(sys.executable).parent / "tare"
-Call = Callable[..., subprocess.CompletedProcess[str]]
-NothingLeft = Callable[[], AbstractContextManager[None]]
 READY_SECONDS = 300.0  # an image may have to be built first
 INTERRUPTED = 130
 SUITE = """\

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
 import openstack_stand_in as stand_in
 import pytest
+from calls import Begin, Call, NothingLeft
 from openstack_stand_in import KEYS, Json, State
 from ssh_machines import Lab
 from waiting import ENOUGH_SECONDS
@@ -22,9 +21,6 @@ from tare.model.trials import Trial
 pytest.importorskip("openstack", reason="openstacksdk is an extra: pip install tare-bench[openstack]")
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 
-Call = Callable[..., subprocess.CompletedProcess[str]]
-Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
-NothingLeft = Callable[[], AbstractContextManager[None]]
 DHRYSTONE = """
 [[workloads]]
 use = "dhrystone"
@@ -130,48 +126,6 @@ def test_a_run_records_each_machine_that_took_part_by_its_role(
     assert cloud.left == []
 
 
-@pytest.mark.lab
-@pytest.mark.usefixtures("ready_home")
-def test_a_flavor_that_is_not_there_costs_its_own_stack_alone(
-    tare: Call, tmp_path: Path, there: Lab, cloud: State, nothing_left: NothingLeft
-) -> None:
-    path = _suite(tmp_path, _stack("huge", "native/openstack", flavor="metal.larg"))
-    with nothing_left():
-        done = tare("run", path, "--out", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
-    trials = _by_name(tmp_path / "run")
-    assert {name: trial.status for name, trial in trials.items()} == {
-        ("native", "dhrystone"): "ok",
-        ("native", "startup"): "ok",
-        ("native-again", "dhrystone"): "ok",
-        ("native-again", "startup"): "ok",
-        ("huge", "dhrystone"): "skipped",
-        ("huge", "startup"): "skipped",
-    }
-    assert trials["huge", "startup"].reason == (
-        'in the layer openstack: no flavor named "metal.larg" (fix: did you mean "metal.large"?)'
-    )
-    assert (cloud.left, there.left()) == ([], "")
-
-
-@pytest.mark.lab
-@pytest.mark.usefixtures("ready_home")
-def test_what_is_missing_on_the_server_is_said_with_its_layer(
-    tare: Call, tmp_path: Path, there: Lab, cloud: State, nothing_left: NothingLeft
-) -> None:
-    there.on("server", "mv /usr/bin/crun /usr/bin/crun-away")
-    try:
-        with nothing_left():
-            done = tare("run", _suite(tmp_path, _stack("metal", "crun/openstack")), "--out", tmp_path / "run")
-    finally:
-        there.on("server", "mv /usr/bin/crun-away /usr/bin/crun")
-    assert done.returncode == 0, done.stderr
-    trial = _by_name(tmp_path / "run")["metal", "startup"]
-    assert trial.status == "skipped"
-    assert trial.reason == "in the layer crun: crun is not installed (fix: apt-get install crun)"
-    assert (cloud.left, there.left()) == ([], "")
-
-
 @pytest.mark.usefixtures("ready_home")
 def test_the_server_of_a_run_that_was_killed_is_deleted_by_clean(
     begin: Begin, tare: Call, tmp_path: Path, cloud: State, nothing_left: NothingLeft
@@ -186,21 +140,3 @@ def test_the_server_of_a_run_that_was_killed_is_deleted_by_clean(
         done = tare("clean")
         assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "clean"), done.stderr
     assert cloud.left == []
-
-
-@pytest.mark.lab
-@pytest.mark.usefixtures("ready_home")
-def test_a_container_in_a_machine_in_a_server(
-    begin: Begin, tmp_path: Path, there: Lab, cloud: State, nothing_left: NothingLeft
-) -> None:
-    path = _suite(tmp_path, _stack("three", "crun/qemu-tcg/openstack"))
-    with nothing_left(), begin("run", path, "--out", tmp_path / "run") as process:
-        assert process.wait(900) == 0
-    trials = _by_name(tmp_path / "run")
-    assert {name: trial.reason for name, trial in trials.items() if trial.status != "ok"} == {}
-    assert cloud.left == []
-    assert there.left() == ""
-    for trial in (trial for (stack, _), trial in trials.items() if stack == "three"):
-        assert [layer.name for layer in trial.layers] == ["openstack", "qemu-tcg", "crun"]
-        assert trial.path == "bridge/tap/direct"
-        assert sum(layer.seconds for layer in trial.layers) == pytest.approx(trial.timeline[-1].seconds, abs=0.01)

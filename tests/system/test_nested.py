@@ -6,11 +6,10 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from calls import Begin, NothingLeft
 from waiting import ENOUGH_SECONDS
 from whole_runs import IMAGE, assert_in_turns
 
@@ -19,8 +18,6 @@ from tare.journal import load
 
 pytestmark = pytest.mark.machine
 
-Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
-NothingLeft = Callable[[], AbstractContextManager[None]]
 INTERRUPTED = 130
 ONCE = "crun/qemu-tcg: starting qemu-tcg, to put the image into it once"
 SUITE = f"""\

@@ -7,18 +7,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from calls import Call
 from runs import believable_run, write
 
 import tare as package
 
 pytestmark = pytest.mark.machine
 
-Call = Callable[..., subprocess.CompletedProcess[str]]
 NOBODY = 65534
 READERS = (
     ("show",),

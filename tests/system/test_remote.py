@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import duckdb
 import pytest
+from calls import Begin, Call
 from ssh_machines import Lab, suite_on
 from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_with
@@ -28,9 +27,6 @@ from tare.telemetry.spent import Spent
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 
-Call = Callable[..., subprocess.CompletedProcess[str]]
-Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
-NothingLeft = Callable[[], AbstractContextManager[None]]
 WORKLOADS = f"""{IMAGE}
 [[workloads]]
 use = "redis"
@@ -54,18 +50,6 @@ duration = "1s"
 """
 
 
-# The machine's kernel seems to bring 50 pages a second back from swap, until the script has been told to end.
-SWAPPING = """
-printf 'pswpin 00000000\\npswpout 0\\n' > /run/vmstat
-mount --bind /run/vmstat /proc/vmstat
-while n=$((n + 1)); sleep 0.02; do printf 'pswpin %08d\\n' $n 1<> /run/vmstat; done &
-echo swapping
-read line
-kill $!
-umount /proc/vmstat
-"""
-
-
 def _ok(trials: tuple[Trial, ...]) -> list[tuple[str, str, str, str]]:
     said = [(trial, f"{trial.status} {trial.reason}".strip()) for trial in trials]
     return sorted((trial.workload, trial.stack, outcome, trial.path) for trial, outcome in said)
@@ -80,18 +64,6 @@ def _not_sampled(run: Path, trials: tuple[Trial, ...]) -> list[tuple[str, str]]:
         series = rows.filter("scope = 'instance'").aggregate(f"trial, filename, {used}").fetchall()
     sampled = {trial for trial, file, well in series if well and file in files}
     return [(trial.workload, trial.stack) for trial in trials if trial.trial not in sampled]
-
-
-@contextmanager
-def _swapping(there: Lab) -> Iterator[None]:
-    reach = ("ssh", "-F", str(there.ssh_config), "tare-test-server", SWAPPING)
-    with subprocess.Popen(reach, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "swapping\n"
-        try:
-            yield
-        finally:
-            process.communicate("\n", timeout=SECONDS)
 
 
 @pytest.mark.usefixtures("ready_home")
@@ -114,22 +86,6 @@ def test_server_and_client_on_two_machines_as_in_the_papers(tare: Call, tmp_path
     for trial in run.trials:
         moments = {mark.name: mark.seconds for mark in trial.timeline}
         assert 0 <= moments["started"] <= moments["ready"] < START_SECONDS
-    assert there.left() == ""
-
-
-@pytest.mark.lab
-@pytest.mark.usefixtures("ready_home")
-def test_the_server_alone_on_another_machine(tare: Call, tmp_path: Path, there: Lab, nothing_left: NothingLeft) -> None:
-    suite = '[suite]\nstacks = ["native", "crun"]\nblocks = 1\n' + WORKLOADS
-    with nothing_left(), _swapping(there):
-        done = tare("run", suite_on(tmp_path, suite, server=there.server_from_here), "--out", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
-    trials = load(tmp_path / "run").trials
-    assert [trial.status for trial in trials] == ["ok"] * 6
-    # What happens to the machine over there becomes doubts of the trials.
-    assert _not_sampled(tmp_path / "run", trials) == []
-    doubts = [[caution.text for caution in trial.cautions if caution.kind == "swap"] for trial in trials]
-    assert all(text.endswith(" pages came back from swap while the trial ran") for (text,) in doubts)
     assert there.left() == ""
 
 
@@ -175,16 +131,6 @@ def test_what_does_not_rest_on_another_machine_is_paused_between_its_turns(there
     assert (states[0], states[-1]) == ("R", "T")
     assert [caution.kind for caution in (quiet.caution(),) if caution] == ["busy-when-idle"]
     assert edges.spent.busy_share is not None
-
-
-@pytest.mark.usefixtures("ready_home")
-def test_server_and_client_on_one_other_machine(tare: Call, tmp_path: Path, there: Lab) -> None:
-    suite = '[suite]\nstacks = ["native", "crun"]\nblocks = 1\n' + WORKLOADS
-    path = suite_on(tmp_path, suite, server=there.server_from_here, client=there.server_from_here)
-    done = tare("run", path, "--out", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
-    assert [trial.status for trial in load(tmp_path / "run").trials] == ["ok"] * 6
-    assert there.left() == ""
 
 
 @pytest.mark.usefixtures("ready_home")

@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pytest
+from calls import Call, Quickly
 from whole_runs import HANGING, SERVED, SUITE, assert_complete
 
 from tare.journal import load, load_raw
 from tare.statistics.summarize import summarize
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
-
-Call = Callable[..., subprocess.CompletedProcess[str]]
-Quickly = Callable[..., tuple[int, str, str]]
 
 
 def test_the_quick_example_runs_its_first_block_on_everything_that_is_usable(tare: Call, tmp_path: Path) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from calls import Call
 
 from tare.journal import load
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 
-Call = Callable[..., subprocess.CompletedProcess[str]]
 GREEDY = """\
 [suite]
 stacks = ["native", "crun"]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from calls import Call
 
 from tare import plugins
 from tare.hosts.local import LocalHost
 from tare.journal import load
 
-Call = Callable[..., subprocess.CompletedProcess[str]]
 STACKS = ("native", "crun", "runc", "podman", "bubblewrap", "nspawn", "lxc", "gvisor")
 SCRIPT = """set -e
 test "$(cat /run/app/token)" = secret

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import socket
-import subprocess
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, chromium, new_page
+from calls import Begin, Call
 from playwright.sync_api import expect
 from waiting import ENOUGH_SECONDS, wait_until
 
@@ -18,8 +16,6 @@ from tare.journal import load
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 
-Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
-Call = Callable[..., subprocess.CompletedProcess[str]]
 
 WATCHED = """\
 [suite]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from calls import Begin
 from ssh_machines import Lab, suite_on
 from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_until, wait_with
@@ -38,7 +38,6 @@ from tare.workloads.loads.together import texts_in
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 
-Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 ADDRESS = "198.19.242.1"  # of the server, as both clients see it
 COUNTING = """
 import asyncio, sys

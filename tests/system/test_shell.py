@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from calls import NothingLeft, Quickly
 
 from tare import plugins
 from tare.hosts.local import LocalHost
@@ -27,9 +27,6 @@ WORKLOADS = [  # all that are in the usual image
     if not (getattr(found := plugins.find("workloads", name), "hidden", False) or found.large_packages)
 ]
 MACHINE = pytest.mark.machine
-
-Quickly = Callable[..., tuple[int, str, str]]
-NothingLeft = Callable[[], AbstractContextManager[None]]
 
 
 @pytest.fixture
@@ -73,6 +70,7 @@ def test_a_command_has_its_output_its_input_and_its_exit_code(
 
 
 @MACHINE
+@pytest.mark.parametrize("stack", ["native", "docker"], indirect=True)
 def test_a_shell_has_a_terminal_and_its_keys(stack: str, engines: dict[str, str], nothing_left: NothingLeft) -> None:
     with nothing_left():
         child, terminal = pty.fork()  # it has the terminal as a shell gives it to tare

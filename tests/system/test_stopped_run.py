@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from calls import Begin, Call, NothingLeft
 from own_disks import micro_initrd
 from waiting import ENOUGH_SECONDS, wait_until
 from whole_runs import HANGING, IMAGE, SERVED, SUITE, assert_complete
@@ -39,10 +40,7 @@ service = "micro-http"
 [[workloads]]
 use = "startup"
 """
-Call = Callable[..., subprocess.CompletedProcess[str]]
-Begin = Callable[..., AbstractContextManager[subprocess.Popen[str]]]
 Started = tuple[Path, subprocess.Popen[str]]
-NothingLeft = Callable[[], AbstractContextManager[None]]
 
 
 def lines(run: Path) -> int:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from calls import Call
 
 from tare.journal import load
+from tare.model.work import NETWORK, WORK
 
-Call = Callable[..., subprocess.CompletedProcess[str]]
 WORDS = ("try", "--on", "native,crun", "--metric", "^rate: ([0-9.]+)$ -> rate events/s", "--budget", "1s")
 COMMAND = ("--", "sh", "-c", "echo rate: 12.5")
 
@@ -50,13 +49,17 @@ def test_a_command_without_an_end_is_given_up_after_its_first_time_out(tare: Cal
     assert [(trial.stack, trial.status) for trial in load(tmp_path / "run").trials] == [("native", "failed")]
 
 
-@pytest.mark.lab
-def test_a_script_of_ones_own_runs_everywhere_with_the_files_that_it_needs(tare: Call, tmp_path: Path) -> None:
-    script = tmp_path / "bench.sh"
-    script.write_text('#!/bin/sh\necho "rate: $(cat "$1")"\n')
-    script.chmod(0o755)
-    (tmp_path / "in.csv").write_text("12.5\n")
-    tried = tare(*WORDS, "--file", "in.csv", "--out", "run", "--", "./bench.sh", "in.csv")
-    assert tried.returncode == 0, tried.stderr
-    assert f"taken along: {script}, as /srv/bench.sh in the image\n" in tried.stderr
-    assert_measured_everywhere(tmp_path / "run")
+# --- A price list of real technologies -------------------------------------------------------------------------------
+
+
+def test_every_kind_of_work_has_a_price_in_every_stack(tare: Call, tmp_path: Path) -> None:
+    done = tare("prices", "--on", "native,crun", "--budget", "25s", "--out", "run")
+    assert done.returncode == 0, done.stderr
+    trials = load(tmp_path / "run").trials
+    assert {(trial.stack, trial.status) for trial in trials} == {
+        (stack, "ok") for stack in ("native", "native-again", "crun")
+    }
+    found = {(trial.stack, value.metric) for trial in trials for value in trial.values if value.value > 0}
+    inside = [work.name for work in WORK if work not in NETWORK]
+    assert {("native", name) for name in inside} <= found
+    assert {("crun", name) for name in inside} <= found

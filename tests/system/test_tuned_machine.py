@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from calls import Call
 
 from tare.hosts.local import read_text
 from tare.hosts.tuning import SETTINGS, look
 
-Call = Callable[..., subprocess.CompletedProcess[str]]
 PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 

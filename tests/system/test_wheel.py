@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -30,23 +29,6 @@ def said(*argv: str | Path, folder: Path) -> str:
     )
     assert output.returncode == 0, output.stderr
     return output.stdout
-
-
-@pytest.fixture(scope="module")
-def uv() -> str:
-    """The installer that `make setup` puts beside Python."""
-    beside = Path(PYTHON).with_name("uv")
-    found = str(beside) if beside.exists() else shutil.which("uv")
-    assert found, "uv is missing: make setup"
-    return found
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory, uv: str) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    said(uv, "build", "--quiet", "--wheel", "--python", PYTHON, "--out-dir", folder, CHECKOUT, folder=folder)
-    [found] = folder.glob("*.whl")
-    return found
 
 
 @pytest.fixture(scope="module")

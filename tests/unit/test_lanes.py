@@ -49,14 +49,3 @@ def test_all_targets_run_and_what_failed_stands_in_one_list(capsys: pytest.Captu
 def test_without_a_failure_the_command_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
     assert lanes.main(["good,types"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("===== 20 passed in ")
-
-
-def test_a_target_that_fails_without_a_word_is_listed_too() -> None:
-    found = lanes.outcome("engines", 137, "killed", 1.0)
-    assert found.failed == ("engines: exit code 137",)
-    assert lanes.closing_line([found], 1.0) == "===== 1 failed in 1 s ====="
-
-
-def test_how_far_it_is_comes_from_the_last_line_of_pytest() -> None:
-    assert lanes.percent("tests/a.py .... [ 45%]\ntests/b.py ....  [ 47%]\nleft") == " 47 %"
-    assert lanes.percent("building the image") == ""

@@ -5,7 +5,7 @@ note says it, next to the strip of the raw points. Nothing is ever left out for 
 
 Each finding is a score that is compared with what normal noise of as many blocks has in 0.7 % of cases; all of them
 together speak in at most 2 %. They find much only where there are many blocks, or where it is plain to see. Of 4000
-rows of each kind, as `tests/unit/test_shapes.py` simulates them, these were noted:
+rows of each kind, as `tests/unit/statistics/test_shapes.py` simulates them, these were noted:
 
     in %                                                       n = 15   n = 30   n = 100
     Student's t with 3 degrees of freedom: blocks far away         12       31        78

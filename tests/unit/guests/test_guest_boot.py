@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from disks_made import free_bytes, zeroed
 from fakes import launch_at
 from waiting import ENOUGH_SECONDS, in_time
 
 from tare.contracts.technologies import Launch, Timeline
 from tare.errors import OutOfMemory, TimedOut, TrialFailed
-from tare.guests import guest
+from tare.guests import guest, kvm
+from tare.guests.guest import with_disk
 from tare.hosts.local import LocalHost
-from tare.model.trials import Limits
+from tare.model.trials import Image, Limits
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "guest-console"
 PANIC = "Kernel panic - not syncing: System is deadlocked on memory"
@@ -83,3 +86,63 @@ def test_a_guest_that_boots_reports_its_kernel(launch: Launch) -> None:
     with LocalHost().spawn("cat", str(SAMPLES / "72-mib.txt")) as console:
         assert guest.watch_boot(console, launch) == "6.1.0-56-cloud-amd64"
     assert [mark.name for mark in launch.timeline.marks] == ["kernel", "userspace"]
+
+
+# --- kvm -------------------------------------------------------------------------------------------------------------
+
+PATH = Path("/nonexistent")
+PACKAGES = "bash 5.2\nlinux-image-6.1.0-56-cloud-amd64 6.1.192-2\n"
+QEMU = """\
+#!/bin/sh
+test "$1" != --version || exec echo QEMU emulator version 7.2.22
+echo probe >> {folder}/probes
+echo 'Decompressing Linux...'
+echo '{last}'
+"""
+
+
+@pytest.mark.parametrize(("last", "works"), [("Run /init as init process", True), ("Kernel panic", False)])
+def test_what_is_known_of_kvm_holds_for_each_image_with_the_same_kernel(
+    last: str, works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / kvm.PROGRAM).write_text(QEMU.format(folder=tmp_path, last=last))
+    (tmp_path / kvm.PROGRAM).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("TARE_HOME", str(tmp_path))
+    image = Image("1" * 64, PATH, PATH, PATH, PATH, PATH, PACKAGES)
+    other = replace(image, digest="2" * 64, packages=f"{PACKAGES}redis-server 7.0\n")
+    newer = replace(image, digest="3" * 64, packages=PACKAGES.replace("6.1.192-2", "6.1.193-1"))
+    assert [kvm._boots(LocalHost(), each, 20.0) for each in (image, other, image)] == [works] * 3
+    assert (tmp_path / "probes").read_text().count("probe") == 1
+    assert kvm._boots(LocalHost(), newer, 20.0) == works
+    assert (tmp_path / "probes").read_text().count("probe") == 2
+
+
+# --- disk ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_disk_is_made_once_of_the_directory_as_large_as_said_and_its_inode_tables_are_zeroed(tmp_path: Path) -> None:
+    root, disk = tmp_path / "root", tmp_path / "disk"
+    root.mkdir()
+    (root / "file").write_text("text")
+    image = Image("0" * 64, root, tmp_path, disk, tmp_path, tmp_path, "", disk_bytes=3 << 30)
+    with_disk(LocalHost(), image)
+    assert zeroed(disk) == [True] * 24
+    assert disk.stat().st_size == 3 << 30
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "root"]
+    made = disk.stat().st_mtime_ns
+    with_disk(LocalHost(), image)
+    with_disk(LocalHost(), replace(image, disk_bytes=2 << 30))
+    assert disk.stat().st_mtime_ns == made
+    said = LocalHost().run("/sbin/debugfs", "-R", "cat /file", str(disk), timeout=60).text
+    assert said == "text"
+
+
+def test_a_disk_that_was_made_for_less_room_is_made_again(tmp_path: Path) -> None:
+    root, disk = tmp_path / "root", tmp_path / "disk"
+    root.mkdir()
+    image = Image("0" * 64, root, tmp_path, disk, tmp_path, tmp_path, "", disk_bytes=64 << 20)
+    with_disk(LocalHost(), image)
+    with_disk(LocalHost(), replace(image, disk_bytes=128 << 20))
+    assert disk.stat().st_size == 128 << 20
+    assert free_bytes(disk) > 64 << 20

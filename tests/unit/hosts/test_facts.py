@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tare.hosts.cpus import Placement, choose_cpus
 from tare.hosts.facts import (
     Cpuinfo,
     Memory,
@@ -48,10 +49,6 @@ def test_cpuinfo_of_arm_gives_the_numbers_of_the_core() -> None:
     assert parse_cpuinfo(text) == Cpuinfo(
         "Arm implementer 0x41 part 0xd0c", 1, hypervisor=False, architecture="aarch64"
     )
-
-
-def test_an_empty_cpuinfo_says_nothing() -> None:
-    assert parse_cpuinfo("") == Cpuinfo("", 0, hypervisor=False, architecture="")
 
 
 def test_meminfo_is_read_in_bytes() -> None:
@@ -132,19 +129,6 @@ def test_a_host_that_says_nothing_gives_empty_facts() -> None:
     assert read_facts(reader({})) == Facts("", "", "", "", 0, 0, "", "")
 
 
-def test_facts_of_this_machine_have_a_kernel_cpus_and_memory() -> None:
-    def read(path: str) -> str:
-        try:
-            return Path(path).read_text(encoding="utf-8")
-        except OSError:
-            return ""
-
-    facts = read_facts(read)
-    assert facts.kernel
-    assert facts.cpus >= 1
-    assert facts.memory_bytes > 64 * 2**20
-
-
 def test_the_hypervisor_is_named_by_firmware_or_else_by_its_clock() -> None:
     assert name_hypervisor("VMware, Inc. VMware Virtual Platform", "tsc") == "vmware"
     assert name_hypervisor("Microsoft Corporation Virtual Machine", "hyperv_clocksource_tsc_page") == "hyper-v"
@@ -210,3 +194,60 @@ class Booted(LocalHost):
 )
 def test_a_kernel_of_its_own_was_started_with_other_words_or_at_another_moment(inside: Booted, own: bool) -> None:
     assert has_own_kernel(Booted("quiet\n", 1000), inside) is own
+
+
+# --- cpus ------------------------------------------------------------------------------------------------------------
+
+FOUR = ((0,), (1,), (2,), (3,))
+FOUR_WITH_SIBLINGS = ((0, 4), (1, 5), (2, 6), (3, 7))
+
+
+@pytest.mark.parametrize(
+    ("cores", "wanted", "server", "client"),
+    [
+        (((0,), (1,)), 1, (1,), (0,)),
+        (FOUR, 1, (3,), (0, 1, 2)),
+        (FOUR, 2, (2, 3), (0, 1)),
+        (FOUR, 3, (1, 2, 3), (0,)),
+        (FOUR_WITH_SIBLINGS, 1, (3,), (0, 1, 2, 4, 5, 6)),
+        (FOUR_WITH_SIBLINGS, 2, (2, 3), (0, 1, 4, 5)),
+        (((8,), (12,)), 1, (12,), (8,)),  # tare itself may use only some of the machine's
+    ],
+)
+def test_server_and_client_share_no_core(
+    cores: tuple[tuple[int, ...], ...], wanted: int, server: tuple[int, ...], client: tuple[int, ...]
+) -> None:
+    assert choose_cpus(cores, wanted) == Placement(server, client)
+
+
+SAME_CPUS = ("shared-cpus", "client and instance run on the same CPUs: the machine is too small")
+ONE_CORE = ("shared-cpus", "client and instance share a core: the machine is too small")
+TOO_FEW = ("too-few-cpus", "3 CPUs were asked for, the machine has 2")
+
+
+@pytest.mark.parametrize(
+    ("cores", "wanted", "server", "client", "cautions"),
+    [
+        (((0,),), 1, (0,), (0,), [SAME_CPUS]),
+        (((0, 1),), 1, (0,), (1,), [ONE_CORE]),
+        (FOUR, 4, (0, 1, 2, 3), (0, 1, 2, 3), [SAME_CPUS]),
+        (((0,), (1,)), 3, (0, 1), (0, 1), [TOO_FEW, SAME_CPUS]),
+    ],
+)
+def test_a_machine_that_is_too_small_for_both_says_so(
+    cores: tuple[tuple[int, ...], ...],
+    wanted: int,
+    server: tuple[int, ...],
+    client: tuple[int, ...],
+    cautions: list[tuple[str, str]],
+) -> None:
+    found = choose_cpus(cores, wanted)
+    assert (found.server, found.client) == (server, client)
+    assert [(caution.kind, caution.text) for caution in found.cautions] == cautions
+
+
+def test_threads_of_a_core_are_taken_once_the_cores_are_used_up() -> None:
+    found = choose_cpus(FOUR_WITH_SIBLINGS, 6)
+    assert len(found.server) == 6
+    assert set(found.server) | set(found.client) == set(range(8))
+    assert not set(found.server) & set(found.client)

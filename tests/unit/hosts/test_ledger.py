@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tare.errors import TareError
+from tare.hosts.host_cache import HostCache
 from tare.hosts.ledger import Ledger, Leftovers, leftovers, private_state_folder, state_folder
 from tare.hosts.local import LocalHost
-from tare.hosts.undoing import trouble_of
+from tare.hosts.undoing import in_short, trouble_of
 from tare.model.trials import Output
 
 
@@ -117,13 +120,6 @@ def test_what_cannot_be_undone_in_a_lane_stays_written(ledger: Ledger, tmp_path:
     with ledger.overlapping(), ledger.undone_by("rmdir", str(thing), lane="root"):
         thing.touch()
     assert ledger.path.read_text(encoding="utf-8") == json.dumps(["rmdir", str(thing)]) + "\n"
-
-
-def test_an_undo_that_fails_does_not_stop_the_others(ledger: Ledger, tmp_path: Path) -> None:
-    thing = tmp_path / "tare-thing"
-    with ledger.undone_by(*_removal(thing)), ledger.undone_by("rmdir", str(tmp_path / "tare-not-there")):
-        thing.touch()
-    assert not thing.exists()
 
 
 def test_an_undo_that_fails_stays_in_the_ledger_and_the_rest_is_undone(ledger: Ledger, tmp_path: Path) -> None:
@@ -284,3 +280,56 @@ def test_state_is_for_its_owner_alone_and_a_folder_that_was_there_before_stays_a
     monkeypatch.setenv("TARE_HOME", str(older))
     assert private_state_folder().stat().st_mode & 0o777 == 0o755
     assert (older / "images").stat().st_mode & 0o777 == 0o700
+
+
+# --- how an undo is named --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "short"),
+    [
+        (("ip", "link", "delete", "tare-1"), "ip link delete tare-1"),
+        (("sh", "-c", 'rm -r "$1"', "sh", "/run/tare-1"), 'sh -c rm -r "$1" sh /run/tare-1'),
+        (("sh", "-c", "\nfor each\n", "sh", "docker", "tare-1"), "docker tare-1"),
+        (("env", "A=b", "sh", "-c", "one\ntwo", "sh", "tare-1"), "tare-1"),
+    ],
+)
+def test_a_script_of_several_lines_is_named_by_what_it_is_called_with(argv: tuple[str, ...], short: str) -> None:
+    assert in_short(argv) == short
+
+
+# --- what is kept for a run is found out or made once, and taken away at its end, the last thing first ---------------
+
+
+def test_a_thing_is_made_once_and_taken_away_at_the_end_and_can_be_made_again() -> None:
+    said: list[str] = []
+
+    @contextmanager
+    def making(name: str) -> Iterator[str]:
+        said.append(f"made {name}")
+        yield name
+        said.append(f"gone {name}")
+
+    with HostCache() as cache:
+        assert [cache.made("network", lambda: making("first")) for _ in range(2)] == ["first", "first"]
+        assert cache.made("bridge", lambda: making("second")) == "second"
+        assert said == ["made first", "made second"]
+        cache.close()
+        assert said[2:] == ["gone second", "gone first"]
+        assert cache.made("network", lambda: making("third")) == "third"
+    assert said[4:] == ["made third", "gone third"]
+
+
+def test_what_cannot_be_found_out_is_asked_for_again() -> None:
+    answers = iter(["", "20.10"])
+
+    def find() -> str:
+        if not (answer := next(answers)):
+            raise OSError
+        return answer
+
+    cache = HostCache()
+    try:
+        cache.once("version", find)
+    except OSError:
+        assert [cache.once("version", find) for _ in range(2)] == ["20.10", "20.10"]

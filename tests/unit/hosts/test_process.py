@@ -1,18 +1,25 @@
 from __future__ import annotations
 
 import os
+import pty
+import select
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from waiting import ENOUGH_SECONDS, comes_true, in_time, sleepers, wait_until
 from waiting import ENOUGH_SECONDS as SECONDS
-from waiting import comes_true, in_time, sleepers
 
 from tare.errors import TimedOut, TrialFailed
+from tare.hosts.lines import last_lines
+from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess, execute, kill_tree, started
 from tare.model.trials import Line
 
@@ -33,12 +40,6 @@ def _is_there(seconds: int) -> bool:
 def _comes_true(seconds: int, there: bool) -> bool:
     """Wait until a sleeper is there, or gone: a child of a killed parent ends a moment later."""
     return comes_true(lambda: _is_there(seconds) == there)
-
-
-def test_the_output_holds_all_that_the_command_left() -> None:
-    output = execute(("sh", "-c", "cat; echo err >&2"), SECONDS, b"in\n")
-    assert (output.argv[0], output.exit_code, output.stdout, output.stderr) == ("sh", 0, b"in\n", b"err\n")
-    assert 0 < output.seconds < SECONDS
 
 
 def test_input_that_nobody_reads_does_no_harm() -> None:
@@ -100,17 +101,6 @@ def test_an_interrupt_kills_the_tree_and_comes_through() -> None:
         execute(("sh", "-c", "sleep 70103 & exec sleep 70103"), SECONDS)
     timer.join()
     assert not _is_there(70103)
-
-
-def test_an_interrupt_within_the_block_kills_the_tree() -> None:
-    def interrupted() -> None:
-        with started(("sh", "-c", "sleep 70104 & echo up; exec sleep 70104")) as process:
-            process.read_line(SECONDS)
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert not _is_there(70104)
 
 
 def test_a_command_dies_with_a_parent_that_is_killed_outright() -> None:
@@ -181,14 +171,6 @@ def test_a_tree_that_is_gone_already_is_no_error() -> None:
     kill_tree(4194305, "no tree has this mark")
 
 
-def test_a_started_command_takes_words_while_it_runs() -> None:
-    with started(("sh", "-c", "while read -r word; do echo got $word; done")) as process:
-        process.send("one\ntw")
-        assert process.read_line(SECONDS).text == "got one"
-        process.send("o\n")
-        assert process.read_line(SECONDS).text == "got two"
-
-
 def test_a_word_to_a_command_that_has_ended_fails() -> None:
     with started(("true",)) as process:
         while process.running():
@@ -216,3 +198,134 @@ def test_an_interrupt_in_the_middle_of_a_long_text_ends_the_input() -> None:
         with pytest.raises(KeyboardInterrupt):
             process.send("x" * 1_000_000)
         assert int(process.read_line(SECONDS).text) < 1_000_000
+
+
+# --- local -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", [[], ["here"], ["here", "a/here", "a/b/here", "c/other"], ["a/b/c/here", "d/here"]])
+def test_files_of_a_name_are_gathered_from_all_folders_below(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{name}\n", encoding="ascii")
+    (tmp_path / "around").symlink_to(tmp_path)
+    lines = LocalHost().gather(str(tmp_path), "here").splitlines()
+    assert sorted(lines) == sorted(name for name in names if name.endswith("here"))
+
+
+def test_a_folder_that_is_gone_has_nothing_to_gather(tmp_path: Path) -> None:
+    assert LocalHost().gather(str(tmp_path / "gone"), "here") == ""
+
+
+# --- the last words of a command in a reason -------------------------------------------------------------------------
+
+# What redis-benchmark writes to standard error beside a server in protected mode: a warning, and a line of 1084 bytes.
+REFUSED = Path(__file__).parents[2] / "samples/redis/protected-mode.txt"
+
+
+def test_a_refusal_in_one_long_line_is_reported_from_its_beginning() -> None:
+    with pytest.raises(TrialFailed) as failure:
+        LocalHost().run("sh", "-c", 'cat "$1" >&2; exit 1', "sh", str(REFUSED), timeout=30)
+    reason = str(failure.value)
+    begins = "sh: exit code 1: Error from server: DENIED Redis is running in protected mode because protected mode is"
+    assert reason.startswith(f"{begins} enabled and no password is set for the default user. In this mode connections")
+    assert reason.endswith(" …")
+    assert len(reason) == len("sh: exit code 1: ") + 300
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ""),
+        (" \n\n", ""),
+        ("one\n", "one"),
+        ("one\n\n  two\nthree\nfour\n", "two / three / four"),
+        (f"{'a' * 299}\ntwo\n", "two"),  # not its end alone, which would say something else
+        (f"one\n{'a' * 299}\nthree\n", "three"),
+        (f"{'a' * 294}\ntwo\n", f"{'a' * 294} / two"),
+        ("a" * 300, "a" * 300),
+        (f"one\n{'a' * 301}", f"{'a' * 298} …"),
+    ],
+)
+def test_the_last_lines_are_whole_or_have_their_beginning(text: str, words: str) -> None:
+    assert last_lines(text) == words
+
+
+FAILED = "docker: Error response from daemon: failed to create shim task: runc create failed: no such file"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        # Docker 20.10 and 28, as they wrote it here; the warning is Docker's of a kernel without swap limits.
+        (f"{FAILED}\nSee 'docker run --help'.\n", FAILED),
+        (f"{FAILED}\n\nRun 'docker run --help' for more information\n", FAILED),
+        (
+            f'{FAILED}\ntime="2026-11-28T08:00:00Z" level=error msg="error waiting for container: context canceled"\n',
+            FAILED,
+        ),
+        (f"WARNING: Your kernel does not support swap limits\n{FAILED}\n", FAILED),
+        (f"Unable to find image 'none' locally\n{FAILED}\n", FAILED),
+        (f"Error: {'a' * 400}\nSee 'podman run --help'\n", f"Error: {'a' * 291} …"),
+        ("Error: it has a list:\none\ntwo\n", "Error: it has a list: / one"),
+        ("tool: unknown option\nTry 'tool --help' for more information.\n", "tool: unknown option"),
+    ],
+)
+def test_an_engines_error_is_shown_without_what_follows_it(text: str, words: str) -> None:
+    assert last_lines(text) == words
+
+
+# --- A command on our own streams: whose the keys of the terminal are, and that the terminal is as before ---
+
+CALL = "import sys; from tare.hosts.process import attached; sys.exit(attached(sys.argv[2:], sys.argv[1]))"
+BASH = ("env", "PS1=ready> ", "bash", "--norc", "-i")
+_LINE = "stty sane; exec env 'PS1=ready> ' bash --norc -i"
+OWN_TERMINAL = ("script", "--quiet", "--return", "--command", _LINE, "/dev/null")
+
+
+@contextmanager
+def on_terminal(*argv: str) -> Iterator[tuple[int, int]]:
+    """Run Python on a terminal of its own; yield its number and our end."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(sys.executable, (sys.executable, "-c", CALL, *argv))  # noqa: S606 - as a shell would
+    try:
+        yield child, terminal
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        os.close(terminal)
+
+
+def until(terminal: int, words: str) -> str:
+    seen, deadline = "", time.monotonic() + ENOUGH_SECONDS
+    while words not in seen:
+        assert select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))[0], seen
+        try:
+            seen += os.read(terminal, 65536).decode("utf-8", "replace")
+        except OSError:  # the other end is gone
+            return seen
+    return seen
+
+
+@pytest.mark.skipif(not shutil.which("script"), reason="script is not installed")
+@pytest.mark.parametrize(("keys", "command"), [("shared", BASH), ("passed", OWN_TERMINAL)])
+def test_a_shell_gets_every_key_and_an_interrupt_is_only_its_own(keys: str, command: tuple[str, ...]) -> None:
+    with on_terminal(keys, *command) as (child, terminal):
+        until(terminal, "ready> ")
+        os.write(terminal, b"echo $((6 * 7))\n")
+        assert "42\r\n" in until(terminal, "42\r\n")
+        os.write(terminal, b"sleep 70108\n")
+        wait_until(lambda: subprocess.run(("pgrep", "-fx", "sleep 70108"), check=False, capture_output=True).stdout)
+        os.write(terminal, b"\x03")
+        until(terminal, "ready> ")
+        os.write(terminal, b"exit 5\n")
+        until(terminal, "what nobody prints")
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 5
+
+
+def test_a_command_does_not_wait_for_keys_that_are_kept() -> None:
+    with on_terminal("kept", "cat") as (child, terminal):
+        until(terminal, "what nobody prints")
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

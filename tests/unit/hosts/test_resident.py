@@ -20,6 +20,7 @@ from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import comes_true, sleepers, wait_until
 
 from tare.errors import TimedOut, TrialFailed, Unreachable
+from tare.hosts.command_scope import CommandScope
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.local import LocalHost
 from tare.hosts.resident import MOST_INPUT_BYTES, ResidentEnded, quoted, unquoted
@@ -73,10 +74,6 @@ def test_any_bytes_are_quoted_as_visible_ones_and_come_back() -> None:
         for data in (generator.randbytes(length), bytes(generator.choices(alike, k=length))):
             assert all(0x21 <= ord(letter) <= 0x7E for letter in quoted(data))
             assert unquoted(quoted(data)) == data
-
-
-def test_all_commands_are_started_by_one_process(host: ExecHost) -> None:
-    assert len({_pid(host) for _ in range(3)}) == 1
 
 
 def test_the_way_inside_is_gone_once(program: Path, tmp_path: Path) -> None:
@@ -169,22 +166,6 @@ def test_a_time_out_ends_the_whole_tree(host: ExecHost) -> None:
     assert not _is_there(70211)
 
 
-def test_a_failure_reports_the_last_words(host: ExecHost) -> None:
-    with pytest.raises(TrialFailed, match=r"^sh: exit code 3: the last words$"):
-        host.run("sh", "-c", "echo the last words >&2; exit 3", timeout=SECONDS)
-
-
-def test_a_program_that_is_not_there_gives_127(host: ExecHost) -> None:
-    assert host.run("no-such-program", timeout=SECONDS, check=False).exit_code == 127
-
-
-def test_what_a_command_leaves_behind_goes_on(host: ExecHost) -> None:
-    host.run("sh", "-c", "setsid sleep 70212 >/dev/null 2>&1 &", timeout=SECONDS)
-    assert _comes_true(70212, there=True)
-    (left,) = sleepers(70212)
-    os.kill(left, signal.SIGTERM)
-
-
 def test_many_threads_use_it_at_once(host: ExecHost) -> None:
     def one(number: int) -> bool:
         data = str(number).encode() * 3000
@@ -223,13 +204,6 @@ def test_reading_on_after_the_end_fails_with_the_last_words(host: ExecHost) -> N
         with pytest.raises(TrialFailed, match=r"^sh: ended: no more$"):
             process.read_line(SECONDS)
         assert process.errors() == "no more\n"
-
-
-def test_a_started_command_is_gone_after_the_block_with_all_that_it_started(host: ExecHost) -> None:
-    with host.spawn("sh", "-c", "setsid sleep 70213 & echo up; exec sleep 70213") as process:
-        process.read_line(SECONDS)
-        assert _comes_true(70213, there=True)
-    assert not _is_there(70213)
 
 
 def test_a_command_with_a_life_line_ends_with_its_input(host: ExecHost, tmp_path: Path) -> None:
@@ -365,12 +339,6 @@ def test_garbage_fails_what_waits(program: Path) -> None:
             assert text.startswith(f"echo: its resident process ended: it printed '{words}'")
 
 
-def test_a_way_inside_that_does_not_work_says_why(program: Path) -> None:
-    closed = _inside(program, "sh", "-c", "echo no such container >&2; exit 1", "sh")
-    with at_hand(closed), pytest.raises(TrialFailed, match=r"^true: its resident process ended: no such container$"):
-        closed.run("true", timeout=SECONDS)
-
-
 def test_nothing_is_left_when_the_block_is_over(program: Path) -> None:
     host = _inside(program)
     with at_hand(host):
@@ -386,3 +354,48 @@ def test_an_interrupt_ends_the_command_that_is_waited_for(host: ExecHost) -> Non
         host.run("sleep", "70217", timeout=SECONDS)
     assert not _is_there(70217)
     assert host.run("echo", "on", timeout=SECONDS).text == "on\n"
+
+
+# --- commands of a resident process on this machine that are ended once what they are for is gone --------------------
+
+WHY = "ended, as its server has"
+
+
+def test_waiting_for_a_command_ends_at_once_when_its_purpose_is_gone(host: ExecHost, tmp_path: Path) -> None:
+    purpose = CommandScope()
+    load = host.serving(purpose)
+    with ThreadPoolExecutor(1) as pool:
+        begun = tmp_path / "begun"
+        waiting = pool.submit(load.run, "sh", "-c", 'echo $$ >"$1"; exec sleep 600', "sh", str(begun), timeout=SECONDS)
+        wait_until(lambda: begun.exists() and begun.read_text())
+        purpose.gone(WHY)
+        with pytest.raises(TrialFailed, match=rf"^sh: {WHY}$") as caught:
+            waiting.result()
+    assert not isinstance(caught.value, TimedOut)
+    assert not Path(f"/proc/{begun.read_text().strip()}").exists()
+
+
+def test_reading_its_lines_ends_too(host: ExecHost) -> None:
+    purpose = CommandScope()
+    with host.serving(purpose).spawn("sh", "-c", "echo begun; exec sleep 600") as process:
+        assert process.read_line(SECONDS).text == "begun"
+        threading.Timer(0.05, purpose.gone, (WHY,)).start()
+        with pytest.raises(TrialFailed, match=rf"^sh: {WHY}$"):
+            process.read_line(SECONDS)
+        assert not process.running()
+
+
+def test_what_is_begun_later_is_ended_too_and_other_commands_go_on(host: ExecHost) -> None:
+    purpose = CommandScope()
+    load = host.serving(purpose)
+    with host.serving(CommandScope()).spawn("sh", "-c", "read -r line; echo $line") as other:
+        assert load.run("echo", "before", timeout=SECONDS).text == "before\n"
+        purpose.gone(WHY)
+        purpose.gone("a later reason")
+        with pytest.raises(TrialFailed, match=rf"^sleep: {WHY}$"):
+            load.run("sleep", "600", timeout=SECONDS)
+        with pytest.raises(TrialFailed, match=rf"^sleep: {WHY}$"), load.spawn("sleep", "600"):
+            pass
+        assert host.run("echo", "after", timeout=SECONDS).text == "after\n"
+        other.send("still there\n")
+        assert other.read_line(SECONDS).text == "still there"

@@ -152,20 +152,6 @@ def test_a_kill_while_it_restores_loses_nothing(tuned: Tuned, root: Path) -> Non
     assert values(tuned) == BEFORE
 
 
-def test_applying_again_after_a_kill_keeps_the_first_values(tuned: Tuned, root: Path) -> None:
-    killed_in("apply", root, tuned, 2)
-    assert len(list(tuned.apply())) == len(SET) - 2
-    list(tuned.restore())
-    assert values(tuned) == BEFORE
-
-
-def test_applied_twice_it_keeps_the_first_values(tuned: Tuned) -> None:
-    list(tuned.apply())
-    assert list(tuned.apply()) == []
-    list(tuned.restore())
-    assert values(tuned) == BEFORE
-
-
 def test_applied_again_over_a_value_of_somebody_else_it_keeps_the_first_one(tuned: Tuned, root: Path) -> None:
     list(tuned.apply())
     fill(root, {REUSE: "0\n"})

@@ -224,15 +224,6 @@ def test_what_is_no_image_is_refused_with_the_reason(
     assert "\n" not in str(error.value) + error.value.hint
 
 
-@pytest.mark.parametrize(("transport", "name"), [("docker-archive:", "none.tar"), ("oci:", "empty"), ("", "none.tar")])
-def test_an_absent_file_is_wrong_usage_and_named_once(transport: str, name: str, tmp_path: Path, scratch: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(TareError, match="there is no such file") as error:
-        taken(Source(transport, f"{tmp_path}/{name}"), scratch)
-    assert error.value.exit_code == 2
-    assert f"{error.value} {error.value.hint}".count(str(tmp_path)) == 1
-
-
 def test_dockers_daemon_is_the_one_of_its_client(tmp_path: Path, scratch: Path) -> None:
     with pytest.raises(TareError, match=f"Cannot connect to the Docker daemon at unix://{tmp_path}/no.sock"):
         copying.digest_of(Source("docker-daemon:", "app:1"), scratch)

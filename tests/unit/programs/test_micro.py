@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from waiting import ENOUGH_SECONDS as SECONDS
 
-BUILD = Path(__file__).parents[3] / "programs" / "unikernel" / "build"
+from tare.images.micro import LINUX
+
 ADDRESS = f"127.17.{os.getpid() >> 8 & 255}.{os.getpid() % 254 + 1}"  # of this process alone
 HTTP, REDIS, READY = 18080, 16379, 17007
 PAGE = (b"tare\n" * 205)[:1024]
@@ -26,11 +27,9 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="session")
-def micro(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("unikernel")
-    built = subprocess.run((BUILD, output, "linux"), capture_output=True, text=True, check=False, timeout=600)
-    assert built.returncode == 0, built.stderr
-    return output / "micro"
+def micro() -> Path:
+    """Return the server that the images have: it is built once on a machine."""
+    return LINUX.built(print) / "micro"
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 from scipy import integrate, stats
 
 from tare.statistics.anytime import (
@@ -15,7 +13,7 @@ from tare.statistics.anytime import (
     log_evidence,
     widths_per_deviation,
 )
-from tare.statistics.ratios import Ratio, block_ratio, compare
+from tare.statistics.ratios import compare
 
 BLOCKS = 60
 SD = 0.037  # of a log ratio within a block, as it was measured on a small shared machine
@@ -117,30 +115,3 @@ def test_among_many_equal_stacks_hardly_a_matrix_has_a_false_statement() -> None
 
 
 # --- what must not matter ------------------------------------------------------------------------------------------
-
-VALUES = some.lists(some.tuples(some.floats(0.1, 1e6), some.floats(0.1, 1e6)), min_size=1, max_size=30)
-
-
-def ratio(pairs: list[tuple[float, float]], factor: float = 1.0) -> Ratio:
-    found = block_ratio([ours * factor for ours, _ in pairs], [theirs * factor for _, theirs in pairs])
-    assert found is not None
-    return found
-
-
-@given(VALUES, some.floats(1e-3, 1e3))
-def test_scaling_a_metric_changes_nothing(pairs: list[tuple[float, float]], factor: float) -> None:
-    before, after = ratio(pairs), ratio(pairs, factor)
-    assert after.ratio == pytest.approx(before.ratio)
-    assert (after.n, after.low is None) == (before.n, before.low is None)
-    if before.low is not None:
-        assert after.low == pytest.approx(before.low)
-
-
-@given(VALUES)
-def test_swapping_stacks_turns_the_ratio_round(pairs: list[tuple[float, float]]) -> None:
-    one, other = ratio(pairs), ratio([(theirs, ours) for ours, theirs in pairs])
-    turned = {"more": "less", "less": "more"}
-    assert other.ratio == pytest.approx(1 / one.ratio)
-    assert other.side == turned.get(one.side, one.side)
-    if one.low is not None:
-        assert other.high == pytest.approx(1 / one.low)

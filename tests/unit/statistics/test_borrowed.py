@@ -57,14 +57,6 @@ def test_the_prior_of_many_stacks_is_found(freedom: float) -> None:
     assert believed == pytest.approx(freedom, rel=0.15)
 
 
-def test_moderated_deviations_are_nearer_to_the_truth_than_own_ones() -> None:
-    chance = np.random.default_rng(2)
-    true = 0.02 * np.exp(0.2 * chance.standard_normal((STACKS, 400)))
-    seen = true * np.sqrt(chance.chisquare(BLOCKS - 1, true.shape) / (BLOCKS - 1))
-    found = moderated(seen, _counts(seen)).deviation
-    assert np.abs(np.log(found / true)).mean() < 0.75 * np.abs(np.log(seen / true)).mean()
-
-
 def test_a_stack_that_is_noisier_than_all_others_borrows_nothing() -> None:
     deviation = np.array([0.02, 0.021, 0.019, 0.02, 0.022, 0.1])[:, np.newaxis]
     found = moderated(deviation, _counts(deviation))

@@ -105,12 +105,6 @@ def test_a_dozen_stacks_show_in_eight_blocks_what_one_does_not() -> None:
     assert found.correlation.mean() == pytest.approx(0.5, abs=0.15)
 
 
-def test_without_drift_the_correlation_of_all_stacks_is_found_without_much_bias() -> None:
-    logs = noise("correlated", (12, 1000, 40), 0.3)
-    found = pooled_autocorrelation(logs, everywhere(logs)).correlation
-    assert np.median(found) == pytest.approx(0.3, abs=0.03)
-
-
 def test_where_stacks_drift_apart_half_of_their_variance_is_never_averaged_out() -> None:
     logs = noise("drift", (12, 500, 20))
     factor = pooled_autocorrelation(logs, everywhere(logs)).factor
@@ -257,11 +251,3 @@ def test_what_is_decided_early_seldom_tolerates_noise_that_decided_it(shape: Sha
         going = going[~any_of]
     assert false > 0.05 * 2000
     assert unsaid <= 0.05 * 2000
-
-
-@pytest.mark.parametrize(("shape", "correlation"), NOISES)
-def test_after_many_blocks_noise_that_lasts_is_seldom_taken_for_an_effect(shape: Shape, correlation: float) -> None:
-    logs = SD * noise(shape, (3, 2000, 60), correlation, seed=8)
-    logs = beside_baseline(logs[..., np.newaxis], everywhere(logs)[..., np.newaxis], Reference(0, 2)).logs
-    different, _ = decided(compare_together(logs, everywhere(logs), MARGIN, Reference(0, 2)))
-    assert different[1].mean() <= 0.05

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as some
 from runs import DHRYSTONE, make_run, make_trial, measured
 
-from tare.journal import Run
 from tare.model.trials import Measured, Trial
 from tare.statistics.center import center
 from tare.statistics.grid import Grid, arrange
@@ -126,13 +125,6 @@ def test_turns_in_steps_that_are_larger_than_their_noise_are_called_coarse() -> 
     assert "coarse-values" in [caution.kind for caution in cell.cautions]
 
 
-@given(TURNS, TURNS, TURNS)
-def test_swapping_two_stacks_negates(one: list[float], two: list[float], three: list[float]) -> None:
-    there, back = grid_in_turns(one, two, three, three), grid_in_turns(two, one, three, three)
-    alone = Reference(0)
-    assert logs_of(there, alone)[1] == pytest.approx(-logs_of(back, alone)[1], abs=1e-9)
-
-
 @given(some.lists(TURNS, min_size=4, max_size=4), TURNS)
 def test_what_all_turns_of_a_round_have_in_common_cancels(rows: list[list[float]], factors: list[float]) -> None:
     moved = [[turn * factor for turn, factor in zip(row, factors, strict=True)] for row in rows]
@@ -204,15 +196,3 @@ def test_intervals_of_rounds_hold_the_truth_at_every_look() -> None:
         found = compare_together(logs[..., :count], np.ones(logs[..., :count].shape, dtype=bool), 0.03, BOTH)
         missed |= np.abs(found.mean[1]) > found.half[1]
     assert missed.mean() <= 0.04
-
-
-def test_trials_without_turns_are_summarized_by_the_same_code() -> None:
-    values = {"native": 100.0, "docker": 99.0, "crun": 110.0, "native-again": 121.0}
-    trials = [
-        make_trial(stack, block, [measured("speed", value * 1.001 ** ((block * 7 + place) % 5))])
-        for place, (stack, value) in enumerate(values.items())
-        for block in range(6)
-    ]
-    run: Run = make_run(trials)
-    assert summarize(run).headline("dhrystone", "docker").ratio == pytest.approx(0.9, rel=2e-3)
-    assert summarize(run).headline("dhrystone", "native-again").ratio == pytest.approx(1.21, rel=2e-3)

@@ -4,8 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
 from tare.statistics.describe import Description, describe
+from tare.statistics.percentiles import least_count, percentile
+from tare.statistics.popularity import row_scores, shares_of_largest
+from tare.statistics.queue import response_seconds
 from tare.statistics.ratios import Ratio, block_ratio
 
 # Student (1908), the additional hours of sleep gained by the second drug over the first, of ten patients.
@@ -54,13 +59,6 @@ def test_what_disturbs_a_whole_block_does_not_widen_the_interval() -> None:
     assert ratio.high == pytest.approx(0.905, abs=2e-3)
 
 
-@pytest.mark.parametrize("blocks", [1, 2, 4])
-def test_few_blocks_give_a_ratio_without_an_interval_and_none_give_no_ratio(blocks: int) -> None:
-    ratio = ratio_of([90.0] * blocks, [100.0] * blocks)
-    assert (ratio.low, ratio.high, ratio.side) == (None, None, "too few blocks")
-    assert block_ratio([], []) is None
-
-
 def test_equal_ratios_have_an_interval_without_width_that_is_flagged() -> None:
     ratio = ratio_of([50.0, 100.0, 30.0, 40.0, 10.0], [100.0, 200.0, 60.0, 80.0, 20.0])
     assert ratio.low == ratio.ratio == ratio.high == pytest.approx(0.5)
@@ -78,3 +76,83 @@ def test_a_value_without_a_logarithm_is_refused(value: float) -> None:
 def test_wild_blocks_have_a_finite_interval() -> None:
     ratio = ratio_of([1e140, 1e-140] * 3, [1e-140, 1e140] * 3)
     assert np.isfinite([ratio.low or np.nan, ratio.high or np.nan]).all()
+
+
+# --- percentiles of single values: the nearest rank, and none where it would be the largest of all -------------------
+
+
+def _unsorted(count: int) -> list[float]:
+    """Return the numbers from 1 on, the odd ones after the even ones."""
+    return [float(each) for first in (2, 1) for each in range(first, count + 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("count", "percent", "expected"),
+    [(2, 50, 1), (3, 50, 2), (20, 95, 19), (39, 95, 38), (40, 95, 38), (41, 95, 39), (100, 99, 99), (200, 99, 198)],
+)
+def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed(
+    count: int, percent: int, expected: float
+) -> None:
+    assert percentile(_unsorted(count), percent) == expected
+
+
+@pytest.mark.parametrize(("percent", "least"), [(50, 2), (90, 10), (95, 20), (99, 100)])
+def test_fewer_values_have_no_percentile_below_their_largest(percent: int, least: int) -> None:
+    assert least_count(percent) == least
+    assert percentile(_unsorted(least - 1), percent) is None
+    found = percentile(_unsorted(least), percent)
+    assert found is not None
+    assert found < least
+
+
+# --- the queue M/M/c, against a published table ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("cpus", "waits"), [(1, 9.0), (2, 4.26), (5, 1.53), (10, 0.67), (20, 0.28)])
+def test_it_agrees_with_adan_and_resing(cpus: int, waits: float) -> None:
+    # Adan and Resing, "Queueing Systems", 2015, table 5.1: mean waiting times at a load of 0.9, service time 1.
+    found = response_seconds(0.9 * cpus, 1.0, cpus)
+    assert found is not None
+    assert found - 1 == pytest.approx(waits, abs=0.0051)
+
+
+def test_nobody_waits_without_load_and_nothing_is_answered_with_too_much() -> None:
+    assert response_seconds(1e-9, 2.0, 4) == pytest.approx(2.0)
+    assert response_seconds(2.0, 2.0, 4) is None
+
+
+# --- VTmark's row_score, against what the paper's text says: the numbers in its Figures 1 to 3 are only drawn --------
+
+TABLES = some.integers(1, 5).flatmap(
+    lambda width: some.lists(some.lists(some.floats(0.001, 1e9), min_size=width, max_size=width), min_size=1)
+)
+
+
+def test_docker_and_kubernetes_have_the_scores_that_their_numbers_in_the_text_give() -> None:
+    # Section 2.2: Docker has 75K threads on Stack Overflow, Kubernetes about 30 % of Docker's searches and questions.
+    docker, kubernetes = (100, 75_000), (30, 22_500)
+    assert row_scores((docker, kubernetes)) == pytest.approx((1, 0.3))
+
+
+def test_what_is_three_orders_of_magnitude_less_searched_has_almost_no_share_of_that_column() -> None:
+    # Section 2.2: Docker is that much more popular than any competitor, so Figure 3 leaves it out.
+    assert shares_of_largest(((1000, 75_000), (1, 75_000))) == ((1, 1), (0.001, 1))
+    assert row_scores(((1000, 75_000), (1, 75_000))) == pytest.approx((1, 0.5005))
+
+
+def test_a_score_is_the_mean_over_columns_and_no_column_weighs_more_for_its_large_numbers() -> None:
+    assert row_scores(((4, 1_000_000), (2, 1_000_000), (1, 500_000))) == pytest.approx((1, 0.75, 0.375))
+
+
+@given(TABLES)
+def test_scores_are_from_0_to_1_and_no_unit_of_a_column_changes_them(rows: list[list[float]]) -> None:
+    scores = row_scores(rows)
+    assert all(0 < score <= 1 for score in scores)
+    other_unit = [[number * (1000 if at == 0 else 1) for at, number in enumerate(row)] for row in rows]
+    assert row_scores(other_unit) == pytest.approx(scores)
+
+
+@pytest.mark.parametrize("rows", [((1, 0), (2, 0)), ((1, -1), (2, 1)), ((1, 2), (1,)), ((float("nan"),),)])
+def test_a_table_without_scores_is_refused(rows: tuple[tuple[float, ...], ...]) -> None:
+    with pytest.raises(ValueError, match=r"column|argument"):
+        row_scores(rows)

@@ -106,12 +106,9 @@ def test_every_setting_of_a_suite_is_read() -> None:
     )
 
 
-def test_the_first_stack_is_the_baseline_where_native_is_not_listed() -> None:
-    assert read('[suite]\nstacks = ["qemu", "docker"]\n' + REDIS).baseline == "qemu"
-
-
-def test_native_is_the_baseline_wherever_it_is_listed() -> None:
-    assert read('[suite]\nstacks = ["qemu", "native"]\n' + REDIS).baseline == "native"
+@pytest.mark.parametrize(("stacks", "baseline"), [('"qemu", "docker"', "qemu"), ('"qemu", "native"', "native")])
+def test_native_is_the_baseline_or_else_the_first_stack(stacks: str, baseline: str) -> None:
+    assert read(f"[suite]\nstacks = [{stacks}]\n{REDIS}").baseline == baseline
 
 
 def test_a_variant_may_name_a_nested_stack_without_settings() -> None:
@@ -239,39 +236,22 @@ def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
     assert read_suite(tmp_path / "small.toml", Shelf()).text == NATIVE + REDIS
 
 
-def test_a_missing_file_is_reported_with_the_nearest_one_beside_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "what", "hint"),
+    [
+        ("quik.toml", "no such file", 'did you mean "{folder}/quick.toml"?'),
+        ("quick", "no such file", 'did you mean "{folder}/quick.toml"?'),
+        ("no/quick.toml", "no such file", "give a suite such as examples/quick.toml"),
+        (".", "cannot be read: is a directory", "give the path of a .toml file that you may read"),
+        ("quick.toml/x.toml", "cannot be read: not a directory", "give the path of a .toml file that you may read"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_reported_with_what_to_give(
+    name: str, what: str, hint: str, tmp_path: Path
+) -> None:
     (tmp_path / "quick.toml").touch()
-    missing = tmp_path / "quik.toml"
-    assert file_fault(missing) == (f"{missing}: no such file", f'did you mean "{tmp_path / "quick.toml"}"?')
-
-
-def test_a_file_given_without_its_ending_is_found_beside_it(tmp_path: Path) -> None:
-    (tmp_path / "quick.toml").touch()
-    assert file_fault(tmp_path / "quick")[1] == f'did you mean "{tmp_path / "quick.toml"}"?'
-
-
-def test_a_missing_file_with_none_like_it_says_what_to_give(tmp_path: Path) -> None:
-    missing = tmp_path / "no" / "quick.toml"
-    assert file_fault(missing) == (
-        f"{missing}: no such file",
-        "give a suite such as examples/quick.toml",
-    )
-
-
-def test_a_directory_is_no_suite(tmp_path: Path) -> None:
-    assert file_fault(tmp_path) == (
-        f"{tmp_path}: cannot be read: is a directory",
-        "give the path of a .toml file that you may read",
-    )
-
-
-def test_a_path_through_a_file_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    path = tmp_path / "file" / "quick.toml"
-    assert file_fault(path) == (
-        f"{path}: cannot be read: not a directory",
-        "give the path of a .toml file that you may read",
-    )
+    path = tmp_path / name
+    assert file_fault(path) == (f"{path}: {what}", hint.format(folder=tmp_path))
 
 
 def test_a_file_that_is_not_utf_8_is_reported_with_the_byte(tmp_path: Path) -> None:

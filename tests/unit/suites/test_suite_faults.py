@@ -20,6 +20,15 @@ LENT = 'name what runs in it, as in "native/lender"'
 NO_DEVICES = "its instances have neither the devices nor the control groups that another technology needs"
 
 # --- one fault at a time: the two lines that the user sees
+ON = '[suite]\nstacks = ["d"]\n[stacks.d]\n'
+WHOLE = "write a whole number, without quotes"
+NUMBER = "write a number, without quotes"
+TEXT = "write it in quotes"
+LIST = "write a list in brackets"
+TECHNOLOGIES = "`tare technologies` lists the names"
+REPAIR = "repair or remove its package"
+ONE_SUITE = "write [suite] in one pair of brackets"
+WORKLOAD = 'write [[workloads]] and below it use = "redis"'
 
 
 @pytest.mark.parametrize(
@@ -44,11 +53,7 @@ NO_DEVICES = "its instances have neither the devices nor the control groups that
         ('[suit]\nstacks = ["native"]\n' + REDIS, "suit: unknown key", 'did you mean "suite"?'),
         (NATIVE + '[[workload]]\nuse = "redis"\n', "workload: unknown key", 'did you mean "workloads"?'),
         ('[suite]\nstack = ["native"]\n' + REDIS, "suite.stack: unknown key", 'did you mean "stacks"?'),
-        (
-            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "docker"\nnetwrk = "nat"\n' + REDIS,
-            "stacks.d.netwrk: unknown key",
-            'did you mean "network"?',
-        ),
+        (ON + 'stack = "docker"\nnetwrk = "nat"\n' + REDIS, "stacks.d.netwrk: unknown key", 'did you mean "network"?'),
         (NATIVE + REDIS + "[hosts.server]\n", "hosts.server.ssh: missing", USER),
         (NATIVE + REDIS + '[hosts.server]\nssh = "-oProxyCommand=x"\n', "hosts.server.ssh: not a machine", USER),
         (NATIVE + REDIS + '[hosts.load]\nssh = "a@b"\n', "hosts.load: unknown key", "the keys here are client, server"),
@@ -77,36 +82,16 @@ NO_DEVICES = "its instances have neither the devices nor the control groups that
             "a technology can be in a stack once",
         ),
         # names of plug-ins
-        (
-            '[suite]\nstacks = ["native", "dokcer"]\n' + REDIS,
-            'suite.stacks[1]: no stack named "dokcer"',
-            'did you mean "docker"?',
-        ),
-        (
-            '[suite]\nstacks = ["docker/qmu"]\n' + REDIS,
-            'suite.stacks[0]: no stack named "docker/qmu"',
-            'did you mean "docker/qemu"?',
-        ),
+        (STACK % 'native", "dokcer', 'suite.stacks[1]: no stack named "dokcer"', 'did you mean "docker"?'),
+        (STACK % "docker/qmu", 'suite.stacks[0]: no stack named "docker/qmu"', 'did you mean "docker/qemu"?'),
         (
             '[suite]\nstacks = ["docker-brige"]\n[stacks.docker-bridge]\nstack = "docker"\n' + REDIS,
             'suite.stacks[0]: no stack named "docker-brige"',
             'did you mean "docker-bridge"?',
         ),
-        (
-            '[suite]\nstacks = ["docker/"]\n' + REDIS,
-            'suite.stacks[0]: no stack named "docker/"',
-            "`tare technologies` lists the names",
-        ),
-        (
-            '[suite]\nstacks = ["zzz"]\n' + REDIS,
-            'suite.stacks[0]: no stack named "zzz"',
-            "`tare technologies` lists the names",
-        ),
-        (
-            '[suite]\nstacks = ["broken"]\n' + REDIS,
-            "suite.stacks[0]: the plug-in 'broken' is broken: no module named 'gone'",
-            "repair or remove its package",
-        ),
+        (STACK % "docker/", 'suite.stacks[0]: no stack named "docker/"', TECHNOLOGIES),
+        (STACK % "zzz", 'suite.stacks[0]: no stack named "zzz"', TECHNOLOGIES),
+        (STACK % "broken", "suite.stacks[0]: the plug-in 'broken' is broken: no module named 'gone'", REPAIR),
         (
             NATIVE + '[[workloads]]\nuse = "rediss"\n',
             'workloads[0].use: no workload named "rediss"',
@@ -120,7 +105,7 @@ NO_DEVICES = "its instances have neither the devices nor the control groups that
         (
             NATIVE + '[[workloads]]\nuse = "broken"\n',
             "workloads[0].use: the plug-in 'broken' is broken: no module named 'gone'",
-            "repair or remove its package",
+            REPAIR,
         ),
         # stacks that are excluded from a workload
         (
@@ -142,13 +127,13 @@ NO_DEVICES = "its instances have neither the devices nor the control groups that
         (REDIS, "suite: missing", 'write [suite] and below it stacks = ["native", "docker"]'),
         ("[suite]\n" + REDIS, "suite.stacks: missing", 'write stacks = ["native", "docker"]'),
         ("[suite]\nstacks = []\n" + REDIS, "suite.stacks: a list has too few entries", "write at least 1"),
-        (NATIVE, "workloads: missing", 'write [[workloads]] and below it use = "redis"'),
-        ("workloads = []\n" + NATIVE, "workloads: missing", 'write [[workloads]] and below it use = "redis"'),
+        (NATIVE, "workloads: missing", WORKLOAD),
+        ("workloads = []\n" + NATIVE, "workloads: missing", WORKLOAD),
         (NATIVE + "[[workloads]]\n", "workloads[0].use: missing", 'write use = "redis"'),
         (NATIVE + '[[workloads]]\nuse = "fixed"\n', "workloads[0].size: missing", "write size = …"),
-        ('[suite]\nstacks = ["d"]\n[stacks.d]\n' + REDIS, "stacks.d.stack: missing", 'write stack = "docker"'),
+        (ON + REDIS, "stacks.d.stack: missing", 'write stack = "docker"'),
         (
-            '[suite]\nstacks = ["remote"]\n' + REDIS,
+            STACK % "remote",
             "suite.stacks[0]: remote needs the setting address",
             'write a table [stacks.NAME] with stack = "remote" and address = …',
         ),
@@ -175,77 +160,49 @@ NO_DEVICES = "its instances have neither the devices nor the control groups that
         ),
         (NATIVE + "blocks = 0\n" + REDIS, "suite.blocks: 0 is too small", "write 1 or more"),
         (NATIVE + "blocks = 10001\n" + REDIS, "suite.blocks: 10001 is too large", "write 10000 or less"),
-        (
-            NATIVE + "blocks = 1.5\n" + REDIS,
-            "suite.blocks: 1.5 is not a whole number",
-            "write a whole number, without quotes",
-        ),
-        (NATIVE + "name = 3\n" + REDIS, "suite.name: 3 is not a text", "write it in quotes"),
-        (
-            NATIVE + 'name = "../etc"\n' + REDIS,
-            'suite.name: "../etc" cannot be a name',
-            NAME,
-        ),
+        (NATIVE + "blocks = 1.5\n" + REDIS, "suite.blocks: 1.5 is not a whole number", WHOLE),
+        (NATIVE + "name = 3\n" + REDIS, "suite.name: 3 is not a text", TEXT),
+        (NATIVE + 'name = "../etc"\n' + REDIS, 'suite.name: "../etc" cannot be a name', NAME),
         (
             NATIVE + "[limits]\nmemory = 512\n" + REDIS,
             "limits.memory: 512 cannot be used",
             "a size needs its unit, for example 512MiB or 2GB",
         ),
-        (
-            NATIVE + "[limits]\ncpus = true\n" + REDIS,
-            "limits.cpus: true is not a whole number",
-            "write a whole number, without quotes",
-        ),
-        ('[suite]\nstacks = "native"\n' + REDIS, 'suite.stacks: "native" is not a list', "write a list in brackets"),
-        ('[suite]\nstacks = ["native", 3]\n' + REDIS, "suite.stacks[1]: 3 is not a text", "write it in quotes"),
-        ('suite = "quick"\n' + REDIS, "suite: not a table", "write [suite] in one pair of brackets"),
-        ('[[suite]]\nstacks = ["native"]\n' + REDIS, "suite: not a table", "write [suite] in one pair of brackets"),
+        (NATIVE + "[limits]\ncpus = true\n" + REDIS, "limits.cpus: true is not a whole number", WHOLE),
+        ('[suite]\nstacks = "native"\n' + REDIS, 'suite.stacks: "native" is not a list', LIST),
+        ('[suite]\nstacks = ["native", 3]\n' + REDIS, "suite.stacks[1]: 3 is not a text", TEXT),
+        ('suite = "quick"\n' + REDIS, "suite: not a table", ONE_SUITE),
+        ('[[suite]]\nstacks = ["native"]\n' + REDIS, "suite: not a table", ONE_SUITE),
         (
             NATIVE + '[workloads]\nuse = "redis"\n',
             "workloads: not a list of tables",
             "write [[workloads]] in two pairs of brackets",
         ),
-        (NATIVE + "[[workloads]]\nuse = 3\n", "workloads[0].use: 3 is not a text", "write it in quotes"),
-        (NATIVE + REDIS + 'clients = "50"\n', 'workloads[0].clients: "50" is not a list', "write a list in brackets"),
-        (
-            NATIVE + REDIS + 'clients = [1, "50"]\n',
-            'workloads[0].clients[1]: "50" is not a whole number',
-            "write a whole number, without quotes",
-        ),
+        (NATIVE + "[[workloads]]\nuse = 3\n", "workloads[0].use: 3 is not a text", TEXT),
+        (NATIVE + REDIS + 'clients = "50"\n', 'workloads[0].clients: "50" is not a list', LIST),
+        (NATIVE + REDIS + 'clients = [1, "50"]\n', 'workloads[0].clients[1]: "50" is not a whole number', WHOLE),
         (
             NATIVE + REDIS + 'keep_alive = "yes"\n',
             'workloads[0].keep_alive: "yes" is neither true nor false',
             "write true or false, without quotes",
         ),
         (NATIVE + REDIS + "timeout = 5\n", "workloads[0].timeout: 5 cannot be used", DURATION),
-        (
-            NATIVE + REDIS + "share = nan\n",
-            'workloads[0].share: "nan" is not a number',
-            "write a number, without quotes",
-        ),
-        (
-            NATIVE + REDIS + "share = 2024-05-01\n",
-            'workloads[0].share: "2024-05-01" is not a number',
-            "write a number, without quotes",
-        ),
-        (
-            NATIVE + REDIS + "pipeline = [1]\n",
-            "workloads[0].pipeline: a list is not a whole number",
-            "write a whole number, without quotes",
-        ),
+        (NATIVE + REDIS + "share = nan\n", 'workloads[0].share: "nan" is not a number', NUMBER),
+        (NATIVE + REDIS + "share = 2024-05-01\n", 'workloads[0].share: "2024-05-01" is not a number', NUMBER),
+        (NATIVE + REDIS + "pipeline = [1]\n", "workloads[0].pipeline: a list is not a whole number", WHOLE),
         (
             NATIVE + REDIS + "clients = [50, 1]\n",
             "workloads[0]: the clients must rise",
             "change the settings of this table",
         ),
         (
-            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "docker"\nnetwork = "bridges"\n' + REDIS,
+            ON + 'stack = "docker"\nnetwork = "bridges"\n' + REDIS,
             'stacks.d.network: "bridges" is not known',
             'did you mean "bridge"?',
         ),
         # what contradicts itself
         (
-            '[suite]\nstacks = ["native", "docker", "native"]\n' + REDIS,
+            STACK % 'native", "docker", "native',
             'suite.stacks[2]: "native" is listed twice',
             "remove one; other settings need a table [stacks.NAME]",
         ),
@@ -286,14 +243,9 @@ NO_DEVICES = "its instances have neither the devices nor the control groups that
             "stacks.d: not a table",
             'write [stacks.d] and below it stack = "docker"',
         ),
+        (ON + 'stack = "dockr"\n' + REDIS, 'stacks.d.stack: no stack named "dockr"', 'did you mean "docker"?'),
         (
-            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "dockr"\n' + REDIS,
-            'stacks.d.stack: no stack named "dockr"',
-            'did you mean "docker"?',
-        ),
-        (
-            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "docker/qemu"\n[stacks.d.docker]\nnetwork = "bridge"\n'
-            + REDIS,
+            ON + 'stack = "docker/qemu"\n[stacks.d.docker]\nnetwork = "bridge"\n' + REDIS,
             'stacks.d.docker.network: the client would have to join "bridge", but it is outside of qemu',
             'write "nat", or leave it out',
         ),
@@ -304,37 +256,33 @@ NO_DEVICES = "its instances have neither the devices nor the control groups that
             'write "nat", or leave it out',
         ),
         (
-            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "docker/qemu"\nnetwork = "nat"\n' + REDIS,
+            ON + 'stack = "docker/qemu"\nnetwork = "nat"\n' + REDIS,
             "stacks.d.network: docker/qemu takes its settings by layer",
             "write it below [stacks.d.docker] or [stacks.d.qemu]",
         ),
         (
-            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "docker/qemu"\n[stacks.d.docke]\nnetwork = "nat"\n' + REDIS,
+            ON + 'stack = "docker/qemu"\n[stacks.d.docke]\nnetwork = "nat"\n' + REDIS,
             "stacks.d.docke: unknown key",
             'did you mean "docker"?',
         ),
         (
-            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "docker/qemu"\n[stacks.d.docker]\nnetwrk = "nat"\n' + REDIS,
+            ON + 'stack = "docker/qemu"\n[stacks.d.docker]\nnetwrk = "nat"\n' + REDIS,
             "stacks.d.docker.netwrk: unknown key",
             'did you mean "network"?',
         ),
         (
-            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "remote/qemu"\n[stacks.d.remote]\n' + REDIS,
+            ON + 'stack = "remote/qemu"\n[stacks.d.remote]\n' + REDIS,
             "stacks.d.remote.address: missing",
             "write address = …",
         ),
         (
-            '[suite]\nstacks = ["remote/qemu"]\n' + REDIS,
+            STACK % "remote/qemu",
             "suite.stacks[0]: remote needs the setting address",
             'write a table [stacks.NAME] with stack = "remote/qemu" and below it [stacks.NAME.remote] with address = …',
         ),
         # what only lends a machine
         (STACK % "lender", "suite.stacks[0]: lender only lends a machine", LENT),
-        (
-            '[suite]\nstacks = ["d"]\n[stacks.d]\nstack = "lender"\ncloud = "a"\n' + REDIS,
-            "stacks.d.stack: lender only lends a machine",
-            LENT,
-        ),
+        (ON + 'stack = "lender"\ncloud = "a"\n' + REDIS, "stacks.d.stack: lender only lends a machine", LENT),
         (
             STACK % "docker/lender/qemu",
             "suite.stacks[0]: lender can only be the outermost layer",
@@ -409,3 +357,49 @@ def test_the_error_has_all_faults_in_its_text() -> None:
     with pytest.raises(SuiteError, match=r"suite: missing\n.*workloads: missing") as caught:
         read("")
     assert caught.value.exit_code == 2
+
+
+# --- faults of stacks whose names have a word, and of those that only some machines and clients can have -------------
+
+BESIDE = "only a client on the same machine reaches its instances, but it is"
+BOTH = "write [hosts.server] and [hosts.client], both with the ssh of that machine"
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "hint"),
+    [
+        # what a machine that tare boots does not have, and what only a client beside it reaches
+        (
+            STACK % "pod-a/qemu",
+            "suite.stacks[0]: pod-a cannot be in a machine that tare boots: it needs a cluster",
+            'name a machine that can run it: [hosts.server] ssh = "root@HOST"',
+        ),
+        (
+            STACK % "lender/qemu",
+            "suite.stacks[0]: lender can only be the outermost layer",
+            'the outer layer comes last: did you mean "qemu/lender"?',
+        ),
+        (
+            STACK % "pod" + '[hosts.server]\nssh = "a"\n',
+            f"suite.stacks: pod: {BESIDE} on another machine",
+            BOTH,
+        ),
+        (
+            STACK % "pod/lender",
+            f"suite.stacks: pod/lender: {BESIDE} outside of lender",
+            BOTH,
+        ),
+        # names with a word
+        (STACK % "pdo-a", 'suite.stacks[0]: no stack named "pdo-a"', 'did you mean "pod-a"?'),
+        (STACK % "pod_a", 'suite.stacks[0]: no stack named "pod_a"', 'did you mean "pod-a"?'),
+        (STACK % "pod-", 'suite.stacks[0]: no stack named "pod-"', 'did you mean "pod"?'),
+        (STACK % "docker-a", 'suite.stacks[0]: no stack named "docker-a"', 'did you mean "docker"?'),
+        (
+            STACK % "pod/cluster",
+            "suite.stacks[0]: pod/cluster names cluster twice",
+            "a technology can be in a stack once",
+        ),
+    ],
+)
+def test_a_fault_of_a_stack_says_what_to_write(text: str, what: str, hint: str) -> None:
+    assert faults(text) == [(f"quick.toml: {what}", hint)]

@@ -21,21 +21,6 @@ def test_noise_of_every_shape_has_no_mean_and_a_deviation_of_one(shape: Shape) -
     assert found.std() == pytest.approx(1, abs=0.1 if shape == "heavy" else 0.02)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_what_a_trial_gets_does_not_depend_on_later_ones(shape: Shape) -> None:
-    draws = np.random.default_rng(1).standard_normal((5, 30, DRAWS))
-    assert np.array_equal(shaped(draws[:, :12], shape), shaped(draws, shape)[:, :12])
-
-
-def test_heavy_noise_has_the_quartile_of_students_t() -> None:
-    # 0.7649 is the upper quartile of Student's t with three degrees of freedom, √3 its standard deviation.
-    assert np.quantile(noise("heavy"), 0.75) == pytest.approx(0.7649 / np.sqrt(3), abs=0.01)
-
-
-def test_one_trial_in_five_is_in_the_slow_mode() -> None:
-    assert (noise("modes") < -0.6).mean() == pytest.approx(0.23, abs=0.01)  # with the tail of the fast one
-
-
 def test_correlated_noise_is_as_correlated_as_it_should_be() -> None:
     found = noise("correlated")
     assert (found[:, 1:] * found[:, :-1]).mean() == pytest.approx(0.5, abs=0.02)
@@ -45,13 +30,6 @@ def test_a_drift_is_slow_and_comes_back_after_its_period() -> None:
     found = noise("drift", trials=200)
     for distance, expected in ((1, 0.5), (50, -0.5), (100, 0.5)):
         assert (found[:, distance:] * found[:, :-distance]).mean() == pytest.approx(expected, abs=0.03)
-
-
-def test_a_fake_draws_what_the_pure_function_gives() -> None:
-    fake = Fake(noise=0.03, effect=0.1, seed=7, shape="correlated", correlation=0.8)
-    drawn = [fake._next_speed() for _ in range(20)]
-    expected = shaped(np.array([draws_of("7", number) for number in range(20)]), "correlated", 0.8)
-    assert drawn == pytest.approx(0.9 * np.exp(0.03 * expected))
 
 
 def test_fakes_of_one_machine_share_its_drift_and_those_of_another_do_not() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes import launch_at
 
 from tare.contracts.technologies import Launch
 from tare.contracts.workloads import VOLUME
 from tare.errors import TrialFailed
-from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
-from tare.hosts.network import Network
-from tare.model.trials import Image, Limits, Output
+from tare.model.trials import Limits, Output
 from tare.technologies.kubernetes import Kubernetes
 
 BOOT = "/proc/sys/kernel/random/boot_id"
@@ -57,10 +55,7 @@ class Answering(LocalHost):
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Launch:
-    ledger = Ledger(tmp_path / "ledger" / "tare-1.jsonl")
-    network = Network("tare-1", ipaddress.IPv4Network("198.18.0.0/24"), ledger)
-    image = Image("ab" * 32, tmp_path, tmp_path, tmp_path, tmp_path, tmp_path, "")
-    return Launch("tare-1-a", image, Limits((1, 3), 1 << 29, 4096), network, (), tmp_path, ledger, lambda *_: None)
+    return launch_at(tmp_path, "tare-1", Limits((1, 3), 1 << 29, 4096))
 
 
 def _problem(technology: Kubernetes, host: Answering) -> tuple[str, str]:
@@ -117,7 +112,7 @@ def test_a_pod_is_guaranteed_its_limits_on_this_node(launch: Launch) -> None:
     (container,) = pod["spec"]["containers"]
     amounts = {"cpu": "2", "memory": str(1 << 29)}
     assert container["resources"] == {"requests": amounts, "limits": amounts}
-    assert container["image"] == "localhost/tare-image:abababababababab"
+    assert container["image"] == "localhost/tare-image:0000000000000000"
     assert container["imagePullPolicy"] == "Never"
     assert container["command"][:3] == ["/usr/lib/tare/enter", "-f", "4096"]
     assert pod["spec"]["runtimeClassName"] == "gvisor"

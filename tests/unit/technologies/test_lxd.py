@@ -270,13 +270,6 @@ def test_the_image_is_imported_once(host: WithIncus, start: Start) -> None:
     assert host.state["images"] == [ALIAS]
 
 
-def test_nothing_is_left_of_an_instance_that_does_not_start(host: WithIncus, start: Start) -> None:
-    (host.folder / "broken").touch()
-    with pytest.raises(TrialFailed, match="Failed to run: forkstart"), start():
-        pytest.fail("it cannot start")
-    assert host.state == NOTHING_LEFT
-
-
 def test_an_instance_that_is_still_being_made_is_removed_as_soon_as_it_can_be(host: WithIncus, start: Start) -> None:
     with start():
         (host.folder / "state.json").write_text(json.dumps(host.state | {"busy": 3}), encoding="utf-8")

@@ -94,13 +94,6 @@ def test_a_guest_that_boots_again_and_again_did_not_boot(launch: Launch) -> None
     assert caught.value.hint == "its kernel said: 'Kernel panic - not syncing: no root'"
 
 
-def test_a_guest_whose_door_is_open_has_reported_its_moments_and_its_kernel(launch: Launch) -> None:
-    said = ("SeaBIOS", "Linux version 6.1", "tare-guest: userspace", "tare-guest: door of 6.1.0-9-cloud-amd64\r")
-    with LocalHost().spawn("printf", "%s\n", *said) as console:
-        assert guest.watch_boot(console, launch) == "6.1.0-9-cloud-amd64"
-    assert [mark.name for mark in launch.timeline.marks] == ["kernel", "userspace"]
-
-
 def test_a_guest_gets_the_address_of_its_host_also_in_another_guest(launch: Launch) -> None:
     assert "tare.host=198.18.0.1 tare.door=17006" in guest.command_line(launch)
     inner = replace(launch, network=replace(launch.network, level=1, slot=3))
@@ -236,39 +229,6 @@ def test_user_mode_linux_is_usable_only_where_it_runs_a_program(tool: Run) -> No
     assert Problem("it does not run a program on this CPU: bad", fix) in Uml().problems(broken)
 
 
-@pytest.mark.parametrize(
-    ("argv", "code", "words"),
-    [
-        (("firecracker", "--api"), 153, "wasn't expected"),
-        (("firecracker", "--no-api"), 153, "'--config-file' required"),
-        (("cloud-hypervisor", "--kernel", "/none", "--initrd", "x"), 2, "unexpected argument '--initrd'"),
-        (("cloud-hypervisor", "--kernel", "/none"), 1, "KernelFile"),
-        (("VBoxManage", "modifyvm", "none", "--cpus", "1"), 1, "Could not find a registered machine named 'none'"),
-        (("VBoxManage", "unregistervm", "none", "--delete"), 1, "VBOX_E_OBJECT_NOT_FOUND"),
-        (("VBoxManage", "startvms"), 2, "Syntax error: Invalid command"),
-        (("vmrun", "-T", "ws", "start", "/none.vmx", "nogui"), 255, "The virtual machine cannot be found"),
-        (("vmrun", "-T", "esx", "list"), 255, "Unrecognized host type"),
-    ],
-)
-def test_what_stands_in_for_a_tool_refuses_what_the_tool_refuses(
-    tool: Run, argv: tuple[str, ...], code: int, words: str
-) -> None:
-    ended = tool(*argv)
-    assert ended.returncode == code
-    assert words in ended.stdout + ended.stderr
-
-
-def test_firecracker_s_file_may_have_no_other_names_and_no_compressed_kernel(tool: Run, tmp_path: Path) -> None:
-    file, kernel = tmp_path / "machine.json", tmp_path / "kernel"
-    kernel.write_bytes(b"MZ compressed")
-    part = f'"boot-source": {{"kernel_image_path": "{kernel}", "boot_args": ""}}, "drives": []'
-    file.write_text(f'{{{part}, "machine-config": {{"vcpus": 1}}}}')
-    assert (tool("firecracker", "--no-api", "--config-file", str(file))).returncode == 152
-    file.write_text(f"{{{part}}}")
-    ended = tool("firecracker", "--no-api", "--config-file", str(file))
-    assert (ended.returncode, "Invalid Elf magic number" in ended.stderr) == (1, True)
-
-
 @pytest.mark.parametrize(("mode", "console"), [("pv", "hvc0"), ("pvh", "hvc0"), ("hvm", "ttyS0")])
 def test_a_domain_of_xen_is_as_asked(launch: Launch, mode: Literal["pv", "pvh", "hvm"], console: str) -> None:
     text = Xen(mode=mode).configuration(launch, Devices("/dev/mapper/tare-1", "/run/card"))
@@ -291,15 +251,3 @@ def test_a_domain_of_xen_is_as_asked(launch: Launch, mode: Literal["pv", "pvh", 
         "on_crash": "destroy",
     }
     assert domain == expected | ({"serial": "pty", "vga": "none", "nographic": 1} if mode == "hvm" else {})
-
-
-def test_virtualbox_s_machines_are_registered_once_and_have_what_is_attached(tool: Run, tmp_path: Path) -> None:
-    create = ("VBoxManage", "createvm", "--name", "m", "--ostype", "Debian_64", "--basefolder", str(tmp_path))
-    assert tool(*create, "--register").returncode == 0
-    assert "already exists" in tool(*create, "--register").stderr
-    assert "not currently running" in tool("VBoxManage", "controlvm", "m", "poweroff").stderr
-    place = ("--storagectl", "SCSI", "--port", "0", "--device", "0")
-    attach = tool("VBoxManage", "storageattach", "m", *place, "--type", "hdd", "--medium", "/none")
-    assert "Could not find a controller" in attach.stderr
-    assert tool("VBoxManage", "unregistervm", "m", "--delete").returncode == 0
-    assert not (tmp_path / "m").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
@@ -24,7 +23,6 @@ from tare.hosts.network import connected
 from tare.model.trials import Image
 from tare.technologies.nanos import Nanos
 from tare.technologies.osv import Osv
-from tare.technologies.rumprun import Rumprun
 from tare.technologies.unikraft import Unikraft
 
 # Prints the command line that QEMU has given it on the serial port, then resets the machine by a triple fault.
@@ -110,14 +108,6 @@ def test_the_command_line_arrives_whole_with_its_commas_and_quotes(launch: Launc
         f"{echo} --ip=eth0,{address},255.255.255.0 --defaultgw={gateway} --nameserver={gateway}"
         " /redis-server --port 6379"
     )
-
-
-@pytest.mark.machine
-def test_the_json_of_rumprun_arrives_whole(launch: Launch, echo: str) -> None:
-    line = told(Rumprun(echo, "redis", accelerator="tcg"), launch)
-    found = json.loads(line[line.index("{") :])
-    assert found["net"]["addr"] == launch.network.instance_address
-    assert found["cmdline"] == "echo"
 
 
 @pytest.mark.machine

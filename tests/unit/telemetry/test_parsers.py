@@ -21,6 +21,7 @@ from tare.telemetry.parsers import (
     parse_swapped_pages,
     whole_disks,
 )
+from tare.telemetry.processes import Count, ResourceUsage
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
 
@@ -139,3 +140,92 @@ def test_the_time_in_which_tasks_waited_is_read_in_seconds() -> None:
 def test_pages_that_came_back_from_swap_are_read() -> None:
     assert parse_swapped_pages(captured("vmstat")) == (0, 0)
     assert parse_swapped_pages("pgpgout 1\npswpin 17\npswpout 3\n") == (17, 3)
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+PARENT, CHILD, GRANDCHILD, OTHER = (100, 1.0), (101, 2.0), (102, 3.0), (200, 1.0)
+Processes = dict[tuple[int, float], Count]
+
+
+def _parent(seconds: float, of_children: float = 0.0) -> Processes:
+    return {PARENT: Count(1, seconds, of_children)}
+
+
+def _child(seconds: float, of: int = 100) -> Processes:
+    return {CHILD: Count(of, seconds, 0.0)}
+
+
+def _grandchild(seconds: float) -> Processes:
+    return {GRANDCHILD: Count(101, seconds, 0.0)}
+
+
+# Of each look: the processes that were there, which of them are new, and what had been used until then, if it matters.
+Look = tuple[Processes, Processes, float | None]
+NOBODY: Processes = {}
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        pytest.param([(_parent(50), NOBODY, 0), (_parent(53), NOBODY, 3)], id="what was before the first look"),
+        pytest.param([(_parent(50), NOBODY, 0), (_parent(50) | _child(4), _child(4), 4)], id="all of a new one"),
+        pytest.param(
+            [
+                (_parent(0) | {OTHER: Count(1, 10.0, 0.0)}, NOBODY, None),
+                (_parent(1) | {OTHER: Count(1, 15.0, 0.0)}, NOBODY, None),
+                (_parent(2), NOBODY, 7),
+            ],
+            id="one that has ended is not forgotten",
+        ),
+        pytest.param(
+            [(_parent(0), NOBODY, None), (_parent(1) | _child(4), _child(4), None), (_parent(6, 5), NOBODY, 6)],
+            id="what a parent took over counts once",
+        ),
+        pytest.param(
+            [(_parent(0) | _child(40), NOBODY, None), (_parent(42, 42), NOBODY, 2)],
+            id="a child does not bring its past",
+        ),
+        pytest.param(
+            [
+                (_parent(0) | _child(0), NOBODY, None),
+                (_parent(0) | _child(4), NOBODY, None),
+                (_parent(0), NOBODY, 4),  # read before it waited for its child
+                (_parent(5, 5), NOBODY, 5),
+                (_parent(8, 8), NOBODY, 8),
+            ],
+            id="a parent that waits later",
+        ),
+        pytest.param(
+            [
+                (_parent(0) | _child(0) | _grandchild(0), NOBODY, None),
+                (_parent(0) | _child(2) | _grandchild(3), NOBODY, None),
+                (_parent(0) | _child(2), NOBODY, 5),
+                (_parent(5, 5), NOBODY, 5),
+            ],
+            id="a parent that ends before it was read again passes its child on",
+        ),
+        pytest.param(
+            [
+                (_parent(0) | _child(0) | _grandchild(0), NOBODY, None),
+                (_parent(0) | _child(2) | _grandchild(3), NOBODY, None),
+                (_parent(5, 5), NOBODY, 5),
+            ],
+            id="two that end together are counted once in the grandparent",
+        ),
+        pytest.param(
+            [
+                (_parent(0), NOBODY, None),
+                (_parent(0) | _child(4, of=1), _child(4), None),
+                (_parent(0), NOBODY, 4),
+                (_parent(0) | _child(5, of=1), _child(5), 5),
+            ],
+            id="one that is missing for one look",
+        ),
+    ],
+)
+def test_cpu_time_of_processes_that_come_and_go_is_counted_once(looks: list[Look]) -> None:
+    used = ResourceUsage()
+    for there, new, seconds in looks:
+        found = used.look(there, frozenset(new))
+        assert seconds is None or found == seconds

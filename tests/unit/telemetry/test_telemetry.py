@@ -85,17 +85,6 @@ def family(pid: int) -> list[int]:
 # --- the sampler on this machine -----------------------------------------------------------------------------------
 
 
-def test_the_cpu_time_of_a_busy_process_is_found(tmp_path: Path) -> None:
-    file = tmp_path / "trial.parquet"
-    with running(BUSY) as busy, watched(file, lambda: [busy.pid]) as sampler:
-        used = work(busy)
-        await_samples(sampler, 5)
-    assert used_cpu_seconds(file) == pytest.approx(used, rel=ALIKE)
-    ((memory,), *_) = rows(file, "memory_bytes", "instance")
-    assert 1 * 2**20 < memory < 100 * 2**20
-    assert len(rows(file, "seconds", "host")) >= 5
-
-
 def test_the_cpu_time_of_the_machine_is_what_the_kernel_counts(tmp_path: Path) -> None:
     file = tmp_path / "trial.parquet"
     with running(BUSY) as busy:
@@ -121,20 +110,6 @@ def test_the_cpu_time_of_a_child_is_counted_once_whether_it_was_seen_or_not(
         await_samples(sampler, 1)
         used = work(parent)
     assert used_cpu_seconds(file) == pytest.approx(used, rel=ALIKE)
-
-
-def test_cpu_time_never_falls_and_time_grows(tmp_path: Path) -> None:
-    file = tmp_path / "trial.parquet"
-    with running(PARENT) as parent, watched(file, lambda: family(parent.pid)) as sampler:
-        tell(parent)
-        assert hear(parent) == "done"
-        await_samples(sampler, 5)
-        work(parent)
-    for scope in ("host", "instance"):
-        moments, used = zip(*rows(file, "seconds, cpu_user", scope), strict=True)
-        assert list(moments) == sorted(set(moments))
-        assert list(used) == sorted(used)
-        assert len(moments) >= 5
 
 
 def test_a_process_that_vanishes_leaves_nulls_and_its_cpu_time(tmp_path: Path) -> None:
@@ -271,20 +246,6 @@ def test_what_is_alive_together_has_one_thread_and_one_file_with_one_series_of_t
     assert used["idle"][-1] < ALIKE * worked
     assert used["later"][0] == 0.0  # counted from its own beginning
     assert all(values == sorted(values) and len(values) >= 2 for values in used.values())
-
-
-def test_a_trial_that_fails_beside_others_leaves_its_series_and_theirs(tmp_path: Path) -> None:
-    file = tmp_path / "block.parquet"
-    with sampling(file, OFTEN) as sampler, sampler.watching("other", lambda: [os.getpid()]) as telemetry:
-        with pytest.raises(RuntimeError, match="the trial"), sampler.watching("failing", lambda: [os.getpid()]):
-            raise RuntimeError("the trial")
-        await_samples(sampler, 1)
-    assert telemetry.trouble == ""
-    counted = dict.fromkeys(("other", "failing"), 0)
-    for (trial,) in rows(file, "trial", "instance"):
-        counted[trial] += 1
-    assert counted["failing"] == 2
-    assert counted["other"] > 2
 
 
 @dataclass(frozen=True)
