@@ -16,7 +16,7 @@ from tare.suites.plan import Step
 from tare.workloads.application import OfSeveral
 from tare.workloads.loads.application import Application, Load, OwnService
 from tare.workloads.loads.http import HTTP_PORT
-from tare.workloads.loads.own_metrics import OwnMetric
+from tare.workloads.loads.user_load import OwnMetric
 
 pytestmark = pytest.mark.machine
 

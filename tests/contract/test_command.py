@@ -18,8 +18,8 @@ from tare.running.values import read_values
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native
 from tare.workloads.command import Command
-from tare.workloads.loads.own_metrics import OwnMetric
 from tare.workloads.loads.used import read_used
+from tare.workloads.loads.user_load import OwnMetric
 
 pytestmark = pytest.mark.machine
 

@@ -26,8 +26,8 @@ from tare.running.trial import TrialRun
 from tare.running.values import read_values
 from tare.suites.plan import Step
 from tare.technologies.native import Native
-from tare.workloads.loads.own_metrics import OwnMetric
-from tare.workloads.loads.requests import Request
+from tare.workloads.loads.http import Request
+from tare.workloads.loads.user_load import OwnMetric
 from tare.workloads.service import ServerOfYours
 
 pytestmark = pytest.mark.machine

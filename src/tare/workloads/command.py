@@ -33,9 +33,9 @@ from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Value
 from tare.suites.command_line import CommandLine, NoCommand, Packages, words_of
 from tare.units import Duration
-from tare.workloads.loads.outputs import check_labels
-from tare.workloads.loads.own_metrics import OwnMetric, values_of
+from tare.workloads.loads.parsing import check_labels
 from tare.workloads.loads.used import METRICS, measured, read_used
+from tare.workloads.loads.user_load import OwnMetric, values_of
 
 _MOST_RUNS = 20  # within a duration
 _USUAL_SECONDS = 0.2  # of a run, whose length is unknown before

@@ -31,8 +31,7 @@ from tare.model.machines import DiskBytes
 from tare.model.trials import LimitsWanted, Metric, Raw, Sweep, Value
 from tare.units import Duration, Size
 from tare.workloads.loads.disk import OnDisk, share_seen
-from tare.workloads.loads.json_report import Part, read_report
-from tare.workloads.loads.outputs import check_labels
+from tare.workloads.loads.parsing import Part, check_labels, read_report
 from tare.workloads.loads.turns import filled_turns, limit_seconds, rounds_of, turn_seconds
 
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9)

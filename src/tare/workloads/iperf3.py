@@ -27,10 +27,9 @@ from pydantic import Field
 from tare.contracts.workloads import Setup, Workload
 from tare.model.trials import Metric, Raw, Service, Value
 from tare.units import Duration, Size
+from tare.workloads.loads.client_load import while_sending
 from tare.workloads.loads.iperf3 import IPERF3_PORT, Sending, Sent, read_received, send
-from tare.workloads.loads.load import while_sending
-from tare.workloads.loads.outputs import check_labels
-from tare.workloads.loads.settings import EachOnce
+from tare.workloads.loads.parsing import EachOnce, check_labels
 from tare.workloads.loads.turns import limit_seconds, rounds_of, turn_seconds
 
 Mode = Literal["tcp", "tcp-capped", "udp", "udp-capped"]

@@ -27,7 +27,7 @@ from tare.contracts.workloads import Setup, Workload
 from tare.model.trials import Raw, Service, Value
 from tare.model.work import NETWORK
 from tare.units import Duration
-from tare.workloads.loads.load import measured_load, server_address
+from tare.workloads.loads.client_load import measured_load, server_address
 from tare.workloads.loads.prices import metrics_of, read_prices, working_seconds
 from tare.workloads.loads.turns import SLOWEST, limit_seconds, rounds_of, turn_seconds
 

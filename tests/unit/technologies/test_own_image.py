@@ -30,7 +30,7 @@ from tare.technologies.osv import Osv
 from tare.technologies.rumprun import Rumprun
 from tare.technologies.unikraft import Unikraft
 from tare.workloads.dhrystone import Dhrystone
-from tare.workloads.loads.load import server_port
+from tare.workloads.loads.client_load import server_port
 from tare.workloads.nginx import Nginx
 from tare.workloads.redis import Redis
 from tare.workloads.startup import Startup

@@ -17,7 +17,7 @@ from tare.model.trials import Limits, Output, Raw
 from tare.running.values import read_values
 from tare.suites.suite import parse_suite
 from tare.workloads.command import Command
-from tare.workloads.loads.own_metrics import OwnMetric
+from tare.workloads.loads.user_load import OwnMetric
 
 SAMPLES = Path(__file__).parents[2] / "samples/command"
 MEASURED = ("/usr/lib/tare/run", "--", "/usr/lib/tare/measure")

@@ -7,7 +7,7 @@ from tare.workloads.apache import Apache
 from tare.workloads.apache_memory import ApacheMemory
 from tare.workloads.lighttpd import Lighttpd
 from tare.workloads.lighttpd_memory import LighttpdMemory
-from tare.workloads.loads.at_rate import AtRate
+from tare.workloads.loads.memory_search import AtRate
 from tare.workloads.nginx import Nginx
 from tare.workloads.nginx_memory import NginxMemory
 from tare.workloads.redis import Redis

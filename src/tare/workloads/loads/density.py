@@ -23,18 +23,47 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tare.contracts.workloads import Further, Setup
+from tare.contracts.workloads import Further, Setup, Workload
 from tare.errors import NoRoom, OutOfMemory, TimedOut, TrialFailed, printed
 from tare.hosts.network import SLOTS
 from tare.model.ends import End
-from tare.model.trials import Metric, Raw, Sweep, Value
+from tare.model.trials import Metric, Raw, Service, Sweep, Value
 from tare.units import Duration, Percent
-from tare.workloads.loads.further import WithFurther
 
 _AMID = (End.OUT_OF_MEMORY, End.LATE)  # it may come while instances are asked
 _ENDS: Mapping[type[TrialFailed], End] = {OutOfMemory: End.OUT_OF_MEMORY, TimedOut: End.LATE, NoRoom: End.NO_ROOM}
 _LOOKS = 3
 _START_SECONDS, _ASKING_SECONDS = 1.0, 0.1
+
+
+@dataclass(frozen=True)
+class WithFurther(Workload):
+    """Serves as its `load` does, and has a single round."""
+
+    @property
+    @abstractmethod
+    def load(self) -> Workload:
+        """The workload with the server, and with what drives it."""
+
+    @property
+    def port(self) -> int | None:
+        """The port of its server."""
+        return self.load.port
+
+    @property
+    def server(self) -> str:
+        """The name under which it is served."""
+        return self.load.server
+
+    def service(self, listen: str) -> Service | None:
+        """Return its server."""
+        return self.load.service(listen)
+
+    def further(self, setup: Setup) -> Further:
+        """Return what starts further instances; raises TrialFailed where there are none."""
+        if setup.further is None:
+            raise TrialFailed(f"{self.name} starts further instances", "this is a bug: it has a single round")
+        return setup.further
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Value
+from tare.workloads.loads.client_load import client_cpus, measured_load, server_address, server_port, while_sending
 from tare.workloads.loads.knee import Answers, KneeLoad
-from tare.workloads.loads.load import client_cpus, measured_load, server_address, server_port, while_sending
 
 DNS_PORT = 15353  # not the usual one, which the machine may use
 _QUERIES_PATH = "/srv/tare-dnsperf"

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed
 from tare.model.trials import Raw
-from tare.workloads.loads.json_report import Part, read_report
-from tare.workloads.loads.load import measured_load, server_address, server_port
-from tare.workloads.loads.outputs import as_output
+from tare.workloads.loads.client_load import measured_load, server_address, server_port
+from tare.workloads.loads.parsing import Part, as_output, read_report
 
 DATAGRAM_BYTES = 1448
 IPERF3_PORT = 15201  # not the usual one, which the machine may use

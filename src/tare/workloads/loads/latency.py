@@ -26,10 +26,18 @@ from pydantic import Field
 from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Sweep, Value
+from tare.workloads.loads.client_load import (
+    LoadDuration,
+    Rates,
+    Together,
+    cpu_shares,
+    shares,
+    texts_in,
+    window_seconds,
+    windows_in,
+)
 from tare.workloads.loads.http import WrkLoad, check_ends
-from tare.workloads.loads.load import LoadDuration, Rates
-from tare.workloads.loads.outputs import check_labels
-from tare.workloads.loads.together import Together, cpu_shares, shares, texts_in, window_seconds, windows_in
+from tare.workloads.loads.parsing import check_labels
 from tare.workloads.loads.turns import limit_seconds, rounds_of, turn_seconds
 
 _SCRIPT = Path(__file__).with_name("schedule.lua")

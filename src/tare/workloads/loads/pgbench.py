@@ -19,7 +19,7 @@ from pydantic import Field
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Sweep, Value
-from tare.workloads.loads.load import (
+from tare.workloads.loads.client_load import (
     ClientCounts,
     LoadDuration,
     client_cpus,
@@ -28,8 +28,7 @@ from tare.workloads.loads.load import (
     server_port,
     while_sending,
 )
-from tare.workloads.loads.outputs import as_output, check_labels
-from tare.workloads.loads.settings import EachOnce
+from tare.workloads.loads.parsing import EachOnce, as_output, check_labels
 from tare.workloads.loads.turns import limit_seconds, rounds_of, turn_seconds
 
 POSTGRES_PORT = 15432  # not the usual one, which the machine may use

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Value
 from tare.model.work import Work
-from tare.workloads.loads.outputs import check_labels
+from tare.workloads.loads.parsing import check_labels
 
 _PROBING = 0.5  # the share of a turn that comes before the stretch that counts, to find how often the work fills it
 

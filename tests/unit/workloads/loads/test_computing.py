@@ -14,7 +14,7 @@ from tare.contracts.workloads import Setup
 from tare.model.trials import Output
 from tare.running.values import read_values
 from tare.workloads.dhrystone import Dhrystone
-from tare.workloads.loads.computing import Computing
+from tare.workloads.loads.cpu_programs import Computing
 from tare.workloads.whetstone import Whetstone
 
 SAMPLES = Path(__file__).parents[3] / "samples"

@@ -15,7 +15,7 @@ from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trials import Raw
-from tare.workloads.loads.load import client_cpus, measured_load, rising_clients, server_address, while_sending
+from tare.workloads.loads.client_load import client_cpus, measured_load, rising_clients, server_address, while_sending
 
 BUSY = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done; echo done; echo a warning >&2"
 

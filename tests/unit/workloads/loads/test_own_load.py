@@ -12,8 +12,7 @@ from tare.errors import TimedOut, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Raw
 from tare.running.values import read_values
-from tare.workloads.loads.own_load import MOST_RUNS, OwnLoad, filled
-from tare.workloads.loads.own_metrics import OwnMetric
+from tare.workloads.loads.user_load import MOST_RUNS, OwnLoad, OwnMetric, filled
 
 RATE = OwnMetric(name="rate", unit="requests/s", better="higher", pattern=r"^rate: ([0-9.]+)$")
 P99 = OwnMetric(name="p99", unit="s", better="lower", pointer="/latency/99")

@@ -5,7 +5,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tare.errors import TrialFailed
 from tare.model.trials import Metric, Value
-from tare.workloads.loads.own_metrics import OwnMetric, values_of
+from tare.workloads.loads.user_load import OwnMetric, values_of
 
 REPORT = '{"results": [{"a/b": {"m~n": 2.5}, "bad": "7", "flag": true, "huge": 1e999}], "": 3, "00": 4}\n'
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from tare.workloads.loads.settings import EachOnce, each_once, rising
+from tare.workloads.loads.parsing import EachOnce, each_once, rising
 
 
 def test_values_that_are_given_once_are_taken_in_their_order() -> None:

@@ -14,8 +14,7 @@ from tare.errors import TrialFailed
 from tare.hosts.clocks import Clock
 from tare.model.trials import Caution, Raw
 from tare.running.doubts import client_cautions
-from tare.workloads.loads import together
-from tare.workloads.loads.together import Together, common_share, shares, texts_in
+from tare.workloads.loads.client_load import Together, common_share, shares, texts_in
 from tare.workloads.nginx import Nginx
 from tare.workloads.nginx_latency import NginxLatency
 
@@ -60,7 +59,7 @@ class Client(WrkClient):
 @pytest.fixture
 def _clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = iter(AHEAD)
-    monkeypatch.setattr(together, "read_clock", lambda *_: Clock(next(ahead), 0.0001))
+    monkeypatch.setattr("tare.workloads.loads.client_load.read_clock", lambda *_: Clock(next(ahead), 0.0001))
     monkeypatch.setattr("tare.workloads.loads.http.check_end", lambda *_: None)
 
 
