@@ -12,8 +12,7 @@ from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Output, Raw
 from tare.running.values import read_values
-from tare.workloads.iperf3 import Iperf3, Mode
-from tare.workloads.loads.iperf3 import Sending, read_sent
+from tare.workloads.iperf3 import Iperf3, Mode, Sending, read_sent
 
 SAMPLES = Path(__file__).parents[2] / "samples/iperf3"
 

@@ -24,7 +24,7 @@ from tare.hosts.host import Host
 from tare.model.trials import LimitsWanted, Metric, Raw, Value
 from tare.units import Duration
 from tare.workloads.loads.parsing import check_labels
-from tare.workloads.loads.turns import SLOWEST, filled_turns, limit_seconds, rounds_of, turn_seconds
+from tare.workloads.loads.turns import SLOWEST, InTurns, filled_turns, limit_seconds, rounds_of, turn_seconds
 
 _MOST_PASSES = 2_147_483_627  # VTmark's of Dhrystone, which counts them in 32 bits
 HEAD = (
@@ -105,7 +105,7 @@ class Computing(Workload):
 
 
 @dataclass(frozen=True)
-class SysbenchTest(Workload):
+class SysbenchTest(InTurns):
     """A test of sysbench, and its one metric. A plug-in defines the options of its test, and reads its whole output."""
 
     name: ClassVar[str]
@@ -120,11 +120,6 @@ class SysbenchTest(Workload):
     def within(self, limits: LimitsWanted) -> Self:
         """Start no more threads than the instance has CPUs: those beyond would only wait for their turn."""
         return replace(self, threads=min(self.threads, limits.cpus))
-
-    @property
-    def rounds(self) -> int:
-        """Turns of a tenth of the duration."""
-        return rounds_of(self.duration)
 
     @abstractmethod
     def options(self, events: int) -> tuple[str, ...]:

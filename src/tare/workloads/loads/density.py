@@ -36,9 +36,8 @@ _LOOKS = 3
 _START_SECONDS, _ASKING_SECONDS = 1.0, 0.1
 
 
-@dataclass(frozen=True)
-class WithFurther(Workload):
-    """Serves as its `load` does, and has a single round."""
+class ServedByLoad(Workload):
+    """Serves as its `load` does."""
 
     @property
     @abstractmethod
@@ -58,6 +57,10 @@ class WithFurther(Workload):
     def service(self, listen: str) -> Service | None:
         """Return its server."""
         return self.load.service(listen)
+
+
+class WithFurther(ServedByLoad):
+    """Starts further instances with the server of its load, and has a single round."""
 
     def further(self, setup: Setup) -> Further:
         """Return what starts further instances; raises TrialFailed where there are none."""

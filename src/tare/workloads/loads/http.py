@@ -46,7 +46,7 @@ from tare.workloads.loads.client_load import (
     windows_in,
 )
 from tare.workloads.loads.parsing import as_output, check_labels
-from tare.workloads.loads.turns import Resident, limit_seconds, resident, rounds_of, turn_seconds
+from tare.workloads.loads.turns import InTurns, Resident, limit_seconds, resident, turn_seconds
 
 MOST_REQUESTS, MOST_BYTES = 10_000, 1024**2  # each of up to 256 threads of wrk has them all
 _THERE = PurePosixPath("/srv/tare-requests.lua")
@@ -248,7 +248,7 @@ class WrkLoad(Workload):
 
 
 @dataclass(frozen=True)
-class HttpLoad(WrkLoad):
+class HttpLoad(InTurns, WrkLoad):
     """wrk asks a server for the same page again and again. A plug-in provides the server."""
 
     name: ClassVar[str]
@@ -259,11 +259,6 @@ class HttpLoad(WrkLoad):
     clients: ClientCounts = (1, 50, 200)
     duration: LoadDuration = 1.0
     keep_alive: bool = True
-
-    @property
-    def rounds(self) -> int:
-        """Turns of a tenth of the duration."""
-        return rounds_of(self.duration)
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Run wrk for each number of clients; raises TrialFailed if it or the server fails.

@@ -36,10 +36,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from tare.contracts.workloads import Another, Further, Setup, Workload
 from tare.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable, printed
-from tare.model.trials import Metric, Output, Raw, Service, Sweep, Value
+from tare.model.trials import Metric, Output, Raw, Sweep, Value
 from tare.units import Duration, Percent, Size, format_size
 from tare.workloads.loads.client_load import MOST_RATE, LoadDuration
-from tare.workloads.loads.density import WithFurther
+from tare.workloads.loads.density import ServedByLoad, WithFurther
 from tare.workloads.loads.http import PageSize
 from tare.workloads.loads.httperf import HttperfLoad
 from tare.workloads.loads.parsing import as_output
@@ -308,7 +308,7 @@ def _divided(raw: Sequence[Raw]) -> Iterator[Sequence[Raw]]:
 
 
 @dataclass(frozen=True)
-class AtRate(Workload):
+class AtRate(ServedByLoad):
     """The server and the load of another workload, at one rate."""
 
     name = "at-rate"
@@ -320,18 +320,9 @@ class AtRate(Workload):
     rate: int
 
     @property
-    def port(self) -> int:
-        """The port of its server."""
-        return self.of.port
-
-    @property
-    def server(self) -> str:
-        """The name under which it is served."""
-        return self.of.server
-
-    def service(self, listen: str) -> Service | None:
-        """Return its server."""
-        return self.of.service(listen)
+    def load(self) -> HttperfLoad:
+        """The workload whose server is asked."""
+        return self.of
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Ask; the first run warms up. Raises TrialFailed, or TimedOut for a server that is silent."""
