@@ -18,8 +18,7 @@ from plug_ins import own
 from tare.contracts.workloads import Instance, Setup, Workload
 from tare.errors import TrialFailed, Unavailable
 from tare.guests.own_files import digests, look_for, overlay, placed
-from tare.guests.own_guest import Boot
-from tare.guests.own_image import OwnImage
+from tare.guests.own_guest import Boot, OwnImage
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
