@@ -42,7 +42,6 @@ from tare.workloads.loads.parsing import check_labels
 from tare.workloads.loads.turns import SLOWEST, InTurns, limit_seconds, turn_seconds
 
 _PROBING = 0.5  # the share of a turn that comes before the stretch that counts, to find how often the work fills it
-_FILE_BYTES = 1 << 20  # of the program
 
 
 def metrics_of(works: Sequence[Work]) -> tuple[Metric, ...]:
@@ -87,13 +86,9 @@ class Prices(PriceList, OnDisk):
     works = tuple(work for work in WORK if work not in NETWORK)
     program = "price"
     metrics = metrics_of(works)
+    needed_bytes = 1 << 20  # the file of the program
 
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 0.2
-
-    @property
-    def needed_bytes(self) -> int:
-        """Its file."""
-        return _FILE_BYTES
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Run the program inside for each kind; raises TrialFailed without an inside, or for work that fails."""

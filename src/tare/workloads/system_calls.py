@@ -40,6 +40,7 @@ class SystemCalls(InTurns, PerfBench):
     name = "system-calls"
     title = "System calls"
     metrics = (Metric("rate", "System calls", "calls/s", "higher"),)
+    benches = (Bench(("syscall", "basic"), _RESULT, 1, "rate"),)  # each loop is a call
 
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
 
@@ -51,8 +52,3 @@ class SystemCalls(InTurns, PerfBench):
     def loops_after(self, loops: int, seconds: float) -> int:
         """Return the number of calls that fill a turn: perf's clock has nothing else in it."""
         return max(1, min(MOST_LOOPS, math.ceil(loops / max(seconds, _CLOCK_SECONDS) * self.turn_seconds)))
-
-    @property
-    def benches(self) -> tuple[Bench, ...]:
-        """The one benchmark; each loop is a call."""
-        return (Bench(("syscall", "basic"), _RESULT, 1, "rate"),)

@@ -220,6 +220,20 @@ def common_share(windows: Sequence[tuple[float, float]], error_seconds: float) -
     return max(0.0, common - error_seconds) / whole if whole > 0 else 0.0
 
 
+def with_cpu_shares(raw: Raw, turn: re.Pattern[str]) -> Raw:
+    """Return the output of a turn with the clients' CPU shares, which none has that warms up.
+
+    `turn` matches what a client printed; its groups are `seconds`, `cpu` in seconds, and `cpus` where it used several.
+    """
+    used: list[float | None] = []
+    for found in map(turn.fullmatch, texts_in(raw.text)):
+        seconds = float(found["seconds"]) if found and not raw.warm_up else 0.0
+        cpus = int(found.groupdict().get("cpus", 1)) if found else 1
+        used.append(min(1.0, float(found["cpu"]) / seconds / cpus) if found and seconds else None)
+    busiest, every = cpu_shares(used)
+    return replace(raw, client_cpu=busiest, clients_cpu=every if busiest is not None else ())
+
+
 def cpu_shares(used: Sequence[float | None]) -> tuple[float | None, tuple[float | None, ...]]:
     """Return the CPU share of the busiest client, and those of all where there are several."""
     known = [each for each in used if each is not None]

@@ -37,13 +37,13 @@ from tare.workloads.loads.client_load import (
     ClientCounts,
     LoadDuration,
     Together,
-    cpu_shares,
     server_address,
     server_port,
     started_together,
     texts_in,
     window_seconds,
     windows_in,
+    with_cpu_shares,
 )
 from tare.workloads.loads.parsing import as_output, check_labels
 from tare.workloads.loads.turns import InTurns, Resident, limit_seconds, resident, turn_seconds
@@ -204,12 +204,16 @@ def page(size_bytes: int) -> str:
     return ("tare\n" * (size_bytes // 5 + 1))[:size_bytes]
 
 
-@dataclass(frozen=True)
 class WrkLoad(Workload):
-    """wrk asks a server for the same page, or for several, driven by a script of ours."""
+    """wrk asks a server for the same page, or for several, driven by a script of ours.
+
+    `asked` are the requests, in their order; none for the page alone.
+    """
 
     client_packages = ("wrk",)
     port = HTTP_PORT
+    asked: tuple[Request, ...] = ()
+    splits = True  # its connections are divided among several clients
     keep_alive = True  # a connection takes one request after the other, not one alone
 
     @property
@@ -219,16 +223,6 @@ class WrkLoad(Workload):
         An image of the user's has a page of its own.
         """
         return 1024
-
-    @property
-    def asked(self) -> tuple[Request, ...]:
-        """The requests, in their order; none for the page alone."""
-        return ()
-
-    @property
-    def splits(self) -> bool:
-        """Its connections are divided among several clients."""
-        return True
 
     @contextmanager
     def wrk(self, setup: Setup, script: PurePosixPath, clients: int, threads: int | None = None) -> Iterator[Together]:
@@ -291,15 +285,7 @@ class HttpLoad(InTurns, WrkLoad):
 
     def _turn(self, wrk: Together, clients: int, patience_seconds: float, *, warm_up: bool) -> Raw:
         lines = [f"{turn_seconds(self.duration):.6g}"] * len(wrk.parts)
-        raw = wrk.turn(f"clients {clients}", lines, patience_seconds, warm_up)
-        found = [None if warm_up else _TURN.fullmatch(each) for each in texts_in(raw.text)]
-        cpu, each_cpu = cpu_shares([_cpu_share(each) for each in found])
-        return replace(raw, client_cpu=cpu, clients_cpu=each_cpu if cpu is not None else ())
-
-
-def _cpu_share(found: re.Match[str] | None) -> float | None:
-    seconds = float(found["seconds"]) if found else 0.0
-    return min(1.0, float(found["cpu"]) / seconds) if found and seconds else None
+        return with_cpu_shares(wrk.turn(f"clients {clients}", lines, patience_seconds, warm_up), _TURN)
 
 
 def check_ends(wrk: Together, page_bytes: int) -> None:

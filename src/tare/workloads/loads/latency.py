@@ -30,11 +30,11 @@ from tare.workloads.loads.client_load import (
     LoadDuration,
     Rates,
     Together,
-    cpu_shares,
     shares,
     texts_in,
     window_seconds,
     windows_in,
+    with_cpu_shares,
 )
 from tare.workloads.loads.http import WrkLoad, check_ends
 from tare.workloads.loads.parsing import check_labels
@@ -142,10 +142,7 @@ class LatencyLoad(WrkLoad):
         lines = [f"{rate / count:.12g} {max(1, each)}" for each in shares(requests, count)]
         if count > 1:  # each client's first request is due a little after that of the one before it
             lines = [f"{line} {number / rate:.9f}" for number, line in enumerate(lines)]
-        raw = wrk.turn(f"rate {rate}", lines, limit_seconds(self._turn_seconds), warm_up)
-        found = [None if warm_up else _TURN.fullmatch(each) for each in texts_in(raw.text)]
-        cpu, each_cpu = cpu_shares([_cpu_share(each) for each in found])
-        return replace(raw, client_cpu=cpu, clients_cpu=each_cpu if cpu is not None else ())
+        return with_cpu_shares(wrk.turn(f"rate {rate}", lines, limit_seconds(self._turn_seconds), warm_up), _TURN)
 
     def _doubt(self, rate: int, late: int) -> str:
         """Describe how the client missed the schedule; empty if it did not."""
@@ -201,8 +198,3 @@ def _late(raw: Raw) -> int:
     """Return how many requests of a turn the clients sent too late; what wrk printed otherwise, `parse` refuses."""
     found = [] if raw.warm_up else [_TURN.fullmatch(each) for each in texts_in(raw.text)]
     return sum(int(each["late"]) for each in found if each)
-
-
-def _cpu_share(found: re.Match[str] | None) -> float | None:
-    seconds = float(found["seconds"]) if found else 0.0
-    return min(1.0, float(found["cpu"]) / seconds / int(found["cpus"])) if found and seconds else None

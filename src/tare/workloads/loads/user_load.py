@@ -30,7 +30,7 @@ from tare.model.names import GivenName
 from tare.model.trials import Better, Metric, Raw, Value
 from tare.units import format_duration
 from tare.workloads.loads.client_load import client_cpus, measured_load, server_address, server_port
-from tare.workloads.loads.http import HTTP_PORT, HttpLoad, Request
+from tare.workloads.loads.http import HTTP_PORT, HttpLoad, Request, WrkLoad
 from tare.workloads.loads.latency import LatencyLoad
 from tare.workloads.loads.parsing import Part, check_labels, find_report
 
@@ -194,12 +194,10 @@ def filled(text: str, **places: object) -> str:
 
 
 @dataclass(frozen=True)
-class WithoutPause(HttpLoad):
-    """wrk asks for the requests again and again."""
+class _OfUser(WrkLoad):
+    """Asks the user's server for the user's requests."""
 
-    name = "without-pause"
     server = "service"
-    title = "HTTP without a pause"
     page_bytes = 0
 
     asked: tuple[Request, ...] = ()
@@ -207,16 +205,19 @@ class WithoutPause(HttpLoad):
 
 
 @dataclass(frozen=True)
-class AtRates(LatencyLoad):
+class WithoutPause(_OfUser, HttpLoad):
+    """wrk asks for the requests again and again."""
+
+    name = "without-pause"
+    title = "HTTP without a pause"
+
+
+@dataclass(frozen=True)
+class AtRates(_OfUser, LatencyLoad):
     """wrk asks for the requests at constant rates."""
 
     name = "at-rates"
-    server = "service"
     title = "HTTP at constant rates"
-    page_bytes = 0
-
-    asked: tuple[Request, ...] = ()
-    port: int = HTTP_PORT
 
 
 @dataclass(frozen=True)
