@@ -42,6 +42,24 @@ class DirectBoot(Technology):
         boot_medium.elf_kernel(host, image)
 
 
+def firecracker_machine(
+    launch: Launch, tap: str, source: Mapping[str, str], disks: Mapping[str, str]
+) -> dict[str, object]:
+    """Describe a machine as Firecracker's API does; of its disks, by their names, the `seed` is only read."""
+    return {
+        "boot-source": dict(source),
+        "drives": [
+            {"drive_id": name, "path_on_host": path, "is_root_device": False, "is_read_only": name == "seed"}
+            for name, path in disks.items()
+            if path
+        ],
+        "machine-config": {"vcpu_count": len(launch.limits.cpus), "mem_size_mib": launch.limits.memory_bytes >> 20},
+        "network-interfaces": [
+            {"iface_id": "eth0", "host_dev_name": tap, "guest_mac": launch.network.instance_mac},
+        ],
+    }
+
+
 @dataclass
 class Ground:
     """What a machine starts with: its own folder, and a control group.

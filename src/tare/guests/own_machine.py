@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from tare.contracts.technologies import Launch
 from tare.errors import TrialFailed
+from tare.guests.monitors import firecracker_machine
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
 from tare.hosts.lines import last_lines
@@ -40,21 +41,6 @@ class Hardware:
     disk: str = ""
     seed: str = ""
 
-    @property
-    def cpus(self) -> int:
-        """The number of its CPUs."""
-        return len(self.launch.limits.cpus)
-
-    @property
-    def memory_mib(self) -> int:
-        """Its memory in MiB."""
-        return self.launch.limits.memory_bytes >> 20
-
-    @property
-    def mac(self) -> str:
-        """The hardware address of its card."""
-        return self.launch.network.instance_mac
-
 
 def qemu(machine: Hardware, virtio: bool) -> tuple[str, ...]:
     """Return QEMU's options for kernel, firmware and disks, with virtio's controllers or those of a PC."""
@@ -73,33 +59,26 @@ def qemu(machine: Hardware, virtio: bool) -> tuple[str, ...]:
 def firecracker(machine: Hardware) -> tuple[str, ...]:
     """Return a command that writes Firecracker's configuration and starts it."""
     source = {"kernel_image_path": machine.kernel, "boot_args": f"{machine.line} reboot=k panic=-1 pci=off"}
-    drives = {"root": machine.disk, "seed": machine.seed}
-    configuration = {
-        "boot-source": source | ({"initrd_path": machine.initrd} if machine.initrd else {}),
-        "drives": [
-            {"drive_id": name, "path_on_host": path, "is_root_device": False, "is_read_only": name == "seed"}
-            for name, path in drives.items()
-            if path
-        ],
-        "machine-config": {"vcpu_count": machine.cpus, "mem_size_mib": machine.memory_mib},
-        "network-interfaces": [{"iface_id": "eth0", "host_dev_name": machine.tap, "guest_mac": machine.mac}],
-    }
+    source |= {"initrd_path": machine.initrd} if machine.initrd else {}
+    disks = {"root": machine.disk, "seed": machine.seed}
+    configuration = firecracker_machine(machine.launch, machine.tap, source, disks)
     file = str(machine.launch.folder / "machine.json")
     return ("sh", "-c", _WRITE_AND_START, "sh", file, json.dumps(configuration))
 
 
 def cloud_hypervisor(machine: Hardware, form: str) -> tuple[str, ...]:
     """Return Cloud Hypervisor's command; `form` is its option for the format of disks, if it has one."""
-    disks = [f"path={path}{form}" for path in (machine.disk,) if path]
+    disks = [f"path={machine.disk}{form}"] if machine.disk else []
     disks += [f"path={machine.seed}{form},readonly=on"] if machine.seed else []
+    limits, mac = machine.launch.limits, machine.launch.network.instance_mac
     return (
         "cloud-hypervisor",
         *(("--kernel", machine.kernel, "--cmdline", machine.line) if machine.kernel else ()),
         *(("--initramfs", machine.initrd) if machine.initrd else ()),
         *(("--firmware", machine.firmware) if machine.firmware else ()),
-        *("--cpus", f"boot={machine.cpus}", "--memory", f"size={machine.memory_mib}M"),
+        *("--cpus", f"boot={len(limits.cpus)}", "--memory", f"size={limits.memory_bytes >> 20}M"),
         *(("--disk", *disks) if disks else ()),
-        *("--net", f"tap={machine.tap},mac={machine.mac}", "--serial", "tty", "--console", "off"),
+        *("--net", f"tap={machine.tap},mac={mac}", "--serial", "tty", "--console", "off"),
     )
 
 
