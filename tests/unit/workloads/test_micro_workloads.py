@@ -6,23 +6,19 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tare.contracts.workloads import Instance, Setup, Workload
+from tare.contracts.workloads import Instance, Setup
 from tare.errors import TareError, TrialFailed
 from tare.hosts.host import Process
 from tare.hosts.local import LocalHost
 from tare.images import micro
 from tare.images.micro import LINUX, UNIKERNELS, bring_unikernels, crate_version
 from tare.images.recipes import guest_recipe, machine_recipe
-from tare.model.trials import Output, Service
+from tare.model.trials import Output
 from tare.workloads.micro_http import MicroHttp
-from tare.workloads.micro_redis import MicroRedis
-from tare.workloads.nginx import Nginx
-from tare.workloads.redis import Redis
 
 BUILT = ("micro.arceos", "micro.hvt", "micro.spt", "micro.virtio", "solo5-hvt", "solo5-spt")
 
@@ -33,23 +29,6 @@ def address_of(serves: dict[str, int]) -> Setup:
 
 
 # --- settings and server -------------------------------------------------------------------------------------------
-
-
-def test_the_load_is_that_of_the_usual_server_and_the_page_has_no_size() -> None:
-    http, redis = MicroHttp(), MicroRedis()
-    assert {each.name for each in fields(Nginx)} - {each.name for each in fields(http)} == {"size"}
-    assert [each.name for each in fields(Redis)] == [each.name for each in fields(redis)]
-    assert (http.metrics, http.sweep, http.seconds()) == (Nginx.metrics, Nginx.sweep, Nginx().seconds())
-    assert (redis.metrics, redis.sweep, redis.seconds()) == (Redis.metrics, Redis.sweep, Redis().seconds())
-
-
-@pytest.mark.parametrize(("workload", "port"), [(MicroHttp(), 18080), (MicroRedis(), 16379)])
-def test_the_server_is_the_one_in_the_image(workload: Workload, port: int) -> None:
-    assert workload.service("0.0.0.0") == Service(  # noqa: S104 - in an instance
-        ("/usr/lib/tare/micro", "--listen", "0.0.0.0"),  # noqa: S104 - likewise
-        port,
-    )
-    assert workload.port == port
 
 
 def test_an_instance_that_serves_it_is_asked_at_its_own_port() -> None:
