@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
 
 import pytest
 from setups import sample, serving
-from wrk import PretendedWrk, WrkClient
 
 from tare.errors import TrialFailed
 from tare.hosts.clocks import Clock
-from tare.model.trials import Caution, Raw
+from tare.hosts.local import LocalHost
+from tare.model.trials import Caution, Line, Raw
 from tare.running.doubts import client_cautions
 from tare.running.values import read_values
 from tare.workloads.loads.client_load import Together, common_share, shares, texts_in
@@ -27,27 +29,67 @@ Prints = Callable[[int, str], str]  # what wrk prints for its n-th line
 
 
 @dataclass
-class Wrk(PretendedWrk):
-    """A wrk that prints what it is told to, and a captured text at its end. It notes the lines that it gets."""
+class Wrk:
+    """A process that prints what it is told to, and a captured text at its end. It notes the lines that it gets."""
 
-    prints: Prints = lambda _number, _line: ""
+    argv: tuple[str, ...]
+    end: str
+    prints: Prints
+    told: list[str] = field(default_factory=list)
+    pid: int = 0
+    lines: list[str] = field(default_factory=list)
 
     def send(self, text: str) -> None:
         self.told.append(text)
         self.lines += (sample(self.end) if text == "end\n" else self.prints(len(self.told), text)).splitlines()
 
+    def read_line(self, timeout: float) -> Line:
+        assert timeout > 0
+        if not self.lines:
+            raise TrialFailed("wrk: ended")
+        return Line(0.0, self.lines.pop(0))
+
+    def listen(self, listener: object) -> None:
+        raise NotImplementedError
+
+    def running(self) -> bool:
+        return True
+
+    def exit_code(self) -> int | None:
+        return None
+
+    def errors(self) -> str:
+        return "unable to connect"
+
+
+def clients_50(number: int, _line: str) -> str:
+    return sample(f"nginx/{'clients-50' if number > 1 else 'first-turn'}.txt")
+
 
 @dataclass
-class Client(WrkClient):
-    """A client with such a wrk."""
+class Client(LocalHost):
+    """A client with such a wrk, one at a time. It notes each, and the files that it gets."""
 
-    prints: Prints = field(
-        default=lambda number, _: sample(f"nginx/{'clients-50' if number > 1 else 'first-turn'}.txt")
-    )
+    prints: Prints = field(default=clients_50)
     end: str = "nginx/end.txt"
+    started: list[Wrk] = field(default_factory=list)
+    running: int = 0
+    files: list[tuple[str, str]] = field(default_factory=list)
 
-    def wrk(self, argv: tuple[str, ...]) -> Wrk:
-        return Wrk(argv, self.end, prints=self.prints)
+    @contextmanager
+    def spawn(self, *argv: str, life_line: bool = False) -> Iterator[Wrk]:  # type: ignore[override] # what is asked
+        assert not life_line
+        self.started.append(Wrk(argv, self.end, self.prints))
+        self.running += 1
+        assert self.running == 1
+        try:
+            yield self.started[-1]
+        finally:
+            self.running -= 1
+
+    def put(self, source: Path, target: PurePosixPath) -> None:
+        assert source.exists()
+        self.files.append((source.name, str(target)))
 
 
 def on_schedule(late: int = 0, end: str = "nginx-latency/end.txt") -> Client:
