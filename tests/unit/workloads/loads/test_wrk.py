@@ -19,6 +19,7 @@ from tare.running.doubts import client_cautions
 from tare.running.values import read_values
 from tare.workloads.loads.client_load import Together, common_share, shares, texts_in
 from tare.workloads.loads.http import WrkLoad, check_end
+from tare.workloads.micro_http import MicroHttp
 from tare.workloads.nginx import Nginx
 from tare.workloads.nginx_latency import NginxLatency
 
@@ -127,6 +128,14 @@ def test_wrk_is_started_once_for_each_number_of_clients_and_signaled_at_each_tur
 def test_without_keep_alive_every_request_says_that_its_connection_ends() -> None:
     measure(replace(ONE, keep_alive=False), client := Client())
     assert client.started[0].argv[-4:] == ("-H", "Connection: close", "http://198.18.0.10:18080/file", "50")
+
+
+def test_an_instance_that_serves_it_is_asked_at_its_own_port() -> None:
+    setup = serving(client := Client())
+    tuple(
+        MicroHttp(duration=0.1).measure(replace(setup, instance=replace(setup.instance, serves={"micro-http": 8080})))
+    )
+    assert client.started[0].argv[-2:] == ("http://198.18.0.10:8080/file", "1")
 
 
 @pytest.mark.parametrize(
