@@ -82,25 +82,18 @@ class Sending:
         return {**common, **kind}
 
 
-@dataclass(frozen=True)
-class Sent:
-    """What the client has sent: bytes a second, and for how long."""
-
-    rate: float
-    seconds: float
-
-
 def _not_begun(text: str, *errors: str) -> bool:
     return '"intervals":\t[]' in text and any(f'"error":\t"{error}' in text for error in errors)
 
 
-def read_sent(text: str, sending: Sending) -> Sent:
-    """Read what the client has sent; raises TrialFailed unless it is a whole report of such a test.
+def read_sent(text: str, sending: Sending) -> tuple[float, float]:
+    """Read the bytes a second that the client has sent, and for how long.
 
-    Of a few datagrams, a server that does not run meanwhile receives none.
+    Raises TrialFailed unless it is a whole report of such a test. Of a few datagrams, a server that does not run
+    meanwhile receives none.
     """
     sent = _end_of(text, sending).part("sum_sent")
-    return Sent(sent.positive("bytes") / sent.positive("seconds"), sent.positive("seconds"))
+    return sent.positive("bytes") / sent.positive("seconds"), sent.positive("seconds")
 
 
 def read_received(text: str, sending: Sending) -> tuple[float, ...]:
@@ -172,7 +165,7 @@ class Iperf3(InTurns):
         What comes before the first round holds no values: a run as short as can be, which measures the cost of its
         start, and for each mode a turn of probes, and those that `omit` asks for.
         """
-        least, _ = self._run(setup, "start", self._sending("tcp", 1))
+        least, *_ = self._run(setup, "start", self._sending("tcp", 1))
         start_seconds = (least.client_cpu or 0.0) * least.seconds  # of CPU, before a load sends
         yield replace(least, client_cpu=None, warm_up=True)
         sendings: dict[Mode, Sending] = {}
@@ -181,9 +174,9 @@ class Iperf3(InTurns):
             yield probe
         for number in range(self._omitted + self.rounds):
             for mode, sending in sendings.items():
-                raw, sent = self._run(setup, mode, sending)
-                yield replace(while_sending(raw, start_seconds, sent.seconds), warm_up=number < self._omitted)
-                sendings[mode] = self._filling(mode, sent)
+                raw, rate, seconds = self._run(setup, mode, sending)
+                yield replace(while_sending(raw, start_seconds, seconds), warm_up=number < self._omitted)
+                sendings[mode] = self._filling(mode, rate)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the values of each mode; raises TrialFailed for anything but whole results with these settings."""
@@ -207,21 +200,21 @@ class Iperf3(InTurns):
         """Probe until a probe takes half as long as a turn; return the last one, and what fills a turn."""
         sending = self._sending(mode, _FIRST_PROBE_BYTES)
         for _ in range(_PROBES):
-            raw, sent = self._run(setup, f"probe {mode}", sending)
-            sending = self._filling(mode, sent)
-            if sent.seconds >= turn_seconds(self.duration) / 2:
+            raw, rate, seconds = self._run(setup, f"probe {mode}", sending)
+            sending = self._filling(mode, rate)
+            if seconds >= turn_seconds(self.duration) / 2:
                 break
         return replace(raw, client_cpu=None, warm_up=True), sending
 
-    def _filling(self, mode: Mode, sent: Sent) -> Sending:
-        return self._sending(mode, math.ceil(sent.rate * turn_seconds(self.duration)))
+    def _filling(self, mode: Mode, rate: float) -> Sending:
+        return self._sending(mode, math.ceil(rate * turn_seconds(self.duration)))
 
     def _sending(self, mode: Mode, size_bytes: int) -> Sending:
         cap = self.cap if mode.endswith("capped") else 0
         return Sending(mode.startswith("udp"), max(size_bytes, self.streams), self.streams, cap)
 
-    def _run(self, setup: Setup, label: str, sending: Sending) -> tuple[Raw, Sent]:
-        """Run iperf3 to its end; again, a few times, where the server did not begin the test.
+    def _run(self, setup: Setup, label: str, sending: Sending) -> tuple[Raw, float, float]:
+        """Run iperf3 to its end, and read what it sent; again, a few times, where the server did not begin the test.
 
         Raises TrialFailed with its output unless that is a whole report.
         """
@@ -233,7 +226,7 @@ class Iperf3(InTurns):
             if not _not_begun(raw.text, *_NOT_BEGUN, _NOT_LISTENING):
                 break
         try:
-            return raw, read_sent(raw.text, sending)
+            return raw, *read_sent(raw.text, sending)
         except TrialFailed as error:
             error.output = as_output(raw)
             error.hint = _NOT_BEGUN_HINT if _not_begun(raw.text, *_NOT_BEGUN) else error.hint

@@ -100,16 +100,11 @@ class Call:
         return ("--no-vacuum", "--builtin", _KINDS[self.mode][0], *counts)
 
 
-@dataclass(frozen=True)
-class Done:
-    """What pgbench did: transactions a second, and the seconds of one, on average."""
+def read_done(text: str, mode: Mode, clients: int, scale: int) -> tuple[float, float]:
+    """Read how many transactions a second pgbench did, and the seconds of one, on average.
 
-    rate: float
-    latency_seconds: float
-
-
-def read_done(text: str, mode: Mode, clients: int, scale: int) -> Done:
-    """Read pgbench's result; raises TrialFailed unless it is a whole one of such a call."""
+    Raises TrialFailed unless it is a whole result of such a call.
+    """
     found = _RESULT.fullmatch(text)
     asked = (_KINDS[mode][1], str(scale), str(clients))
     if found is None or (found["kind"], found["scale"], found["clients"]) != asked:
@@ -118,7 +113,7 @@ def read_done(text: str, mode: Mode, clients: int, scale: int) -> Done:
     rate, latency = float(found["rate"]), float(found["latency"]) / 1000
     if not (done == int(found["asked"]) == clients * each and rate and latency):
         raise TrialFailed(f"pgbench did {done} of {clients * each} transactions; {printed(text)}", _HINT)
-    return Done(rate, latency)
+    return rate, latency
 
 
 @dataclass(frozen=True)
@@ -170,9 +165,9 @@ class _Load(InTurns):
             yield probe
         for _ in range(self.rounds):
             for at, call in enumerate(calls):
-                raw, done = self._did(setup, f"{call.mode} {call.clients}", call)
-                yield while_sending(raw, 0.0, call.clients * call.each / done.rate)
-                calls[at] = self._filling(call, done)
+                raw, rate = self._did(setup, f"{call.mode} {call.clients}", call)
+                yield while_sending(raw, 0.0, call.clients * call.each / rate)
+                calls[at] = self._filling(call, rate)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the transactions a second; raises TrialFailed for a missing or incomplete point."""
@@ -181,9 +176,9 @@ class _Load(InTurns):
         check_labels(raw, labels)
         values: list[Value] = []
         for (mode, clients), each in zip(points, raw, strict=True):
-            done = read_done(each.text, mode, clients, self.scale)
-            values.append(Value(mode, float(clients), done.rate))
-            values.append(Value(f"{mode}-latency", float(clients), done.latency_seconds))
+            rate, latency_seconds = read_done(each.text, mode, clients, self.scale)
+            values.append(Value(mode, float(clients), rate))
+            values.append(Value(f"{mode}-latency", float(clients), latency_seconds))
         return tuple(values)
 
     def seconds(self) -> float:
@@ -194,22 +189,25 @@ class _Load(InTurns):
     def _probed(self, setup: Setup, call: Call) -> tuple[Raw, Call]:
         """Probe until a probe takes half as long as a turn; return the last one, and the call that fills a turn."""
         for _ in range(_PROBES):
-            raw, done = self._did(setup, f"probe {call.mode} {call.clients}", call)
-            seconds = call.clients * call.each / done.rate
-            call = self._filling(call, done)
+            raw, rate = self._did(setup, f"probe {call.mode} {call.clients}", call)
+            seconds = call.clients * call.each / rate
+            call = self._filling(call, rate)
             if seconds >= turn_seconds(self.duration) / 2:
                 break
         return replace(raw, client_cpu=None, warm_up=True), call
 
-    def _filling(self, call: Call, done: Done) -> Call:
+    def _filling(self, call: Call, rate: float) -> Call:
         """Return the call with as many transactions as fill a turn at this rate."""
-        return replace(call, each=max(_LEAST, math.ceil(done.rate * turn_seconds(self.duration) / call.clients)))
+        return replace(call, each=max(_LEAST, math.ceil(rate * turn_seconds(self.duration) / call.clients)))
 
-    def _did(self, setup: Setup, label: str, call: Call) -> tuple[Raw, Done]:
-        """Run the transactions; raises TrialFailed with what pgbench printed unless it did all of them."""
+    def _did(self, setup: Setup, label: str, call: Call) -> tuple[Raw, float]:
+        """Run the transactions, and return their rate, too.
+
+        Raises TrialFailed with what pgbench printed unless it did all of them.
+        """
         raw = self._run(setup, label, call.options, limit_seconds(turn_seconds(self.duration)), call.threads)
         try:
-            return raw, read_done(raw.text, call.mode, call.clients, self.scale)
+            return raw, read_done(raw.text, call.mode, call.clients, self.scale)[0]
         except TrialFailed as error:
             error.output = as_output(raw)
             raise

@@ -116,11 +116,11 @@ class LatencyLoad(WrkLoad):
         check_labels(raw, labels)
         values: list[Value] = []
         for rate, each in zip(self.rates, raw, strict=True):
-            turn = _read(each.text, rate)
-            if turn.requests != self._requests(rate):
-                what = f"wrk had {turn.requests} answers at {rate}/s, {self._requests(rate)} were asked for"
+            requests, seconds, latencies = _read(each.text, rate)
+            if requests != self._requests(rate):
+                what = f"wrk had {requests} answers at {rate}/s, {self._requests(rate)} were asked for"
                 raise TrialFailed(what, _HINT)
-            found = (*turn.latencies, turn.requests / turn.seconds)
+            found = (*latencies, requests / seconds)
             values += (
                 Value(metric.name, float(rate), value) for metric, value in zip(self.metrics, found, strict=True)
             )
@@ -151,26 +151,19 @@ class LatencyLoad(WrkLoad):
         return what if share > _LATE_SHARE else ""
 
 
-@dataclass(frozen=True)
-class _Turn:
-    """What wrk printed of a turn; latencies in seconds, in the order of their metrics."""
-
-    requests: int
-    seconds: float
-    latencies: tuple[float, ...]
-
-
-def _read(text: str, rate: int) -> _Turn:
+def _read(text: str, rate: int) -> tuple[int, float, tuple[float, ...]]:
+    """Read what wrk printed of a turn: requests, seconds, and latencies in the order of their metrics."""
     parts = texts_in(text)
     found = [each for each in map(_TURN.fullmatch, parts) if each]
     is_whole, is_shared = len(found) == len(parts), len(parts) > 1
     latencies: tuple[float, ...] = (0.0,)
     if is_whole:
-        latencies = _merged(found) if is_shared else _latencies(found[0])
+        own = tuple(float(found[0][name]) for name in ("p50", "p90", "p99", "p999"))
+        latencies = _merged(found) if is_shared else own
     seconds = window_seconds(windows_in(text)) if is_shared else sum(float(each["seconds"]) for each in found)
     if not is_whole or not seconds or not latencies[0] or list(latencies) != sorted(latencies):
         raise TrialFailed(f"wrk gave no latencies at {rate}/s; {printed(text)}", _HINT)
-    return _Turn(sum(int(each["requests"]) for each in found), seconds, latencies)
+    return sum(int(each["requests"]) for each in found), seconds, latencies
 
 
 def _merged(parts: Sequence[re.Match[str]]) -> tuple[float, ...]:
@@ -188,10 +181,6 @@ def _merged(parts: Sequence[re.Match[str]]) -> tuple[float, ...]:
         while len(found) < len(_SHARES) and passed >= _SHARES[len(found)] * total - 1e-9:
             found.append(_CLASS ** (place + 0.5))
     return tuple(found)
-
-
-def _latencies(found: re.Match[str]) -> tuple[float, ...]:
-    return tuple(float(found[name]) for name in ("p50", "p90", "p99", "p999"))
 
 
 def _late(raw: Raw) -> int:
