@@ -17,9 +17,8 @@ from tare.running.testbed import Testbed
 from tare.running.values import read_values
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native
-from tare.workloads.command import Command
-from tare.workloads.loads.own_metrics import OwnMetric
-from tare.workloads.loads.used import read_used
+from tare.workloads.command import Command, read_used
+from tare.workloads.loads.user_load import OwnMetric
 
 pytestmark = pytest.mark.machine
 
@@ -47,7 +46,7 @@ def test_a_command_is_measured_inside_and_what_it_leaves_is_ended(
 ) -> None:
     raws = tuple(COMMAND.measure(Setup(instance, testbed.client, ())))
     found = {value.metric: value for value in read_values(COMMAND, raws)}
-    assert read_used(raws[0], (0,)).output == "not a tty\ntwo  words /root\n"
+    assert read_used(raws[0], (0,))[0] == "not a tty\ntwo  words /root\n"
     assert found["rate"].turns == (12.5, 12.5)
     assert all(0 < inside < each.seconds for inside, each in zip(found["time"].turns, raws, strict=True))
     assert 32 << 20 <= found["memory"].value < 64 << 20

@@ -28,9 +28,8 @@ from tare.suites.plan import Step
 from tare.technologies.native import Native
 from tare.workloads.application import OfSeveral
 from tare.workloads.loads.application import Application, Load, OwnService
-from tare.workloads.loads.http import HTTP_PORT
-from tare.workloads.loads.own_metrics import OwnMetric
-from tare.workloads.loads.requests import Request
+from tare.workloads.loads.http import HTTP_PORT, Request
+from tare.workloads.loads.user_load import OwnMetric
 from tare.workloads.service import ServerOfYours
 
 pytestmark = pytest.mark.machine

@@ -33,8 +33,8 @@ from tare.model.trials import Image, Raw
 from tare.running.client import client_of
 from tare.running.machines import connected_machines
 from tare.workloads.loads import http
-from tare.workloads.loads.own_load import AtRates, WithoutPause
-from tare.workloads.loads.together import texts_in
+from tare.workloads.loads.client_load import texts_in
+from tare.workloads.loads.user_load import AtRates, WithoutPause
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 

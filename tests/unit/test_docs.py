@@ -52,7 +52,7 @@ from tare.telemetry.noise import Noise
 from tare.telemetry.noise import Verdict as NoiseVerdict
 from tare.telemetry.series import COLUMNS
 from tare.units import written
-from tare.workloads.loads.own_metrics import OwnMetric
+from tare.workloads.loads.user_load import OwnMetric
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *RESEARCH.glob("*.md")])
 COMMANDS: dict[str, Any] = {name: command(name) for name in cli.COMMANDS}

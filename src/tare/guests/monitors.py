@@ -18,6 +18,7 @@ from tare.guests import boot_medium, guest, kvm
 from tare.hosts.control_groups import ControlGroup, limited
 from tare.hosts.host import Host, Process
 from tare.images.recipes import MAKE_FILE_SYSTEM
+from tare.model.isolation import Isolation
 from tare.model.trials import Family, Image
 
 KVM_TOOLS: Mapping[str, str] = {kvm.PROGRAM: "qemu-system-x86", "qemu-img": "qemu-utils", **guest.TOOLS}
@@ -39,6 +40,24 @@ class DirectBoot(Technology):
         """Make the image's disk where only its directory was carried to, and unpack its kernel."""
         guest.with_disk(host, image)
         boot_medium.elf_kernel(host, image)
+
+
+def firecracker_machine(
+    launch: Launch, tap: str, source: Mapping[str, str], disks: Mapping[str, str]
+) -> dict[str, object]:
+    """Describe a machine as Firecracker's API does; of its disks, by their names, the `seed` is only read."""
+    return {
+        "boot-source": dict(source),
+        "drives": [
+            {"drive_id": name, "path_on_host": path, "is_root_device": False, "is_read_only": name == "seed"}
+            for name, path in disks.items()
+            if path
+        ],
+        "machine-config": {"vcpu_count": len(launch.limits.cpus), "mem_size_mib": launch.limits.memory_bytes >> 20},
+        "network-interfaces": [
+            {"iface_id": "eth0", "host_dev_name": tap, "guest_mac": launch.network.instance_mac},
+        ],
+    }
 
 
 @dataclass
@@ -138,3 +157,32 @@ def prepared(host: Host, launch: Launch) -> Iterator[Ground]:
         stack.enter_context(launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)))
         host.run("mkdir", "-p", str(launch.folder), timeout=30)
         yield Ground(host, launch, stack)
+
+
+@dataclass(frozen=True)
+class VirtualPc(Technology):
+    """A virtual PC with a BIOS, which boots the image from a CD: of the monitors that start one without KVM.
+
+    It cannot be given the kernel directly, and its controllers may be others than virtio's: the CD's initial RAM disk
+    has the drivers. `drivers` are the kernel modules of its controllers, in the order of loading.
+    """
+
+    family = "type 2"
+    starts_quickly = False
+    isolation = Isolation("own kernel", "a guest on a virtual PC")
+    tools: ClassVar[Mapping[str, str]] = {**boot_medium.TOOLS, **guest.TOOLS}
+    packages = tuple(boot_medium.LOADER.values())
+    hosts = True
+    tested = "stand-in"
+    path = "bridge"
+    drivers: ClassVar[tuple[str, ...]]
+
+    def imported(self, host: Host, image: Image) -> None:
+        """Make an initial RAM disk with the drivers of its controllers."""
+        guest.with_disk(host, image)
+        boot_medium.initrd(host, image, *self.drivers)
+
+    def boot_cd(self, host: Host, launch: Launch) -> str:
+        """Make the CD of an instance; return its path."""
+        initrd = boot_medium.initrd(host, launch.image, *self.drivers)
+        return boot_medium.cd(host, launch, initrd, boot_medium.command_line(launch))

@@ -10,21 +10,25 @@ The docstring of each technology describes its settings: `tare technologies NAME
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from tare import plugins
 from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
-from tare.contracts.workloads import Instance
+from tare.contracts.workloads import Instance, Workload
 from tare.errors import TimedOut, TrialFailed, Unavailable, did_you_mean
 from tare.guests import kvm, own_files
 from tare.guests.guest import EMULATED, with_monitor
 from tare.hosts.control_groups import limited
 from tare.hosts.host import Host, Process
+from tare.model.isolation import Isolation
 from tare.model.trials import Caution, Problem
 
 NETMASK, PREFIX = "255.255.255.0", 24
@@ -67,9 +71,12 @@ class Boot:
         return line
 
 
-@dataclass(frozen=True)
 class OwnGuest(Technology):
-    """Boots what the user brings. Each technology of this kind builds the command line."""
+    """Boots what the user brings. Each technology of this kind builds the command line.
+
+    `service` is the workload that it serves, or several, `port` the TCP port of a single one, 0 for the usual one.
+    The format of its disk is given, not probed: an untrusted disk may mislead the probe.
+    """
 
     path = "tap"
     board = "pc"
@@ -77,6 +84,9 @@ class OwnGuest(Technology):
     without_kvm = 'use accelerator = "tcg"'
     brings_what = "an image"
     table = 'image = "PATH" and service = "redis"'
+    service: str | tuple[str, ...]
+    port: int
+    disk_format: own_files.DiskFormat = "raw"
 
     def command(self, boot: Boot) -> tuple[str, ...]:
         """Return the command that boots it."""
@@ -90,16 +100,6 @@ class OwnGuest(Technology):
     @property
     def accelerator(self) -> Literal["kvm", "tcg"]:
         """How QEMU runs the guest's instructions."""
-        raise NotImplementedError
-
-    @property
-    def service(self) -> str | tuple[str, ...]:
-        """The workload that it serves, or several."""
-        raise NotImplementedError
-
-    @property
-    def port(self) -> int:
-        """The TCP port of a single service; 0 for the usual one."""
         raise NotImplementedError
 
     @property
@@ -121,11 +121,6 @@ class OwnGuest(Technology):
     def disk(self) -> str:
         """The disk of which the guest gets an overlay or a copy; empty if it has none."""
         return ""
-
-    @property
-    def disk_format(self) -> str:
-        """The format of that disk. It is given, not probed: an untrusted disk may mislead the probe."""
-        return "raw"
 
     @property
     def more_files(self) -> tuple[str, ...]:
@@ -330,3 +325,59 @@ def _lines(monitor: Process, seconds: float) -> Iterator[str]:
 def _said(last: Iterable[str]) -> str:
     words = " / ".join(filter(None, (_TERMINAL.sub("", line).strip() for line in last)))[-300:]
     return f"its last output: {words}" if words else "its console stayed empty"
+
+
+@dataclass(frozen=True)
+class OwnImage(OwnGuest):
+    """A user's image of a unikernel that tare cannot build.
+
+    It is booted with the command line that its project documents, which sets its address, and with the memory of the
+    suite. Each technology of this kind says where its kernel takes the address.
+
+    `line` is the kernel's command line, in which `{address}` and the like are filled in; `drive` has QEMU's options for
+    the disk, in which `{disk}` is its path.
+    """
+
+    family = "unikernel"
+    needs = "an image of yours"
+    tested_in = "tests/lab/test_real_things.py"
+    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
+    processor: ClassVar[str] = "host"  # with KVM
+    drive: ClassVar[tuple[str, ...]] = ()
+    after: ClassVar[tuple[str, ...]] = ()  # QEMU's further options
+
+    image: str = ""
+    service: str | tuple[str, ...] = ""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    arguments: str = ""
+    accelerator: Literal["kvm", "tcg"] = "kvm"
+
+    def line(self, boot: Boot) -> str:
+        """Return the kernel's command line."""
+        raise NotImplementedError
+
+    def command(self, boot: Boot) -> tuple[str, ...]:
+        """Return QEMU's command: the kernel and its line, the disk and the network card."""
+        return (
+            *self.machine(boot, virtual=self.processor),
+            *("-kernel", boot.image, "-append", self.line(boot)),
+            *(word.replace("{disk}", boot.disk) for word in (self.drive if boot.disk else ())),
+            *self.card(boot),
+            *self.after,
+        )
+
+    def refuses(self, workload: Workload) -> str | None:
+        """Refuse all workloads but those that the image serves and those that run nothing inside."""
+        if not workload.runs_inside or workload.server in self.serves:
+            return None
+        return f"a unikernel has no shell: this image serves {' and '.join(self.services) or 'nothing'} alone"
+
+    @property
+    def isolation(self) -> Isolation:
+        """That of a unikernel in QEMU."""
+        return Isolation("own kernel", "a unikernel on virtual hardware: one application with its kernel")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The application's arguments, split as a shell splits them."""
+        return tuple(shlex.split(self.arguments))

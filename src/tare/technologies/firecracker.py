@@ -97,16 +97,5 @@ class Firecracker(monitors.DirectBoot):
         initrd = boot_medium.initrd(host, launch.image, *_DRIVERS)
         # The guest powers off by the keyboard controller, and must not probe for PCI.
         words = f"{guest.command_line(launch)} reboot=k pci=off"
-        return {
-            "boot-source": {"kernel_image_path": str(kernel), "initrd_path": str(initrd), "boot_args": words},
-            "drives": [
-                {"drive_id": "root", "path_on_host": devices.disk, "is_root_device": False, "is_read_only": False}
-            ],
-            "machine-config": {
-                "vcpu_count": len(launch.limits.cpus),
-                "mem_size_mib": launch.limits.memory_bytes >> 20,
-            },
-            "network-interfaces": [
-                {"iface_id": "eth0", "host_dev_name": devices.card, "guest_mac": launch.network.instance_mac}
-            ],
-        }
+        source = {"kernel_image_path": str(kernel), "initrd_path": str(initrd), "boot_args": words}
+        return monitors.firecracker_machine(launch, devices.card, source, {"root": devices.disk})

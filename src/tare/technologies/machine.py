@@ -34,7 +34,7 @@ from pydantic import Field
 
 from tare.contracts.technologies import Launch, Technology
 from tare.contracts.workloads import Workload
-from tare.guests import boot_files, boot_medium, dhcp, login, own_files, own_machine
+from tare.guests import boot_medium, login, own_files, own_machine
 from tare.guests.own_files import DiskFormat
 from tare.guests.own_guest import QEMU, QEMU_TOOLS, Boot, OwnGuest
 from tare.hosts.host import Host
@@ -58,7 +58,7 @@ class Machine(OwnGuest):
     family = "type 2"
     isolation = Isolation("own kernel", "a guest on virtual hardware")
     needs = "a disk or kernel of yours"
-    packages = (*dhcp.TOOLS.values(), *login.TOOLS.values(), "xorriso")
+    packages = (*own_machine.DHCP_TOOLS.values(), *login.TOOLS.values(), "xorriso")
     starts_quickly = False
     tested_in = "tests/contract/test_machine.py"
     board = "q35"
@@ -106,7 +106,7 @@ class Machine(OwnGuest):
     @property
     def tools(self) -> Mapping[str, str]:
         """What its settings need, beside the monitor if that is not QEMU."""
-        asks = dhcp.TOOLS if self.address == "dhcp" else {}
+        asks = own_machine.DHCP_TOOLS if self.address == "dhcp" else {}
         seeded = {"xorriso": "xorriso"} if self.seeded else {}
         return {**QEMU_TOOLS, **asks, **(login.TOOLS if self.user else {}), **seeded}
 
@@ -164,10 +164,10 @@ class Machine(OwnGuest):
         boots = not (self.kernel or self.firmware)
         found = []
         if self.kernel:
-            found.append((self.kernel, boot_files.kernel_fault(own_files.beginning(host, self.kernel, self.name))))
+            found.append((self.kernel, own_files.kernel_fault(own_files.beginning(host, self.kernel, self.name))))
         if self.disk:
             begins = own_files.beginning(host, self.disk, self.name)
-            found.append((self.disk, boot_files.disk_fault(begins, self.disk_format, boots)))
+            found.append((self.disk, own_files.disk_fault(begins, self.disk_format, boots)))
         return tuple(Problem(f"{path}: {fault[0]}", fault[1]) for path, fault in found if fault)
 
     def setting_problems(self) -> tuple[Problem, ...]:
@@ -187,11 +187,11 @@ class Machine(OwnGuest):
         """Start the DHCP server, and make the copies that the monitor and cloud-init need."""
         made = dict(placed)
         if self.address == "dhcp":
-            dhcp.serve(launch)
+            own_machine.serve_dhcp(launch)
         if self.monitor_program != QEMU:
             if self.disk:
                 made[self.disk] = own_files.copy(host, launch, placed[self.disk], self.disk_format)
-            if self.kernel and boot_files.is_compressed_linux(own_files.beginning(host, self.kernel, self.name)):
+            if self.kernel and own_files.is_compressed_linux(own_files.beginning(host, self.kernel, self.name)):
                 made[self.kernel] = str(launch.folder / "vmlinux")
                 boot_medium.unpack(host, placed[self.kernel], made[self.kernel])
         if self.seeded:
@@ -238,10 +238,10 @@ class Machine(OwnGuest):
         """Describe how far a machine came that does not answer."""
         if self.address == "static":
             return super().silence(launch)
-        log, network = dhcp.log_of(launch), launch.network
-        if not dhcp.asked(log, network.instance_mac):
+        log, network = own_machine.dhcp_log(launch), launch.network
+        if not own_machine.asked_dhcp(log, network.instance_mac):
             return "it asked for no address by DHCP"
-        if not dhcp.given(log, network.instance_mac):
+        if not own_machine.given_by_dhcp(log, network.instance_mac):
             return "it asked for an address by DHCP, and did not take it"
         return f"it has its address, but {super().silence(launch)}"
 

@@ -19,8 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tare.guests.own_guest import PREFIX, QEMU_TOOLS, Boot
-from tare.guests.own_image import OwnImage
+from tare.guests.own_guest import PREFIX, QEMU_TOOLS, Boot, OwnImage
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trials import Problem

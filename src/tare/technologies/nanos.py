@@ -19,8 +19,7 @@ from dataclasses import dataclass
 
 from tare.contracts.technologies import Launch
 from tare.guests.own_files import DiskFormat
-from tare.guests.own_guest import NETMASK, Boot
-from tare.guests.own_image import OwnImage
+from tare.guests.own_guest import NETMASK, Boot, OwnImage
 from tare.hosts.host import Host
 from tare.model.trials import Problem
 

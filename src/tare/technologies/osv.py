@@ -24,8 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tare.guests.own_files import DiskFormat
-from tare.guests.own_guest import Boot
-from tare.guests.own_image import OwnImage
+from tare.guests.own_guest import Boot, OwnImage
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from tare.guests.own_files import DiskFormat
-from tare.guests.own_guest import PREFIX, Boot
-from tare.guests.own_image import OwnImage
+from tare.guests.own_guest import PREFIX, Boot, OwnImage
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Literal
 from tare.contracts.technologies import Launch, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, monitors
-from tare.guests.virtual_pc import VirtualPc
+from tare.guests.monitors import VirtualPc
 from tare.hosts.host import Host
 from tare.model.trials import Problem
 

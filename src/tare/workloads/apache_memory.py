@@ -3,7 +3,7 @@
 The server is that of `apache`; httperf on the client opens 4000 connections a second, each for one request. The OSv
 paper (section 3.3) halved the memory of Apache 2.4.7 on Linux from 1 GiB: it was normal down to 256 MB, the least that
 Ubuntu Server is specified for. The paper does not look between its halves; here the gap is divided, and the goal is a
-share of what all the memory of the suite gives at the same rate (loads.pressure, loads.at_rate).
+share of what all the memory of the suite gives at the same rate (loads.memory_search).
 
 Settings: `goal`, the share of the answers with all the memory; `precision`, how far the memory that misses the goal may
 be below the one that meets it; `least`, below which none is tried; `rate` of requests; `duration` of each try;
@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tare.workloads.apache import Apache
-from tare.workloads.loads.at_rate import UnderPressureAtRate
+from tare.workloads.loads.memory_search import UnderPressureAtRate
 
 
 @dataclass(frozen=True)

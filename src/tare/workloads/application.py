@@ -34,11 +34,10 @@ from tare.suites.document import folder_of
 from tare.units import Duration
 from tare.workloads.loads.application import Application, Load, OwnService, Parameters, in_places
 from tare.workloads.loads.application_file import read_application
+from tare.workloads.loads.client_load import exposed_port
 from tare.workloads.loads.http import HTTP_PORT
-from tare.workloads.loads.load import exposed_port
-from tare.workloads.loads.outputs import check_labels
-from tare.workloads.loads.own_load import LABEL
-from tare.workloads.loads.own_metrics import OwnMetric, values_of
+from tare.workloads.loads.parsing import check_labels
+from tare.workloads.loads.user_load import LABEL, OwnMetric, values_of
 
 _OWN = Application(
     name="own",

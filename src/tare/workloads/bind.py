@@ -8,8 +8,8 @@ several runs. Every stack runs the same BIND, with as many threads as it sees CP
 2022, as in Debian 12, it ends as it starts, by an assertion on the range of ports.
 
 Values: the knee; over the rate the answers a second, their mean latency and its standard deviation, lost queries, and
-answers other than NOERROR. loads.knee defines the knee and its search, loads.dnsperf lists the limits
-of the client.
+answers other than NOERROR. loads.knee defines the knee and its search, workloads/bind.py lists the
+limits of the client.
 
 Settings: `rates`, which rise and then double; `duration` of a run; `runs` at each rate, an odd number; `tolerance`, the
 share of queries that may be without a good answer; `resolution` of the knee; `timeout` of an answer.
@@ -17,11 +17,35 @@ share of queries that may be without a good answer; `resolution` of the knee; `t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import re
+from dataclasses import dataclass, replace
 
-from tare.model.trials import Service
-from tare.workloads.loads.dnsperf import DNS_PORT, DnsperfLoad
+from tare.contracts.workloads import Setup
+from tare.errors import TrialFailed, printed
+from tare.hosts.host import Host
+from tare.model.trials import Metric, Raw, Service, Value
+from tare.workloads.loads.client_load import client_cpus, measured_load, server_address, server_port, while_sending
+from tare.workloads.loads.knee import Answers, KneeLoad
 
+DNS_PORT = 15353  # not the usual one, which the machine may use
+_QUERIES_PATH = "/srv/tare-dnsperf"
+_QUERIES_A_THREAD, _MOST_THREADS = 10_000, 100
+_BUFFER_KILOBYTES = "1024"  # of a socket, if the client's kernel allows as much
+_NONE_LOST = re.compile(r"Queries lost: +0 ")
+_N, _F = r"\d{1,15}", r"\d{1,15}\.\d+"
+_RESULT = re.compile(
+    rf"DNS Performance Testing Tool\nVersion 2\.\S+\n\n\[Status\] Command line: .* -Q (?P<rate>{_N}) .*\n"
+    rf"(?:\[Status\] .*\n)+\[Status\] Stopping after (?P<duration>{_F}) seconds\n"
+    rf"\[Status\] Testing complete \(time limit\)\n\nStatistics:\n\n"
+    rf"  Queries sent: +(?P<sent>{_N})\n  Queries completed: +(?P<completed>{_N}) \(.*\)\n"
+    rf"  Queries lost: +(?P<lost>{_N}) \(.*\)\n\n  Response codes: +(?:NOERROR (?P<good>{_N}) \(.*?\))?(?:, )?.*\n"
+    rf"  Average packet size: .*\n  Run time \(s\): +{_F}\n  Queries per second: .*\n\n"
+    rf"  Average Latency \(s\): +(?P<mean>{_F}) \(.*\)\n(?:  Latency StdDev \(s\): +(?P<sd>{_F})\n)?\n"
+    rf"client: dropped (?P<dropped>{_N}|unknown)\n",
+    re.ASCII,
+)
+_HINT = "`tare show` has the whole output; it is that of dnsperf 2"
 _CONFIGURATION_PATH, _ZONE_PATH = "/srv/tare-named.conf", "/srv/tare-zone"
 _CONFIGURATION = f"""\
 options {{
@@ -47,12 +71,39 @@ www IN A 192.0.2.2
 
 
 @dataclass(frozen=True)
-class Bind(DnsperfLoad):
-    """One name of an authoritative server."""
+class Bind(KneeLoad):
+    """dnsperf asks for one name of an authoritative server over UDP, and does not wait for answers.
+
+    What dnsperf cannot do, as of version 2.10:
+
+    - It stops at 100 queries without an answer (`-q`): the rate is missed silently. tare allows as many as it sends in
+      `timeout`, and checks how many were sent.
+    - Until it has sent as many as `-q` allows, a thread pauses after every second query: it sends 20,000/s at most, and
+      then catches up in a burst. So there is a thread for each 10,000/s, and for each CPU of the client.
+    - Queries without an answer are not in its latency: they are in `lost`.
+    - It prints the deviation of the latency from two answers on: a rate with a single one has no `latency-sd`.
+    - What the client's kernel drops, as dnsperf does not read it in time, is counted, and is no loss of the server.
+    - While an answer is missing, it looks for it without a pause: its CPU time then means nothing, and is not kept. A
+      client without CPU time to spare is seen by what it did not send, and by what its kernel dropped.
+
+    What the server still answers after a run counts: up to a socket's buffer of queries, some hundreds.
+    """
 
     name = "bind"
     title = "BIND: one name of an authoritative server"
+    metrics = (
+        Metric("knee", "Highest rate that is followed", "requests/s", "higher"),
+        Metric("answered", "Good answers", "requests/s", "higher", headline=False),
+        Metric("latency", "Latency", "s", "lower", headline=False),
+        Metric("latency-sd", "Standard deviation of the latency", "s", "lower", headline=False),
+        Metric("lost", "Queries without an answer in time", "requests/s", "lower", headline=False),
+        Metric("failed", "Answers other than NOERROR", "requests/s", "lower", headline=False),
+    )
     packages = ("bind9",)
+    client_packages = ("dnsperf",)
+    usual_port = 53
+    datagrams = True
+    port = DNS_PORT
     question = "www.tare.test A"
 
     def service(self, listen: str) -> Service:
@@ -60,3 +111,62 @@ class Bind(DnsperfLoad):
         address = "any" if listen == "0.0.0.0" else listen  # noqa: S104 - compared, not bound
         files = ((_CONFIGURATION_PATH, _CONFIGURATION.replace("LISTEN", address)), (_ZONE_PATH, _ZONE))
         return Service(("/usr/sbin/named", "-g", "-c", _CONFIGURATION_PATH), DNS_PORT, files)
+
+    def load(self, setup: Setup, rate: int) -> Raw:
+        """Run dnsperf; its text ends with what the client dropped."""
+        client = setup.client
+        client.write(_QUERIES_PATH, f"{self.question}\n")
+        place = ("-s", server_address(setup), "-p", str(server_port(setup, self.name, DNS_PORT)), "-d", _QUERIES_PATH)
+        cpus = client_cpus(client)
+        threads = str(max(cpus, min(_MOST_THREADS, math.ceil(rate / _QUERIES_A_THREAD))))
+        limits = ("-Q", str(rate), "-q", str(max(100, math.ceil(rate * self.timeout))), "-t", f"{self.timeout:g}")
+        parallel = ("-T", threads, "-c", threads, "-b", _BUFFER_KILOBYTES)
+        how = ("-l", f"{self.duration:g}", *parallel, "-O", "suppress=timeout")
+        before = _dropped(client)
+        raw = measured_load(
+            client, f"rate {rate}", "dnsperf", *place, *limits, *how, timeout=self.limit_seconds, cpus=cpus
+        )
+        raw = while_sending(raw, 0.0, self.duration)
+        after = _dropped(client)
+        dropped = "unknown" if before is None or after is None else str(after - before)
+        share = raw.client_cpu if _NONE_LOST.search(raw.text) else None
+        return replace(raw, text=f"{raw.text}client: dropped {dropped}\n", client_cpu=share)
+
+    def answers(self, raw: Raw, rate: int) -> Answers:
+        """Read what dnsperf printed."""
+        found = _RESULT.fullmatch(raw.text)
+        if found is None or not self._is_asked(found, rate):
+            raise TrialFailed(f"dnsperf gave no result at {rate}/s as asked; {printed(raw.text)}", _HINT)
+        sent, completed, good = (int(found[name] or 0) for name in ("sent", "completed", "good"))
+        asked = rate * self.duration
+        counts = {"answered": good, "lost": int(found["lost"]), "failed": completed - good}
+        values = [Value(name, float(rate), count / self.duration) for name, count in counts.items()]
+        if completed:
+            values.append(Value("latency", float(rate), float(found["mean"])))
+        if completed > 1:
+            values.append(Value("latency-sd", float(rate), float(found["sd"])))
+        share = good / asked
+        client = "" if share >= 1 - self.tolerance else self._of_client(found, sent, good, asked)
+        return Answers(share, tuple(values), client)
+
+    def _is_asked(self, found: re.Match[str], rate: int) -> bool:
+        """Return whether it is the result of this run, with a deviation where there is more than one answer."""
+        asked = (int(found["rate"]), float(found["duration"])) == (rate, round(self.duration, 6))
+        return asked and (found["sd"] is not None) == (int(found["completed"]) > 1)
+
+    def _of_client(self, found: re.Match[str], sent: int, good: int, asked: float) -> str:
+        """Return what the client could not do where not all was answered; empty if that was the server."""
+        least = 1 - self.tolerance
+        if found["dropped"] != "unknown" and good + int(found["dropped"]) >= least * asked:
+            return f"the client's kernel dropped {found['dropped']} answers, for want of a buffer"
+        if good >= least * sent:
+            return f"the load sent {sent} queries, not {asked:.0f}"
+        return ""
+
+
+def _dropped(client: Host) -> int | None:
+    """Read how many datagrams the client's kernel dropped for want of a buffer; None where it does not report it."""
+    lines = [line.split() for line in client.read("/proc/net/snmp").splitlines() if line.startswith("Udp:")]
+    if len(lines) != 2 or "RcvbufErrors" not in lines[0]:
+        return None
+    return int(dict(zip(*lines, strict=True))["RcvbufErrors"])

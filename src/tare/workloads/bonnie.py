@@ -34,7 +34,7 @@ from tare.model.machines import DiskBytes
 from tare.model.trials import LimitsWanted, Metric, Raw, Value
 from tare.units import Size, format_size
 from tare.workloads.loads.disk import OnDisk, share_seen
-from tare.workloads.loads.outputs import check_labels
+from tare.workloads.loads.parsing import check_labels
 
 _MEBIBYTE = 1024**2
 _BYTES_PER_INODE = 16384  # of ext4: a disk of so many bytes has room for one more file

@@ -20,6 +20,7 @@ Settings: `command`, a list of words or a line; `packages`, Debian's, which the 
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,17 +29,113 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field
 
 from tare.contracts.workloads import Setup, Workload
-from tare.hosts.exec import WORDS
+from tare.errors import TimedOut, TrialFailed, printed
+from tare.hosts.exec import RUN, START, WORDS
 from tare.hosts.host import Host
+from tare.hosts.lines import last_lines
 from tare.model.trials import Metric, Raw, Value
 from tare.suites.command_line import CommandLine, NoCommand, Packages, words_of
-from tare.units import Duration
-from tare.workloads.loads.outputs import check_labels
-from tare.workloads.loads.own_metrics import OwnMetric, values_of
-from tare.workloads.loads.used import METRICS, measured, read_used
+from tare.units import Duration, format_duration, format_size
+from tare.workloads.loads.parsing import check_labels
+from tare.workloads.loads.user_load import OwnMetric, values_of
 
+METRICS = (
+    Metric("time", "Wall time", "s", "lower"),
+    Metric("user", "CPU time in user mode", "s", "lower", headline=False),
+    Metric("system", "CPU time in the kernel", "s", "lower", headline=False),
+    Metric("memory", "Largest resident memory", "bytes", "lower", headline=False),
+)
+# `measure` (programs/measure.c) starts the command, waits for it, and prints a line after all that it printed, which is
+# read the same way on every stack. `run` around it ends what the command leaves behind, which would be in the way of
+# the other stacks' turns.
+_MEASURED = (RUN, "--", "/usr/lib/tare/measure")
+_SECONDS = r"\d{1,9}\.\d{6,9}"
+_LINE = re.compile(
+    rf"(?s:(?P<output>.*))\ntare-measure: wall (?P<wall>{_SECONDS}) user (?P<user>{_SECONDS}) "
+    rf"system (?P<system>{_SECONDS}) memory (?P<memory>\d{{1,18}}) exit (?P<code>\d{{1,3}})\n",
+    re.ASCII,
+)
+_MOST_BYTES = 1 << 20  # 20 runs on ten stacks in 30 blocks would fill 6 GiB
+_STDIN = "(?:stdin|standard input)"
+_ASKS = re.compile(  # not every line with `stdin`: gzip names so what it reads, whatever is wrong with it
+    rf"\btty\b|terminal|end of file|\bEOF\b|inappropriate ioctl|\b(?:on|from|via) {_STDIN}|{_STDIN} (?:is|was|isn't)",
+    re.IGNORECASE,
+)
+_NO_FILE = re.compile(r"no such file or directory|(?:can't|cannot) open", re.IGNORECASE)
+_NOT_FOUND = 127  # of shells and env: there is no such program
+_PROGRAM = re.compile(
+    r"env: (?:can't execute )?['\u2018](?P<of_env>[^'\u2019\n]+)['\u2019]: No such file"
+    r"|(?:^|: )(?P<of_shell>[^\s:]+): (?:command )?not found$",
+    re.MULTILINE,
+)
+_SHOWN = "`tare show` has the whole output"
+_NOBODY = "it has no terminal, and nothing on its standard input"
+_ENDLESS = (
+    'a server is measured by a suite with use = "service" and a load (docs/suites.md); '
+    f"all else needs a longer timeout, or less to do; {_NOBODY}"
+)
 _MOST_RUNS = 20  # within a duration
 _USUAL_SECONDS = 0.2  # of a run, whose length is unknown before
+
+
+def read_used(raw: Raw, exit_codes: tuple[int, ...]) -> tuple[str, tuple[Value, ...]]:
+    """Read what a command printed, and the values of `METRICS`.
+
+    Raises TrialFailed unless it ended with one of these exit codes.
+    """
+    found = _LINE.fullmatch(raw.text)
+    if found is None:
+        raise TrialFailed(f"nobody knows what the command used; {printed(raw.text)}", _SHOWN)
+    name, code = _name(raw.argv[len(_MEASURED) :]), int(found["code"])
+    if code not in exit_codes:
+        said = last_lines(raw.errors.strip() or found["output"].strip()).removeprefix("start: ") or "it printed nothing"
+        hint = _hint(code, found["output"] + raw.errors, of_others=START in raw.argv)
+        raise TrialFailed(f"{name}: {_ending(code)}: {said}", hint)
+    if not float(found["wall"]) > 0:
+        raise TrialFailed(f"{name} took no time that the clock can see", "the instance's clock stands still")
+    numbers = (float(found["wall"]), float(found["user"]), float(found["system"]), float(found["memory"]))
+    values = (Value(metric.name, None, number) for metric, number in zip(METRICS, numbers, strict=True))
+    return found["output"], tuple(values)
+
+
+def _name(argv: Sequence[str]) -> str:
+    """Name the command, without what starts it in an image that others have built."""
+    return next((word for word in argv if word not in (START, WORDS)), START)
+
+
+def _ending(code: int) -> str:
+    return f"ended by signal {code - 128}" if 128 < code < 160 else f"exit code {code}"
+
+
+def _hint(code: int, said: str, of_others: bool) -> str:
+    """Return what to do about an exit code; `of_others`: others have built the image."""
+    if code == _NOT_FOUND:
+        program = _PROGRAM.search(said)
+        return _missing_program(program["of_env"] or program["of_shell"] if program else "", of_others)
+    if code == 128 + 9:
+        return f"it may want more memory than the instance has: [limits] memory; {_SHOWN}"
+    others = f"other exit codes may be accepted: exit_codes = [0, {code}]"
+    if code < 128 and _ASKS.search(said):
+        return f"{_NOBODY}: give it files and options instead"
+    if code < 128 and _NO_FILE.search(said):
+        return (
+            f"--file PATH puts a file of this machine into the image as /srv/PATH ([image.files] in a suite); {_SHOWN}"
+        )
+    if code < 128 and not said.strip():  # some say nothing where there is no terminal
+        return f"{_NOBODY}; {others}"
+    return f"{_SHOWN}; {others}"
+
+
+def _missing_program(program: str, of_others: bool) -> str:
+    """Return how a program, empty if it is unknown, gets into the image."""
+    if not program:
+        return f"the image lacks the program, or the interpreter that its first line (#!) names; {_SHOWN}"
+    if "/" in program:
+        return f"the image has no {program}: --file PATH puts a file of this machine into it ([image.files] in a suite)"
+    if of_others:
+        return f"the image has no {program}: it is taken as it is, so build it with {program}"
+    package = f'--package {program}, or packages = ["{program}"] in a suite'
+    return f"the image has no {program}: add the Debian package that has it, for example {package}"
 
 
 def _some(codes: tuple[int, ...]) -> tuple[int, ...]:
@@ -119,8 +216,8 @@ class Command(Workload):
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read what a run used, and the user's metrics; raises TrialFailed if one is missing, or the command failed."""
         check_labels(raw, ["run"])
-        used = read_used(raw[0], self.exit_codes)
-        return (*values_of(self.metrics, used.output, raw[0].errors), *used.values)
+        output, used = read_used(raw[0], self.exit_codes)
+        return (*values_of(self.metrics, output, raw[0].errors), *used)
 
     def seconds(self) -> float:
         """Estimate the seconds of `measure`, as if a run took a fifth of a second."""
@@ -128,7 +225,22 @@ class Command(Workload):
         return self.warm_up * _USUAL_SECONDS + counted
 
     def _run(self, inside: Host, start: Sequence[str]) -> Raw:
+        """Run the command inside; raises TimedOut with what it had printed, and TrialFailed if it cannot be started."""
         if self.prepare:
             inside.run(*start, *(("--only",) if start else ()), *words_of(self.prepare), timeout=self.timeout)
-        parted = (WORDS,) if start else ()
-        return measured(inside, "run", *start, *parted, *words_of(self.command), timeout=self.timeout)
+        words = (*start, *((WORDS,) if start else ()), *words_of(self.command))
+        try:
+            output = inside.run(*_MEASURED, *words, timeout=self.timeout, check=False)
+        except TimedOut as error:
+            what = f"{_name(words)}: did not end within {format_duration(self.timeout)}"
+            raise TimedOut(what, _ENDLESS, error.output) from error
+        if (size := len(output.stdout) + len(output.stderr)) > _MOST_BYTES:
+            most = format_size(_MOST_BYTES)
+            what = f"{_name(words)}: it printed {format_size(size)}, and a run folder keeps {most} of each run"
+            hint = "let it write to a file in the instance, or to /dev/null, as in sh -c '… > /dev/null'"
+            raise TrialFailed(what, hint)
+        errors = output.stderr.decode("utf-8", "replace")
+        if output.exit_code:
+            ended = f"{_name(words)}: {output.argv[0]} ended with exit code {output.exit_code}"
+            raise TrialFailed((last_lines(errors.strip()) or ended).removeprefix("measure: "), _SHOWN, output)
+        return Raw("run", output.argv, output.text, output.seconds, errors=errors)

@@ -42,14 +42,10 @@ class ContextSwitch(SameLoops):
     name = "context-switch"
     title = "Context switches"
     metrics = (Metric("rate", "Context switches", "switches/s", "higher"),)
+    benches = (Bench(("sched", "pipe"), _RESULT, _SWITCHES, "rate"),)  # each loop is a trip there and back
     usual_rate = 2e5
 
     loops: Annotated[int, Field(ge=1000, le=MOST_LOOPS)] = 20_000
-
-    @property
-    def benches(self) -> tuple[Bench, ...]:
-        """The one benchmark; each loop is a trip there and back."""
-        return (Bench(("sched", "pipe"), _RESULT, _SWITCHES, "rate"),)
 
     def command(self, inside: Host) -> tuple[str, ...]:
         """Keep perf on the first CPU that the instance may use."""

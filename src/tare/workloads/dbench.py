@@ -33,8 +33,7 @@ from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Sweep, Value
 from tare.units import Duration
 from tare.workloads.loads.disk import OnDisk
-from tare.workloads.loads.outputs import check_labels
-from tare.workloads.loads.settings import EachOnce, rising
+from tare.workloads.loads.parsing import EachOnce, check_labels, rising
 
 Mode = Literal["plain", "fsync", "sync"]
 Processes = Annotated[tuple[int, ...], AfterValidator(rising("numbers of processes", 1, 256))]

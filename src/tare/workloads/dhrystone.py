@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 
 from tare.model.trials import Metric
-from tare.workloads.loads.computing import Computing
+from tare.workloads.loads.cpu_programs import Computing
 
 _RESULT = re.compile(
     r"program: dhrystone 2\.1\nruns: (?P<passes>\d+)\nseconds: \d+\.\d+\n"

@@ -31,9 +31,8 @@ from tare.model.machines import DiskBytes
 from tare.model.trials import LimitsWanted, Metric, Raw, Sweep, Value
 from tare.units import Duration, Size
 from tare.workloads.loads.disk import OnDisk, share_seen
-from tare.workloads.loads.json_report import Part, read_report
-from tare.workloads.loads.outputs import check_labels
-from tare.workloads.loads.turns import filled_turns, limit_seconds, rounds_of, turn_seconds
+from tare.workloads.loads.parsing import Part, check_labels, read_report
+from tare.workloads.loads.turns import InTurns, filled_turns, limit_seconds, turn_seconds
 
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 _LEAST = 1000  # requests
@@ -42,7 +41,7 @@ _HINT = "`tare show` has the whole output; it is that of `fio --output-format=js
 
 
 @dataclass(frozen=True)
-class Fio(OnDisk):
+class Fio(InTurns, OnDisk):
     """Reads or writes of a file."""
 
     name = "fio"
@@ -74,11 +73,6 @@ class Fio(OnDisk):
     def within(self, limits: LimitsWanted) -> Self:
         """Lower the depth until the memory has room for what is on the way."""
         return replace(self, depth=min(self.depth, max(1, limits.room_bytes // (self.jobs * self.block))))
-
-    @property
-    def rounds(self) -> int:
-        """Turns of a tenth of the duration."""
-        return rounds_of(self.duration)
 
     @property
     def needed_bytes(self) -> int:

@@ -22,8 +22,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator
 
 from tare.model.trials import Metric, Sweep
+from tare.workloads.loads.parsing import EachOnce, rising
 from tare.workloads.loads.perf_bench import Bench, SameLoops
-from tare.workloads.loads.settings import EachOnce, rising
 
 Kind = Literal["sockets", "pipes"]
 _RECEIVERS = _SENDERS = 20  # of a group

@@ -25,7 +25,7 @@ from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Value
 from tare.units import Duration
-from tare.workloads.loads.outputs import check_labels
+from tare.workloads.loads.parsing import check_labels
 
 _MOST_BYTES = 2**63 - 1
 _Bytes = Annotated[int, Field(gt=0, le=_MOST_BYTES)]

@@ -24,17 +24,106 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import Setup
+from tare.errors import TrialFailed
 from tare.model.trials import Metric, Raw, Service, Value
 from tare.units import Duration, Size
-from tare.workloads.loads.iperf3 import IPERF3_PORT, Sending, Sent, read_received, send
-from tare.workloads.loads.load import while_sending
-from tare.workloads.loads.outputs import check_labels
-from tare.workloads.loads.settings import EachOnce
-from tare.workloads.loads.turns import limit_seconds, rounds_of, turn_seconds
+from tare.workloads.loads.client_load import measured_load, server_address, server_port, while_sending
+from tare.workloads.loads.parsing import EachOnce, Part, as_output, check_labels, read_report
+from tare.workloads.loads.turns import InTurns, limit_seconds, turn_seconds
 
+DATAGRAM_BYTES = 1448
+IPERF3_PORT = 15201  # not the usual one, which the machine may use
+# With `--json`, iperf3 3.12 ends with exit code 0 whatever happens: an `error` is in its report. A missing number is
+# `null` there, and `-nan` in earlier versions, which is no JSON.
+_ATTEMPTS = 10
+_HANDSHAKE_SECONDS = 30.0  # for which iperf3 waits for a datagram, before it reports that none came back
+# The server serves one test at a time. gVisor on the machine's network stack gives it up before it begins, as a read of
+# what is not there yet fails.
+_NOT_BEGUN = (
+    "the server is busy running a test",
+    "control socket has closed unexpectedly",
+    "unable to send control message",
+)
+_NOT_LISTENING = "unable to connect to server: Connection refused"  # for a moment between two tests
+_NOT_BEGUN_HINT = "the server gave up test after test; under gVisor on the machine's network stack, take a newer runsc"
+_HINT = "`tare show` has the whole output; it is the JSON report of iperf3 3"
+_BLOCKED = "Resource temporarily unavailable"
+_BLOCKED_HINT = "no datagram came back: does the path carry UDP to the server's port?"
 Mode = Literal["tcp", "tcp-capped", "udp", "udp-capped"]
 _PROBES, _FIRST_PROBE_BYTES = 4, 1_000_000
+
+
+@dataclass(frozen=True)
+class Sending:
+    """What iperf3 sends: so many bytes, over so many streams, with at most `cap` bytes a second in all, 0 for any."""
+
+    is_udp: bool
+    size_bytes: int
+    streams: int
+    cap: int
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of iperf3. Its limit is that of each stream, in bits a second."""
+        kind = ("--udp", "--length", str(DATAGRAM_BYTES)) if self.is_udp else ()
+        counts = ("--bytes", str(self.size_bytes), "--parallel", str(self.streams))
+        return ("--json", *counts, "--bitrate", str(self._bit_rate), *kind)
+
+    @property
+    def _bit_rate(self) -> int:
+        return 8 * self.cap // self.streams
+
+    @property
+    def reported(self) -> dict[str, object]:
+        """The settings in the report of such a test."""
+        common = {"num_streams": self.streams, "omit": 0, "reverse": 0, "target_bitrate": self._bit_rate}
+        kind = {"protocol": "UDP", "blksize": DATAGRAM_BYTES} if self.is_udp else {"protocol": "TCP"}
+        return {**common, **kind}
+
+
+def _not_begun(text: str, *errors: str) -> bool:
+    return '"intervals":\t[]' in text and any(f'"error":\t"{error}' in text for error in errors)
+
+
+def read_sent(text: str, sending: Sending) -> tuple[float, float]:
+    """Read the bytes a second that the client has sent, and for how long.
+
+    Raises TrialFailed unless it is a whole report of such a test. Of a few datagrams, a server that does not run
+    meanwhile receives none.
+    """
+    sent = _end_of(text, sending).part("sum_sent")
+    return sent.positive("bytes") / sent.positive("seconds"), sent.positive("seconds")
+
+
+def read_received(text: str, sending: Sending) -> tuple[float, ...]:
+    """Read the bytes a second that the server received; raises TrialFailed unless it is a whole report of such a test.
+
+    With TCP, segments a second that were sent again follow. With UDP, the percentage that is lost of the datagrams that
+    the server knows of, and the jitter of RFC 1889 in seconds.
+    """
+    end = _end_of(text, sending)
+    sent, received = end.part("sum_sent"), end.part("sum_received")
+    if received.positive("bytes") > sent.positive("bytes"):
+        received.refuse("has received more than was sent")
+    rate = received.positive("bytes") / received.positive("seconds")
+    if not sending.is_udp:
+        return rate, sent.number("retransmits") / sent.positive("seconds")
+    lost, known = received.number("lost_packets"), received.positive("packets")
+    if lost > known:
+        received.refuse("has lost more datagrams than it knows of")
+    return rate, 100 * lost / known, received.number("jitter_ms") / 1000
+
+
+def _end_of(text: str, sending: Sending) -> Part:
+    report = read_report(text, "iperf3", _HINT)
+    if report.has("error"):
+        error = report.word("error")
+        raise TrialFailed(f"iperf3: {error}", _BLOCKED_HINT if _BLOCKED in error and sending.is_udp else _HINT)
+    settings = report.part("start").part("test_start")
+    if any(settings.value(name) != value for name, value in sending.reported.items()):
+        settings.refuse("is of a test with other settings")
+    return report.part("end")
 
 
 def _metrics(mode: Mode) -> tuple[Metric, ...]:
@@ -48,7 +137,7 @@ def _metrics(mode: Mode) -> tuple[Metric, ...]:
 
 
 @dataclass(frozen=True)
-class Iperf3(Workload):
+class Iperf3(InTurns):
     """Throughput, loss and jitter of the network."""
 
     name = "iperf3"
@@ -66,11 +155,6 @@ class Iperf3(Workload):
     streams: Annotated[int, Field(ge=1, le=128)] = 1
     cap: Annotated[Size, Field(ge=100_000, le=100_000_000_000)] = 125_000_000
 
-    @property
-    def rounds(self) -> int:
-        """Turns of a tenth of the duration."""
-        return rounds_of(self.duration)
-
     def service(self, listen: str) -> Service:
         """Return a server, which serves one test at a time."""
         return Service(("/usr/bin/iperf3", "--server", "--bind", listen, "--port", str(IPERF3_PORT)), IPERF3_PORT)
@@ -81,7 +165,7 @@ class Iperf3(Workload):
         What comes before the first round holds no values: a run as short as can be, which measures the cost of its
         start, and for each mode a turn of probes, and those that `omit` asks for.
         """
-        least, _ = self._run(setup, "start", self._sending("tcp", 1))
+        least, *_ = self._run(setup, "start", self._sending("tcp", 1))
         start_seconds = (least.client_cpu or 0.0) * least.seconds  # of CPU, before a load sends
         yield replace(least, client_cpu=None, warm_up=True)
         sendings: dict[Mode, Sending] = {}
@@ -90,9 +174,9 @@ class Iperf3(Workload):
             yield probe
         for number in range(self._omitted + self.rounds):
             for mode, sending in sendings.items():
-                raw, sent = self._run(setup, mode, sending)
-                yield replace(while_sending(raw, start_seconds, sent.seconds), warm_up=number < self._omitted)
-                sendings[mode] = self._filling(mode, sent)
+                raw, rate, seconds = self._run(setup, mode, sending)
+                yield replace(while_sending(raw, start_seconds, seconds), warm_up=number < self._omitted)
+                sendings[mode] = self._filling(mode, rate)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read the values of each mode; raises TrialFailed for anything but whole results with these settings."""
@@ -116,18 +200,34 @@ class Iperf3(Workload):
         """Probe until a probe takes half as long as a turn; return the last one, and what fills a turn."""
         sending = self._sending(mode, _FIRST_PROBE_BYTES)
         for _ in range(_PROBES):
-            raw, sent = self._run(setup, f"probe {mode}", sending)
-            sending = self._filling(mode, sent)
-            if sent.seconds >= turn_seconds(self.duration) / 2:
+            raw, rate, seconds = self._run(setup, f"probe {mode}", sending)
+            sending = self._filling(mode, rate)
+            if seconds >= turn_seconds(self.duration) / 2:
                 break
         return replace(raw, client_cpu=None, warm_up=True), sending
 
-    def _filling(self, mode: Mode, sent: Sent) -> Sending:
-        return self._sending(mode, math.ceil(sent.rate * turn_seconds(self.duration)))
+    def _filling(self, mode: Mode, rate: float) -> Sending:
+        return self._sending(mode, math.ceil(rate * turn_seconds(self.duration)))
 
     def _sending(self, mode: Mode, size_bytes: int) -> Sending:
         cap = self.cap if mode.endswith("capped") else 0
         return Sending(mode.startswith("udp"), max(size_bytes, self.streams), self.streams, cap)
 
-    def _run(self, setup: Setup, label: str, sending: Sending) -> tuple[Raw, Sent]:
-        return send(setup, label, sending, limit_seconds(turn_seconds(self.duration)))
+    def _run(self, setup: Setup, label: str, sending: Sending) -> tuple[Raw, float, float]:
+        """Run iperf3 to its end, and read what it sent; again, a few times, where the server did not begin the test.
+
+        Raises TrialFailed with its output unless that is a whole report.
+        """
+        place = ("--client", server_address(setup), "--port", str(server_port(setup, self.name, IPERF3_PORT)))
+        argv = ("iperf3", *place, *sending.options)
+        timeout = _HANDSHAKE_SECONDS + limit_seconds(turn_seconds(self.duration))
+        for _ in range(_ATTEMPTS):
+            raw = measured_load(setup.client, label, *argv, timeout=timeout)
+            if not _not_begun(raw.text, *_NOT_BEGUN, _NOT_LISTENING):
+                break
+        try:
+            return raw, *read_sent(raw.text, sending)
+        except TrialFailed as error:
+            error.output = as_output(raw)
+            error.hint = _NOT_BEGUN_HINT if _not_begun(raw.text, *_NOT_BEGUN) else error.hint
+            raise

@@ -30,7 +30,7 @@ from tare.contracts.workloads import Setup, Workload
 from tare.errors import TimedOut, TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Value
-from tare.workloads.loads.outputs import check_labels
+from tare.workloads.loads.parsing import check_labels
 
 _GIB = 1 << 30
 _TOOLS = ("bc", "bison", "flex", "gcc", "libc6-dev", "libelf-dev", "libssl-dev", "make", "xz-utils")

@@ -3,7 +3,7 @@
 The server is that of `lighttpd`; httperf on the client opens 4000 connections a second, each for one request. The OSv
 paper (section 3.3) halved the memory of lighttpd 1.4.35 on OSv from 1 GiB: it was normal down to 256 MB, and ran out of
 memory with 128 MB at 4000 requests a second. Here the gap between the halves is divided, and the goal is a share of
-what all the memory of the suite gives at the same rate (loads.pressure, loads.at_rate).
+what all the memory of the suite gives at the same rate (loads.memory_search).
 
 Settings: `goal`, the share of the answers with all the memory; `precision`, how far the memory that misses the goal may
 be below the one that meets it; `least`, below which none is tried; `rate` of requests; `duration` of each try;
@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tare.workloads.lighttpd import Lighttpd
-from tare.workloads.loads.at_rate import UnderPressureAtRate
+from tare.workloads.loads.memory_search import UnderPressureAtRate
 
 
 @dataclass(frozen=True)

@@ -17,39 +17,36 @@ Settings: `duration`, of each kind.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup, Workload
-from tare.model.trials import Raw, Service, Value
+from tare.contracts.workloads import Setup
+from tare.model.trials import Raw, Service
 from tare.model.work import NETWORK
 from tare.units import Duration
-from tare.workloads.loads.load import measured_load, server_address
-from tare.workloads.loads.prices import metrics_of, read_prices, working_seconds
-from tare.workloads.loads.turns import SLOWEST, limit_seconds, rounds_of, turn_seconds
+from tare.workloads.loads.client_load import measured_load, server_address
+from tare.workloads.loads.turns import SLOWEST, limit_seconds, turn_seconds
+from tare.workloads.prices import PriceList, metrics_of
 
 _PORT = 17070
 
 
 @dataclass(frozen=True)
-class NetworkPrices(Workload):
+class NetworkPrices(PriceList):
     """What one unit of each kind of work takes over the network."""
 
     name = "network-prices"
     title = "Prices: work over the network"
+    works = NETWORK
+    program = "ask"
     metrics = metrics_of(NETWORK)
     port = _PORT
     without_pause = True
 
     duration: Annotated[Duration, Field(gt=0, le=600)] = 0.2
-
-    @property
-    def rounds(self) -> int:
-        """Turns of a tenth of the duration."""
-        return rounds_of(self.duration)
 
     def service(self, listen: str) -> Service:
         """Return the server."""
@@ -60,14 +57,6 @@ class NetworkPrices(Workload):
         place, seconds = (server_address(setup), str(_PORT)), turn_seconds(self.duration)
         timeout = limit_seconds(SLOWEST * seconds, setup.patience_seconds)
         for _ in range(self.rounds):
-            for work in NETWORK:
-                argv = ("/usr/lib/tare/ask", *place, work.name, "--seconds", f"{seconds:.6g}")
+            for work in self.works:
+                argv = (f"/usr/lib/tare/{self.program}", *place, work.name, "--seconds", f"{seconds:.6g}")
                 yield measured_load(setup.client, work.name, *argv, timeout=timeout)
-
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
-        """Read the seconds of a unit of each kind; raises TrialFailed for anything but whole results."""
-        return read_prices("ask", NETWORK, raw)
-
-    def seconds(self) -> float:
-        """Estimate the seconds of `measure`."""
-        return working_seconds(NETWORK, self.rounds, turn_seconds(self.duration))

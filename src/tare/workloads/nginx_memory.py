@@ -3,7 +3,7 @@
 The server and the load are those of `nginx`: one worker, a small file, and wrk on the client. The OSv paper (section
 3.3) halved the memory of its HTTP servers from 1 GiB: Apache on Ubuntu was normal down to 256 MB, OSv ran out of memory
 with 128 MB at 4000 requests a second. Here the load sends as much as it can, and the goal is a share of what all the
-memory of the suite gives (loads.pressure).
+memory of the suite gives (loads.memory_search).
 
 Settings: `goal`, the share of the throughput with all the memory; `precision`, how far the memory that misses the goal
 may be below the one that meets it; `least`, below which none is tried; `clients`; `size` of the file; `duration` of
@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tare.workloads.loads.client_load import ClientCount
 from tare.workloads.loads.http import PageSize
-from tare.workloads.loads.load import ClientCount
-from tare.workloads.loads.pressure import UnderPressure
+from tare.workloads.loads.memory_search import UnderPressure
 from tare.workloads.nginx import Nginx
 
 

@@ -24,57 +24,77 @@ Settings: `duration`, of each kind; `place`, where its file is.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from tare.contracts.workloads import Setup
-from tare.model.trials import Raw, Value
-from tare.model.work import NETWORK, WORK
+from tare.errors import TrialFailed, printed
+from tare.model.trials import Metric, Raw, Value
+from tare.model.work import NETWORK, WORK, Work
 from tare.units import Duration
 from tare.workloads.loads.disk import OnDisk
-from tare.workloads.loads.prices import metrics_of, read_prices, working_seconds
-from tare.workloads.loads.turns import SLOWEST, limit_seconds, rounds_of, turn_seconds
+from tare.workloads.loads.parsing import check_labels
+from tare.workloads.loads.turns import SLOWEST, InTurns, limit_seconds, turn_seconds
 
-_INSIDE = tuple(work for work in WORK if work not in NETWORK)
-_FILE_BYTES = 1 << 20  # of the program
+_PROBING = 0.5  # the share of a turn that comes before the stretch that counts, to find how often the work fills it
+
+
+def metrics_of(works: Sequence[Work]) -> tuple[Metric, ...]:
+    """Return the metric of each kind of work: the seconds that a unit takes."""
+    return tuple(
+        Metric(work.name, f"{work.title[0].upper()}{work.title[1:]}", "s", "lower", overall=False) for work in works
+    )
+
+
+class PriceList(InTurns):
+    """Measures each kind of `works` in turns, by one `program`."""
+
+    works: ClassVar[tuple[Work, ...]]
+    program: ClassVar[str]
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the seconds of a unit of each kind; raises TrialFailed for anything but one whole output of each."""
+        check_labels(raw, [work.name for work in self.works])
+        return tuple(Value(each.label, None, self._price(each)) for each in raw)
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`: each kind has a turn in each round."""
+        return 0.1 + len(self.works) * self.rounds * (0.01 + (1 + _PROBING) * turn_seconds(self.duration))
+
+    def _price(self, raw: Raw) -> float:
+        head = rf"program: {self.program}\nkind: {raw.label}\n"
+        found = re.fullmatch(rf"{head}times: (?P<times>\d+)\nseconds: (?P<seconds>\d+\.\d+)\n", raw.text, re.ASCII)
+        times, seconds = (float(found["times"]), float(found["seconds"])) if found else (0.0, 0.0)
+        price = seconds / times if 0 < times < math.inf else 0.0
+        if not 0 < price < math.inf:
+            what = f"{self.program} gave no price of {raw.label}; {printed(raw.text)}"
+            raise TrialFailed(what, "`tare show` has the whole output")
+        return price
 
 
 @dataclass(frozen=True)
-class Prices(OnDisk):
+class Prices(PriceList, OnDisk):
     """What one unit of each kind of work takes inside."""
 
     name = "prices"
     title = "Prices: work inside"
-    metrics = metrics_of(_INSIDE)
+    works = tuple(work for work in WORK if work not in NETWORK)
+    program = "price"
+    metrics = metrics_of(works)
+    needed_bytes = 1 << 20  # the file of the program
 
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 0.2
-
-    @property
-    def needed_bytes(self) -> int:
-        """Its file."""
-        return _FILE_BYTES
-
-    @property
-    def rounds(self) -> int:
-        """Turns of a tenth of the duration."""
-        return rounds_of(self.duration)
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Run the program inside for each kind; raises TrialFailed without an inside, or for work that fails."""
         inside, seconds = self.inside(setup), turn_seconds(self.duration)
         for _ in range(self.rounds):
-            for work in _INSIDE:
-                argv = ("/usr/lib/tare/price", self.folder, work.name, "--seconds", f"{seconds:.6g}")
+            for work in self.works:
+                argv = (f"/usr/lib/tare/{self.program}", self.folder, work.name, "--seconds", f"{seconds:.6g}")
                 output = inside.run(*argv, timeout=limit_seconds(SLOWEST * seconds))
                 yield Raw(work.name, argv, output.text, output.seconds)
-
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
-        """Read the seconds of a unit of each kind; raises TrialFailed for anything but whole results."""
-        return read_prices("price", _INSIDE, raw)
-
-    def seconds(self) -> float:
-        """Estimate the seconds of `measure`."""
-        return working_seconds(_INSIDE, self.rounds, turn_seconds(self.duration))

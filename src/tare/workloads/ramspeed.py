@@ -31,8 +31,7 @@ from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import LimitsWanted, Metric, Raw, Sweep, Value
 from tare.units import Size
-from tare.workloads.loads.outputs import check_labels
-from tare.workloads.loads.settings import EachOnce, each_once
+from tare.workloads.loads.parsing import EachOnce, check_labels, each_once
 from tare.workloads.loads.turns import SLOWEST, limit_seconds
 
 Kind = Literal["integer", "float", "mmx", "sse", "mmx-nt", "sse-nt"]

@@ -2,7 +2,7 @@
 
 The server and the load are those of `redis`: an empty store without persistence, and redis-benchmark on the client.
 The OSv paper (section 3.3) did this with its HTTP servers alone, from 1 GiB down, at a fixed rate; here the load sends
-as much as it can, and the goal is a share of what all the memory of the suite gives (loads.pressure).
+as much as it can, and the goal is a share of what all the memory of the suite gives (loads.memory_search).
 
 Settings: `goal`, the share of the throughput with all the memory; `precision`, how far the memory that misses the goal
 may be below the one that meets it; `least`, below which none is tried; `operation`; `clients`; `duration` of each try.
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.workloads.loads.load import ClientCount
-from tare.workloads.loads.pressure import UnderPressure
+from tare.workloads.loads.client_load import ClientCount
+from tare.workloads.loads.memory_search import UnderPressure
 from tare.workloads.loads.redis_benchmark import Operation
 from tare.workloads.redis import Redis
 

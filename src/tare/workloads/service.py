@@ -39,11 +39,9 @@ from tare.images.micro import SERVER
 from tare.model.trials import Image, ImageWanted, Metric, Raw, Service, Sweep, Value
 from tare.suites.command_line import CommandLine, NoCommand, Packages, words_of
 from tare.units import Duration
-from tare.workloads.loads.http import HTTP_PORT
-from tare.workloads.loads.load import ClientCounts, exposed_port, rising_rates
-from tare.workloads.loads.own_load import AtRates, OwnLoad, WithoutPause, filled
-from tare.workloads.loads.own_metrics import OwnMetric
-from tare.workloads.loads.requests import Request, Requests, as_path
+from tare.workloads.loads.client_load import ClientCounts, exposed_port, rising_rates
+from tare.workloads.loads.http import HTTP_PORT, Request, Requests, as_path
+from tare.workloads.loads.user_load import AtRates, OwnLoad, OwnMetric, WithoutPause, filled
 
 
 class _Unsaid(int):

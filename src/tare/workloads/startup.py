@@ -27,7 +27,7 @@ from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Value
-from tare.workloads.loads.outputs import check_labels
+from tare.workloads.loads.parsing import check_labels
 
 _TIMELINE = TypeAdapter(list[tuple[str, FiniteFloat]])
 _HINT = "`tare show` has the whole timeline"

@@ -4,7 +4,7 @@ One event checks every number from 3 to `max_prime`. It stays in the first cache
 several `threads` it shows what a stack makes of several CPUs. None of the papers ran sysbench; its results can be
 compared with published ones. Unlike Dhrystone and Whetstone, it does not verify what it computes.
 
-Each turn runs as many events as fill it (loads.sysbench). The start of sysbench's threads is not measured.
+Each turn runs as many events as fill it (loads.cpu_programs). The start of sysbench's threads is not measured.
 
 Settings: `duration`; `threads`, no more than the CPUs of an instance; `max_prime`.
 """
@@ -18,7 +18,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tare.model.trials import Metric
-from tare.workloads.loads.sysbench import HEAD, STARTED, TAIL, SysbenchTest
+from tare.workloads.loads.cpu_programs import HEAD, STARTED, TAIL, SysbenchTest
 
 _RESULT = re.compile(
     rf"{HEAD}Prime numbers limit: (?P<limit>\d+)\n\n{STARTED}CPU speed:\n    events per second: .*\n\n{TAIL}", re.ASCII

@@ -7,7 +7,7 @@ takes as long as the work, and where a hypervisor makes clocks slow, longer. Pub
 settings cannot be compared. None of the papers ran sysbench. RAMspeed, which VTmark ran, verifies what it
 moves; sysbench does not.
 
-Each turn runs as many events as fill it (loads.sysbench). The start of sysbench's threads is not measured.
+Each turn runs as many events as fill it (loads.cpu_programs). The start of sysbench's threads is not measured.
 
 Settings: `duration`; `threads`, no more than the CPUs of an instance; `block_size`, a power of two, which is halved
 until the memory has room for it; `operation`, `"write"` or `"read"`; `access`; `scope`.
@@ -23,7 +23,7 @@ from pydantic import AfterValidator
 
 from tare.model.trials import LimitsWanted, Metric
 from tare.units import Size
-from tare.workloads.loads.sysbench import HEAD, STARTED, TAIL, SysbenchTest
+from tare.workloads.loads.cpu_programs import HEAD, STARTED, TAIL, SysbenchTest
 
 _KIB, _GIB = 1 << 10, 1 << 30
 _RESULT = re.compile(

@@ -23,7 +23,7 @@ from pydantic import Field
 from tare.model.trials import Metric
 from tare.units import Duration
 from tare.workloads.loads.perf_bench import MOST_LOOPS, Bench, PerfBench
-from tare.workloads.loads.turns import rounds_of, turn_seconds
+from tare.workloads.loads.turns import InTurns, turn_seconds
 
 _RESULT = re.compile(
     r"# Running 'syscall/basic' benchmark:\n# Executed (?P<loops>\d{1,10}) getppid\(\) calls\n"
@@ -34,12 +34,13 @@ _CLOCK_SECONDS = 1e-6  # the resolution of perf's clock
 
 
 @dataclass(frozen=True)
-class SystemCalls(PerfBench):
+class SystemCalls(InTurns, PerfBench):
     """The way into the kernel and back."""
 
     name = "system-calls"
     title = "System calls"
     metrics = (Metric("rate", "System calls", "calls/s", "higher"),)
+    benches = (Bench(("syscall", "basic"), _RESULT, 1, "rate"),)  # each loop is a call
 
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
 
@@ -48,16 +49,6 @@ class SystemCalls(PerfBench):
         """A tenth of the duration."""
         return turn_seconds(self.duration)
 
-    @property
-    def rounds(self) -> int:
-        """As many turns as fill the duration."""
-        return rounds_of(self.duration)
-
     def loops_after(self, loops: int, seconds: float) -> int:
         """Return the number of calls that fill a turn: perf's clock has nothing else in it."""
         return max(1, min(MOST_LOOPS, math.ceil(loops / max(seconds, _CLOCK_SECONDS) * self.turn_seconds)))
-
-    @property
-    def benches(self) -> tuple[Bench, ...]:
-        """The one benchmark; each loop is a call."""
-        return (Bench(("syscall", "basic"), _RESULT, 1, "rate"),)

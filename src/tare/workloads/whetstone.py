@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 
 from tare.model.trials import Metric
-from tare.workloads.loads.computing import Computing
+from tare.workloads.loads.cpu_programs import Computing
 
 _MODULES = (
     "array_elements",

@@ -21,7 +21,7 @@ from tare.hosts.tuning import SETTINGS
 from tare.journal import Journal, RunRecord, WorkloadRecord, load
 from tare.model.machines import Tuning
 from tare.running.records import check_same
-from tare.workloads.loads.requests import Request
+from tare.workloads.loads.http import Request
 
 Tune = Callable[..., tuple[int, str, str]]
 ASLR, REUSE, BOOT = "kernel/randomize_va_space", "net/ipv4/tcp_tw_reuse", "kernel/random/boot_id"

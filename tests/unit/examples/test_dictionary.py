@@ -11,7 +11,7 @@ import pytest
 
 from tare.errors import TrialFailed
 from tare.workloads.loads.application_file import read_application
-from tare.workloads.loads.own_metrics import values_of
+from tare.workloads.loads.user_load import values_of
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "dictionary"
 FOLDER = Path(__file__).parents[3] / "examples" / "dictionary"

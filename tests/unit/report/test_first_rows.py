@@ -20,7 +20,7 @@ from tare.report.first_rows import FirstRows
 from tare.running.progress import Event, TurnEnded, TurnsBegin
 from tare.suites.plan import Step
 from tare.workloads.command import Command
-from tare.workloads.loads.own_metrics import OwnMetric
+from tare.workloads.loads.user_load import OwnMetric
 
 SAMPLES = Path(__file__).parents[2] / "samples/command"
 RATE = OwnMetric(name="rate", unit="events/s", better="higher", pattern=r"^ +events per second: +([0-9.]+)$")

@@ -15,7 +15,7 @@ from fakes import launch_on
 from pydantic import TypeAdapter, ValidationError
 
 from tare.contracts.technologies import missing_tools
-from tare.guests import dhcp, own_machine
+from tare.guests import own_machine
 from tare.guests.own_guest import Boot
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
@@ -198,7 +198,7 @@ Nov 25 13:05:09 dnsmasq-dhcp[7]: DHCPOFFER(bridge) 198.18.0.11 02:74:61:72:65:02
     [("02:74:61:72:65:01", True, True), ("02:74:61:72:65:02", True, False), ("02:74:61:72:65:03", False, False)],
 )
 def test_the_log_says_how_far_a_guest_came(mac: str, asked: bool, given: bool) -> None:
-    assert (dhcp.asked(LOG, mac), dhcp.given(LOG, mac)) == (asked, given)
+    assert (own_machine.asked_dhcp(LOG, mac), own_machine.given_by_dhcp(LOG, mac)) == (asked, given)
 
 
 @pytest.mark.skipif(not shutil.which("xorriso"), reason="apt-get install xorriso")

@@ -18,8 +18,7 @@ from plug_ins import own
 from tare.contracts.workloads import Instance, Setup, Workload
 from tare.errors import TrialFailed, Unavailable
 from tare.guests.own_files import digests, look_for, overlay, placed
-from tare.guests.own_guest import Boot
-from tare.guests.own_image import OwnImage
+from tare.guests.own_guest import Boot, OwnImage
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
@@ -30,7 +29,7 @@ from tare.technologies.osv import Osv
 from tare.technologies.rumprun import Rumprun
 from tare.technologies.unikraft import Unikraft
 from tare.workloads.dhrystone import Dhrystone
-from tare.workloads.loads.load import server_port
+from tare.workloads.loads.client_load import server_port
 from tare.workloads.nginx import Nginx
 from tare.workloads.redis import Redis
 from tare.workloads.startup import Startup

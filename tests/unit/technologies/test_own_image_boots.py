@@ -16,7 +16,7 @@ from fakes import launch_on
 from tare.contracts.technologies import Launch
 from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
-from tare.guests.own_image import OwnImage
+from tare.guests.own_guest import OwnImage
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import connected

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 from pydantic import TypeAdapter
-from setups import running_in
+from setups import Inside, running_in, sample
 from tare_fake.technology import FakeHost
 
 from tare.errors import SuiteError, TimedOut, TrialFailed
 from tare.hosts.exec import START
-from tare.model.trials import Limits, Output, Raw
+from tare.model.trials import Output, Raw
 from tare.running.values import read_values
 from tare.suites.suite import parse_suite
 from tare.workloads.command import Command
-from tare.workloads.loads.own_metrics import OwnMetric
+from tare.workloads.loads.user_load import OwnMetric
 
-SAMPLES = Path(__file__).parents[2] / "samples/command"
 MEASURED = ("/usr/lib/tare/run", "--", "/usr/lib/tare/measure")
 LINE = "\ntare-measure: wall 0.250000001 user 0.200000 system 0.012500 memory 1048576 exit 0\n"
 RATE = OwnMetric(name="rate", unit="events/s", better="higher", pattern=r"^ +events per second: +([0-9.]+)$")
 
 
-def sample(name: str) -> tuple[Raw, ...]:
+def trial(name: str) -> tuple[Raw, ...]:
     """Return the raw output of a real trial, as a run folder has it."""
-    return TypeAdapter(tuple[Raw, ...]).validate_json((SAMPLES / f"{name}.json").read_bytes())
+    return TypeAdapter(tuple[Raw, ...]).validate_json(sample(f"command/{name}.json"))
 
 
 def values(workload: Command, raw: Raw) -> dict[str, float]:
@@ -150,7 +147,7 @@ def test_a_signal_is_named_and_the_one_of_a_lack_of_memory_hints_at_it() -> None
 
 @pytest.mark.parametrize("name", ["top", "stty", "tty"])
 def test_a_command_that_needs_a_terminal_is_refused(name: str) -> None:
-    (words,) = (each for each in sample("terminal") if each.argv[3] == name)
+    (words,) = (each for each in trial("terminal") if each.argv[3] == name)
     with pytest.raises(TrialFailed) as failed:
         Command().parse((words,))
     assert "it has no terminal, and nothing on its standard input" in failed.value.hint
@@ -159,24 +156,16 @@ def test_a_command_that_needs_a_terminal_is_refused(name: str) -> None:
 # --- how it is run ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Inside(FakeHost):
-    """An inside that answers each command with the next output; the last one stays."""
-
-    outputs: Sequence[Output] = (Output((), 0, LINE.encode(), b"", 0.25),)
-    calls: list[tuple[str, ...]] = field(default_factory=list)
-
-    def run(self, *argv: str, timeout: float, **_: object) -> Output:
-        if argv[:3] == MEASURED:
-            output = self.outputs[min(len(self.calls), len(self.outputs) - 1)]
-            self.calls.append(argv)
-            return replace(output, argv=argv)
-        self.calls.append((*argv, f"{timeout:g}"))
-        return Output(argv, 0, b"", b"", 0.0)
-
-
 def inside(*outputs: Output) -> Inside:
-    return Inside(outputs=outputs) if outputs else Inside()
+    """Return an inside that answers each run of the command with the next output; the last one stays."""
+    left = [*(outputs or (Output((), 0, LINE.encode(), b"", 0.25),))]
+
+    def answer(argv: tuple[str, ...]) -> str | Output:
+        if argv[:3] != MEASURED:
+            return ""
+        return left.pop(0) if len(left) > 1 else left[0]
+
+    return Inside(answer=answer)
 
 
 def runs(workload: Command, host: FakeHost | None, start: tuple[str, ...] = ()) -> tuple[Raw, ...]:
@@ -209,21 +198,22 @@ def test_a_number_of_runs_counts_whatever_they_take() -> None:
 
 def test_what_prepares_it_runs_before_each_run_and_does_not_count() -> None:
     found = runs(Command("bench", prepare="sync -f /srv", runs=2, timeout=7.0), host := inside())
-    assert host.calls == 3 * [("sync", "-f", "/srv", "7"), (*MEASURED, "bench")]
+    assert host.calls == 3 * [("sync", "-f", "/srv"), (*MEASURED, "bench")]
+    assert set(host.limits_seconds) == {7.0}
     assert [each.argv for each in found] == 3 * [(*MEASURED, "bench")]
 
 
 def test_in_an_image_of_others_it_is_started_as_that_says_and_is_named_by_its_own_first_word() -> None:
     workload = Command("bench --quick", prepare="sync /srv", runs=1, warm_up=0, timeout=7.0)
     runs(workload, host := inside(), (START,))
-    assert host.calls == [(START, "--only", "sync", "/srv", "7"), (*MEASURED, START, "--", "bench", "--quick")]
+    assert host.calls == [(START, "--only", "sync", "/srv"), (*MEASURED, START, "--", "bench", "--quick")]
     lacks = Output(
         (), 0, LINE.replace("exit 0", "exit 127").encode(), b"start: bench: No such file or directory\n", 0.1
     )
     with pytest.raises(TrialFailed, match=r"^bench: exit code 127: bench: No such file or directory$"):
         runs(Command("bench"), inside(lacks), (START,))
     with pytest.raises(TimedOut, match=r"^bench: did not end within 1 min$"):
-        runs(Command("bench"), Endless(1.0, "", Limits((0,), 1 << 29, 4096)), (START,))
+        runs(Command("bench"), endless(), (START,))
 
 
 def test_a_failure_ends_the_trial_with_the_first_run_that_shows_it() -> None:
@@ -247,17 +237,18 @@ def test_more_output_than_a_run_folder_should_keep_fails_the_trial() -> None:
         runs(Command("bench"), inside(replace(most, stderr=(600 << 10) * b"b")))
 
 
-@dataclass(frozen=True)
-class Endless(FakeHost):
-    """An inside where nothing ends."""
+def endless() -> Inside:
+    """Return an inside where nothing ends."""
 
-    def run(self, *argv: str, timeout: float, **_: object) -> Output:
-        raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", "", Output(argv, 124, b"so far", b"", timeout))
+    def answer(argv: tuple[str, ...]) -> str:
+        raise TimedOut(f"{argv[0]}: did not end", "", Output(argv, 124, b"so far", b"", 60.0))
+
+    return Inside(answer=answer)
 
 
 def test_a_command_without_an_end_fails_with_what_it_had_printed() -> None:
     with pytest.raises(TimedOut, match=r"^bench: did not end within 1 min$") as failed:
-        runs(Command("bench"), Endless(1.0, "", Limits((0,), 1 << 29, 4096)))
+        runs(Command("bench"), endless())
     assert failed.value.output is not None
     assert failed.value.output.stdout == b"so far"
     assert "no terminal" in failed.value.hint
@@ -321,7 +312,7 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(lines: str, what: 
 
 @pytest.mark.parametrize("stack", ["native", "crun", "gvisor"])
 def test_real_runs_of_sysbench_give_its_rate_and_what_it_used(stack: str) -> None:
-    raws = sample(f"sysbench-{stack}")
+    raws = trial(f"sysbench-{stack}")
     found = {value.metric: value for value in read_values(Command(metrics=(RATE,)), raws)}
     assert found.keys() == {"rate", "time", "user", "system", "memory"}
     assert 0.05 < found["time"].value < 0.5
@@ -331,13 +322,13 @@ def test_real_runs_of_sysbench_give_its_rate_and_what_it_used(stack: str) -> Non
 
 
 def test_a_real_report_in_json_is_read_by_a_pointer() -> None:
-    counted = [each for each in sample("fio") if not each.warm_up]
+    counted = [each for each in trial("fio") if not each.warm_up]
     iops = OwnMetric(name="iops", unit="operations/s", better="higher", pointer="/jobs/0/read/iops")
     assert values(Command(metrics=(iops,)), counted[0])["iops"] > 0
 
 
 def test_a_real_result_on_standard_error_is_found_there() -> None:
-    counted = sample("dd")[-1]
+    counted = trial("dd")[-1]
     rate = OwnMetric(name="rate", unit="GB/s", better="higher", pattern=r", ([0-9.]+) [GM]B/s$")
     assert counted.errors.endswith("B/s\n")
     assert values(Command(metrics=(rate,)), counted)["rate"] > 0

@@ -12,11 +12,9 @@ from pydantic import TypeAdapter, ValidationError
 from tare.errors import SuiteError
 from tare.model.trials import Image, Service, Sweep
 from tare.suites.suite import parse_suite
-from tare.workloads.loads.http import HttpLoad
+from tare.workloads.loads.http import HttpLoad, Request
 from tare.workloads.loads.latency import LatencyLoad
-from tare.workloads.loads.own_load import OwnLoad
-from tare.workloads.loads.own_metrics import OwnMetric
-from tare.workloads.loads.requests import Request
+from tare.workloads.loads.user_load import OwnLoad, OwnMetric
 from tare.workloads.service import ServerOfYours
 
 RATE = OwnMetric(name="rate", unit="requests/s", better="higher", pattern="rate: ([0-9.]+)")

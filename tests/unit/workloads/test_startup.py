@@ -75,7 +75,3 @@ def test_a_cold_start_of_which_the_disks_saw_nothing_is_none(text: str) -> None:
 def test_only_a_cold_start_has_the_caches_dropped_before() -> None:
     assert Startup("cold").starts_cold
     assert not Startup().starts_cold
-
-
-def test_it_takes_no_time_of_its_own() -> None:
-    assert Startup().seconds() == 0.0

@@ -16,10 +16,8 @@ from tare.contracts.workloads import Beside, Setup
 from tare.errors import TrialFailed, did_you_mean
 from tare.hosts.host import Process
 from tare.model.trials import ImageWanted, Raw, Service
-from tare.workloads.loads.load import client_cpus, server_address, server_port
-from tare.workloads.loads.own_load import filled, run_own
-from tare.workloads.loads.own_metrics import OwnMetric
-from tare.workloads.loads.together import cpu_shares
+from tare.workloads.loads.client_load import client_cpus, cpu_shares, server_address, server_port
+from tare.workloads.loads.user_load import OwnMetric, filled, run_own
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - in a network namespace of tare's own
 GIVEN_BY_TARE = ("address", "client_cpus", "first_client", "listen", "port")  # places that no parameter can have

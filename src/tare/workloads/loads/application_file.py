@@ -24,8 +24,8 @@ from tare.suites.image import as_place
 from tare.suites.source import EXAMPLE, STORES, read_source
 from tare.units import Duration, Size
 from tare.workloads.loads.application import GIVEN_BY_TARE, Application, Load, OwnService, has_place
-from tare.workloads.loads.own_metrics import OwnMetric
-from tare.workloads.loads.requests import as_path
+from tare.workloads.loads.http import as_path
+from tare.workloads.loads.user_load import OwnMetric
 
 FILE = "application.toml"
 _TABLES = ("application", "parameters", "services", "load")

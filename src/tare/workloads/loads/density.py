@@ -23,13 +23,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tare.contracts.workloads import Further, Setup
+from tare.contracts.workloads import Further, Setup, Workload
 from tare.errors import NoRoom, OutOfMemory, TimedOut, TrialFailed, printed
 from tare.hosts.network import SLOTS
 from tare.model.ends import End
-from tare.model.trials import Metric, Raw, Sweep, Value
+from tare.model.trials import Metric, Raw, Service, Sweep, Value
 from tare.units import Duration, Percent
-from tare.workloads.loads.further import WithFurther
 
 _AMID = (End.OUT_OF_MEMORY, End.LATE)  # it may come while instances are asked
 _ENDS: Mapping[type[TrialFailed], End] = {OutOfMemory: End.OUT_OF_MEMORY, TimedOut: End.LATE, NoRoom: End.NO_ROOM}
@@ -37,12 +36,37 @@ _LOOKS = 3
 _START_SECONDS, _ASKING_SECONDS = 1.0, 0.1
 
 
-@dataclass(frozen=True)
-class _Step:
-    """So many instances are alive: what they cost together, and the latency of the slowest of them."""
+class ServedByLoad(Workload):
+    """Serves as its `load` does."""
 
-    memory_bytes: int
-    slowest_seconds: float
+    @property
+    @abstractmethod
+    def load(self) -> Workload:
+        """The workload with the server, and with what drives it."""
+
+    @property
+    def port(self) -> int | None:
+        """The port of its server."""
+        return self.load.port
+
+    @property
+    def server(self) -> str:
+        """The name under which it is served."""
+        return self.load.server
+
+    def service(self, listen: str) -> Service | None:
+        """Return its server."""
+        return self.load.service(listen)
+
+
+class WithFurther(ServedByLoad):
+    """Starts further instances with the server of its load, and has a single round."""
+
+    def further(self, setup: Setup) -> Further:
+        """Return what starts further instances; raises TrialFailed where there are none."""
+        if setup.further is None:
+            raise TrialFailed(f"{self.name} starts further instances", "this is a bug: it has a single round")
+        return setup.further
 
 
 @dataclass(frozen=True)
@@ -81,7 +105,7 @@ class Density(WithFurther):
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Read memory and latency over the instances, and how many there were; raises TrialFailed unless whole."""
         steps, end = self._steps(raw), raw[-1].label.removeprefix("end: ") if raw else ""
-        missed = [step.slowest_seconds > self.goal for step in steps]
+        missed = [slowest > self.goal for _, slowest in steps]
         whole = (end == End.MOST and len(steps) == self.most) or end in (End.SLOW, End.SPARE, End.NO_ROOM, *_AMID)
         if not steps or any(missed[:-1]) or missed[-1] != (end == End.SLOW) or not whole:
             what = f"{self.name} has {len(steps)} numbers of instances, and ended with {raw[-1:]}"
@@ -90,11 +114,11 @@ class Density(WithFurther):
             raise TrialFailed(f"{self.name}: a single instance misses the goal already", "set a longer goal")
         values = [Value("instances", None, len(steps) - sum(missed))] if end != End.MOST else []
         if len(steps) > 1:
-            more_bytes = steps[-1].memory_bytes - steps[0].memory_bytes
+            more_bytes = steps[-1][0] - steps[0][0]
             values.append(Value("further", None, more_bytes / (len(steps) - 1)))
-        for count, step in enumerate(steps, start=1):
-            values.append(Value("memory", float(count), step.memory_bytes))
-            values.append(Value("slowest", float(count), step.slowest_seconds))
+        for count, (memory_bytes, slowest_seconds) in enumerate(steps, start=1):
+            values.append(Value("memory", float(count), memory_bytes))
+            values.append(Value("slowest", float(count), slowest_seconds))
         return values
 
     def seconds(self) -> float:
@@ -127,13 +151,16 @@ class Density(WithFurther):
                 return True
         return False
 
-    def _steps(self, raw: Sequence[Raw]) -> list[_Step]:
-        """Read the outputs for each number of instances; what was cut off by the end is left out."""
-        steps: list[_Step] = []
+    def _steps(self, raw: Sequence[Raw]) -> list[tuple[int, float]]:
+        """Read what so many instances cost together, and the latency of the slowest of them, for each number.
+
+        What was cut off by the end is left out.
+        """
+        steps: list[tuple[int, float]] = []
         found: dict[str, list[float]] = defaultdict(list)
         for each in raw[:-1]:
             if each.label == f"memory of {len(steps) + 1}":
-                steps.append(_Step(_bytes(each.text), _slowest(found, len(steps) + 1)))
+                steps.append((_bytes(each.text), _slowest(found, len(steps) + 1)))
                 found = defaultdict(list)
             else:
                 found[each.label].append(self.slow_seconds(each.text))

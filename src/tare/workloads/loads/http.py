@@ -3,31 +3,58 @@
 By itself, wrk runs for whole seconds. A script of ours (`turns.lua`), which wrk calls before each request, counts and
 times the requests of a turn, and makes wrk wait for the next one with its connections open. So a turn takes as long as
 it should, and nothing is started or connected in it.
+
+What an HTTP load asks for: requests of the user's, in a file or in the suite, as wrk sends them.
+
+A request file has a JSON object a line. Only `path` is needed:
+
+    {"path": "/search", "method": "POST", "headers": {"Content-Type": "text/plain"}, "body": "word"}
+
+Requests are sent in their order, again and again, by all connections together.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Annotated, ClassVar
+from tempfile import NamedTemporaryFile
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError, ValidationInfo
 
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
+from tare.hosts.local import contents
 from tare.model.trials import Metric, Raw, Sweep, Value
+from tare.suites.document import folder_of
 from tare.units import Size
-from tare.workloads.loads.load import ClientCounts, LoadDuration, server_address, server_port
-from tare.workloads.loads.outputs import as_output, check_labels
-from tare.workloads.loads.requests import Request, put_requests
-from tare.workloads.loads.together import Together, cpu_shares, started_together, texts_in, window_seconds, windows_in
-from tare.workloads.loads.turns import Resident, limit_seconds, resident, rounds_of, turn_seconds
+from tare.workloads.loads.client_load import (
+    ClientCounts,
+    LoadDuration,
+    Together,
+    server_address,
+    server_port,
+    started_together,
+    texts_in,
+    window_seconds,
+    windows_in,
+    with_cpu_shares,
+)
+from tare.workloads.loads.parsing import as_output, check_labels
+from tare.workloads.loads.turns import InTurns, Resident, limit_seconds, resident, turn_seconds
 
+MOST_REQUESTS, MOST_BYTES = 10_000, 1024**2  # each of up to 256 threads of wrk has them all
+_THERE = PurePosixPath("/srv/tare-requests.lua")
+_PATH = re.compile(r"/[!-~]{0,8000}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
+_TEXT = re.compile(r"([!-~]([\t -~]{0,8000}[!-~])?)?", re.ASCII)
+_NOT_THE_USERS = ("connection", "content-length", "expect", "transfer-encoding", "upgrade")
 HTTP_PORT = 18080  # not the usual one, which the machine may use
 _SCRIPT = Path(__file__).with_name("turns.lua")
 _SCRIPT_THERE = PurePosixPath("/srv/tare-turns.lua")
@@ -49,6 +76,119 @@ _CLOSED = "a server that closes idle connections between turns needs a longer ti
 _HINT = "`tare show` has the whole output; it is that of `wrk` with tare's script"
 
 
+def as_path(text: str) -> str:
+    """Return a path of a request; raises ValueError for what cannot be one."""
+    if not _PATH.fullmatch(text):
+        raise ValueError("a path begins with /, and has no blanks and ASCII alone, such as /search?word=caf%C3%A9")
+    return text
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request. There is no HEAD: wrk would wait for the page that does not come.
+
+    Raises ValueError for what cannot be sent: it would end the request early, or make another one of it.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    path: str
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] = "GET"
+    headers: dict[str, str] = field(default_factory=dict)
+    body: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse characters that HTTP does not have, and headers that are not the user's to give."""
+        as_path(self.path)
+        for name, text in self.headers.items():
+            if not _NAME.fullmatch(name) or not _TEXT.fullmatch(text):
+                raise ValueError(f"{name[:100]!r} is no header: its name has no blanks, its text is one line of ASCII")
+            if name.lower() in _NOT_THE_USERS:
+                raise ValueError(f"{name} is a header that the load gives itself, or cannot follow")
+
+
+_REQUEST = TypeAdapter(Request)
+
+
+def parse_requests(text: str) -> tuple[Request, ...]:
+    """Read a request file's text; raises ValueError with the line that is no request, or for a file without any."""
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    if not lines:
+        raise ValueError('it has no request: a line is one, such as {"path": "/"}')
+    return _bounded(tuple(_request(line, f"line {number}") for number, line in lines))
+
+
+def _read(value: object, info: ValidationInfo) -> object:
+    """Take a text as the name of a request file, and tables as requests."""
+    if isinstance(value, list):
+        texts = (json.dumps(each, default=str) for each in value)
+        return _bounded(tuple(_request(text, f"request {number}") for number, text in enumerate(texts, start=1)))
+    if not isinstance(value, str):
+        return value
+    try:
+        if not (path := folder_of(info) / value).is_file():
+            raise ValueError(f"there is no such file: {path.absolute()}")
+        return parse_requests(contents(path, MOST_BYTES).decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is no UTF-8 text: byte {error.start} cannot be read") from None
+    except OSError as error:
+        raise ValueError(f"it cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
+Requests = Annotated[tuple[Request, ...], BeforeValidator(_read)]
+
+
+def as_sent(request: Request, host: str, *, keep_alive: bool) -> bytes:
+    """Return the bytes of a request to a host, which is its address and port unless the request names another."""
+    body = request.body.encode()
+    lines = [f"{request.method} {request.path} HTTP/1.1"]
+    lines += [f"{name}: {text}" for name, text in request.headers.items()]
+    if "host" not in {name.lower() for name in request.headers}:
+        lines.append(f"Host: {host}")
+    if body or request.method in {"POST", "PUT", "PATCH"}:
+        lines.append(f"Content-Length: {len(body)}")
+    if not keep_alive:
+        lines.append("Connection: close")
+    return "".join(f"{line}\r\n" for line in (*lines, "")).encode("ascii") + body
+
+
+def put_requests(client: Host, requests: Sequence[Request], host: str, *, keep_alive: bool = True) -> tuple[str, ...]:
+    """Write requests to the client, for the next wrk that is started; return its script's argument that names them.
+
+    Without requests there is none: the script asks for wrk's own page.
+    """
+    if not requests:
+        return ()
+    with NamedTemporaryFile("w", encoding="ascii") as file:
+        file.write(as_lua(as_sent(each, host, keep_alive=keep_alive) for each in requests))
+        file.flush()
+        client.put(Path(file.name), _THERE)
+    return (str(_THERE),)
+
+
+def as_lua(texts: Iterable[bytes]) -> str:
+    """Write texts as a list in Lua, each byte by its number, so that none can end a text or the list."""
+    written = ("".join(f"\\{byte:03d}" for byte in text) for text in texts)
+    return "return {\n" + "".join(f'"{text}",\n' for text in written) + "}\n"
+
+
+def _request(text: str, where: str) -> Request:
+    try:
+        return _REQUEST.validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = "".join(f"{part}: " for part in first["loc"])
+        said = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+        raise ValueError(f"{where}: {key}{said}") from None
+
+
+def _bounded(requests: tuple[Request, ...]) -> tuple[Request, ...]:
+    size = sum(len(as_sent(each, "", keep_alive=True)) for each in requests)
+    if len(requests) > MOST_REQUESTS or size > MOST_BYTES:
+        raise ValueError(f"requests are at most {MOST_REQUESTS}, and 1 MiB together")
+    return requests
+
+
 def servable(size_bytes: int) -> int:
     """Return the size of a page; raises ValueError unless it is from 1 byte to 16 MiB."""
     if not 1 <= size_bytes <= 16 * 1024**2:
@@ -64,12 +204,16 @@ def page(size_bytes: int) -> str:
     return ("tare\n" * (size_bytes // 5 + 1))[:size_bytes]
 
 
-@dataclass(frozen=True)
 class WrkLoad(Workload):
-    """wrk asks a server for the same page, or for several, driven by a script of ours."""
+    """wrk asks a server for the same page, or for several, driven by a script of ours.
+
+    `asked` are the requests, in their order; none for the page alone.
+    """
 
     client_packages = ("wrk",)
     port = HTTP_PORT
+    asked: tuple[Request, ...] = ()
+    splits = True  # its connections are divided among several clients
     keep_alive = True  # a connection takes one request after the other, not one alone
 
     @property
@@ -79,16 +223,6 @@ class WrkLoad(Workload):
         An image of the user's has a page of its own.
         """
         return 1024
-
-    @property
-    def asked(self) -> tuple[Request, ...]:
-        """The requests, in their order; none for the page alone."""
-        return ()
-
-    @property
-    def splits(self) -> bool:
-        """Its connections are divided among several clients."""
-        return True
 
     @contextmanager
     def wrk(self, setup: Setup, script: PurePosixPath, clients: int, threads: int | None = None) -> Iterator[Together]:
@@ -108,7 +242,7 @@ class WrkLoad(Workload):
 
 
 @dataclass(frozen=True)
-class HttpLoad(WrkLoad):
+class HttpLoad(InTurns, WrkLoad):
     """wrk asks a server for the same page again and again. A plug-in provides the server."""
 
     name: ClassVar[str]
@@ -119,11 +253,6 @@ class HttpLoad(WrkLoad):
     clients: ClientCounts = (1, 50, 200)
     duration: LoadDuration = 1.0
     keep_alive: bool = True
-
-    @property
-    def rounds(self) -> int:
-        """Turns of a tenth of the duration."""
-        return rounds_of(self.duration)
 
     def measure(self, setup: Setup) -> Iterator[Raw]:
         """Run wrk for each number of clients; raises TrialFailed if it or the server fails.
@@ -156,15 +285,7 @@ class HttpLoad(WrkLoad):
 
     def _turn(self, wrk: Together, clients: int, patience_seconds: float, *, warm_up: bool) -> Raw:
         lines = [f"{turn_seconds(self.duration):.6g}"] * len(wrk.parts)
-        raw = wrk.turn(f"clients {clients}", lines, patience_seconds, warm_up)
-        found = [None if warm_up else _TURN.fullmatch(each) for each in texts_in(raw.text)]
-        cpu, each_cpu = cpu_shares([_cpu_share(each) for each in found])
-        return replace(raw, client_cpu=cpu, clients_cpu=each_cpu if cpu is not None else ())
-
-
-def _cpu_share(found: re.Match[str] | None) -> float | None:
-    seconds = float(found["seconds"]) if found else 0.0
-    return min(1.0, float(found["cpu"]) / seconds) if found and seconds else None
+        return with_cpu_shares(wrk.turn(f"clients {clients}", lines, patience_seconds, warm_up), _TURN)
 
 
 def check_ends(wrk: Together, page_bytes: int) -> None:

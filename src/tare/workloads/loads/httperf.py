@@ -27,9 +27,9 @@ from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Value
+from tare.workloads.loads.client_load import client_cpus, measured_load, server_address, server_port
 from tare.workloads.loads.http import HTTP_PORT, PageSize
 from tare.workloads.loads.knee import Answers, KneeLoad
-from tare.workloads.loads.load import client_cpus, measured_load, server_address, server_port
 
 _DESCRIPTORS = 450  # of 1,024: a connection waits at most twice, for the server to accept and to answer
 # Starts the same command several times at once; returns the exit code of the last one.

@@ -35,8 +35,8 @@ from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Raw, Sweep, Value
 from tare.units import Duration, Percent
-from tare.workloads.loads.load import LEAST_RATE, MOST_RATE, LoadDuration, Rates
-from tare.workloads.loads.outputs import as_output
+from tare.workloads.loads.client_load import LEAST_RATE, MOST_RATE, LoadDuration, Rates
+from tare.workloads.loads.parsing import as_output
 
 _HINT = "`tare show` has the whole output"
 

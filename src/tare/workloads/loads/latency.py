@@ -26,10 +26,18 @@ from pydantic import Field
 from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Sweep, Value
+from tare.workloads.loads.client_load import (
+    LoadDuration,
+    Rates,
+    Together,
+    shares,
+    texts_in,
+    window_seconds,
+    windows_in,
+    with_cpu_shares,
+)
 from tare.workloads.loads.http import WrkLoad, check_ends
-from tare.workloads.loads.load import LoadDuration, Rates
-from tare.workloads.loads.outputs import check_labels
-from tare.workloads.loads.together import Together, cpu_shares, shares, texts_in, window_seconds, windows_in
+from tare.workloads.loads.parsing import check_labels
 from tare.workloads.loads.turns import limit_seconds, rounds_of, turn_seconds
 
 _SCRIPT = Path(__file__).with_name("schedule.lua")
@@ -108,11 +116,11 @@ class LatencyLoad(WrkLoad):
         check_labels(raw, labels)
         values: list[Value] = []
         for rate, each in zip(self.rates, raw, strict=True):
-            turn = _read(each.text, rate)
-            if turn.requests != self._requests(rate):
-                what = f"wrk had {turn.requests} answers at {rate}/s, {self._requests(rate)} were asked for"
+            requests, seconds, latencies = _read(each.text, rate)
+            if requests != self._requests(rate):
+                what = f"wrk had {requests} answers at {rate}/s, {self._requests(rate)} were asked for"
                 raise TrialFailed(what, _HINT)
-            found = (*turn.latencies, turn.requests / turn.seconds)
+            found = (*latencies, requests / seconds)
             values += (
                 Value(metric.name, float(rate), value) for metric, value in zip(self.metrics, found, strict=True)
             )
@@ -134,10 +142,7 @@ class LatencyLoad(WrkLoad):
         lines = [f"{rate / count:.12g} {max(1, each)}" for each in shares(requests, count)]
         if count > 1:  # each client's first request is due a little after that of the one before it
             lines = [f"{line} {number / rate:.9f}" for number, line in enumerate(lines)]
-        raw = wrk.turn(f"rate {rate}", lines, limit_seconds(self._turn_seconds), warm_up)
-        found = [None if warm_up else _TURN.fullmatch(each) for each in texts_in(raw.text)]
-        cpu, each_cpu = cpu_shares([_cpu_share(each) for each in found])
-        return replace(raw, client_cpu=cpu, clients_cpu=each_cpu if cpu is not None else ())
+        return with_cpu_shares(wrk.turn(f"rate {rate}", lines, limit_seconds(self._turn_seconds), warm_up), _TURN)
 
     def _doubt(self, rate: int, late: int) -> str:
         """Describe how the client missed the schedule; empty if it did not."""
@@ -146,26 +151,19 @@ class LatencyLoad(WrkLoad):
         return what if share > _LATE_SHARE else ""
 
 
-@dataclass(frozen=True)
-class _Turn:
-    """What wrk printed of a turn; latencies in seconds, in the order of their metrics."""
-
-    requests: int
-    seconds: float
-    latencies: tuple[float, ...]
-
-
-def _read(text: str, rate: int) -> _Turn:
+def _read(text: str, rate: int) -> tuple[int, float, tuple[float, ...]]:
+    """Read what wrk printed of a turn: requests, seconds, and latencies in the order of their metrics."""
     parts = texts_in(text)
     found = [each for each in map(_TURN.fullmatch, parts) if each]
     is_whole, is_shared = len(found) == len(parts), len(parts) > 1
     latencies: tuple[float, ...] = (0.0,)
     if is_whole:
-        latencies = _merged(found) if is_shared else _latencies(found[0])
+        own = tuple(float(found[0][name]) for name in ("p50", "p90", "p99", "p999"))
+        latencies = _merged(found) if is_shared else own
     seconds = window_seconds(windows_in(text)) if is_shared else sum(float(each["seconds"]) for each in found)
     if not is_whole or not seconds or not latencies[0] or list(latencies) != sorted(latencies):
         raise TrialFailed(f"wrk gave no latencies at {rate}/s; {printed(text)}", _HINT)
-    return _Turn(sum(int(each["requests"]) for each in found), seconds, latencies)
+    return sum(int(each["requests"]) for each in found), seconds, latencies
 
 
 def _merged(parts: Sequence[re.Match[str]]) -> tuple[float, ...]:
@@ -185,16 +183,7 @@ def _merged(parts: Sequence[re.Match[str]]) -> tuple[float, ...]:
     return tuple(found)
 
 
-def _latencies(found: re.Match[str]) -> tuple[float, ...]:
-    return tuple(float(found[name]) for name in ("p50", "p90", "p99", "p999"))
-
-
 def _late(raw: Raw) -> int:
     """Return how many requests of a turn the clients sent too late; what wrk printed otherwise, `parse` refuses."""
     found = [] if raw.warm_up else [_TURN.fullmatch(each) for each in texts_in(raw.text)]
     return sum(int(each["late"]) for each in found if each)
-
-
-def _cpu_share(found: re.Match[str] | None) -> float | None:
-    seconds = float(found["seconds"]) if found else 0.0
-    return min(1.0, float(found["cpu"]) / seconds / int(found["cpus"])) if found and seconds else None

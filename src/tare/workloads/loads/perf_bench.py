@@ -20,7 +20,7 @@ from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Value
-from tare.workloads.loads.outputs import check_labels
+from tare.workloads.loads.parsing import check_labels
 from tare.workloads.loads.turns import limit_seconds, probed
 
 MOST_LOOPS = 2**31 - 1  # perf counts them in an int, and cuts off what is more

@@ -25,7 +25,7 @@ from pydantic import Field
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Sweep, Value
-from tare.workloads.loads.load import (
+from tare.workloads.loads.client_load import (
     ClientCounts,
     LoadDuration,
     measured_load,
@@ -33,8 +33,7 @@ from tare.workloads.loads.load import (
     server_port,
     while_sending,
 )
-from tare.workloads.loads.outputs import check_labels
-from tare.workloads.loads.settings import EachOnce
+from tare.workloads.loads.parsing import EachOnce, check_labels
 from tare.workloads.loads.turns import limit_seconds, rounds_of, turn_seconds
 
 Operation = Literal["GET", "SET"]

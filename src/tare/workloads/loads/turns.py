@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from tare.contracts.workloads import Workload
 from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host, Process
 from tare.model.trials import Output, Raw
@@ -22,6 +23,17 @@ _USUAL = 10  # rounds, between the two
 _PATIENCE = 10  # times as long as a turn
 _MOST_LINES = 1000
 _PROBES = 4
+
+
+class InTurns(Workload):
+    """Workload whose `duration` of a point is divided into turns of the usual length."""
+
+    duration: float
+
+    @property
+    def rounds(self) -> int:
+        """Turns of a tenth of the duration."""
+        return rounds_of(self.duration)
 
 
 def turn_seconds(duration_seconds: float) -> float:

@@ -13,7 +13,7 @@ from tare.errors import TimedOut, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Raw, Value
 from tare.workloads.lighttpd import Lighttpd
-from tare.workloads.loads.at_rate import AtRate
+from tare.workloads.loads.memory_search import AtRate
 
 SAMPLES = Path(__file__).parents[3] / "samples/httperf"
 SETUP = serving(LocalHost())

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
+import setups
 from setups import serving
 
 from tare.errors import TimedOut, TrialFailed
-from tare.hosts.local import LocalHost
 from tare.model.trials import Output, Raw
 from tare.workloads.bind import Bind
 from tare.workloads.loads.knee import Answers
 
-SAMPLES = Path(__file__).parents[3] / "samples/dnsperf"
 HALF_A_SECOND = Bind(duration=0.5)
 
 
 def sample(name: str, dropped: str = "0") -> Raw:
     """What the program printed, and the line that tare adds of so many dropped answers."""
-    text = f"{(SAMPLES / f'{name}.txt').read_text()}client: dropped {dropped}\n"
-    return Raw("rate 1000", ("dnsperf",), text, 0.5)
+    return Raw("rate 1000", ("dnsperf",), f"{setups.sample(f'dnsperf/{name}.txt')}client: dropped {dropped}\n", 0.5)
 
 
 def values(answers: Answers) -> dict[str, float]:
@@ -106,7 +103,7 @@ SENT, LOST = "  Queries sent:         500\n", "  Queries lost:         0 (0.00%)
 @pytest.mark.parametrize(
     "text",
     [
-        (SAMPLES / "interrupted.txt").read_text() + "client: dropped 0\n",
+        sample("interrupted").text,
         WHOLE[:-1],
         WHOLE.replace(SENT, ""),
         WHOLE.replace(LOST, ""),
@@ -132,39 +129,30 @@ def test_a_result_of_other_settings_fails_the_trial(workload: Bind, rate: int) -
 
 
 @dataclass
-class Client(LocalHost):
-    """A client with some CPUs, whose kernel drops ten answers in every run of dnsperf."""
+class Client(setups.Client):
+    """A client whose kernel drops ten answers in every run of dnsperf."""
 
-    cpus: int = 2
-    told: list[tuple[str, ...]] = field(default_factory=list)
     written: dict[str, str] = field(default_factory=dict)
-    fails: TrialFailed | None = None
-    prints: str = "rate-1000"
-
-    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
-        del input, check
-        assert timeout > 0
-        if argv == ("nproc",):
-            return Output(argv, 0, f"{self.cpus}\n".encode(), b"", 0.0)
-        self.told.append(argv)
-        if self.fails:
-            raise self.fails
-        return Output(argv, 0, (SAMPLES / f"{self.prints}.txt").read_bytes(), b"", 1.0, cpu_seconds=0.5)
 
     def read(self, path: str) -> str:
         assert path == "/proc/net/snmp"
-        return f"Ip: Forwarding\nIp: 1\nUdp: InDatagrams RcvbufErrors\nUdp: 7 {10 * len(self.told)}\n"
+        return f"Ip: Forwarding\nIp: 1\nUdp: InDatagrams RcvbufErrors\nUdp: 7 {10 * len(self.calls)}\n"
 
     def write(self, path: str, text: str) -> None:
         self.written[path] = text
 
 
+def client(cpus: int = 2, prints: str = "rate-1000") -> Client:
+    """Return a client with some CPUs, of which dnsperf uses half of one for a second."""
+    text = setups.sample(f"dnsperf/{prints}.txt").encode()
+    return Client(lambda argv: Output(argv, 0, text, b"", 1.0, cpu_seconds=0.5), cpus)
+
+
 def test_dnsperf_may_have_as_many_queries_without_an_answer_as_it_sends_until_they_time_out() -> None:
-    client = Client()
-    HALF_A_SECOND.load(serving(client), 40_000)
-    (told,) = client.told
+    HALF_A_SECOND.load(serving(asked := client()), 40_000)
+    (told,) = asked.calls
     options = dict(zip(told[1::2], told[2::2], strict=True))
-    assert client.written == {"/srv/tare-dnsperf": "www.tare.test A\n"}
+    assert asked.written == {"/srv/tare-dnsperf": "www.tare.test A\n"}
     assert options == {
         "-s": "198.18.0.10",
         "-p": "15353",
@@ -186,28 +174,30 @@ def test_dnsperf_may_have_as_many_queries_without_an_answer_as_it_sends_until_th
 def test_there_is_a_thread_for_what_one_sends_at_its_slow_start_and_for_each_cpu(
     rate: int, cpus: int, threads: int
 ) -> None:
-    HALF_A_SECOND.load(serving(client := Client(cpus=cpus)), rate)
-    assert client.told[0][client.told[0].index("-T") + 1] == str(threads)
-    assert client.told[0][client.told[0].index("-c") + 1] == str(threads)
+    HALF_A_SECOND.load(serving(asked := client(cpus=cpus)), rate)
+    assert asked.option("-T", 0) == asked.option("-c", 0) == str(threads)
 
 
 def test_a_few_queries_may_always_wait() -> None:
-    HALF_A_SECOND.load(serving(client := Client()), 10)
-    assert client.told[0][client.told[0].index("-q") + 1] == "100"
+    HALF_A_SECOND.load(serving(asked := client()), 10)
+    assert asked.option("-q", 0) == "100"
 
 
 def test_what_the_client_used_of_its_cpus_and_dropped_is_kept_with_the_output() -> None:
-    raw = HALF_A_SECOND.load(serving(Client(cpus=2)), 1000)
+    raw = HALF_A_SECOND.load(serving(client()), 1000)
     assert raw.text == sample("rate-1000", dropped="10").text
     assert (raw.client_cpu, raw.sending_seconds) == (0.5, 0.5)
 
 
 @pytest.mark.parametrize("name", ["lost", "no-answer", "stalled"])
 def test_a_load_that_looks_for_missing_answers_without_a_pause_is_not_taken_for_a_busy_one(name: str) -> None:
-    assert HALF_A_SECOND.load(serving(Client(prints=name)), 60_000).client_cpu is None
+    assert HALF_A_SECOND.load(serving(client(prints=name)), 60_000).client_cpu is None
 
 
 @pytest.mark.parametrize("failure", [TrialFailed("dnsperf: killed by signal 9"), TimedOut("dnsperf: did not end")])
 def test_a_dnsperf_that_dies_or_does_not_end_fails_the_trial(failure: TrialFailed) -> None:
+    def answer(_: tuple[str, ...]) -> str:
+        raise failure
+
     with pytest.raises(type(failure), match="dnsperf: "):
-        list(Bind().measure(serving(Client(fails=failure))))
+        list(Bind().measure(serving(Client(answer))))

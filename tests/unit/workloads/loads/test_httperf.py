@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
-
 import pytest
-from setups import serving
+import setups
+from setups import Client, serving, word_after
 
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
@@ -15,14 +13,13 @@ from tare.workloads.lighttpd import Lighttpd
 from tare.workloads.loads.httperf import _TOGETHER
 from tare.workloads.loads.knee import Answers
 
-SAMPLES = Path(__file__).parents[3] / "samples/httperf"
 HALF_A_SECOND, FIFTH = Lighttpd(duration=0.5), Lighttpd(duration=0.2)
 IDLE = "ports 64512, of which wait 0"
 
 
 def sample(name: str, ports: str = IDLE) -> Raw:
     """What the program printed, and the line that tare adds of the client's ports."""
-    return Raw("", ("httperf",), f"{(SAMPLES / f'{name}.txt').read_text()}client: {ports}\n", 0.5)
+    return Raw("", ("httperf",), f"{setups.sample(f'httperf/{name}.txt')}client: {ports}\n", 0.5)
 
 
 def values(answers: Answers) -> dict[str, float]:
@@ -129,29 +126,19 @@ def test_a_page_of_another_size_is_not_compared_as_if_it_were_the_suites(size: i
 # --- load
 
 
-@dataclass
-class Client(LocalHost):
-    """A client with some CPUs. It notes each httperf."""
+KERNEL = "sockets: used 5\nTCP: inuse 1 orphan 0 tw 100 alloc 5 mem 154\n1024\t65535\n"
 
-    cpus: int = 1
-    kernel: str = "sockets: used 5\nTCP: inuse 1 orphan 0 tw 100 alloc 5 mem 154\n1024\t65535\n"
-    told: list[tuple[str, ...]] = field(default_factory=list)
 
-    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
-        del input, check
-        assert timeout > 0
-        if argv == ("nproc",):
-            return Output(argv, 0, f"{self.cpus}\n".encode(), b"", 0.0)
-        if argv[0] == "cat":
-            assert argv[1:] == ("/proc/net/sockstat", "/proc/sys/net/ipv4/ip_local_port_range")
-            return Output(argv, 0, self.kernel.encode(), b"", 0.0)
-        self.told.append(argv)
-        return Output(argv, 0, (SAMPLES / "rate-1000.txt").read_bytes(), b"", 0.6, cpu_seconds=0.6)
+def client(cpus: int = 1, kernel: str = KERNEL) -> Client:
+    """Return a client with some CPUs, whose kernel says how many ports wait."""
+    text = setups.sample("httperf/rate-1000.txt").encode()
+    return Client(lambda argv: kernel if argv[0] == "cat" else Output(argv, 0, text, b"", 0.6, 0.6), cpus)
 
 
 def told(workload: Lighttpd, rate: int, client: Client) -> tuple[str, ...]:
     workload.load(serving(client), rate)
-    (argv,) = client.told
+    argv, kernel = client.calls
+    assert kernel == ("cat", "/proc/net/sockstat", "/proc/sys/net/ipv4/ip_local_port_range")
     assert argv[:4] == ("sh", "-c", _TOGETHER, "sh")
     return argv[4:]
 
@@ -159,24 +146,24 @@ def told(workload: Lighttpd, rate: int, client: Client) -> tuple[str, ...]:
 def test_httperf_gets_the_rate_and_a_connection_for_each_request() -> None:
     place = ("--server", "198.18.0.10", "--port", "18080", "--uri", "/file")
     how = ("--rate", "4000.000000", "--num-conns", "2000", "--timeout", "0.112500")
-    assert told(HALF_A_SECOND, 4000, Client()) == ("1", "httperf", *place, *how)
+    assert told(HALF_A_SECOND, 4000, client()) == ("1", "httperf", *place, *how)
 
 
 @pytest.mark.parametrize(
     ("rate", "cpus", "timeout"), [(100, 1, 1.0), (4500, 1, 0.1), (45_000, 1, 0.01), (4500, 2, 0.2)]
 )
 def test_late_answers_leave_descriptors_of_the_1024_free(rate: int, cpus: int, timeout: float) -> None:
-    argv = told(HALF_A_SECOND, rate, Client(cpus=cpus))
-    limit = float(argv[argv.index("--timeout") + 1])
+    argv = told(HALF_A_SECOND, rate, client(cpus=cpus))
+    limit = float(word_after(argv, "--timeout"))
     assert limit == timeout
     assert rate / cpus * 2 * limit <= 1000, "each connection may wait twice: for the server to accept and to answer"
 
 
 def test_one_thread_is_not_enough_for_several_cpus() -> None:
-    argv = told(HALF_A_SECOND, 1001, Client(cpus=3))
+    argv = told(HALF_A_SECOND, 1001, client(cpus=3))
     assert argv[:2] == ("3", "httperf")
-    assert argv[argv.index("--rate") + 1] == "333.666667"
-    assert argv[argv.index("--num-conns") + 1] == "167"
+    assert word_after(argv, "--rate") == "333.666667"
+    assert word_after(argv, "--num-conns") == "167"
 
 
 def test_several_programs_run_at_the_same_time_and_all_that_they_print_is_kept() -> None:
@@ -191,14 +178,13 @@ def test_the_exit_code_of_a_failed_program_is_seen() -> None:
 
 
 def test_how_many_ports_wait_is_kept_with_the_output_and_cpu_time_is_not() -> None:
-    client = Client()
-    raw = HALF_A_SECOND.load(serving(client), 1000)
+    raw = HALF_A_SECOND.load(serving(client()), 1000)
     assert raw.text == sample("rate-1000", "ports 64512, of which wait 100").text
     assert raw.client_cpu is None, "it looks for events without a pause: it is always busy"
     assert raw.sending_seconds == 0.5
 
 
 def test_a_client_that_does_not_say_which_ports_wait_is_read_all_the_same() -> None:
-    raw = HALF_A_SECOND.load(serving(Client(kernel="")), 1000)
+    raw = HALF_A_SECOND.load(serving(client(kernel="")), 1000)
     assert raw.text.endswith("client: ports unknown\n")
     assert HALF_A_SECOND.answers(raw, 1000).share == 1.0

@@ -15,7 +15,7 @@ from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trials import Raw
-from tare.workloads.loads.load import client_cpus, measured_load, rising_clients, server_address, while_sending
+from tare.workloads.loads.client_load import client_cpus, measured_load, server_address, while_sending
 
 BUSY = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done; echo done; echo a warning >&2"
 
@@ -93,25 +93,3 @@ def test_an_instance_without_a_network_cannot_serve() -> None:
     with pytest.raises(TrialFailed, match="tare-x: it has no network") as failure:
         server_address(serving(LocalHost(), None))
     assert failure.value.hint
-
-
-@pytest.mark.parametrize("clients", [(1,), (1000,), (1, 50, 200), tuple(range(100, 1001, 100))])
-def test_numbers_of_clients_that_rise_are_taken(clients: tuple[int, ...]) -> None:
-    assert rising_clients(clients) == clients
-
-
-@pytest.mark.parametrize(
-    ("clients", "message"),
-    [
-        ((), "rise, from 1 to 1000, for example"),
-        ((0,), "from 1 to 1000"),
-        ((-5, 1), "from 1 to 1000"),
-        ((1, 1001), "from 1 to 1000"),
-        ((50, 50), "rise"),
-        ((1, 200, 50), "rise"),
-        ((1, 5000, 1000), "rise"),
-    ],
-)
-def test_other_numbers_of_clients_are_refused_with_a_sentence(clients: tuple[int, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        rising_clients(clients)

@@ -12,7 +12,7 @@ from tare.contracts.workloads import Another, Further, Instance, Setup, Workload
 from tare.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable
 from tare.hosts.local import LocalHost
 from tare.model.trials import Footprint, Metric, Output, Raw, Value
-from tare.workloads.loads.pressure import UnderPressure
+from tare.workloads.loads.memory_search import UnderPressure
 
 MIB = 1 << 20
 FULL = 1 << 30

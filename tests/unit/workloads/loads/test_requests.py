@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from pydantic import TypeAdapter, ValidationError
 
 from tare.hosts.local import LocalHost
-from tare.workloads.loads.requests import Request, Requests, as_lua, as_sent, parse_requests, put_requests
+from tare.workloads.loads.http import Request, Requests, as_lua, as_sent, parse_requests, put_requests
 
 TWO = """\
 {"path": "/"}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from tare.workloads.loads.settings import EachOnce, each_once, rising
+from tare.workloads.loads.parsing import EachOnce, each_once, rising
 
 
 def test_values_that_are_given_once_are_taken_in_their_order() -> None:
@@ -31,13 +31,12 @@ def test_a_setting_of_values_that_are_given_once_checks_their_type_too() -> None
             setting.validate_python(wrong)
 
 
-def test_numbers_that_rise_within_the_bounds_are_taken() -> None:
-    checked = rising("numbers of groups", 1, 50)
-    assert checked((1,)) == (1,)
-    assert checked((1, 4, 50)) == (1, 4, 50)
+@pytest.mark.parametrize("numbers", [(1,), (50,), (1, 4, 50), tuple(range(1, 51))])
+def test_numbers_that_rise_within_the_bounds_are_taken(numbers: tuple[int, ...]) -> None:
+    assert rising("numbers of groups", 1, 50)(numbers) == numbers
 
 
-@pytest.mark.parametrize("numbers", [(), (0,), (51,), (4, 1), (4, 4)])
+@pytest.mark.parametrize("numbers", [(), (0,), (-5, 1), (51,), (4, 1), (4, 4), (1, 20, 5), (1, 500, 20)])
 def test_other_numbers_are_refused_with_the_bounds(numbers: tuple[int, ...]) -> None:
     message = r"^give numbers of groups that rise, from 1 to 50, for example \[1, 2\]$"
     with pytest.raises(ValueError, match=message):

@@ -1,4 +1,9 @@
-"""A load that several clients share: each has its part of the connections, and all count during the same time.
+"""The load, a program on the client that drives a server, and what all workloads with a load need.
+
+A load can use as many CPUs as it has threads, one unless said. If it used nearly all of them, the client was the
+bottleneck, not the server.
+
+A load that several clients share: each has its part of the connections, and all count during the same time.
 
 All parts are started and connected before any begins. For each turn, tare chooses a moment on its own clock, and tells
 each client the moment on that client's clock, which it has read before: so they begin together, however long their
@@ -19,21 +24,81 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Annotated
 
-from tare.errors import TrialFailed
+from pydantic import AfterValidator, Field
+
+from tare.contracts.workloads import Setup
+from tare.errors import Fault, SuiteError, TrialFailed
 from tare.hosts.clocks import Clock, read_clock
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
-from tare.model.trials import Raw
-from tare.workloads.loads.outputs import as_output
+from tare.model.trials import Image, Raw
+from tare.units import Duration
+from tare.workloads.loads.parsing import as_output, rising
 from tare.workloads.loads.turns import Resident
 
+MOST_CLIENTS = 1000
+LEAST_RATE, MOST_RATE = 10, 10_000_000
+
+rising_clients = rising("numbers of clients", 1, MOST_CLIENTS)
+rising_rates = rising("rates a second", LEAST_RATE, MOST_RATE)
+ClientCount = Annotated[int, Field(ge=1, le=MOST_CLIENTS)]
+ClientCounts = Annotated[tuple[int, ...], AfterValidator(rising_clients)]
+Rates = Annotated[tuple[int, ...], AfterValidator(rising_rates)]
+LoadDuration = Annotated[Duration, Field(gt=0, le=600)]  # redis-benchmark counts its requests in an int
 _LEAD_SECONDS = 0.03  # until all begin, beyond the way there: of it, 0.02 fill the server's caches
 _LITTLE, _TOO_LITTLE = 0.9, 0.5  # the shares of a turn that windows have in common
 _ROUND_TRIPS = 2  # in which a line is surely there
 _PART = re.compile(r"^client (?P<number>\d{1,3}) of (?P<count>\d{1,3})\n", re.ASCII | re.MULTILINE)
 _BEHIND = re.compile(r"^behind: (?P<behind>\d{1,9}\.\d{9})\n", re.ASCII | re.MULTILINE)
 _SECONDS = re.compile(r"^seconds: (?P<seconds>\d{1,9}\.\d{9})\n", re.ASCII | re.MULTILINE)
+
+
+def server_address(setup: Setup) -> str:
+    """Return the server's address; raises TrialFailed for an instance without a network."""
+    if setup.instance.address is None:
+        hint = "leave this stack out of workloads that serve, or give it a network"
+        raise TrialFailed(f"{setup.instance.name}: it has no network", hint)
+    return setup.instance.address
+
+
+def server_port(setup: Setup, workload_name: str, default: int) -> int:
+    """Return the server's TCP port: that of a built-in server, or else `default`."""
+    return setup.instance.serves.get(workload_name, default)
+
+
+def exposed_port(image: Image, otherwise: int) -> int:
+    """Return the one TCP port that an image exposes; raises SuiteError if there are several."""
+    if len(image.ports) > 1:
+        ports = " and ".join(map(str, image.ports))
+        raise SuiteError([Fault(f"port: missing: the image exposes {ports}", f"write port = {image.ports[0]}")])
+    return image.ports[0] if image.ports else otherwise
+
+
+def client_cpus(client: Host) -> int:
+    """Return how many CPUs a load on the client may use."""
+    return int(client.run("nproc", timeout=30).text)
+
+
+def measured_load(client: Host, label: str, *argv: str, timeout: float, cpus: int = 1) -> Raw:
+    """Run a load to its end; raises TrialFailed with its last output if it fails.
+
+    The text is its standard output, `errors` its standard error. `client_cpu` is its CPU time over the duration of the
+    command, as a share of the CPUs that it can use, 0 to 1; None if the client does not report it.
+    """
+    output = client.run(*argv, timeout=timeout)
+    share = None if output.cpu_seconds is None else min(1.0, output.cpu_seconds / output.seconds / cpus)
+    return Raw(label, argv, output.text, output.seconds, share, errors=output.stderr.decode("utf-8", "replace"))
+
+
+def while_sending(raw: Raw, start_seconds: float, sending_seconds: float) -> Raw:
+    """Relate a load's CPU time, less what its start took (both of a CPU), to the seconds in which it sent."""
+    sent = replace(raw, sending_seconds=min(sending_seconds, raw.seconds))
+    if raw.client_cpu is None:
+        return sent
+    used_seconds = raw.client_cpu * raw.seconds - start_seconds
+    return replace(sent, client_cpu=max(0.0, min(1.0, used_seconds / sending_seconds)))
 
 
 @dataclass(frozen=True)
@@ -153,6 +218,20 @@ def common_share(windows: Sequence[tuple[float, float]], error_seconds: float) -
     common = min((end for _, end in windows), default=0.0) - max((begin for begin, _ in windows), default=0.0)
     whole = window_seconds(windows) + error_seconds
     return max(0.0, common - error_seconds) / whole if whole > 0 else 0.0
+
+
+def with_cpu_shares(raw: Raw, turn: re.Pattern[str]) -> Raw:
+    """Return the output of a turn with the clients' CPU shares, which none has that warms up.
+
+    `turn` matches what a client printed; its groups are `seconds`, `cpu` in seconds, and `cpus` where it used several.
+    """
+    used: list[float | None] = []
+    for found in map(turn.fullmatch, texts_in(raw.text)):
+        seconds = float(found["seconds"]) if found and not raw.warm_up else 0.0
+        cpus = int(found.groupdict().get("cpus", 1)) if found else 1
+        used.append(min(1.0, float(found["cpu"]) / seconds / cpus) if found and seconds else None)
+    busiest, every = cpu_shares(used)
+    return replace(raw, client_cpu=busiest, clients_cpu=every if busiest is not None else ())
 
 
 def cpu_shares(used: Sequence[float | None]) -> tuple[float | None, tuple[float | None, ...]]:

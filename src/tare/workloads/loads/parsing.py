@@ -1,18 +1,62 @@
-"""Reports of programs as JSON: what is missing in one, or absurd, fails the trial with a reason that quotes it.
+"""Rules for settings that are lists, and readers of outputs: labels, and reports of programs as JSON.
 
-`read_report` takes an output that is one report as a whole, as that of tare's own loads. `find_report` also takes lines
-of text before and after it, as other programs print them.
+What is missing in a report, or absurd, fails the trial with a reason that quotes it. `read_report` takes an output that
+is one report as a whole, as that of tare's own loads. `find_report` also takes lines of text before and after it, as
+other programs print them.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import Annotated, NoReturn, TypeVar
+
+from pydantic import AfterValidator
 
 from tare.errors import TrialFailed, printed
+from tare.model.trials import Output, Raw
+
+_Value = TypeVar("_Value")
+
+
+def each_once(values: tuple[_Value, ...]) -> tuple[_Value, ...]:
+    """Return the values; raises ValueError for none at all, and where one is given twice."""
+    if not values:
+        raise ValueError("give at least one value")
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f"{value} is given twice: give each value once")
+    return values
+
+
+def rising(what: str, least: int, most: int) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    """Return a function that returns numbers; it raises ValueError unless they rise and are within the bounds."""
+
+    def checked(numbers: tuple[int, ...]) -> tuple[int, ...]:
+        bounded = (least - 1, *numbers, most + 1)
+        if not numbers or any(later <= earlier for earlier, later in itertools.pairwise(bounded)):
+            raise ValueError(f"give {what} that rise, from {least} to {most}, for example [{least}, {2 * least}]")
+        return numbers
+
+    return checked
+
+
+EachOnce = Annotated[tuple[_Value, ...], AfterValidator(each_once)]
+
+
+def check_labels(raw: Sequence[Raw], labels: Sequence[str]) -> None:
+    """Raise TrialFailed unless there is one output of each label, in this order."""
+    found = [each.label for each in raw]
+    if found != list(labels):
+        raise TrialFailed(f"expected outputs of {list(labels)}, found {found}")
+
+
+def as_output(raw: Raw) -> Output:
+    """Return an output as that of a command, for a failure to keep."""
+    return Output(raw.argv, 0, raw.text.encode(), raw.errors.encode(), raw.seconds)
 
 
 @dataclass(frozen=True)

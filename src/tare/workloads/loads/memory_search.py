@@ -9,6 +9,16 @@ one that is too slow is tried again, and the goal is missed when five are consec
 ends, or does not answer in time has missed it at once. Its *fate* is in the raw output: it answered, it answered with
 pages in swap, a kernel ended a process of it or could not boot for lack of memory, it was late, or it failed otherwise,
 with the reason: docs/decisions/searches.md.
+
+Memory pressure at a rate: a server of pages is asked at one rate of new connections, with less and less memory.
+
+The 2015 paper (section 3.3) did this with its HTTP servers, halving the memory from 1 GiB: OSv ran out of it with 128
+MB at 4000 requests a second. httperf asks as in loads.httperf, whether answers follow or not; the answers a second
+are the throughput whose share is the goal (loads.memory_search). A stack that does not follow the rate with all its
+memory is still compared with itself.
+
+A run that the client fails in, or that has no good answer at all, is no round: it is repeated. After five in a row the
+memory has missed the goal, or the trial has failed if that was all the memory.
 """
 
 from __future__ import annotations
@@ -19,21 +29,113 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from statistics import fmean
-from typing import Annotated
+from statistics import fmean, median
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from tare.contracts.workloads import Another, Further, Setup, Workload
-from tare.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable
+from tare.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable, printed
 from tare.model.trials import Metric, Output, Raw, Sweep, Value
-from tare.units import Percent, Size, format_size
-from tare.workloads.loads.further import WithFurther
-from tare.workloads.loads.load import LoadDuration
-from tare.workloads.loads.search import Fate, Outcome, Search, Try, is_fate, read_outcome
+from tare.units import Duration, Percent, Size, format_size
+from tare.workloads.loads.client_load import MOST_RATE, LoadDuration
+from tare.workloads.loads.density import ServedByLoad, WithFurther
+from tare.workloads.loads.http import PageSize
+from tare.workloads.loads.httperf import HttperfLoad
+from tare.workloads.loads.parsing import as_output
 
+Fate = Literal["answered", "swapped", "out of memory", "late", "failed"]
+_Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
+_FATE = "fate "
+_LOOKS = 5  # one look in five misses by chance where turns are short (30 of 158), and there are ten steps
+_FINE_BELOW = 32 << 20  # guests have whole MiB, but none is as small as this
+_FINE_STEP, _STEP = 4096, 1 << 20
 _FULL, _LESS = "full: ", "less: "
 _USUAL_HALVES, _START_SECONDS = 8, 0.2
+_ROUNDS = 5
+_REPEATS = 5  # a burst of other work on the machine outlasted three short runs
+_ANSWERED, _TIMED_OUT = "answered", "timed-out"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is written of a try: the limit, all the memory, and how it went."""
+
+    limit_bytes: Annotated[_Bytes, Field(gt=0)]
+    full_bytes: Annotated[_Bytes, Field(gt=0)]
+    fate: Fate
+    swapped_bytes: _Bytes = 0
+    reason: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was measured to the end of its rounds."""
+        return self.fate in ("answered", "swapped")
+
+    def written(self, number: int) -> Raw:
+        """Return the last output of a try; each has a label of its own, so that `tare show` has them all."""
+        return Raw(f"{_FATE}{number}", (), f"{_OUTCOME.dump_json(self).decode()}\n", 0.0)
+
+
+_OUTCOME = TypeAdapter(Outcome)
+
+
+def is_fate(raw: Raw) -> bool:
+    """Return whether an output is the last of a try."""
+    return raw.label.startswith(_FATE)
+
+
+def read_outcome(raw: Raw) -> Outcome:
+    """Read the last output of a try; raises TrialFailed."""
+    try:
+        return _OUTCOME.validate_json(raw.text, strict=True)
+    except ValidationError as error:
+        raise TrialFailed(f"a try has an unknown fate; {printed(raw.text)}") from error
+
+
+@dataclass(frozen=True)
+class Try:
+    """A try, and the rates of both instances in its rounds, if it came to their end."""
+
+    outcome: Outcome
+    full: Sequence[float] = ()
+    less: Sequence[float] = ()
+
+    def meets(self, goal: float) -> bool:
+        """Return whether the usual round has at least this share of the throughput with all the memory."""
+        return bool(self.less) and median(b / a for a, b in zip(self.full, self.less, strict=True)) >= goal
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is known of the smallest memory: `high` meets the goal, `low` does not; `low` is 0 as long as all do.
+
+    `slow` counts how often the goal was missed, with the memory that follows, by an instance that answered. `met`: an
+    instance with less memory has met the goal.
+    """
+
+    high: int
+    low: int = 0
+    slow: int = 0
+    met: bool = False
+
+    def after(self, one: Try, goal: float) -> Search:
+        """Return what is known after one more try."""
+        if one.meets(goal):
+            return Search(one.outcome.limit_bytes, self.low, met=True)
+        if one.less and self.slow + 1 < _LOOKS:
+            return replace(self, slow=self.slow + 1)
+        return Search(self.high, one.outcome.limit_bytes, met=self.met)
+
+    def following(self, precision: float) -> int | None:
+        """Return the memory to try next: half, or the middle; None where it is known as exactly as it should be."""
+        if not self.low:
+            return self.high // 2
+        if self.high <= self.low * (1 + precision):
+            return None
+        step = _FINE_STEP if self.high < _FINE_BELOW else _STEP
+        middle = round(math.sqrt(self.low * self.high) / step) * step
+        return middle if self.low < middle < self.high else None
 
 
 @dataclass(frozen=True)
@@ -203,3 +305,70 @@ def _divided(raw: Sequence[Raw]) -> Iterator[Sequence[Raw]]:
         if is_fate(each) or at == len(raw):
             yield raw[begin:at]
             begin = at
+
+
+@dataclass(frozen=True)
+class AtRate(ServedByLoad):
+    """The server and the load of another workload, at one rate."""
+
+    name = "at-rate"
+    title = "A server at one rate"
+    metrics = (Metric(_ANSWERED, "Answers", "requests/s", "higher"),)
+    rounds = _ROUNDS
+
+    of: HttperfLoad
+    rate: int
+
+    @property
+    def load(self) -> HttperfLoad:
+        """The workload whose server is asked."""
+        return self.of
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        """Ask; the first run warms up. Raises TrialFailed, or TimedOut for a server that is silent."""
+        for number in range(1 + self.rounds):
+            yield self._run(setup, warm_up=number == 0)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the answers a second."""
+        values = [value for each in raw for value in self.of.answers(each, self.rate).values]
+        return tuple(value for value in values if value.metric == _ANSWERED)
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`."""
+        return (1 + self.rounds) * (0.1 + self.of.duration)
+
+    def _run(self, setup: Setup, *, warm_up: bool) -> Raw:
+        for _ in range(_REPEATS):
+            raw = self.of.load(setup, self.rate)
+            answers = self.of.answers(raw, self.rate)
+            if answers.share > 0 and not answers.client:
+                return replace(raw, warm_up=warm_up)
+        output = as_output(raw)
+        if answers.client:
+            raise TrialFailed(f"at {self.rate}/s, {answers.client}", "set a lower rate", output)
+        is_silent = any(value.metric == _TIMED_OUT and value.value > 0 for value in answers.values)
+        kind = TimedOut if is_silent else TrialFailed
+        raise kind(f"the server gave no good answer at all at {self.rate}/s; {printed(raw.text)}", "", output)
+
+
+@dataclass(frozen=True)
+class UnderPressureAtRate(UnderPressure):
+    """Looks for the smallest memory of a server at one rate. A plug-in sets `of`, the workload."""
+
+    client_packages = HttperfLoad.client_packages
+    usual_port = HttperfLoad.usual_port
+    of: ClassVar[type[HttperfLoad]]
+
+    least: Annotated[Size, Field(ge=1 << 16)] = 1 << 16  # lighttpd has met its goal with 1 MiB
+    duration: Annotated[LoadDuration, Field(ge=0.5)] = 1.0
+    rate: Annotated[int, Field(ge=100, le=MOST_RATE)] = 4000
+    timeout: Annotated[Duration, Field(ge=0.01, le=60)] = 1.0
+    size: PageSize = 1024
+
+    @property
+    def load(self) -> AtRate:
+        """The page at the rate, in runs that take the duration together."""
+        each_seconds, tolerance = self.duration / _ROUNDS, 1 - self.goal
+        of = self.of(duration=each_seconds, tolerance=tolerance, timeout=self.timeout, size=self.size)
+        return AtRate(of, self.rate)

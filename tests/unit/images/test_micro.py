@@ -1,82 +1,21 @@
-"""The workloads of our own server, and how it is built."""
+"""How tare's own server is built, for Linux and as unikernels."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tare.contracts.workloads import Instance, Setup, Workload
-from tare.errors import TareError, TrialFailed
-from tare.hosts.host import Process
+from tare.errors import TareError
 from tare.hosts.local import LocalHost
 from tare.images import micro
 from tare.images.micro import LINUX, UNIKERNELS, bring_unikernels, crate_version
 from tare.images.recipes import guest_recipe, machine_recipe
-from tare.model.trials import Output, Service
-from tare.workloads.micro_http import MicroHttp
-from tare.workloads.micro_redis import MicroRedis
-from tare.workloads.nginx import Nginx
-from tare.workloads.redis import Redis
+from tare.model.trials import Output
 
 BUILT = ("micro.arceos", "micro.hvt", "micro.spt", "micro.virtio", "solo5-hvt", "solo5-spt")
-
-
-def address_of(serves: dict[str, int]) -> Setup:
-    instance = Instance("tare-x", None, "198.18.0.10", "tap", processes=tuple, serves=serves)
-    return Setup(instance, LocalHost(), ())
-
-
-# --- settings and server -------------------------------------------------------------------------------------------
-
-
-def test_the_load_is_that_of_the_usual_server_and_the_page_has_no_size() -> None:
-    http, redis = MicroHttp(), MicroRedis()
-    assert {each.name for each in fields(Nginx)} - {each.name for each in fields(http)} == {"size"}
-    assert [each.name for each in fields(Redis)] == [each.name for each in fields(redis)]
-    assert (http.metrics, http.sweep, http.seconds()) == (Nginx.metrics, Nginx.sweep, Nginx().seconds())
-    assert (redis.metrics, redis.sweep, redis.seconds()) == (Redis.metrics, Redis.sweep, Redis().seconds())
-
-
-@pytest.mark.parametrize(("workload", "port"), [(MicroHttp(), 18080), (MicroRedis(), 16379)])
-def test_the_server_is_the_one_in_the_image(workload: Workload, port: int) -> None:
-    assert workload.service("0.0.0.0") == Service(  # noqa: S104 - in an instance
-        ("/usr/lib/tare/micro", "--listen", "0.0.0.0"),  # noqa: S104 - likewise
-        port,
-    )
-    assert workload.port == port
-
-
-def test_an_instance_that_serves_it_is_asked_at_its_own_port() -> None:
-    calls: list[tuple[str, ...]] = []
-
-    class Client(LocalHost):
-        """A client that notes what is started, and has nothing."""
-
-        def put(self, source: Path, target: PurePosixPath) -> None:
-            del source, target
-
-        @contextmanager
-        def spawn(  # type: ignore[override] # likewise
-            self, *argv: str, life_line: bool = False
-        ) -> Iterator[Process]:
-            del life_line
-            calls.append(argv)
-            raise TrialFailed("no wrk")
-            yield  # a generator all the same
-
-    setup = Setup(address_of({"micro-http": 8080}).instance, Client(), ())
-    with pytest.raises(TrialFailed, match="no wrk"):
-        tuple(MicroHttp(clients=(50,)).measure(setup))
-    assert calls[0][-2:] == ("http://198.18.0.10:8080/file", "50")
-
-
-# --- how it is built -----------------------------------------------------------------------------------------------
 
 
 def test_the_key_follows_from_the_sources_that_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,24 +5,36 @@ or separators of thousands. The expression is searched in standard output and st
 ends of lines), and must match once. A JSON pointer (RFC 6901), such as `/results/0/time`, leads to a number of the
 single JSON document on standard output. A trial fails if the number is missing, occurs twice, or is part of a longer
 number. A program may change its unit from run to run (`1.09 ms`, `944 us`): the unit after the number is recorded.
+
+Loads of a server of the user's: tare's HTTP loads with the user's requests, or a command on the client.
+
+Each run of a command is a turn, however long it takes: so stacks alternate. There are as many as begin within the
+duration, 20 at most. The first one warms up the server, and does not count. The load's CPU time is measured, against
+all CPUs that the client has, as it is unknown how many it can use.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from tare.errors import TrialFailed, printed
+from tare.contracts.workloads import Setup, Workload
+from tare.errors import TimedOut, TrialFailed, printed
+from tare.hosts.host import Host
 from tare.model.names import GivenName
-from tare.model.trials import Better, Metric, Value
-from tare.workloads.loads.json_report import Part, find_report
+from tare.model.trials import Better, Metric, Raw, Value
+from tare.units import format_duration
+from tare.workloads.loads.client_load import client_cpus, measured_load, server_address, server_port
+from tare.workloads.loads.http import HTTP_PORT, HttpLoad, Request, WrkLoad
+from tare.workloads.loads.latency import LatencyLoad
+from tare.workloads.loads.parsing import Part, check_labels, find_report
 
-_HINT = "`tare show` has the whole output; `tare shell STACK -- COMMAND` prints it"
+_WHOLE_HINT = "`tare show` has the whole output; `tare shell STACK -- COMMAND` prints it"
 _NUMBER_HINT = "write {number} in place of the group: it takes a sign, an exponent and separators of thousands"
 _COMMA_HINT = "let it print a decimal point (LC_ALL=C); write a comma between columns next to the group: {number},"
 _JSON_HINT = "a pointer needs one JSON document on standard output; lines of text may stand before and after it"
@@ -38,6 +50,9 @@ _UNIT = re.compile(  # a spread, as in `1.09 ± 0.05 ms`, may come between a num
     rf"(?:[^\S\n]*(?:±|\+/?-)[^\S\n]*{_NUMBER})?[^\S\n]*[\[(]?"
     r"((?:[^\W\d_]|[%°]|/(?=[^\W\d_]))[^\s,;:=|\[\](){}<>\"']*)"
 )
+MOST_RUNS = 20
+_USUAL_SECONDS = 0.2  # of a run, whose length is unknown before
+LABEL = "load"
 
 
 def _has_one_group(text: str) -> str:
@@ -113,7 +128,7 @@ class OwnMetric(Metric):
         matches = list(re.finditer(_expression(self.pattern), text, re.MULTILINE))
         if len(matches) != 1:
             often = f"matches {len(matches)} times" if matches else "does not match"
-            raise TrialFailed(f"the pattern of {self.name} {often}; {printed(text.strip())}", _HINT)
+            raise TrialFailed(f"the pattern of {self.name} {often}; {printed(text.strip())}", _WHOLE_HINT)
         number, (start, end) = matches[0][1], matches[0].span(1)
         self._refuse_part(text, start, end)
         if number is None or not re.fullmatch(_NUMBER, number.strip()):  # None: an optional group that did not match
@@ -121,7 +136,7 @@ class OwnMetric(Metric):
         try:
             value = self._finite(float(number.translate(_TO_FLOAT)))
         except ValueError:
-            raise TrialFailed(f"the pattern of {self.name} finds {number!r}, which is no number", _HINT) from None
+            raise TrialFailed(f"the pattern of {self.name} finds {number!r}, which is no number", _WHOLE_HINT) from None
         unit = _UNIT.match(text, end)
         return value, unit[1].rstrip(".") if unit else ""
 
@@ -169,3 +184,89 @@ def _below(part: Part, token: str) -> Part:
     if isinstance(found, list) and re.fullmatch(r"0|[1-9][0-9]{0,9}", token) and int(token) < len(found):
         return Part(found[int(token)], part.text, part.program, part.hint)
     return part.part(token)
+
+
+def filled(text: str, **places: object) -> str:
+    """Put values in the places of a text that are named in braces, and leave all other braces as they are."""
+    for name, value in places.items():
+        text = text.replace(f"{{{name}}}", str(value))
+    return text
+
+
+@dataclass(frozen=True)
+class _OfUser(WrkLoad):
+    """Asks the user's server for the user's requests."""
+
+    server = "service"
+    page_bytes = 0
+
+    asked: tuple[Request, ...] = ()
+    port: int = HTTP_PORT
+
+
+@dataclass(frozen=True)
+class WithoutPause(_OfUser, HttpLoad):
+    """wrk asks for the requests again and again."""
+
+    name = "without-pause"
+    title = "HTTP without a pause"
+
+
+@dataclass(frozen=True)
+class AtRates(_OfUser, LatencyLoad):
+    """wrk asks for the requests at constant rates."""
+
+    name = "at-rates"
+    title = "HTTP at constant rates"
+
+
+@dataclass(frozen=True)
+class OwnLoad(Workload):
+    """Runs a command on the client, with the server's address and port in the places of {address} and {port}."""
+
+    name = "own-load"
+    server = "service"
+    title = "A load of the user's own"
+    rounds = MOST_RUNS  # there may be fewer
+
+    argv: tuple[str, ...] = ()
+    metrics: tuple[OwnMetric, ...] = ()
+    port: int = HTTP_PORT
+    duration: float = 1.0
+    timeout: float = 60.0
+
+    @property
+    def all_metrics(self) -> Sequence[Metric]:
+        """The user's metrics, as the report has them."""
+        return tuple(each.metric for each in self.metrics)
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        """Run the load again and again; raises TrialFailed where it fails, or prints no metric."""
+        address, port = server_address(setup), server_port(setup, self.server, self.port)
+        argv = tuple(filled(word, address=address, port=port) for word in self.argv)
+        cpus, spent_seconds = client_cpus(setup.client), 0.0
+        for number in range(1 + self.rounds):
+            raw = run_own(setup.client, argv, self.timeout, cpus)
+            yield replace(raw, warm_up=number == 0)
+            self.parse((raw,))  # what is wrong ends the trial now, not with its last run
+            spent_seconds += raw.seconds if number else 0.0
+            if number and spent_seconds >= self.duration:
+                return
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the user's metrics of a run; raises TrialFailed if one is missing, or is there twice."""
+        check_labels(raw, [LABEL])
+        return values_of(self.metrics, raw[0].text, raw[0].errors)
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`, as if a run took a fifth of a second."""
+        return _USUAL_SECONDS + self.duration
+
+
+def run_own(client: Host, argv: Sequence[str], timeout: float, cpus: int) -> Raw:
+    """Run a load of the user's, once; raises TrialFailed if it fails, and TimedOut if it does not end."""
+    try:
+        return measured_load(client, LABEL, *argv, timeout=timeout, cpus=cpus)
+    except TimedOut as error:
+        what = f"{argv[0]}: did not end within {format_duration(timeout)}"
+        raise TimedOut(what, "give it a longer timeout, or less to do", error.output) from error
