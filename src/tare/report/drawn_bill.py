@@ -11,8 +11,8 @@ from tare.answers.advice import Advice, Candidate
 from tare.answers.bill import CORRECTION, REST, Line
 from tare.model import work
 from tare.report.advised import cost_of, interval_of, share_of
-from tare.report.framed import template
-from tare.report.looks import STACKS
+from tare.report.chart_svg import template
+from tare.report.chart_theme import STACKS
 
 # What kinds of work are drawn as, in the order of the bars. A test has that no kind is missing.
 PARTS: Mapping[str, tuple[str, ...]] = {

@@ -21,9 +21,9 @@ from tare.answers.application import Application
 from tare.answers.bill import CORRECTION, REST, Estimate
 from tare.model.work import WORK
 from tare.report.advised import cost_of, document, interval_of, legend, remarks, sentence, situation, table
+from tare.report.chart_theme import STACKS as TESTED
 from tare.report.drawn_bill import COLORS, PARTS, figure_of
 from tare.report.html import advised
-from tare.report.looks import STACKS as TESTED
 from tare.report.next_step import NextStep, next_step
 from tare.suites.suite import parse_suite
 

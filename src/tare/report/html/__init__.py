@@ -10,7 +10,6 @@ import base64
 import hashlib
 from importlib.resources import files
 
-from altair.utils.schemapi import debug_mode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -19,6 +18,7 @@ from tare.answers.comparing import Answer
 from tare.answers.fleet import Fleet
 from tare.answers.history import History
 from tare.journal import Run
+from tare.report.chart_theme import page_style
 from tare.report.html.advised import AdvisedPage, advised_page
 from tare.report.html.compared import ComparedPage, compared_page
 from tare.report.html.fleet import FleetPage, fleet_page
@@ -29,9 +29,7 @@ from tare.statistics.summary import Summary
 
 def render(summary: Summary, run: Run, refresh_seconds: int = 0) -> dict[str, bytes]:
     """Render `index.html`, the report of a run; that of an unfinished run refreshes itself in a browser."""
-    # That charts fit their schema is for tests: to look at it takes longer than to draw them.
-    with debug_mode(arg=False):
-        return {"index.html": _rendered("page.html.j2", page(summary, run), refresh_seconds)}
+    return {"index.html": _rendered("page.html.j2", page(summary, run), refresh_seconds)}
 
 
 def compared(answer: Answer) -> bytes:
@@ -69,7 +67,7 @@ def _rendered(
     script = _own("page.js")
     text = environment.get_template(template).render(
         page=content,
-        style=_own("style.css"),
+        style=Markup(page_style()) + _own("style.css"),  # noqa: S704  # ours
         script=script,
         allowed=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         refresh_seconds=refresh_seconds,

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from tare import __version__
 from tare.answers.comparing import Answer
 from tare.journal import Run
-from tare.report import figures, shifts
+from tare.report import charts, shifts
 from tare.report.comparison import counts, gate_sentence, legend, own_sentence, remarks, sentence, shown_cells, stood
-from tare.report.drawn_overview import Figure, figure_of
-from tare.report.html.drawing import Drawing, drawing
-from tare.report.html.drawings import MOST_DRAWN, headlines_map
+from tare.report.html.charts import MOST_DRAWN, Drawing, drawing, headlines_map
 from tare.report.html.entries import look
 from tare.report.html.page import described
 from tare.report.numbers import GLYPHS, estimate, interval, state
+from tare.report.overview import Figure, figure_of
 from tare.report.overview_compared import overview_of
 from tare.statistics.cells import Cell
 
@@ -125,12 +124,12 @@ def _drawings(answer: Answer) -> Iterator[Drawing]:
     baseline, of = answer.summary.baseline, "what it was before" if answer.changes else answer.summary.baseline
     names = list(dict.fromkeys(cell.headline for cell in answer.cells))
     drawn: list[Drawing | None] = [*headlines_map(answer.cells, stacks, of)]
-    for at, name in enumerate(names):
+    for name in names:
         caption = f"{name}: percent of {of}, with 95 % interval."
-        drawn.append(drawing(figures.ratios(_of(answer.cells, name), of), f"c{at}", caption))
+        drawn.append(drawing(charts.ratios(_of(answer.cells, name), of), caption))
         changed = [each for each in answer.changes if each.cell.headline == name and each.cell.stack != baseline]
         caption = f"{name}: percent of {baseline} in each run, with 95 % interval."
-        drawn.append(drawing(shifts.shifts(changed, baseline), f"s{at}", caption))
+        drawn.append(drawing(shifts.shifts(changed, baseline), caption))
     yield from filter(None, drawn)
 
 
