@@ -6,7 +6,7 @@ Colors and sizes are those of `chart_theme.css`; what belongs to a series has it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -72,6 +72,10 @@ class Area:
         """Return the place of a value of the upright axis."""
         return self.top + self.height * (1 - self.up.place(value) if self.up else 0.5)
 
+    def through(self, places: Iterable[tuple[float, float]]) -> str:
+        """Return the line through values of both axes."""
+        return "M" + "L".join(f"{px(self.x(across))} {px(self.y(up))}" for across, up in places)
+
     def axes(self, title: str = "", *, grid: bool = True) -> Iterator[str]:
         """Draw both axes with their labels; `grid` is whether the lower one has lines through the area."""
         right, bottom = self.left + self.width, self.top + self.height
@@ -110,7 +114,7 @@ class RowChart:
         """`size` is the width of the area, and the height of a row or of a part of it."""
         width, row = size
         self._rows = {name: at for at, name in enumerate(names)}
-        self._part, self._gap = row, row / 3 if parts > 1 else 0.0  # between the rows
+        self.height, self._gap = row, row / 3 if parts > 1 else 0.0  # between the rows
         self._row = row * parts + 2 * self._gap
         left = names_width(names)
         self._legend, top = legend(series or {}, _PAD, left + width)
@@ -118,7 +122,7 @@ class RowChart:
 
     def y(self, name: str, part: int = 0) -> float:
         """Return the middle of a row, or of a part of it."""
-        return self.area.top + self._row * self._rows[name] + self._gap + self._part * (part + 0.5)
+        return self.area.top + self._row * self._rows[name] + self._gap + self.height * (part + 0.5)
 
     def chart(self, title: str, parts: Sequence[str], room: float = 4 * _PAD, *, grid: bool = True) -> Chart:
         """Put the chart together; `room` is for texts at the right of the area."""

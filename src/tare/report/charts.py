@@ -6,47 +6,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tare.model.trials import Mark
 from tare.report.chart_svg import Chart, RowChart, bar, group, mark, names_width, path, px, text
 from tare.report.chart_theme import DOT, ROW_HEIGHT, SAME, STACKS, VERDICTS, WIDTH, WORSE, Look
 from tare.report.numbers import cut, estimate, interval, plus_minus, relative_sd, scale
 from tare.report.svg_axes import Scale, log_scale, number, ratio_scale, round_numbers, scale_of
 from tare.statistics.cells import Cell
 from tare.statistics.stalls import SLOW
-
-
-class Dot(NamedTuple):
-    """A raw value of a trial: one dot of a strip."""
-
-    stack: str
-    block: int
-    value: float
-
-
-class Phase(NamedTuple):
-    """What a stack's start takes until a mark of the timeline, from the mark before."""
-
-    stack: str
-    mark: str
-    seconds: float
-
-
-class Total(NamedTuple):
-    """What a stack's start takes in all, with the text beside its bar."""
-
-    stack: str
-    seconds: float
-    text: str
-
-
-class Bar(NamedTuple):
-    """What a stack costs with a workload."""
-
-    stack: str
-    workload: str
-    value: float
+from tare.units import format_duration
 
 
 class TurnBar(NamedTuple):
@@ -65,13 +35,6 @@ class TurnBar(NamedTuple):
         return SLOWEST if self.speed <= 1 - SLOW else SLOWER if self.speed <= 1 - SLOW / 2 else USUAL
 
 
-class Column(NamedTuple):
-    """A column of a heat map: its title, and the cells of the stacks."""
-
-    title: str
-    cells: Sequence[Cell]
-
-
 # What an instance does until each mark of its timeline; the last color is for marks that only one technology knows.
 MARKS = ("outer layers", "engine", "started", "kernel", "userspace", "ready")
 PHASES = ("#5A3CC3", "#695A2D", "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7")
@@ -80,7 +43,7 @@ USUAL, SLOWER, SLOWEST = "usual speed", f"{50 * SLOW:g} % slower or more", f"{10
 STOLEN = "stolen CPU time"
 PACES = {USUAL: DOT, SLOWER: "#E69F00", SLOWEST: WORSE, STOLEN: SAME}
 VISIBLE = 0.01  # of the CPU time
-_TURNS_WIDTH, _TURN_HEIGHT = 960, 16
+_TURNS_WIDTH, _SMALL_ROW = 960, 18
 _MOST_MARKS = 140  # in a chart: each takes some 80 bytes of the page
 _WIDE = 8.0  # values that spread more widely are drawn on a logarithmic axis
 # Fields of a heat map go from orange over grey to blue, which readers with the common color blindnesses can
@@ -97,12 +60,9 @@ def thinned(values: Sequence[Any], most: int) -> Sequence[Any]:
     return values[:: -(-len(values) // most)] if len(values) > most else values
 
 
-def fewer(dots: Sequence[Dot]) -> Sequence[Dot]:
-    """Leave as many dots of each stack as a chart can show."""
-    own: dict[str, list[Dot]] = {}
-    for dot in dots:
-        own.setdefault(dot.stack, []).append(dot)
-    return [dot for each in own.values() for dot in thinned(each, max(_MOST_MARKS // len(own), 1))]
+def fewer(values: Mapping[str, Sequence[float]]) -> Mapping[str, Sequence[float]]:
+    """Leave as many values of each stack as a chart can show."""
+    return {stack: thinned(own, max(_MOST_MARKS // len(values), 1)) for stack, own in values.items()}
 
 
 def ratios(cells: Sequence[Cell], baseline: str) -> Chart | None:
@@ -137,65 +97,66 @@ def interval_at(rows: RowChart, y: float, ends: tuple[float, float, float], shap
     return [bar((low, high), y, 2.5, "mark"), mark(middle, y, shape, said)]
 
 
-def strip(cells: Sequence[Cell], dots: Sequence[Dot], title: str) -> Chart | None:
+def strip(cells: Sequence[Cell], values: Mapping[str, Sequence[float]], title: str) -> Chart | None:
     """Draw the raw values of one metric off the sweep, and the mean of each stack."""
     means = {cell.stack: cell.mean for cell in cells if cell.mean is not None}
-    dots = [dot for dot in dots if dot.stack in means]
-    if not dots:
+    known = [value for stack, own in values.items() if stack in means for value in own]
+    if not known:
         return None
-    unit = scale(max(abs(dot.value) for dot in dots), cells[0].unit)
-    values = [dot.value / unit.factor for dot in dots]
-    least, most = min(values), max(values)
+    unit = scale(max(map(abs, known)), cells[0].unit)
+    least, most = min(known) / unit.factor, max(known) / unit.factor
     room = (most - least) * 0.06 or abs(most) * 0.01 or 1.0
     is_wide = least > 0 and most / least > _WIDE
     axis = log_scale(least, most, number) if is_wide else scale_of(least - room, most + room, number)
     rows = RowChart(list(means), axis)
-    x, places = rows.area.x, [(value, dot) for value, dot in zip(values, dots, strict=True)]
-    circles = (f'<circle cx="{px(x(value))}" cy="{px(rows.y(dot.stack))}" r="3.5"/>' for value, dot in places)
-    parts = [f'<g fill="{DOT}" fill-opacity=".7">{"".join(circles)}</g>']
-    ticks = "".join(f"M{px(x(mean / unit.factor))} {px(rows.y(stack) - 8)}v16" for stack, mean in means.items())
-    parts.append(path(ticks, "ink", **{"stroke-width": "2"}))
+    circles, ticks = [], []
+    for stack, mean in means.items():
+        y = rows.y(stack)
+        places = (rows.area.x(value / unit.factor) for value in values.get(stack, ()))
+        circles += [f'<circle cx="{px(x)}" cy="{px(y)}" r="3.5"/>' for x in places]
+        ticks.append(f"M{px(rows.area.x(mean / unit.factor))} {px(y - 8)}v16")
+    dots = f'<g fill="{DOT}" fill-opacity=".7">{"".join(circles)}</g>'
+    parts = [dots, path("".join(ticks), "ink", **{"stroke-width": "2"})]
     return rows.chart(f"{title}, {unit.label}" if unit.label else title, parts)
 
 
-def starts(phases: Sequence[Phase], totals: Sequence[Total]) -> Chart | None:
-    """Draw the stacked phases of each stack, with its total."""
-    if not phases:
+def starts(moments: Mapping[str, Sequence[Mark]]) -> Chart | None:
+    """Draw what each stack's start took from mark to mark of its timeline, with the total."""
+    if not moments:
         return None
-    most = max(total.seconds for total in totals)
+    most = max(marks[-1].seconds for marks in moments.values())
     unit = scale(most, "s")
-    names = sorted({phase.mark for phase in phases}, key=_rank)
+    names = sorted({each.name for marks in moments.values() for each in marks}, key=_rank)
     series = {name: Look(PHASES[_rank(name)], "square") for name in names}
-    rows = RowChart([total.stack for total in totals], from_zero(most / unit.factor), series)
-    ends, parts = dict.fromkeys((total.stack for total in totals), 0.0), []
-    for phase in sorted(phases, key=lambda each: _rank(each.mark)):
-        start = ends[phase.stack]
-        ends[phase.stack] = start + phase.seconds / unit.factor
-        across = rows.area.x(start), rows.area.x(ends[phase.stack])
-        said = f"{phase.stack}, {phase.mark}: {plus_minus(phase.seconds, None, 's')}"
-        parts.append(bar(across, rows.y(phase.stack), 15, "mark", title=said, color=series[phase.mark].color))
-    for total in totals:
-        x = rows.area.x(total.seconds / unit.factor)
-        parts.append(text(total.text, x + 5, rows.y(total.stack) + 4, kind="fine"))
+    rows = RowChart(list(moments), from_zero(most / unit.factor), series)
+    parts: list[str] = []
+    for stack, marks in moments.items():
+        y, start = rows.y(stack), 0.0
+        for each in marks:
+            across = rows.area.x(start / unit.factor), rows.area.x(each.seconds / unit.factor)
+            said = f"{stack}, {each.name}: {format_duration(round(each.seconds - start, 6))}"
+            parts.append(bar(across, y, 15, "mark", title=said, color=series[each.name].color))
+            start = each.seconds
+        x = rows.area.x(start / unit.factor)
+        parts.append(text(format_duration(start), x + 5, y + 4, kind="fine"))
     return rows.chart(f"{unit.label} since the request", parts, room=50)
 
 
-def bars(costs: Sequence[Bar], title: str, unit: str) -> Chart | None:
-    """Draw the bars, those of a stack together."""
-    most = max((each.value for each in costs), default=0.0)
+def bars(costs: Mapping[tuple[str, str], float], title: str, unit: str) -> Chart | None:
+    """Draw what instances of each stack cost with each workload, the bars of a stack together."""
+    most = max(costs.values(), default=0.0)
     if most <= 0:
         return None
     chosen = scale(most, unit)
-    workloads = list(dict.fromkeys(each.workload for each in costs))
+    stacks, workloads = (list(dict.fromkeys(names)) for names in zip(*costs, strict=True))
     series = {name: Look(STACKS[at % len(STACKS)], "square") for at, name in enumerate(workloads)}
-    stacks = list(dict.fromkeys(each.stack for each in costs))
     rows = RowChart(stacks, from_zero(most / chosen.factor), series, size=(WIDTH, 12), parts=len(workloads))
     start, parts = rows.area.x(0.0), []
-    for each in costs:
-        x, y = rows.area.x(each.value / chosen.factor), rows.y(each.stack, workloads.index(each.workload))
-        said = plus_minus(each.value, None, unit)
-        where = f"{each.stack} with {each.workload}: {said}"
-        parts.append(bar((start, x), y, 10, "mark", title=where, color=series[each.workload].color))
+    for (stack, workload), cost in costs.items():
+        x, y = rows.area.x(cost / chosen.factor), rows.y(stack, workloads.index(workload))
+        said = plus_minus(cost, None, unit)
+        color = series[workload].color
+        parts.append(bar((start, x), y, 10, "mark", title=f"{stack} with {workload}: {said}", color=color))
         parts.append(text(said, x + 4, y + 4, kind="fine"))
     return rows.chart(f"{title}, {chosen.label}", parts, room=60)
 
@@ -205,44 +166,49 @@ def from_zero(most: float) -> Scale:
     return scale_of(0.0, most, number)
 
 
-def turns(drawn: Sequence[TurnBar], stacks: Sequence[str]) -> Chart | None:
-    """Draw turns along time, a row for each stack, and a last one of the stolen CPU time; a fast turn is thick."""
+def turns(drawn: Sequence[TurnBar], stacks: Sequence[str], *, small: bool = False) -> Chart | None:
+    """Draw turns along time, a row for each stack, and a last one of the stolen CPU time; a fast turn is thick.
+
+    The page has a `small` one for each block: without a legend, and without what a pointer shows.
+    """
     if not drawn:
         return None
     begin, end = min(each.began for each in drawn), max(each.began + each.seconds for each in drawn)
     taken = [each for each in drawn if each.steal > VISIBLE]
     paces = {each.pace for each in drawn} | ({STOLEN} if taken else set())
-    series = {pace: Look(color, "square") for pace, color in PACES.items() if pace in paces}
-    names = [*stacks, *([STOLEN] if taken else [])]
-    rows = RowChart(
-        names, scale_of(begin, end, number, round_numbers(begin, end, 12)), series, size=(_TURNS_WIDTH, ROW_HEIGHT)
-    )
-    found: dict[str, list[str]] = {pace: [] for pace in series}
-    for each in drawn:
-        said = each.text if each.pace == SLOWEST else ""
-        found[each.pace].append(_turn(rows, each, each.stack, each.speed, said))
-    for each in taken:
-        found[STOLEN].append(_turn(rows, each, STOLEN, each.steal, ""))
-    parts = [group(series[pace].color, own) for pace, own in found.items()]
+    series = {pace: Look(color, "square") for pace, color in PACES.items() if pace in paces and not small}
+    names = [each for each in stacks if any(each == turn.stack for turn in drawn)] + [STOLEN] * bool(taken)
+    across = scale_of(begin, end, number, round_numbers(begin, end, 12))
+    rows = RowChart(names, across, series, size=(_TURNS_WIDTH, _SMALL_ROW if small else ROW_HEIGHT))
+    parts, places = [], dict[tuple[str, int], list[str]]()
+    marks = [(each, each.stack, each.pace, each.speed) for each in drawn]
+    for each, row, pace, share in marks + [(each, STOLEN, STOLEN, each.steal) for each in taken]:
+        start, stop = rows.area.x(each.began), rows.area.x(each.began + each.seconds)
+        place, tenths = f"M{px(start)} {px(rows.y(row))}h{px(max(stop - start, 2.0))}", round(min(share, 1.2) * 10)
+        if pace == SLOWEST and not small:
+            parts.append(_turn(rows, place, pace, tenths, each.text))
+        else:
+            places.setdefault((pace, max(tenths, 1)), []).append(place)
+    parts += [_turn(rows, "".join(own), *look) for look, own in places.items()]
     return rows.chart("seconds since the block's first turn", parts, grid=False)
 
 
-def _turn(rows: RowChart, turn: TurnBar, row: str, share: float, said: str) -> str:
-    """Draw a turn: as wide as can be seen, and no thicker than its row."""
-    start, end = rows.area.x(turn.began), rows.area.x(turn.began + turn.seconds)
-    return bar((start, max(end, start + 2)), rows.y(row), min(share, 1.2) * _TURN_HEIGHT, "mark", title=said)
+def _turn(rows: RowChart, places: str, pace: str, tenths: int, said: str = "") -> str:
+    """Draw turns that are as thick as each other."""
+    thick = {"stroke-width": px(tenths / 10 * rows.height * 2 / 3)}
+    return path(places, "turn", title=said, color=PACES[pace], **thick)
 
 
-def heat(columns: Sequence[Column], stacks: Sequence[str], *, with_spread: bool = False) -> Chart | None:
+def heat(columns: Mapping[str, Sequence[Cell]], stacks: Sequence[str], *, with_spread: bool = False) -> Chart | None:
     """Draw percent of the baseline as VTmark's Figures 4 and 5: stacks against headlines or metrics.
 
     Color is by speed: where less is better, the inverse counts. `with_spread` adds the relative standard deviation in
     brackets, as VTmark's Figure 5 has it.
     """
     fields = {
-        (column.title, cell.stack): cell
-        for column in columns
-        for cell in column.cells
+        (title, cell.stack): cell
+        for title, cells in columns.items()
+        for cell in cells
         if cell.ratio and cell.verdict != "baseline"
     }
     titles = list(dict.fromkeys(title for title, _ in fields))

@@ -206,7 +206,7 @@ def _swept(
     name = f"{along.swept.name}, {unit}" if unit and unit != "bytes" else along.swept.name
     parts += area.axes(name, grid=False)
     if dashed:
-        parts.append(path(_through(area, dashed), "level"))
+        parts.append(path(area.through(dashed), "level"))
     parts += drawn_lines(area, lines, looks, shaded=shaded or len(points) > _DENSE)
     return replace(chart, parts=tuple(parts))
 
@@ -269,12 +269,8 @@ def drawn_lines(
     ]
 
 
-def _through(area: Area, places: Sequence[tuple[float, float]]) -> str:
-    return "M" + "L".join(f"{px(area.x(at))} {px(area.y(value))}" for at, value in places)
-
-
 def _line(area: Area, line: Sequence[Spot], look: Look) -> str:
-    return path(_through(area, [(spot.at, spot.value) for spot in line]), "line", dash=look.dash)
+    return path(area.through([(spot.at, spot.value) for spot in line]), "line", dash=look.dash)
 
 
 def _marks(area: Area, line: Sequence[Spot], look: Look) -> list[str]:
@@ -288,4 +284,4 @@ def _spreads(area: Area, line: Sequence[Spot]) -> str:
 
 def _shade(area: Area, line: Sequence[Spot]) -> str:
     back = [(spot.at, spot.low) for spot in reversed(line)]
-    return path(f"{_through(area, [*((spot.at, spot.high) for spot in line), *back])}Z", "shade")
+    return path(f"{area.through([*((spot.at, spot.high) for spot in line), *back])}Z", "shade")

@@ -13,7 +13,7 @@ import pytest
 from runs import NGINX, believable_run, make_run, make_trial
 
 from tare.journal import Journal, Run, WorkloadRecord
-from tare.model.trials import Measured, Metric, Raw, Sweep
+from tare.model.trials import Mark, Measured, Metric, Raw, Sweep
 from tare.report import charts, curve_charts
 from tare.report.chart_svg import Chart
 from tare.report.chart_theme import STACKS
@@ -122,7 +122,7 @@ def test_percentiles_of_a_sweep_are_equally_far_apart() -> None:
 
 
 def test_the_axis_of_starts_has_no_label_over_another_one() -> None:
-    drawn = charts.starts([charts.Phase("qemu", "ready", 1.7)], [charts.Total("qemu", 1.7, "1.7 s")])
+    drawn = charts.starts({"qemu": [Mark("ready", 1.7)]})
     places = re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="middle">([\d.]+)</text>', drawing_of(drawn))
     assert len(places) > 3
     assert all(float(one[0]) + 20 < float(other[0]) for one, other in pairwise(places))
@@ -315,10 +315,7 @@ def test_latencies_are_drawn_from_percentile_to_percentile_at_the_first_and_the_
 
 def test_a_map_has_percent_of_the_baseline_and_colors_by_what_is_better() -> None:
     summary = summarize(believable_run())
-    columns = [
-        charts.Column(rule.name, [each for each in summary.headlines if each.headline == rule.name])
-        for rule in summary.rules
-    ]
+    columns = {rule.name: [each for each in summary.headlines if each.headline == rule.name] for rule in summary.rules}
     summary_of_map = drawing_of(charts.heat(columns, summary.stacks))
     assert ">native<" not in summary_of_map
     fields = dict(zip(*fields_of(summary_of_map), strict=True))
@@ -341,13 +338,13 @@ def test_the_color_of_a_field_is_by_speed_and_says_no_more_beyond_four_times() -
 def test_a_map_of_one_column_or_one_stack_is_not_drawn() -> None:
     one = [cell("docker", None, 1.0, ratio=0.9)]
     two = [*one, cell("podman", None, 1.0, ratio=0.9)]
-    columns = [charts.Column("one", two), charts.Column("two", two)]
-    assert charts.heat(columns[:1], ("docker", "podman")) is None
-    assert charts.heat([charts.Column("one", one), charts.Column("two", one)], ("docker",)) is None
+    columns = {"one": two, "two": two}
+    assert charts.heat({"one": two}, ("docker", "podman")) is None
+    assert charts.heat({"one": one, "two": one}, ("docker",)) is None
     drawn = charts.heat(columns, ("docker", "podman"), with_spread=True)
     assert set(fields_of(drawing_of(drawn))[0]) == {"90.0 %"}
     spread = [replace(each, usual=1.0, usual_sd=0.034) for each in two]
-    drawn = charts.heat([charts.Column("one", spread), columns[1]], ("docker", "podman"), with_spread=True)
+    drawn = charts.heat({"one": spread, "two": two}, ("docker", "podman"), with_spread=True)
     assert "90.0 % (3.4 %)" in fields_of(drawing_of(drawn))[0]
 
 

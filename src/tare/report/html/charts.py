@@ -75,7 +75,8 @@ def workload_drawings(summary: Summary, run: Run, record: WorkloadRecord) -> tup
     drawings.append(_metrics_map(summary, record))
     drawings += swept_drawings(summary, run, record)
     drawings += _strips(summary, run, record)
-    drawings += _turns(summary, run, record)
+    found = strips(summary, run, record.name)
+    drawings += [drawing(charts.turns(each.bars, summary.stacks), each.caption, wide=True) for each in found]
     return tuple(drawing for drawing in drawings if drawing)
 
 
@@ -98,7 +99,7 @@ def _ratios(summary: Summary, rule: HeadlineRule) -> list[Drawing | None]:
 def headlines_map(cells: Sequence[Cell], stacks: Sequence[str], of: str) -> tuple[Drawing, ...]:
     """Draw percent of the baseline, or of what it was before, of all headlines, as VTmark's Figure 4."""
     names = dict.fromkeys(cell.headline for cell in cells)
-    columns = [charts.Column(name, [cell for cell in cells if cell.headline == name]) for name in names]
+    columns = {name: [cell for cell in cells if cell.headline == name] for name in names}
     caption = f"Percent of {of}. Blue is faster or less, orange is slower or more, in all columns alike."
     drawn = drawing(charts.heat(columns, stacks), caption, wide=len(columns) > _MANY)
     return (drawn,) if drawn else ()
@@ -109,7 +110,7 @@ def _metrics_map(summary: Summary, record: WorkloadRecord) -> Drawing | None:
     names = [name for rule in summary.rules_of(record.name) for name in rule.metrics]
     titles = {metric.name: metric.title for metric in record.metrics}
     cells = [cell for cell in summary.of(record.name) if cell.point is None]
-    columns = [charts.Column(titles.get(name, name), [cell for cell in cells if cell.metric == name]) for name in names]
+    columns = {titles.get(name, name): [cell for cell in cells if cell.metric == name] for name in names}
     caption = f"Percent of {summary.baseline}, in brackets the relative standard deviation over the trials."
     spec = charts.heat(columns, summary.stacks, with_spread=True)
     return drawing(spec, caption, wide=len(columns) > _MANY)
@@ -125,10 +126,12 @@ def starts(run: Run, summary: Summary) -> tuple[Drawing, ...]:
     if not moments:
         return ()
     totals = {stack: marks[-1].seconds for stack, marks in moments.items()}
-    drawings = [_start(moments, "From the request to each mark of the timeline, medians of the trials.")]
+    drawings = [
+        drawing(charts.starts(moments), "From the request to each mark of the timeline, medians of the trials.")
+    ]
     quick = {stack: moments[stack] for stack in moments if totals[stack] * _HIDES < max(totals.values())}
     if len(quick) > 1:
-        drawings.append(_start(quick, "The quicker stacks alone, on a finer scale."))
+        drawings.append(drawing(charts.starts(quick), "The quicker stacks alone, on a finer scale."))
     return tuple(drawing for drawing in drawings if drawing)
 
 
@@ -191,35 +194,16 @@ def _strips(summary: Summary, run: Run, record: WorkloadRecord) -> list[Drawing 
         return []
     for metric in metrics[:_MOST_STRIPS]:
         cells = [cell for cell in summary.of(record.name) if cell.metric == metric.name and cell.point is None]
-        dots = [
-            charts.Dot(trial.stack, trial.block, value.value)
-            for trial in trials
-            for value in trial.values
-            if value.metric == metric.name and value.point is None
-        ]
-        shown = charts.fewer(dots)
-        which = "every trial a dot" if len(shown) == len(dots) else f"{len(shown):,} of {len(dots):,} trials a dot"
+        values: dict[str, list[float]] = {}
+        for trial in trials:
+            own = [each.value for each in trial.values if each.metric == metric.name and each.point is None]
+            values.setdefault(trial.stack, []).extend(own)
+        shown = charts.fewer(values)
+        drawn, of = (sum(map(len, each.values())) for each in (shown, values))
+        which = "every trial a dot" if drawn == of else f"{drawn:,} of {of:,} trials a dot"
         caption = f"{metric.title}: {which}, the mean a bar."
         drawings.append(drawing(charts.strip(cells, shown, metric.title), caption))
     return drawings
-
-
-def _turns(summary: Summary, run: Run, record: WorkloadRecord) -> list[Drawing | None]:
-    drawings = []
-    for strip in strips(summary, run, record.name):
-        present = {bar.stack for bar in strip.bars}
-        spec = charts.turns(strip.bars, [stack for stack in summary.stacks if stack in present])
-        drawings.append(drawing(spec, strip.caption, wide=True))
-    return drawings
-
-
-def _start(moments: dict[str, list[Mark]], caption: str) -> Drawing | None:
-    phases, totals = [], []
-    for stack, marks in moments.items():
-        for before, mark in zip([Mark("", 0.0), *marks], marks, strict=False):
-            phases.append(charts.Phase(stack, mark.name, max(mark.seconds - before.seconds, 0.0)))
-        totals.append(charts.Total(stack, marks[-1].seconds, format_duration(marks[-1].seconds)))
-    return drawing(charts.starts(phases, totals), caption)
 
 
 def _moments(trials: Sequence[Trial]) -> list[Mark]:
@@ -239,7 +223,7 @@ def _of_the_stack(moments: list[Mark]) -> list[Mark]:
     return [*ready[-1:], *asked[-1:], *(mark for mark in moments if ":" not in mark.name)]
 
 
-def _medians(run: Run, summary: Summary, read: Callable[[Footprint], int | None]) -> list[charts.Bar]:
+def _medians(run: Run, summary: Summary, read: Callable[[Footprint], int | None]) -> Mapping[tuple[str, str], float]:
     """Return the median of each stack and workload, in the run's order."""
     values: dict[tuple[str, str], list[int]] = {}
     for trial in run.trials:
@@ -247,7 +231,7 @@ def _medians(run: Run, summary: Summary, read: Callable[[Footprint], int | None]
         if value is not None:
             values.setdefault((trial.stack, trial.workload), []).append(value)
     cells = [(stack, workload) for stack in summary.stacks for workload in summary.workloads]
-    return [charts.Bar(*cell, float(statistics.median(values[cell]))) for cell in cells if cell in values]
+    return {cell: float(statistics.median(values[cell])) for cell in cells if cell in values}
 
 
 def swept_drawings(summary: Summary, run: Run, record: WorkloadRecord) -> Iterator[Drawing | None]:
