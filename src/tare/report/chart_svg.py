@@ -54,6 +54,20 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Drawing:
+    """A chart in the page, with the sentence that says how to read it."""
+
+    caption: str
+    chart: Chart
+    wide: bool = False
+
+    @property
+    def svg(self) -> Markup:
+        """The chart, drawn for the page."""
+        return self.chart.svg(self.caption)
+
+
+@dataclass(frozen=True)
 class Area:
     """Where values are drawn: across and, where there is a second axis, upwards."""
 
@@ -205,6 +219,11 @@ def mark(x: float, y: float, shape: str = "circle", title: str = "", **attribute
 def group(color: str, parts: Sequence[str]) -> str:
     """Give parts the color of their series."""
     return f'<g color="{color}">{"".join(parts)}</g>'
+
+
+def titled_group(kind: str, parts: Sequence[str], title: str) -> str:
+    """Give parts a common title, which is what a pointer shows, and a style."""
+    return f'<g class="{kind}"><title>{escape(title)}</title>{"".join(parts)}</g>'
 
 
 @dataclass(frozen=True)

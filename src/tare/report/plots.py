@@ -10,7 +10,8 @@ from tare.errors import UsageError
 from tare.hosts.process import execute
 from tare.journal import Run
 from tare.report import drawn_claims, overview, tradeoff
-from tare.report.html.charts import MOST_DRAWN, Drawing, costs, headlines_map, starts, workload_drawings
+from tare.report.chart_svg import Drawing
+from tare.report.html.charts import MOST_DRAWN, costs, headlines_map, starts, workload_drawings
 from tare.statistics.summarize import records
 from tare.statistics.summary import Summary
 

@@ -20,7 +20,8 @@ from tare.report.advised import (
     shares_of,
     situation,
 )
-from tare.report.drawn_bill import BillFigure, figure_of
+from tare.report.chart_svg import Drawing
+from tare.report.drawn_bill import figure_of
 from tare.report.html.page import described
 from tare.report.next_step import NextStep, next_step
 from tare.units import format_quantity
@@ -57,7 +58,7 @@ class AdvisedPage:
     lead: str
     purpose: str  # of the next step
     step: NextStep | None
-    figure: BillFigure
+    figure: Drawing
     header: tuple[str, ...]
     rows: tuple[tuple[str, tuple[str, ...]], ...]  # with the decision
     legend: str

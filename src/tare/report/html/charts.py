@@ -13,13 +13,11 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from tare.errors import UsageError
 from tare.journal import Run, WorkloadRecord, load_raw
 from tare.model.trials import Footprint, Layer, Mark, Metric, Sweep, Trial
 from tare.report import charts, curve_charts
-from tare.report.chart_svg import Chart
+from tare.report.chart_svg import Chart, Drawing
 from tare.report.html.turns import strips
 from tare.report.numbers import point
 from tare.statistics.cells import Cell, HeadlineRule
@@ -46,20 +44,6 @@ _WITH_LOAD = "application"  # the workload whose load is the user's own
 _PARTS = 60  # of a load's time that are drawn
 _MOST_READ = 100  # trials whose output is read
 Counts = Mapping[str, Sequence[float]]
-
-
-@dataclass(frozen=True)
-class Drawing:
-    """A chart in the page, with the sentence that says how to read it."""
-
-    caption: str
-    chart: Chart
-    wide: bool = False
-
-    @property
-    def svg(self) -> Markup:
-        """The chart, drawn for the page."""
-        return self.chart.svg(self.caption)
 
 
 def drawing(chart: Chart | None, caption: str, *, wide: bool = False) -> Drawing | None:

@@ -9,8 +9,9 @@ from tare import __version__
 from tare.answers.comparing import Answer
 from tare.journal import Run
 from tare.report import charts, shifts
+from tare.report.chart_svg import Drawing
 from tare.report.comparison import counts, gate_sentence, legend, own_sentence, remarks, sentence, shown_cells, stood
-from tare.report.html.charts import MOST_DRAWN, Drawing, drawing, headlines_map
+from tare.report.html.charts import MOST_DRAWN, drawing, headlines_map
 from tare.report.html.entries import look
 from tare.report.html.page import described
 from tare.report.numbers import GLYPHS, estimate, interval, state

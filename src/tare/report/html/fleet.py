@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tare import __version__
 from tare.answers.fleet import Fleet, Kind, OnKind
+from tare.report.chart_svg import Drawing
 from tare.report.fleet import (
     ANSWERS,
     HEADER,
@@ -19,7 +20,7 @@ from tare.report.fleet import (
     transfer_sentence,
     unlike_sentences,
 )
-from tare.report.html.charts import MOST_DRAWN, Drawing, drawing
+from tare.report.html.charts import MOST_DRAWN, drawing
 from tare.report.html.entries import look
 from tare.report.html.page import described
 from tare.report.machines import MOST_DOTS, Scale, farthest_first, machines, scales

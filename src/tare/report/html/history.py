@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tare import __version__
 from tare.answers.history import History
+from tare.report.chart_svg import Drawing
 from tare.report.history import (
     bars,
     change,
@@ -20,7 +21,7 @@ from tare.report.history import (
     sentence,
     when,
 )
-from tare.report.html.charts import MOST_DRAWN, Drawing, drawing
+from tare.report.html.charts import MOST_DRAWN, drawing
 from tare.report.html.entries import look
 from tare.report.html.page import described
 from tare.report.timelines import timeline

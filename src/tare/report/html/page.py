@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from tare.journal import Run, WorkloadRecord
 from tare.model.machines import Facts, Tuning
 from tare.model.trials import Trial
+from tare.report.chart_svg import Drawing
 from tare.report.html.care import CareRow, care
 from tare.report.html.cautions import doubts
 from tare.report.html.charts import (
     MOST_DOTTED,
     MOST_DRAWN,
-    Drawing,
     LayerRow,
     costs,
     headlines_map,
