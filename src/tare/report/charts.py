@@ -44,6 +44,7 @@ STOLEN = "stolen CPU time"
 PACES = {USUAL: DOT, SLOWER: "#E69F00", SLOWEST: WORSE, STOLEN: SAME}
 VISIBLE = 0.01  # of the CPU time
 _TURNS_WIDTH, _SMALL_ROW = 960, 18
+_THICK = 1 / 15  # of a row: a turn, for each tenth of the usual speed
 _MOST_MARKS = 140  # in a chart: each takes some 80 bytes of the page
 _WIDE = 8.0  # values that spread more widely are drawn on a logarithmic axis
 # Fields of a heat map go from orange over grey to blue, which readers with the common color blindnesses can
@@ -177,26 +178,26 @@ def turns(drawn: Sequence[TurnBar], stacks: Sequence[str], *, small: bool = Fals
     taken = [each for each in drawn if each.steal > VISIBLE]
     paces = {each.pace for each in drawn} | ({STOLEN} if taken else set())
     series = {pace: Look(color, "square") for pace, color in PACES.items() if pace in paces and not small}
-    names = [each for each in stacks if any(each == turn.stack for turn in drawn)] + [STOLEN] * bool(taken)
+    present = {each.stack for each in drawn}
+    names = [*(stack for stack in stacks if stack in present), *([STOLEN] if taken else [])]
     across = scale_of(begin, end, number, round_numbers(begin, end, 12))
     rows = RowChart(names, across, series, size=(_TURNS_WIDTH, _SMALL_ROW if small else ROW_HEIGHT))
     parts, places = [], dict[tuple[str, int], list[str]]()
     marks = [(each, each.stack, each.pace, each.speed) for each in drawn]
     for each, row, pace, share in marks + [(each, STOLEN, STOLEN, each.steal) for each in taken]:
+        y, thick = rows.y(row), max(round(min(share, 1.2) * 10), 1)
         start, stop = rows.area.x(each.began), rows.area.x(each.began + each.seconds)
-        place, tenths = f"M{px(start)} {px(rows.y(row))}h{px(max(stop - start, 2.0))}", round(min(share, 1.2) * 10)
+        stop = max(stop, start + 2)  # so that it can be seen
         if pace == SLOWEST and not small:
-            parts.append(_turn(rows, place, pace, tenths, each.text))
+            parts.append(
+                bar((start, stop), y, thick * _THICK * rows.height, "mark", title=each.text, color=PACES[pace])
+            )
         else:
-            places.setdefault((pace, max(tenths, 1)), []).append(place)
-    parts += [_turn(rows, "".join(own), *look) for look, own in places.items()]
+            places.setdefault((pace, thick), []).append(f"M{px(start)} {px(y)}h{px(stop - start)}")
+    for (pace, thick), own in places.items():  # one path for all that are as thick as each other
+        width = {"stroke-width": px(thick * _THICK * rows.height)}
+        parts.append(path("".join(own), "turn", color=PACES[pace], **width))
     return rows.chart("seconds since the block's first turn", parts, grid=False)
-
-
-def _turn(rows: RowChart, places: str, pace: str, tenths: int, said: str = "") -> str:
-    """Draw turns that are as thick as each other."""
-    thick = {"stroke-width": px(tenths / 10 * rows.height * 2 / 3)}
-    return path(places, "turn", title=said, color=PACES[pace], **thick)
 
 
 def heat(columns: Mapping[str, Sequence[Cell]], stacks: Sequence[str], *, with_spread: bool = False) -> Chart | None:

@@ -209,9 +209,9 @@ def test_a_trace_has_axes_units_and_what_was_stolen_from_the_machine_meanwhile()
     found = drawn(Series(samples, [(0.5 * at, 0.2 * at) for at in range(40)]))
     assert found
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", found.svg)
-    heads = ["CPUs", "0", "0.80", "memory", "0", "3 MiB", "CPUs stolen from the machine", "0", "0.40"]
-    assert texts == [*heads, "0", "2", "4", "6", "8", "seconds"]
-    assert len(set(re.findall(r'stroke="(#\w+)"', found.svg))) == 2
+    heads = ["CPUs", "0", "0.80", "memory", "0", "3 MiB", "CPUs stolen from the machine"]
+    assert texts == [*heads, "0", "2", "4", "6", "8", "0", "0.40", "seconds"]
+    assert len(set(re.findall(r'color="(#\w+)"', found.svg))) == 2
     quiet = drawn(Series(samples, [(0.5 * at, 0.0) for at in range(40)]))
     assert quiet
     assert "stolen" not in quiet.svg

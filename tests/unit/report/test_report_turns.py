@@ -162,4 +162,4 @@ def test_the_block_of_a_trial_leads_to_the_turns_of_all_stacks_in_it(tmp_path: P
         expect(strip).to_be_in_viewport()
         texts = set(strip.locator("svg text").all_text_contents())
         expect(page.locator("#turns-0-1")).to_be_hidden()
-    assert texts >= {*STACKS, STOLEN, "seconds"}
+    assert texts >= {*STACKS, STOLEN, "seconds since the block's first turn"}
