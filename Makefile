@@ -32,7 +32,7 @@ PACKAGES := binutils cargo-web e2fsprogs gcc iproute2 libc6-dev libseccomp-dev l
 DECLARED := PYTHONPATH=tests/support .venv/bin/python tests/support/declared.py
 # What checks the sources, and takes pictures of pages; what the tests of a plug-in need, the plug-in declares.
 TEST_PACKAGES := bpftrace busybox-static chromium clang-format groff-base linux-perf musl-tools poppler-utils procps rustfmt-web \
-	shellcheck skopeo texlive-latex-recommended umoci
+	librsvg2-bin shellcheck skopeo texlive-latex-recommended umoci
 # The server that takes exports; a test starts it.
 SERVERS := prometheus
 

@@ -6,74 +6,65 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import altair as alt
-import vl_convert
-
-from tare.report.looks import FONT, INK, SHAPES, STACKS
+from tare.report.chart_svg import Area, Chart, RowChart, curve_area, group, legend, mark, path, px, text
+from tare.report.chart_theme import Look, stack_look
+from tare.report.curve_charts import equally_far
+from tare.report.svg_axes import Scale, log_scale, number, scale_of
 
 Rows = list[dict[str, Any]]
-Chart = alt.LayerChart | alt.FacetChart
 
 
 def blocks(rows: Rows, methods: Sequence[str], effects: Sequence[str]) -> Chart:
     """Draw the median number of blocks by effect and method, with a line up to the 95th percentile."""
-    x = alt.X("effect:N", sort=list(effects), title="true effect", axis=alt.Axis(labelAngle=0))
-    offset = alt.XOffset("method:N", sort=list(methods))
-    scaled = alt.Scale(type="log", domain=[2, 64], nice=False)
-    y = alt.Y("median:Q", title="blocks until decided: median, 95th percentile", scale=scaled)
-    base = alt.Chart(alt.InlineData(values=rows), width=520, height=260).encode(
-        x=x, xOffset=offset, color=_color(methods)
-    )
-    return alt.layer(base.mark_rule(strokeWidth=1.5).encode(y=y, y2="most:Q"), _points(base, methods).encode(y=y))
+    title = "blocks until decided: median, 95th percentile"
+    up = log_scale(2 / 0.9, 64 / 1.1, number, (2, 4, 8, 16, 32, 64))
+    area, parts, chart = _upright((520, 260), equally_far(effects), up, methods, (title, "true effect"))
+    for row in rows:
+        at, look = methods.index(row["method"]), stack_look(row["method"], methods)
+        x = area.x(effects.index(row["effect"]) + (at + 0.5) / len(methods) * 0.7 - 0.35)
+        line = path(f"M{px(x)} {px(area.y(row['median']))}V{px(area.y(row['most']))}", "line")
+        parts.append(group(look.color, [line, mark(x, area.y(row["median"]), look.shape)]))
+    return Chart(chart.width, chart.height, tuple(parts))
 
 
 def false(rows: Rows, methods: Sequence[str], kinds: Sequence[str]) -> Chart:
     """Draw the share of false decisions by noise and method, and the line of what is allowed."""
-    x = alt.X(
-        "false:Q",
-        title="false decisions without any effect",
-        scale=alt.Scale(domain=[0, 1]),
-        axis=alt.Axis(format="%", tickCount=6),
-    )
-    y = alt.Y("kind:N", sort=list(kinds), title=None)
-    base = alt.Chart(alt.InlineData(values=rows), width=440, height=alt.Step(26)).encode(y=y, color=_color(methods))
-    line = (
-        alt.Chart(alt.InlineData(values=[{"false": 0.05}]))
-        .mark_rule(color=INK, strokeDash=[4, 3])
-        .encode(x=alt.X("false:Q"))
-    )
-    return alt.layer(line, _points(base, methods).encode(x=x))
+    looks = {method: stack_look(method, methods) for method in methods}
+    drawn = RowChart(kinds, scale_of(0.0, 1.0, _percent), looks, size=(440, 26))
+    parts = [drawn.area.level(0.05)]
+    for row in rows:
+        look = looks[row["method"]]
+        parts.append(group(look.color, [mark(drawn.area.x(row["false"]), drawn.y(row["kind"]), look.shape)]))
+    return drawn.chart("false decisions without any effect", parts)
 
 
 def coverage(rows: Rows, names: Sequence[str]) -> Chart:
     """Draw the share of runs in which an interval has missed the truth, by the number of looks."""
-    x = alt.X("blocks:Q", title="blocks, with a look after each", scale=alt.Scale(domain=[0, 60]))
-    y = alt.Y("missed:Q", title="runs whose interval missed the truth so far", axis=alt.Axis(format="%"))
-    palette = alt.Scale(domain=list(names), range=list(STACKS))
-    color = alt.Color("name:N", sort=list(names), scale=palette, legend=alt.Legend(title=None))
-    base = alt.Chart(alt.InlineData(values=rows), width=440, height=280)
-    line = alt.Chart(alt.InlineData(values=[{"missed": 0.05}])).mark_rule(color=INK, strokeDash=[4, 3])
-    dash = alt.StrokeDash("name:N", sort=list(names), legend=None)
-    return alt.layer(line.encode(y=alt.Y("missed:Q")), base.mark_line().encode(x=x, y=y, color=color, strokeDash=dash))
+    titles = ("runs whose interval missed the truth so far", "blocks, with a look after each")
+    up = scale_of(0.0, max(row["missed"] for row in rows) * 1.05, _percent)
+    area, parts, chart = _upright((440, 280), scale_of(0.0, 60.0, number), up, names, titles)
+    parts.append(area.level(0.05))
+    for name in names:
+        places = [f"{px(area.x(row['blocks']))} {px(area.y(row['missed']))}" for row in rows if row["name"] == name]
+        look = stack_look(name, names)
+        parts.append(group(look.color, [path(f"M{'L'.join(places)}", "line", dash=look.dash)]))
+    return Chart(chart.width, chart.height, tuple(parts))
 
 
 def save(chart: Chart, path: Path) -> None:
     """Write a chart as SVG."""
-    text = {"labelColor": INK, "titleColor": INK, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"}
-    styled = chart.configure(background="white", font=FONT, padding=8).configure_view(stroke=None)
-    styled = styled.configure_axis(**text, gridOpacity=0.5, labelLimit=260).configure_legend(
-        labelColor=INK, labelFontSize=12, labelLimit=260
-    )
-    path.write_text(vl_convert.vegalite_to_svg(styled.to_dict()), encoding="utf-8")
+    white = Chart(chart.width, chart.height, ('<rect width="100%" height="100%" fill="#fff"/>', *chart.parts))
+    path.write_text(white.file("A chart of the audit"), encoding="utf-8")
 
 
-def _color(methods: Sequence[str]) -> alt.Color:
-    palette = alt.Scale(domain=list(methods), range=list(STACKS[: len(methods)]))
-    return alt.Color("method:N", sort=list(methods), scale=palette, legend=alt.Legend(title=None))
+def _upright(
+    size: tuple[float, float], across: Scale, up: Scale, series: Sequence[str], titles: tuple[str, str]
+) -> tuple[Area, list[str], Chart]:
+    looks: dict[str, Look] = {name: stack_look(name, series) for name in series}
+    parts, top = legend(looks, 6, size[0], 22)
+    area, chart = curve_area(top, size, across, up)
+    return area, [text(titles[0], 6, 15), *parts, *area.axes(titles[1], grid=False)], chart
 
 
-def _points(base: alt.Chart, methods: Sequence[str]) -> alt.Chart:
-    looks = alt.Scale(domain=list(methods), range=[*SHAPES, "triangle-left"][: len(methods)])
-    shape = alt.Shape("method:N", sort=list(methods), scale=looks, legend=alt.Legend(title=None))
-    points: alt.Chart = base.mark_point(filled=True, size=70, opacity=1).encode(shape=shape)
-    return points
+def _percent(share: float) -> str:
+    return f"{share * 100:g} %"

@@ -2,9 +2,9 @@
 
     make bench
 
-The page alone, and the formats that are written by default. Seconds are those of the clock, and of CPU with the process
-that draws charts. The peak of memory is that of all processes together: the sum of their resident sets, which counts
-what they share more than once, sampled 20 times a second.
+The page alone, and the formats that are written by default. Seconds are those of the clock, and of CPU. The peak of
+memory is that of all processes together: the sum of their resident sets, which counts what they share more than once,
+sampled 20 times a second.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -18,10 +16,8 @@ from tare.cli.files import writing
 from tare.cli.fleet_table import read_fleets, report_fleet
 from tare.cli.reading import read_run
 from tare.errors import UsageError
-from tare.journal import Run, without_collection
+from tare.journal import without_collection
 from tare.report import DEFAULT_FORMATS, write_report
-
-_MANY = 20_000
 
 
 def report(
@@ -51,18 +47,8 @@ def report(
         return
     with writing(out, "choose another folder with --out"), without_collection():
         read = [read_run(folder) for folder in runs]
-        with _drawn_meanwhile(read) if "html" in wanted else nullcontext():
-            paths = write_report(read, wanted, out, claims or ())
+        paths = write_report(read, wanted, out, claims or ())
     for path in paths:
         print(path)
     if not paths:
         say("no file: there is nothing that these formats show")
-
-
-def _drawn_meanwhile(runs: Sequence[Run]) -> AbstractContextManager[None]:
-    """Let a process of its own draw the charts of very many trials: to start one takes longer than to draw a few."""
-    if sum(len(run.trials) for run in runs) < _MANY:
-        return nullcontext()
-    from tare.report.html.drawing import drawn_meanwhile  # noqa: PLC0415 - with the libraries of charts
-
-    return drawn_meanwhile()

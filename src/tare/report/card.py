@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import vl_convert
-
 from tare.journal import Run
-from tare.report.drawn_overview import card
+from tare.report.overview import card
+from tare.report.plots import converted
 from tare.statistics.summary import Summary
 
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `card.png`; nothing where no stack has a value."""
     drawn = card(summary, run)
-    return {"card.png": vl_convert.svg_to_png(drawn)} if drawn else {}
+    return {"card.png": converted(drawn, "png")} if drawn else {}

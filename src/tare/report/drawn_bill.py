@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-
-from markupsafe import Markup
 
 from tare.answers.advice import Advice, Candidate
 from tare.answers.bill import CORRECTION, REST, Line
 from tare.model import work
 from tare.report.advised import cost_of, interval_of, share_of
-from tare.report.framed import template
-from tare.report.looks import STACKS
+from tare.report.chart_svg import Drawing, RowChart, bar, path, px, text, titled_group
+from tare.report.chart_theme import STACKS, Look
+from tare.report.svg_axes import Scale, scale_of
 
 # What kinds of work are drawn as, in the order of the bars. A test has that no kind is missing.
 PARTS: Mapping[str, tuple[str, ...]] = {
@@ -33,77 +31,23 @@ _CAPTION = (
     "The bar is what the cost is for; the line is the interval of 90 % of its sum. What is cheaper lies left of 0. "
     "A bar that ends in an arrow is longer than the axis: its parts are to scale among each other alone."
 )
-_LEFT, _ACROSS, _RIGHT = 130, 400, 180  # widths of names, bars and values, pixels
-_HEAD, _ROW, _FOOT = 8, 30, 26  # heights
+_ACROSS, _RIGHT, _ROW = 400, 180, 30  # widths of bars and values, and height of a row, pixels
 _LEAST_REACH = 0.05  # of the axis, a share of the time on bare metal
 _LONGEST = 1.0  # from here on a bar does not make the axis longer, unless all are so long
-_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-_MOST_TICKS = 6
 
 
-@dataclass(frozen=True)
-class Segment:
-    """A part of a bar, from one place of the axis to another."""
-
-    part: str
-    color: str
-    start: float
-    end: float
-    detail: str
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A stack: places are shares of the axis. `ends` is its interval, None where it has none or is cut."""
-
-    stack: str
-    segments: tuple[Segment, ...]
-    ends: tuple[float, float] | None
-    is_cut: bool
-    is_pale: bool
-    value: str
-    interval: str
-    detail: str
-
-
-@dataclass(frozen=True)
-class BillFigure:
-    """The picture, the parts that are in it with their colors, and how to read it."""
-
-    svg: Markup
-    parts: tuple[tuple[str, str], ...]
-    caption: str
-
-
-@dataclass(frozen=True)
-class _Axis:
-    first: float
-    last: float
-
-    def place(self, share: float) -> float:
-        return min(max((share - self.first) / (self.last - self.first), 0.0), 1.0)
-
-
-def figure_of(advice: Advice) -> BillFigure:
+def figure_of(advice: Advice) -> Drawing:
     """Draw the bills of all stacks, in the order of the ranking."""
-    axis = _axis(advice.of("ranked") or advice.candidates)
-    bars = [_bar(each, axis) for each in advice.candidates]
-    shown = {segment.part for bar in bars for segment in bar.segments}
-    text = template("bill.svg.j2").render(
-        bars=bars,
-        ticks=tuple(_ticks(axis)),
-        zero=axis.place(0.0),
-        size={"left": _LEFT, "across": _ACROSS, "head": _HEAD, "row": _ROW},
-        width=_LEFT + _ACROSS + _RIGHT,
-        height=_HEAD + _ROW * len(bars) + _FOOT,
-        baseline=advice.baseline,
-    )
-    parts = tuple((part, color) for part, color in COLORS.items() if part in shown)
-    caption = _CAPTION.format("CPU time" if advice.by_cpu else "time")
-    return BillFigure(Markup(text), parts, caption)  # noqa: S704  # the template escapes what is from a run
+    shown = {part for each in advice.candidates for part, _, _ in _by_part(each.lines)}
+    series = {part: Look(color, "square") for part, color in COLORS.items() if part in shown}
+    scale = _scale(advice.of("ranked") or advice.candidates)
+    rows = RowChart([each.stack for each in advice.candidates], scale, series, size=(_ACROSS, _ROW))
+    zero = path(f"M{px(rows.area.x(0.0))} {px(rows.area.top - 4)}v{px(rows.area.height + 4)}", "ink")
+    chart = rows.chart("", [*(_bar(each, rows) for each in advice.candidates), zero], room=_RIGHT)
+    return Drawing(_CAPTION.format("CPU time" if advice.by_cpu else "time"), chart)
 
 
-def _axis(candidates: Sequence[Candidate]) -> _Axis:
+def _scale(candidates: Sequence[Candidate]) -> Scale:
     """Return the axis: long enough for all bars, but for those of stacks that take twice as long and more."""
     sums = [_sums(each.lines) for each in candidates]
     costs = [above for _, above in sums]
@@ -111,7 +55,7 @@ def _axis(candidates: Sequence[Candidate]) -> _Axis:
     ends = [each.cost.high - 1 for each in candidates if each.cost.high is not None and each.cost.high - 1 <= 2 * reach]
     last = max(reach, *ends, _LEAST_REACH) * 1.04
     first = min(0.0, *(below for below, above in sums if above <= last))
-    return _Axis(first, last)
+    return scale_of(first, last, _more)
 
 
 def _sums(lines: Sequence[Line]) -> tuple[float, float]:
@@ -129,38 +73,29 @@ def _by_part(lines: Sequence[Line]) -> Iterator[tuple[str, float, str]]:
             yield part, share, ", ".join(f"{line.title} {share_of(line.share.value)}" for line in own)
 
 
-def _bar(candidate: Candidate, axis: _Axis) -> Bar:
+def _bar(candidate: Candidate, rows: RowChart) -> str:
+    area, y, last = rows.area, rows.y(candidate.stack), rows.area.across.axis.last
     _, above = _sums(candidate.lines)
-    is_cut = above > axis.last
-    shrunk = axis.last / above if is_cut else 1.0
-    left, right, segments = 0.0, 0.0, []
+    shrunk = last / above if above > last else 1.0
+    left, right, parts, said = 0.0, 0.0, [], []
     for part, share, detail in _by_part(candidate.lines):
         length = share * shrunk
         start = left if share < 0 else right
-        ends = sorted((axis.place(start), axis.place(start + length)))
-        segments.append(Segment(part, COLORS[part], ends[0], ends[1], f"{part} {share_of(share)}: {detail}"))
+        said.append(f"{part} {share_of(share)}: {detail}")
+        across = area.x(start), area.x(start + length)
+        parts.append(bar(across, y, 18, "segment", title=said[-1], fill=COLORS[part]))
         left, right = (left + length, right) if share < 0 else (left, right + length)
-    cost = candidate.cost
-    ends_of = None
-    if not is_cut and cost.low is not None and cost.high is not None:
-        ends_of = (axis.place(cost.low - 1), axis.place(cost.high - 1))
-    text = f"{candidate.stack}: {cost_of(cost)} {interval_of(cost)}; {'; '.join(each.detail for each in segments)}"
-    return Bar(
-        candidate.stack,
-        tuple(segments),
-        ends_of,
-        is_cut,
-        candidate.decision != "ranked",
-        cost_of(cost),
-        interval_of(cost),
-        text,
-    )
+    cost, end = candidate.cost, area.left + area.width
+    if above > last:
+        parts.append(path(f"M{px(end + 2)} {px(y - 6)}l7 6l-7 6", "further"))
+    elif cost.low is not None and cost.high is not None:
+        low, high = area.x(cost.low - 1), area.x(cost.high - 1)
+        parts.append(path(f"M{px(low)} {px(y - 4)}v8m0 -4H{px(high)}m0 -4v8", "ends"))
+    value = f"{cost_of(cost)} {interval_of(cost)}"
+    parts.append(text(value, end + 14, y + 4.5))
+    look = "" if candidate.decision == "ranked" else "pale"
+    return titled_group(look, parts, f"{candidate.stack}: {value}; {'; '.join(said)}")
 
 
-def _ticks(axis: _Axis) -> Iterator[tuple[float, str]]:
-    """Yield round shares: the finest step that gives few of them."""
-    whole = axis.last - axis.first
-    step = next((each for each in _TICKS if whole / each <= _MOST_TICKS), whole)
-    for number in range(int(axis.first / step), int(axis.last / step) + 1):
-        share = number * step
-        yield axis.place(share), f"{share * 100:+.0f} %".replace("-", "\N{MINUS SIGN}") if number else "0"
+def _more(share: float) -> str:
+    return f"{share * 100:+g} %".replace("-", "\N{MINUS SIGN}") if share else "0"

@@ -17,9 +17,9 @@ from tare.answers.claims import Claim
 from tare.answers.judging import Finding, Judged, Judgement, Judgements, is_judged
 from tare.errors import UsageError
 from tare.journal import Run
-from tare.report.axes import Axis, Ticks, percent_ticks
+from tare.report.chart_svg import Inner, Words, framed, template
 from tare.report.claims import GLYPHS, at_point, judged_by, published_in_words, seen_in_words
-from tare.report.framed import Inner, Words, framed, template
+from tare.report.svg_axes import Axis, Ticks, percent_ticks
 from tare.statistics.regions import Region, Seen
 
 ORDER: tuple[Judgement, ...] = ("contradicted", "undecided", "reproduced")

@@ -5,25 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import altair as alt
 import numpy as np
 
 from tare.answers.fleet import Fleet, OnKind
-from tare.report.looks import (
-    FACTORS,
-    INK,
-    SHAPES,
-    STACKS,
-    VERDICTS,
-    WIDTH,
-    Rows,
-    Spec,
-    by_stack,
-    data,
-    finished,
-    ratio_scale,
-)
+from tare.report.chart_svg import Chart, RowChart, bar, group, mark
+from tare.report.chart_theme import VERDICTS, WIDTH, stack_look
+from tare.report.charts import ends_of
 from tare.report.numbers import estimate, interval
+from tare.report.svg_axes import ratio_scale
 from tare.statistics.ratios import backwards
 
 _HEIGHT = 18  # of a kind in a stack
@@ -64,59 +53,46 @@ def farthest_first(found: Fleet, of: Sequence[Scale]) -> tuple[str, ...]:
     return tuple(sorted(away, key=lambda name: (name not in unlike, -float(np.mean(away[name] or 0.0)))))
 
 
-def machines(found: Fleet, headline: str) -> Spec | None:
+def machines(found: Fleet, headline: str) -> Chart | None:
     """Draw the machines of a headline, the kinds of a stack below each other; None where nothing is to be drawn."""
     every = [each for each in found.found if each.cell.headline == headline and not each.own]
     if not every:
         return None
     stacks = list(dict.fromkeys(each.cell.stack for each in every))
     kinds = [kind.name for kind in found.kinds]
-    dots: Rows = [row for each in every for row in _dots(each)]
-    bands: Rows = [_band(each) for each in every]
-    shown = ratio_scale([row["ratio"] for row in dots] + [row[end] for row in bands for end in ("low", "high")])
+    looks = {kind: stack_look(kind, kinds)._replace(dash="") for kind in kinds}
+    dots = [(each, dict(_dots(each))) for each in every]
+    known = [ratio for _, own in dots for ratio in own.values()] + [end for each in every for end in ends_of(each.cell)]
+    rows = RowChart(stacks, ratio_scale(known), looks, size=(2 * WIDTH, _HEIGHT), parts=len(kinds))
+    parts = [rows.area.level(1.0)]
+    for each, own in dots:
+        cell, look = each.cell, looks[each.kind]
+        y, color = rows.y(cell.stack, kinds.index(each.kind)), VERDICTS[cell.verdict][0]
+        low, middle, high = map(rows.area.x, ends_of(cell))
+        thick = _HEIGHT * _SPREAD
+        sick = {one.machine for one in each.unlike}
+        parts.append(bar((low, high), y, thick, "mark", color=color, opacity=0.18))
+        marks = [
+            mark(rows.area.x(at), y, look.shape, _said(each, name, at, sick), opacity=0.75) for name, at in own.items()
+        ]
+        said = f"{cell.stack}, kind {each.kind}: {estimate(cell)} {interval(cell)}".rstrip()
+        parts += [
+            group(look.color, marks),
+            bar((middle - 1.2, middle + 1.2), y, thick, "mark", title=said, color=color),
+        ]
     better = "more" if every[0].cell.better == "higher" else "less"
     of = "what it was before" if len(found.folders) > 1 else found.baseline
-    axis = alt.Axis(labelExpr=FACTORS, tickCount=6)
-    x = alt.X("ratio:Q", title=f"percent of {of}, {better} is better", scale=shown, axis=axis)
-    y = alt.Y("stack:N", sort=stacks, title=None)
-    below = alt.YOffset("kind:N", sort=kinds)
-    legend = alt.Legend(title="kind", orient="top", symbolOpacity=1)
-    color = alt.Color("kind:N", sort=kinds, scale=by_stack(kinds, kinds, STACKS), legend=legend)
-    shape = alt.Shape("kind:N", sort=kinds, scale=by_stack(kinds, kinds, SHAPES), legend=legend)
-    height = alt.Step(_HEIGHT)
-    level = alt.Chart(data([{"one": 1.0}])).mark_rule(color=INK, strokeDash=[4, 3], aria=False)
-    band = alt.Chart(data(bands), width=2 * WIDTH, height=height).encode(y=y, yOffset=below)
-    dot = alt.Chart(data(dots), width=2 * WIDTH, height=height).encode(y=y, yOffset=below, color=color)
-    return finished(
-        alt.layer(
-            level.encode(x=alt.X("one:Q", scale=shown)),
-            band.mark_bar(opacity=0.18, height=_HEIGHT * _SPREAD, aria=False).encode(
-                x=alt.X("low:Q", scale=shown, title=None), x2="high:Q", color=alt.Color("look:N", scale=None)
-            ),
-            dot.mark_point(filled=True, size=42, opacity=0.75).encode(
-                x=x, shape=shape, description=alt.Description("text:N")
-            ),
-            band.mark_tick(thickness=2.5, size=_HEIGHT * _SPREAD).encode(
-                x=alt.X("ratio:Q", scale=shown, title=None),
-                color=alt.Color("look:N", scale=None),
-                description=alt.Description("text:N"),
-            ),
-        ).resolve_scale(color="independent", shape="independent")  # or the legend's symbols are as pale as the bands
-    )
+    return rows.chart(f"percent of {of}, {better} is better", parts)
 
 
-def _dots(each: OnKind) -> Rows:
-    sick = {one.machine for one in each.unlike}
-    return [
-        {
-            "stack": each.cell.stack,
-            "kind": each.kind,
-            "ratio": backwards(mean),
-            "text": f"{each.cell.stack}, {name} of kind {each.kind}: {100 * backwards(mean):.1f} %"
-            + (", unlike the others" if name in sick else ""),
-        }
-        for name, mean in _drawn(each.means, sick)
-    ]
+def _dots(each: OnKind) -> Iterator[tuple[str, float]]:
+    """Yield the machines of a kind that have a dot, with their ratios."""
+    yield from ((name, backwards(mean)) for name, mean in _drawn(each.means, {one.machine for one in each.unlike}))
+
+
+def _said(each: OnKind, name: str, ratio: float, sick: set[str]) -> str:
+    unlike = ", unlike the others" if name in sick else ""
+    return f"{each.cell.stack}, {name} of kind {each.kind}: {100 * ratio:.1f} %{unlike}"
 
 
 def _drawn(means: Mapping[str, float], sick: set[str]) -> Iterator[tuple[str, float]]:
@@ -127,17 +103,3 @@ def _drawn(means: Mapping[str, float], sick: set[str]) -> Iterator[tuple[str, fl
     ordered = sorted(means, key=lambda name: means[name])
     picked = {ordered[at] for at in np.linspace(0, len(ordered) - 1, MOST_DOTS).round().astype(int)}
     yield from ((name, mean) for name, mean in means.items() if name in picked | sick)
-
-
-def _band(each: OnKind) -> dict[str, object]:
-    cell = each.cell
-    ratio = cell.ratio or 1.0
-    return {
-        "stack": cell.stack,
-        "kind": each.kind,
-        "ratio": ratio,
-        "low": cell.low or ratio,
-        "high": cell.high or ratio,
-        "look": VERDICTS[cell.verdict][0],
-        "text": f"{cell.stack}, kind {each.kind}: {estimate(cell)} {interval(cell)}".rstrip(),
-    }

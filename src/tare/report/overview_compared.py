@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tare.answers.comparing import Comparison
-from tare.report.axes import Axis, cost_axis, cost_ticks, size_of
 from tare.report.numbers import cost, estimate, interval, state
 from tare.report.overview import MOST_ROWS, WORDS, Column, Entry, Overview, Place, cost_logs, cost_of, overview
+from tare.report.svg_axes import Axis, cost_axis, cost_ticks, size_of
 from tare.statistics.cells import Cell
 from tare.statistics.changes import Change
 from tare.statistics.summary import Summary

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import vl_convert
-
 from tare.journal import Run
 from tare.report.escapes import in_latex
-from tare.report.plots import plots
-from tare.report.whole_figures import whole_figures
+from tare.report.plots import converted, plots
 from tare.statistics.summary import Summary
 
 # Seven tenths of a chart's own size, or as much as the page has room for.
@@ -21,11 +18,9 @@ _BESIDE = 12  # figures that wait for their places: TeX keeps few
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `figures/*.pdf`, and `figures/figures.tex`, which needs graphicx; nothing without charts."""
-    own, drawn = whole_figures(summary, run), plots(summary, run)
-    files = {f"figures/{name}.pdf": vl_convert.svg_to_pdf(text) for name, (text, _) in own.items()}
-    captions = {name: caption for name, (_, caption) in own.items()}
-    files |= {f"figures/{each.name}.pdf": vl_convert.vegalite_to_pdf(each.spec) for each in drawn}
-    captions |= {each.name: each.caption for each in drawn}
+    drawn = plots(summary, run)
+    files = {f"figures/{name}.pdf": converted(svg, "pdf") for name, (svg, _) in drawn.items()}
+    captions = {name: caption for name, (_, caption) in drawn.items()}
     return files | ({"figures/figures.tex": "\n".join(_figures(captions)).encode()} if captions else {})
 
 

@@ -4,50 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import altair as alt
-
-from tare.report.looks import BETTER, FACTORS, INK, SAME, WIDTH, Rows, Spec, data, finished, ratio_scale
+from tare.report.chart_svg import Chart, RowChart, group
+from tare.report.chart_theme import BETTER, SAME, WIDTH, Look
+from tare.report.charts import ends_of, interval_at
 from tare.report.numbers import estimate, interval
+from tare.report.svg_axes import ratio_scale
 from tare.statistics.changes import Change
 
-_RUNS = {"before": (SAME, "square"), "after": (BETTER, "circle")}
+_RUNS = {"before": Look(SAME, "square"), "after": Look(BETTER)}
 _HEIGHT = 15  # of each of the two
 
 
-def shifts(changes: Sequence[Change], baseline: str) -> Spec | None:
+def shifts(changes: Sequence[Change], baseline: str) -> Chart | None:
     """Draw the ratios of both runs with their intervals, those of a stack below each other."""
-    rows: Rows = [
-        {
-            "stack": cell.stack,
-            "run": run,
-            "ratio": cell.ratio,
-            "low": cell.low or cell.ratio,
-            "high": cell.high or cell.ratio,
-            "text": f"{cell.stack}, {run}: {estimate(cell)} {interval(cell)}".rstrip(),
-        }
+    cells = [
+        (run, cell)
         for change in changes
-        for run, cell in (("before", change.before), ("after", change.after))
+        for run, cell in zip(_RUNS, (change.before, change.after), strict=True)
         if cell.ratio is not None
     ]
-    if not rows:
+    if not cells:
         return None
-    scale = ratio_scale([row[name] for row in rows for name in ("low", "ratio", "high")])
+    stacks = list(dict.fromkeys(cell.stack for _, cell in cells))
+    scale = ratio_scale([end for _, cell in cells for end in ends_of(cell)])
+    rows = RowChart(stacks, scale, _RUNS, size=(WIDTH, _HEIGHT), parts=len(_RUNS))
+    parts = [rows.area.level(1.0)]
+    for run, cell in cells:
+        y, said = rows.y(cell.stack, list(_RUNS).index(run)), f"{cell.stack}, {run}: {estimate(cell)} {interval(cell)}"
+        parts.append(group(_RUNS[run].color, interval_at(rows, y, ends_of(cell), _RUNS[run].shape, said.rstrip())))
     better = "more" if changes[0].cell.better == "higher" else "less"
-    axis = alt.Axis(labelExpr=FACTORS, tickCount=6)
-    x = alt.X("ratio:Q", title=f"percent of {baseline}, {better} is better", scale=scale, axis=axis)
-    y = alt.Y("stack:N", sort=list(dict.fromkeys(row["stack"] for row in rows)), title=None)
-    below = alt.YOffset("run:N", sort=list(_RUNS))
-    legend, (colors, shapes) = alt.Legend(title=None, orient="top"), zip(*_RUNS.values(), strict=True)
-    color = alt.Color("run:N", sort=list(_RUNS), scale=alt.Scale(domain=list(_RUNS), range=colors), legend=legend)
-    shape = alt.Shape("run:N", sort=list(_RUNS), scale=alt.Scale(domain=list(_RUNS), range=shapes), legend=legend)
-    base = alt.Chart(data(rows), width=WIDTH, height=alt.Step(_HEIGHT)).encode(y=y, yOffset=below, color=color)
-    level = alt.Chart(data([{"one": 1.0}])).mark_rule(color=INK, strokeDash=[4, 3], aria=False)
-    return finished(
-        alt.layer(
-            level.encode(x=alt.X("one:Q", scale=scale)),
-            base.mark_rule(strokeWidth=2.5, aria=False).encode(x=alt.X("low:Q", scale=scale), x2="high:Q"),
-            base.mark_point(filled=True, size=70, opacity=1).encode(
-                x=x, shape=shape, description=alt.Description("text:N")
-            ),
-        )
-    )
+    return rows.chart(f"percent of {baseline}, {better} is better", parts)

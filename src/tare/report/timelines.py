@@ -2,75 +2,52 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
-
-import altair as alt
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tare.answers.history import History, Series
-from tare.report.looks import (
-    DASHES,
-    FACTORS,
-    INK,
-    SHAPES,
-    STACKS,
-    VERDICTS,
-    WIDTH,
-    Rows,
-    Spec,
-    by_stack,
-    data,
-    finished,
-    ratio_scale,
-)
+from tare.report.chart_svg import Area, Chart, curve_area, group, legend, mark, path, px, text
+from tare.report.chart_theme import VERDICTS, WIDTH, stack_look
+from tare.report.curve_charts import Spot, drawn_lines
 from tare.report.numbers import estimate, interval
+from tare.report.svg_axes import Axis, Scale, ratio_scale
 
-_HEIGHT = 220
+_SIZE = (2 * WIDTH, 220)
 _ROOM = 0.75  # of the axis of time, in runs, beyond the first and the last one
 _MANY = 40  # runs from which on a one has no marks
 _LABELS = 12
+_TITLE = 22
 
 
-def timeline(found: History, headline: str, stacks: Sequence[str]) -> Spec | None:
+def timeline(found: History, headline: str, stacks: Sequence[str]) -> Chart | None:
     """Draw the series of a headline; a dashed rule stands where one changed. None where no one has two values.
 
     `stacks` are all of the history, which fix their colors.
     """
     series = [one for one in found.series if one.headline == headline]
-    rows: Rows = [row for one in series for row in _rows(found, one)]
-    if len({row["run"] for row in rows}) < 2:
+    pieces = [(one.stack, piece) for one in series for piece in _pieces(found, one)]
+    spots = [spot for _, piece in pieces for spot in piece]
+    if len({spot.at for spot in spots}) < 2:
         return None
-    shown = ratio_scale([row[end] for row in rows for end in ("low", "ratio", "high")])
-    count = len(found.records)
-    every = max(1, -(-count // _LABELS))
-    labels = [_day(record.started) for record in found.records]
-    names = f"{json.dumps(labels)}[datum.value] || ''"
-    axis = alt.Axis(values=list(range(0, count, every)), labelExpr=names, grid=False, labelOverlap=True)
-    x = alt.X("run:Q", title="run, by its day", axis=axis, scale=alt.Scale(domain=[-_ROOM, count - 1 + _ROOM]))
-    y = alt.Y("ratio:Q", title=None, scale=shown, axis=alt.Axis(labelExpr=FACTORS, tickCount=6))
-    present = [stack for stack in stacks if any(row["stack"] == stack for row in rows)]
-    legend = alt.Legend(title=None, symbolOpacity=1, orient="top", columns=3)
-    color = alt.Color("stack:N", sort=present, scale=by_stack(present, stacks, STACKS), legend=legend)
-    shape = alt.Shape("stack:N", sort=present, scale=by_stack(present, stacks, SHAPES), legend=legend)
-    dash = alt.StrokeDash("stack:N", scale=_dashes(present, stacks), legend=None)
-    base = alt.Chart(data(rows), width=2 * WIDTH, height=_HEIGHT)
-    few = count <= _MANY
-    level = alt.Chart(data([{"one": 1.0}])).mark_rule(color=INK, strokeDash=[4, 3], aria=False)
-    layers = [
-        level.encode(y=alt.Y("one:Q", title=None, scale=shown)),
-        *_steps(series, x, shown),
-        base.mark_rule(strokeWidth=1.2, aria=False, opacity=0.6).encode(
-            x=x, y=alt.Y("low:Q", title=None, scale=shown), y2="high:Q", color=color
-        ),
-        base.mark_line(strokeWidth=1.8, aria=False).encode(x=x, y=y, color=color, strokeDash=dash, detail="piece:N"),
-        base.mark_point(filled=True, size=45 if few else 12, opacity=1, aria=few).encode(
-            x=x, y=y, color=color, shape=shape, **({"description": alt.Description("text:N")} if few else {})
-        ),
-    ]
+    count, present = len(found.records), {stack for stack, _ in pieces}
+    looks = {stack: stack_look(stack, stacks) for stack in stacks if stack in present}
+    parts, top = legend(looks, 6, _SIZE[0], _TITLE)
+    up = ratio_scale([end for spot in spots for end in (spot.low, spot.value, spot.high)])
+    area, chart = curve_area(top, _SIZE, _runs([record.started for record in found.records]), up)
     better = "more" if series[0].latest.better == "higher" else "less"
-    title = f"{headline}, percent of {found.baseline}, {better} is better"
-    return finished(alt.layer(*layers).properties(title=title))
+    parts.append(text(f"{headline}, percent of {found.baseline}, {better} is better", 6, 15))
+    parts += [*area.axes("run, by its day", grid=False), area.level(1.0), *_steps(series, area)]
+    for stack, piece in pieces:
+        parts += drawn_lines(area, {stack: piece}, looks, described=count <= _MANY)
+    return replace(chart, parts=tuple(parts))
+
+
+def _runs(started: Sequence[str]) -> Scale:
+    """Return the axis of the runs, by their places; some have their day."""
+    axis = Axis(-_ROOM, len(started) - 1 + _ROOM, None)
+    every = max(1, -(-len(started) // _LABELS))
+    return Scale(axis, tuple((axis.place(at), _day(started[at])) for at in range(0, len(started), every)))
 
 
 def _day(started: str) -> str:
@@ -78,49 +55,27 @@ def _day(started: str) -> str:
     return started[5:10] if re.fullmatch(r"\d\d-\d\d", started[5:10], re.ASCII) else ""
 
 
-def _dashes(present: Sequence[str], stacks: Sequence[str]) -> alt.Scale:
-    dashes = [DASHES[stacks.index(stack) // len(STACKS) % len(DASHES)] for stack in present]
-    return alt.Scale(domain=list(present), range=dashes)
-
-
-def _rows(found: History, one: Series) -> Rows:
-    """Return a row for each value; a run without one ends a piece of the one."""
-    rows: Rows = []
-    piece = 0
+def _pieces(found: History, one: Series) -> Iterator[list[Spot]]:
+    """Yield the lines of a series; a run without a value ends one."""
+    piece: list[Spot] = []
     for place, cell in enumerate(one.cells):
         if cell is None or cell.ratio is None:
-            piece += 1
+            yield from [piece] if piece else []
+            piece = []
             continue
-        text = f"{one.stack}, {found.records[place].started[:10]}: {estimate(cell)} {interval(cell)}".rstrip()
-        ends = (cell.ratio, cell.ratio) if one.own else (cell.low or cell.ratio, cell.high or cell.ratio)
-        rows.append(
-            {"run": place, "stack": one.stack, "piece": piece, "ratio": cell.ratio, "text": text}
-            | {"low": ends[0], "high": ends[1]}
-        )
-    return rows
+        said = f"{one.stack}, {found.records[place].started[:10]}: {estimate(cell)} {interval(cell)}".rstrip()
+        low, high = (None, None) if one.own else (cell.low, cell.high)
+        piece.append(Spot(place, low or cell.ratio, cell.ratio, high or cell.ratio, said))
+    yield from [piece] if piece else []
 
 
-def _steps(series: Sequence[Series], x: alt.X, shown: alt.Scale) -> list[alt.Chart]:
+def _steps(series: Sequence[Series], area: Area) -> Iterator[str]:
     """Draw a rule before the run at which a one changed, and at its new level the glyph of its verdict."""
-    marks: Rows = []
     for one in series:
         for step in one.steps:
             cell = one.cells[step.at]
             if cell is not None and cell.ratio is not None:
-                look, shape = VERDICTS[step.cell.verdict]
-                place = {"run": step.at - 0.5, "ratio": cell.ratio, "color": look, "shape": shape}
-                marks.append(place | {"text": f"{one.stack}: {step.cell.verdict}, {estimate(step.cell)} of before"})
-    if not marks:
-        return []
-    base = alt.Chart(data(marks))
-    color = alt.Color("color:N", scale=None)
-    return [
-        base.mark_rule(strokeDash=[2, 3], strokeWidth=1.5, aria=False).encode(x=x, color=color),
-        base.mark_point(filled=True, size=90, opacity=1).encode(
-            x=x,
-            y=alt.Y("ratio:Q", title=None, scale=shown),
-            color=color,
-            shape=alt.Shape("shape:N", scale=None),
-            description=alt.Description("text:N"),
-        ),
-    ]
+                color, shape = VERDICTS[step.cell.verdict]
+                x, said = area.x(step.at - 0.5), f"{one.stack}: {step.cell.verdict}, {estimate(step.cell)} of before"
+                rule = path(f"M{px(x)} {px(area.top)}v{px(area.height)}", "line", dash="2 3")
+                yield group(color, [rule, mark(x, area.y(cell.ratio), shape, said)])

@@ -15,8 +15,8 @@ from tare.hosts.local import LocalHost
 
 # Libraries of statistics, charts, tables, clouds and the terminal.
 LARGE = {
-    *("altair", "duckdb", "jinja2", "numpy", "openstack", "pandas", "polars"),
-    *("pyarrow", "rich", "scipy", "vl_convert"),
+    *("duckdb", "jinja2", "numpy", "openstack", "pandas", "polars"),
+    *("pyarrow", "rich", "scipy"),
 }
 # A process starts by one of these events, whichever function is called.
 WATCHED = f"""

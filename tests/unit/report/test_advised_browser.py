@@ -45,7 +45,7 @@ def test_axe_finds_nothing_serious_and_the_page_is_not_wider_than_the_screen(
 def test_names_and_values_of_the_picture_are_not_cut_off(browser: Browser, page: Path) -> None:
     shown = new_page(browser)
     shown.goto(page.as_uri())
-    inside = """[...document.querySelectorAll('svg.bill text')].every(text => {
+    inside = """[...document.querySelectorAll('#bills svg text')].every(text => {
         const own = text.getBoundingClientRect(), all = text.closest('svg').getBoundingClientRect();
         return own.left >= all.left - 1 && own.right <= all.right + 1;
     })"""

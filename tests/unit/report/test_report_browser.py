@@ -240,7 +240,7 @@ def test_a_matrix_that_is_wider_than_the_screen_scrolls_and_its_first_column_sta
 def test_the_page_is_dark_where_the_reader_wants_it_and_its_charts_too(visit: Visit) -> None:
     color = """() => [
       getComputedStyle(document.body).backgroundColor,
-      getComputedStyle(document.querySelector("svg text[fill=currentColor]")).fill,
+      getComputedStyle(document.querySelector("svg.chart text")).fill,
     ]"""
     light, dark = (visit(color_scheme=scheme).evaluate(color) for scheme in ("light", "dark"))
     assert light == ["rgb(251, 250, 248)", "rgb(27, 31, 36)"]

@@ -1,9 +1,11 @@
-"""The papers' charts, as specifications: what is drawn, on which axes, in which colors."""
+"""The papers' charts: what is drawn, on which axes, in which colors."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,13 @@ import pytest
 from runs import NGINX, believable_run, make_run, make_trial
 
 from tare.journal import Journal, Run, WorkloadRecord
-from tare.model.trials import Measured, Metric, Raw, Sweep
-from tare.report import curves, figures, heat
-from tare.report.curves import Along, Percentile, Rate
-from tare.report.html import swept as module
-from tare.report.html.over_time import counts_in, over_time, rates
-from tare.report.html.swept import percentile, swept_drawings
-from tare.report.looks import STACKS
+from tare.model.trials import Mark, Measured, Metric, Raw, Sweep
+from tare.report import charts, curve_charts
+from tare.report.chart_svg import Chart
+from tare.report.chart_theme import STACKS
+from tare.report.curve_charts import Along, Percentile, Rate
+from tare.report.html import charts as module
+from tare.report.html.charts import counts_in, over_time, percentile, rates, swept_drawings
 from tare.statistics.cells import Cell
 from tare.statistics.summarize import summarize
 
@@ -29,60 +31,74 @@ def cell(stack: str, point: float | None, mean: float, **fields: Any) -> Cell:
     return replace(usual, **fields)
 
 
-def values(spec: Any) -> list[dict[str, Any]]:
-    """All rows of a specification."""
-    rows = [rows for data in parts(spec, "datasets") for rows in data.values()]
-    return [row for each in (*rows, *parts(spec, "values")) for row in each if isinstance(row, dict)]
+def drawing_of(chart: Chart | None) -> str:
+    """The parts of a chart, as SVG."""
+    assert chart
+    return "".join(chart.parts)
 
 
-def parts(spec: Any, key: str) -> list[Any]:
-    """All that stands under a key, anywhere in a specification."""
-    if isinstance(spec, dict):
-        own = [spec[key]] if key in spec else []
-        return own + [found for part in spec.values() for found in parts(part, key)]
-    return [found for part in spec for found in parts(part, key)] if isinstance(spec, list) else []
+def words(chart: Chart | None) -> list[str]:
+    """All that a chart says, but what a pointer shows."""
+    return re.findall(r"<text [^>]*>([^<]*)</text>", drawing_of(chart))
+
+
+def titles(chart: Chart | None) -> list[str]:
+    """What a pointer shows of a chart."""
+    return re.findall(r"<title>([^<]*)</title>", drawing_of(chart))
+
+
+def paths(chart: Chart | None, kind: str) -> list[str]:
+    """The paths of a kind, as lists of places."""
+    return re.findall(rf'<path class="{kind}" d="([^"]*)"', drawing_of(chart))
+
+
+def heights(path: str) -> list[float]:
+    """The heights of the places of a line."""
+    return [float(height) for _, height in re.findall(r"[ML]([\d.]+) ([\d.]+)", path)]
 
 
 def test_a_sweep_has_a_line_with_its_sd_for_each_stack() -> None:
     cells = [cell(stack, at, 1000.0 * at, unit="requests/s") for stack in ("native", "docker") for at in (1.0, 2.0)]
-    spec = curves.sweep(cells, Along("Throughput", Sweep("clients"), ("native", "docker")))
-    row = next(row for row in values(spec) if row["stack"] == "docker" and row["point"] == 2.0)
-    assert [row["mean"], row["low"], row["high"]] == pytest.approx([2.0, 1.8, 2.2])
-    assert "Throughput, k requests/s (mean ± SD)" in parts(spec, "title")
+    chart = curve_charts.sweep(cells, Along("Throughput", Sweep("clients"), ("native", "docker")))
+    assert "docker at 2: 2.00 ± 0.20 k requests/s" in titles(chart)
+    assert words(chart)[0] == "Throughput, k requests/s (mean ± SD)"
+    [line, _], [spread, _] = paths(chart, "line"), paths(chart, "spread")
+    low, high = (float(end) for end in re.findall(r"M[\d.]+ ([\d.]+)V([\d.]+)", spread)[1])
+    assert (low + high) / 2 == pytest.approx(heights(line)[1], abs=0.1)
+    assert (low - high) / 2 == pytest.approx((heights(line)[0] - heights(line)[1]) / 5, abs=0.1)
 
 
 def test_a_stack_has_the_color_of_its_place_in_the_run_in_each_chart() -> None:
     stacks = ("native", "docker", "podman")
     cells = [cell("podman", at, at) for at in (1.0, 2.0)]
-    spec = curves.sweep(cells, Along("Latency", RATE, stacks))
-    scales = [each for each in parts(spec, "scale") if each.get("domain") == ["podman"]]
-    assert scales[0]["range"] == [STACKS[2]]
+    chart = curve_charts.sweep(cells, Along("Latency", RATE, stacks))
+    assert set(re.findall(r'color="([^"]*)"', drawing_of(chart))) == {STACKS[2]}
 
 
 def test_of_more_than_eleven_stacks_those_whose_colors_others_have_are_dashed() -> None:
     stacks = [f"stack-{number}" for number in range(23)]
     cells = [cell(stack, at, at) for stack in stacks for at in (1.0, 2.0)]
-    spec = curves.sweep(cells, Along("Latency", RATE, stacks))
-    dashes = {str(each["scale"]["range"]) for each in parts(spec, "strokeDash") if "scale" in each}
-    assert dashes == {str([[1, 0]] * 11 + [[6, 3]] * 11 + [[2, 2]])}
-    assert not parts(curves.sweep(cells[:22], Along("Latency", RATE, stacks[:11])), "strokeDash")
+    chart = drawing_of(curve_charts.sweep(cells, Along("Latency", RATE, stacks)))
+    dashes = re.findall(r'stroke-dasharray="([^"]*)"', chart)  # in the legend, and of the lines
+    assert sorted(dashes) == sorted(2 * (["6 3"] * 11 + ["2 2"]))
+    few = curve_charts.sweep(cells[:22], Along("Latency", RATE, stacks[:11]))
+    assert "stroke-dasharray" not in drawing_of(few)
 
 
 def test_a_latency_with_the_sd_of_its_requests_has_one_sd_above_it_shaded() -> None:
     cells = [cell("native", at, 0.001) for at in (1000.0, 2000.0)]
-    spec = curves.sweep(cells, Along("Latency", RATE, ("native",)), {("native", 2000.0): 0.0005})
-    rows = {row["point"]: row for row in values(spec)}
-    assert (rows[2000.0]["low"], rows[2000.0]["high"]) == (1.0, 1.5)
-    assert rows[1000.0]["high"] == 1.0
-    assert "area" in {mark["type"] for mark in parts(spec, "mark")}
+    chart = curve_charts.sweep(cells, Along("Latency", RATE, ("native",)), {("native", 2000.0): 0.0005})
+    [shade], [line] = paths(chart, "shade"), paths(chart, "line")
+    high_before, high, low, low_before = heights(shade)
+    assert high_before == low_before == low == heights(line)[0]
+    assert high < low
 
 
 def test_times_over_orders_of_magnitude_are_on_a_logarithmic_axis_that_has_no_zero() -> None:
     cells = [cell("native", 1.0, 0.001, sd=0.01), cell("native", 2.0, 0.2)]
-    spec = curves.sweep(cells, Along("Latency", RATE, ("native",)))
-    scale = next(each for each in parts(spec, "scale") if each.get("type") == "log")
-    assert min(scale["domain"]) > 0
-    assert all(row["low"] > 0 for row in values(spec))
+    chart = curve_charts.sweep(cells, Along("Latency", RATE, ("native",)))
+    assert {"1", "10", "100"} <= set(words(chart))
+    assert "0" not in words(chart)
 
 
 @pytest.mark.parametrize(("name", "unit", "means", "is_logarithmic"), [
@@ -93,44 +109,50 @@ def test_an_axis_is_logarithmic_over_two_orders_of_magnitude(
     name: str, unit: str, means: Sequence[float], is_logarithmic: bool
 ) -> None:
     cells = [cell("native", at, mean, unit=unit) for at, mean in enumerate(means, start=1)]
-    spec = curves.sweep(cells, Along(name, RATE, ("native",)))
-    assert any(each.get("type") == "log" for each in parts(spec, "scale")) == is_logarithmic
+    chart = curve_charts.sweep(cells, Along(name, RATE, ("native",)))
+    assert ("0" in words(chart)) != is_logarithmic
 
 
 def test_percentiles_of_a_sweep_are_equally_far_apart() -> None:
-    cells = [cell("native", at, 0.001) for at in (50.0, 90.0, 99.0, 99.9)]
-    along = curves.sweep(cells, Along("Latency", Sweep("percentile"), ("native",)))
-    assert {each["type"] for each in parts(along, "x")} == {"ordinal"}
+    cells = [cell("native", at, 0.001, ratio=1.1) for at in (50.0, 90.0, 99.0, 99.9)]
+    along = Along("Latency", Sweep("percentile"), ("native",))
+    for chart in (curve_charts.sweep(cells, along), curve_charts.percents(cells, along, "crun")):
+        across = [float(place) for place, _ in re.findall(r"[ML]([\d.]+) ([\d.]+)", paths(chart, "line")[0])]
+        assert {round(after - before) for before, after in pairwise(across)} == {round(across[1] - across[0])}
 
 
 def test_the_axis_of_starts_has_no_label_over_another_one() -> None:
-    spec = figures.starts([figures.Phase("qemu", "ready", 1.7)], [figures.Total("qemu", 1.7, "1.7 s")])
-    assert {each["axis"]["labelOverlap"] for each in parts(spec, "x") if "axis" in each} == {True}
+    drawn = charts.starts({"qemu": [Mark("ready", 1.7)]})
+    places = re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="middle">([\d.]+)</text>', drawing_of(drawn))
+    assert len(places) > 3
+    assert all(float(one[0]) + 20 < float(other[0]) for one, other in pairwise(places))
 
 
 def test_answers_have_the_line_of_what_was_asked_for_and_errors_have_none() -> None:
     answered = [cell("native", at, min(at, 3000.0), unit="requests/s", better="higher") for at in (1e3, 2e3, 4e3)]
     along = Along("Answers", RATE, ("native",))
-    asked = [row for row in values(curves.sweep(answered, along)) if "stack" not in row]
-    assert [(row["point"], row["mean"]) for row in asked] == [(1000.0, 1.0), (2000.0, 2.0)]
+    chart = curve_charts.sweep(answered, along)
+    [asked], [line] = paths(chart, "level"), paths(chart, "line")
+    assert heights(asked) == heights(line)[:2]  # as far as values reach
     lost = [replace(each, better="lower") for each in answered]
-    assert all("stack" in row for row in values(curves.sweep(lost, along)))
+    assert not paths(curve_charts.sweep(lost, along), "level")
 
 
 def test_what_never_happened_is_not_drawn() -> None:
     cells = [cell("native", at, 0.0, unit="requests/s") for at in (1.0, 2.0)]
-    assert curves.sweep(cells, Along("Lost", RATE, ("native",))) is None
+    assert curve_charts.sweep(cells, Along("Lost", RATE, ("native",))) is None
 
 
 def test_percent_of_the_baseline_along_a_sweep_has_its_intervals_and_the_level_of_the_baseline() -> None:
     cells = [cell("docker", at, 1.0, ratio=0.8, low=0.7, high=0.9) for at in (1.0, 8.0)]
     cells += [cell("native", at, 1.0, ratio=1.0, verdict="baseline") for at in (1.0, 8.0)]
-    spec = curves.percents(cells, Along("File operations", Sweep("processes"), ("native", "docker")), "native")
-    rows = [row for row in values(spec) if "stack" in row]
-    assert {row["stack"] for row in rows} == {"docker"}
-    assert (rows[0]["low"], rows[0]["mean"], rows[0]["high"]) == (0.7, 0.8, 0.9)
-    assert {"one": 1.0} in values(spec)
-    assert curves.percents(cells[:1], Along("", Sweep("processes"), ("docker",)), "native") is None
+    along = Along("File operations", Sweep("processes"), ("native", "docker"))
+    chart = curve_charts.percents(cells, along, "native")
+    assert titles(chart) == ["docker at 1: 80 % [70, 90]", "docker at 8: 80 % [70, 90]"]
+    [level], [line], [spread] = (paths(chart, kind) for kind in ("level", "line", "spread"))
+    low, high = (float(end) for end in re.findall(r"M[\d.]+ ([\d.]+)V([\d.]+)", spread)[0])
+    assert heights(level)[0] < high < heights(line)[0] < low
+    assert curve_charts.percents(cells[:1], Along("", Sweep("processes"), ("docker",)), "native") is None
 
 
 def test_percentiles_are_in_their_order_on_a_logarithmic_axis() -> None:
@@ -139,11 +161,11 @@ def test_percentiles_are_in_their_order_on_a_logarithmic_axis() -> None:
         for name, seconds in (("50 %", 0.001), ("90 %", 0.002), ("99.9 %", 0.1))
         for stack in ("native", "docker")
     ]
-    spec = curves.percentiles(found, ("native", "docker"))
-    assert ["50 %", "90 %", "99.9 %"] in parts(spec, "sort")
-    assert [each for each in parts(spec, "scale") if each.get("type") == "log"]
-    assert curves.percentiles(found[:4], ("native", "docker")) is None
-    assert curves.percentiles([*found, Percentile("docker", "50 %", 0.0)], ("native", "docker")) is None
+    chart = curve_charts.percentiles(found, ("native", "docker"))
+    assert [word for word in words(chart) if word.endswith(" %")] == ["50 %", "90 %", "99.9 %"]
+    assert {"1", "10", "100"} <= set(words(chart))
+    assert curve_charts.percentiles(found[:4], ("native", "docker")) is None
+    assert curve_charts.percentiles([*found, Percentile("docker", "50 %", 0.0)], ("native", "docker")) is None
 
 
 @pytest.mark.parametrize(
@@ -166,23 +188,20 @@ def test_answers_over_time_have_a_panel_for_each_kind_with_zero_on_a_logarithmic
         for kind in ("200", "50x")
         for at in (0.5, 1.5)
     ]
-    spec = curves.kinds(found, ("native", "docker"))
-    assert spec
-    assert len(spec["vconcat"]) == 2
-    assert {each.get("type") for each in parts(spec, "scale") if "type" in each} == {"symlog"}
-    assert [panel["title"] for panel in spec["vconcat"]] == ["200, each second", "50x, each second: none"]
+    chart = curve_charts.kinds(found, ("native", "docker"))
+    assert [each for each in words(chart) if "each second" in each] == ["200, each second", "50x, each second: none"]
+    assert words(chart).count("0") > 2  # on each axis
+    assert {"1", "10", "100"} <= set(words(chart))
+    assert len(paths(chart, "line")) == 4
 
 
 def test_each_line_over_time_has_the_shape_of_its_stack_at_moments_of_its_own() -> None:
     stacks = ("native", "docker", "podman")
-    spec = curves.kinds([Rate(stack, "200", at + 0.5, 100.0) for stack in stacks for at in range(60)], stacks)
-    assert spec
-    [panel] = spec["vconcat"]
-    [marks] = [layer for layer in panel["layer"] if layer["mark"]["type"] == "point"]
-    assert len(set(marks["encoding"]["shape"]["scale"]["range"])) == 3
-    shown = spec["datasets"][marks["data"]["name"]]
-    assert {row["stack"] for row in shown} == set(stacks)
-    assert len(shown) == len({row["second"] for row in shown}) == 15
+    chart = curve_charts.kinds([Rate(stack, "200", at + 0.5, 100.0) for stack in stacks for at in range(60)], stacks)
+    panel = drawing_of(chart).partition("200, each second")[2]
+    marks = re.findall(r'class="mark" d="([^"]*)" transform="translate\(([\d.]+) ', panel)
+    assert len({shape for shape, _ in marks}) == 3
+    assert len(marks) == len({place for _, place in marks}) == 15
 
 
 def test_counts_are_averaged_over_trials_up_to_the_end_of_each_stacks_load() -> None:
@@ -239,11 +258,11 @@ def drawn(run: Run, record: WorkloadRecord, monkeypatch: pytest.MonkeyPatch) -> 
     """The captions of a workload's charts along something, without drawing them."""
     captions: list[str] = []
 
-    def keep(spec: object, _prefix: str, caption: str) -> None:
-        captions.extend([caption] if spec else [])
+    def keep(chart: object, caption: str) -> None:
+        captions.extend([caption] if chart else [])
 
     monkeypatch.setattr(module, "drawing", keep)
-    list(swept_drawings(summarize(run), run, record, "w"))
+    list(swept_drawings(summarize(run), run, record))
     return captions
 
 
@@ -296,28 +315,37 @@ def test_latencies_are_drawn_from_percentile_to_percentile_at_the_first_and_the_
 
 def test_a_map_has_percent_of_the_baseline_and_colors_by_what_is_better() -> None:
     summary = summarize(believable_run())
-    columns = [
-        heat.Column(rule.name, [each for each in summary.headlines if each.headline == rule.name])
-        for rule in summary.rules
-    ]
-    rows = {(row["column"], row["stack"]): row for row in values(heat.heat(columns, summary.stacks))}
-    assert not any(stack == "native" for _, stack in rows)
-    assert rows["dhrystone", "qemu-tcg"]["text"].endswith(" %")
-    assert rows["dhrystone", "qemu-tcg"]["speed"] < -1
-    assert rows["startup", "qemu-tcg"]["text"].startswith("\N{MULTIPLICATION SIGN}")
-    assert rows["startup", "qemu-tcg"]["speed"] < -1
+    columns = {rule.name: [each for each in summary.headlines if each.headline == rule.name] for rule in summary.rules}
+    summary_of_map = drawing_of(charts.heat(columns, summary.stacks))
+    assert ">native<" not in summary_of_map
+    fields = dict(zip(*fields_of(summary_of_map), strict=True))
+    assert charts.field_color(-1.0) in fields.values()  # qemu-tcg is slow in each
+    assert any(words.endswith(" %") for words in fields)
+    assert any(words.startswith("\N{MULTIPLICATION SIGN}") for words in fields)
+
+
+def fields_of(drawn: str) -> tuple[list[str], list[str]]:
+    """The numbers of a map, and the colors of their fields."""
+    found = re.findall(r'fill="(#\w+)" class="field"/><text [^>]*>([^<]*)', drawn)
+    return [words for _, words in found], [color for color, _ in found]
+
+
+def test_the_color_of_a_field_is_by_speed_and_says_no_more_beyond_four_times() -> None:
+    colors = [charts.field_color(speed) for speed in (-9.0, -1.0, 0.0, 0.4, 1.0, 2.0)]
+    assert colors == ["#a34000", "#a34000", "#f2efe9", "#74b3dd", "#00568a", "#00568a"]
 
 
 def test_a_map_of_one_column_or_one_stack_is_not_drawn() -> None:
     one = [cell("docker", None, 1.0, ratio=0.9)]
     two = [*one, cell("podman", None, 1.0, ratio=0.9)]
-    assert heat.heat([heat.Column("one", two)], ("docker", "podman")) is None
-    assert heat.heat([heat.Column("one", one), heat.Column("two", one)], ("docker",)) is None
-    spec = heat.heat([heat.Column("one", two), heat.Column("two", two)], ("docker", "podman"), with_spread=True)
-    assert {row["text"] for row in values(spec)} == {"90.0 %"}
+    columns = {"one": two, "two": two}
+    assert charts.heat({"one": two}, ("docker", "podman")) is None
+    assert charts.heat({"one": one, "two": one}, ("docker",)) is None
+    drawn = charts.heat(columns, ("docker", "podman"), with_spread=True)
+    assert set(fields_of(drawing_of(drawn))[0]) == {"90.0 %"}
     spread = [replace(each, usual=1.0, usual_sd=0.034) for each in two]
-    spec = heat.heat([heat.Column("one", spread), heat.Column("two", two)], ("docker", "podman"), with_spread=True)
-    assert "90.0 % (3.4 %)" in {row["text"] for row in values(spec)}
+    drawn = charts.heat({"one": spread, "two": two}, ("docker", "podman"), with_spread=True)
+    assert "90.0 % (3.4 %)" in fields_of(drawing_of(drawn))[0]
 
 
 def test_a_workload_without_a_sweep_has_no_chart_along_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ def test_with_raw_output_turns_and_telemetry_it_is_smaller_than_three_megabytes(
 
 
 def test_each_cell_has_its_telemetry_and_what_the_machine_lacked_meanwhile(full_page: str) -> None:
-    assert full_page.count('<svg class="small trace"') == 110
+    assert full_page.count('aria-label="Used along ') == 110
     assert full_page.count("CPUs stolen from the machine") == 110
 
 

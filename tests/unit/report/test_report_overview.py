@@ -17,11 +17,10 @@ from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, pair
 from tare.journal import Run
 from tare.model.trials import Metric
 from tare.report import find
-from tare.report.axes import size_of
-from tare.report.drawn_overview import card, figure, figure_of
 from tare.report.html import render
 from tare.report.numbers import cost
-from tare.report.overview import Column, Entry, Overview, overview
+from tare.report.overview import Column, Entry, Overview, card, figure, figure_of, overview
+from tare.report.svg_axes import size_of
 from tare.statistics.cells import Cell
 from tare.statistics.summarize import summarize
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import multiprocessing
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from tare.journal import Run
 from tare.model.machines import Tuning
 from tare.model.trials import Caution, Footprint, Limits, Lowered, Mark, Metric, SeenLimits, SetLimits
 from tare.report import find
-from tare.report.html.drawing import drawing, drawn_meanwhile
 from tare.statistics.summarize import summarize
 
 ATTACK = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>"
@@ -276,22 +274,3 @@ def test_the_page_shows_each_machine_with_its_roles_and_says_what_was_measured_o
     assert "Lent" in page.text
     assert "on this machine (Cloud CPU 7, " in page.text
     assert page.text.count(MACHINE.cpu_model) == 1
-
-
-def test_charts_that_another_process_draws_are_the_same() -> None:
-    run = narrowed(believable_run(blocks=2), "redis")
-    html = html_of(run)
-    assert html.count('class="chart"') > 3
-    with drawn_meanwhile():
-        assert html_of(run) == html
-
-
-def test_a_process_that_ends_before_its_chart_is_drawn_costs_none() -> None:
-    spec = {"mark": "point", "data": {"values": [{"x": number} for number in range(3)]}}
-    with drawn_meanwhile():
-        made = [drawing(spec, f"p{number}", "three points") for number in range(3)]
-        for process in multiprocessing.active_children():
-            process.kill()
-            process.join()
-        made.append(drawing(spec, "p3", "three points"))
-        assert ['aria-label="three points"' in each.svg for each in made if each] == [True] * 4

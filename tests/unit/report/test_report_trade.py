@@ -16,9 +16,8 @@ from tare.journal import Run
 from tare.model.isolation import Isolation
 from tare.model.trials import Caution, Family, Footprint, Mark, Trial
 from tare.report import find
-from tare.report.axes import quantity_axis, quantity_ticks
-from tare.report.drawn_trade import choice, figure, labels
-from tare.report.trade import Panel, Point, Span, Trade, trade
+from tare.report.svg_axes import quantity_axis, quantity_ticks
+from tare.report.tradeoff import Panel, Point, Span, Trade, choice, figure, labels, trade
 from tare.statistics.summarize import summarize
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -15,10 +15,9 @@ from tare.journal import Journal, Run
 from tare.model.trials import Raw, Turn
 from tare.report import write_report
 from tare.report.html import trials as module
-from tare.report.html.blocks import turns_shown
-from tare.report.html.small import ticks
-from tare.report.html.traces import drawn
+from tare.report.html.sparklines import drawn, turns_shown
 from tare.report.html.trials import Trials, anchors, trials_of
+from tare.report.svg_axes import round_numbers
 from tare.statistics.summarize import summarize
 from tare.telemetry.readings import Reading
 from tare.telemetry.series import Row, Sample, Series, series_of
@@ -210,18 +209,18 @@ def test_a_trace_has_axes_units_and_what_was_stolen_from_the_machine_meanwhile()
     found = drawn(Series(samples, [(0.5 * at, 0.2 * at) for at in range(40)]))
     assert found
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", found.svg)
-    heads = ["CPUs", "0", "0.80", "memory", "0", "3 MiB", "CPUs stolen from the machine", "0", "0.40"]
-    assert texts == [*heads, "0", "2", "4", "6", "8", "seconds"]
-    assert len(set(re.findall(r'stroke="(#\w+)"', found.svg))) == 2
+    heads = ["CPUs", "0", "0.80", "memory", "0", "3 MiB", "CPUs stolen from the machine"]
+    assert texts == [*heads, "0", "2", "4", "6", "8", "0", "0.40", "seconds"]
+    assert len(set(re.findall(r'color="(#\w+)"', found.svg))) == 2
     quiet = drawn(Series(samples, [(0.5 * at, 0.0) for at in range(40)]))
     assert quiet
     assert "stolen" not in quiet.svg
 
 
 def test_the_time_axis_has_round_numbers() -> None:
-    assert ticks(9.8, 6) == [0, 2, 4, 6, 8]
-    assert ticks(0.35, 6) == pytest.approx([0, 0.1, 0.2, 0.3])
-    assert ticks(60, 6) == [0, 10, 20, 30, 40, 50, 60]
+    assert round_numbers(0, 9.8, 6) == [0, 2, 4, 6, 8]
+    assert round_numbers(0, 0.35, 6) == pytest.approx([0, 0.1, 0.2, 0.3])
+    assert round_numbers(0, 60, 6) == [0, 10, 20, 30, 40, 50, 60]
 
 
 def test_a_run_of_very_many_stacks_has_a_page_without_charts_and_trials_that_says_so(

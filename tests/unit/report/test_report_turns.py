@@ -12,8 +12,8 @@ from runs import Trouble, believable_run, run_in_turns
 
 from tare.journal import Run
 from tare.model.trials import Trial
-from tare.report.figures import SLOWEST, STOLEN
-from tare.report.html import blocks
+from tare.report.charts import SLOWEST, STOLEN
+from tare.report.html import sparklines
 from tare.report.html.turns import Strip, strips
 from tare.statistics.summarize import summarize
 
@@ -143,9 +143,9 @@ def test_a_browser_draws_slow_turns_thin_each_in_the_row_of_its_stack(tmp_path: 
 
 
 def test_of_very_many_blocks_the_first_are_drawn_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "_TURNS", 400)
+    monkeypatch.setattr(sparklines, "_TURNS", 400)
     run = run_in_turns(blocks=6)
-    shown = blocks.turns_shown(summarize(run), run)["redis"]
+    shown = sparklines.turns_shown(summarize(run), run)["redis"]
     assert ([each.number for each in shown.blocks], shown.more) == ([1, 2], 4)
     assert (shown.of(1), shown.of(2)) == ("turns-0-1", "")
     assert "And 4 more, whose turns" in Page(html_of(run)).text
@@ -162,4 +162,4 @@ def test_the_block_of_a_trial_leads_to_the_turns_of_all_stacks_in_it(tmp_path: P
         expect(strip).to_be_in_viewport()
         texts = set(strip.locator("svg text").all_text_contents())
         expect(page.locator("#turns-0-1")).to_be_hidden()
-    assert texts >= {*STACKS, STOLEN, "seconds"}
+    assert texts >= {*STACKS, STOLEN, "seconds since the block's first turn"}

@@ -10,22 +10,20 @@ import base64
 import hashlib
 from importlib.resources import files
 
-from altair.utils.schemapi import debug_mode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tare import __version__
 from tare.journal import Run
 from tare.report.answer import Answer
+from tare.report.chart_theme import page_style
 from tare.report.html.page import page
 from tare.statistics.summary import Summary
 
 
 def render(summary: Summary, run: Run, refresh_seconds: int = 0) -> dict[str, bytes]:
     """Render `index.html`, the report of a run; that of an unfinished run refreshes itself in a browser."""
-    # That charts fit their schema is for tests: to look at it takes longer than to draw them.
-    with debug_mode(arg=False):
-        return {"index.html": render_page("page.html.j2", page(summary, run), refresh_seconds=refresh_seconds)}
+    return {"index.html": render_page("page.html.j2", page(summary, run), refresh_seconds=refresh_seconds)}
 
 
 def render_page(template: str, page: object, answer: Answer | None = None, *, refresh_seconds: int = 0) -> bytes:
@@ -45,7 +43,7 @@ def render_page(template: str, page: object, answer: Answer | None = None, *, re
         page=page,
         answer=answer,
         version=__version__,
-        style=_own("style.css"),
+        style=Markup(page_style()) + _own("style.css"),  # noqa: S704  # ours
         script=script,
         allowed=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         refresh_seconds=refresh_seconds,

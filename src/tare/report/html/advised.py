@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from tare.answers.advice import Advice, Candidate
 from tare.answers.bill import Line
 from tare.report.advised import answer, cost_of, for_orientation, interval_of, share_of, shares_of
-from tare.report.drawn_bill import BillFigure, figure_of
+from tare.report.chart_svg import Drawing
+from tare.report.drawn_bill import figure_of
 from tare.report.html import render_page
 from tare.report.html.page import described
 from tare.report.next_step import NextStep, next_step
@@ -43,7 +44,7 @@ class AdvisedPage:
     title: str
     purpose: str  # of the next step
     step: NextStep | None
-    figure: BillFigure
+    figure: Drawing
     looks: tuple[str, ...]  # of the rows
     bills: tuple[BillShown, ...]
     facts: tuple[tuple[str, str], ...]

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from tare.answers.comparing import Comparison
 from tare.journal import Run
-from tare.report import figures, shifts
+from tare.report import charts, shifts
+from tare.report.chart_svg import Drawing
 from tare.report.comparison import answer, shown_cells
-from tare.report.drawn_overview import Figure, figure_of
 from tare.report.html import render_page
-from tare.report.html.drawing import Drawing, drawing
-from tare.report.html.drawings import MOST_DRAWN, headlines_map
+from tare.report.html.charts import MOST_DRAWN, drawing, headlines_map
 from tare.report.html.entries import look
 from tare.report.html.page import described
 from tare.report.numbers import GLYPHS, state
+from tare.report.overview import Figure, figure_of
 from tare.report.overview_compared import overview_of
 from tare.statistics.cells import Cell
 
@@ -96,12 +96,12 @@ def _drawings(found: Comparison) -> Iterator[Drawing]:
     baseline, of = found.summary.baseline, "what it was before" if found.changes else found.summary.baseline
     names = list(dict.fromkeys(cell.headline for cell in found.cells))
     drawn: list[Drawing | None] = [*headlines_map(found.cells, stacks, of)]
-    for at, name in enumerate(names):
+    for name in names:
         caption = f"{name}: percent of {of}, with 95 % interval."
-        drawn.append(drawing(figures.ratios(_of(found.cells, name), of), f"c{at}", caption))
+        drawn.append(drawing(charts.ratios(_of(found.cells, name), of), caption))
         changed = [each for each in found.changes if each.cell.headline == name and each.cell.stack != baseline]
         caption = f"{name}: percent of {baseline} in each run, with 95 % interval."
-        drawn.append(drawing(shifts.shifts(changed, baseline), f"s{at}", caption))
+        drawn.append(drawing(shifts.shifts(changed, baseline), caption))
     yield from filter(None, drawn)
 
 

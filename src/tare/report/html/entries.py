@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tare.report.html.blocks import TurnsShown
 from tare.report.html.cautions import Doubt, Marks, marks
+from tare.report.html.sparklines import TurnsShown
 from tare.report.html.trials import Anchors, Trials
 from tare.report.not_working import NotWorking, Tried
 from tare.report.numbers import GLYPHS, cut, estimate, interval, reason, resolved, roughly, state, tolerated

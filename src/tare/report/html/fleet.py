@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tare.answers.fleet import Fleet, Kind, OnKind
+from tare.report.chart_svg import Drawing
 from tare.report.fleet import ANSWERS, answer, judged, kind_sentence, unlike_sentences
 from tare.report.html import render_page
-from tare.report.html.drawing import Drawing, drawing
-from tare.report.html.drawings import MOST_DRAWN
+from tare.report.html.charts import MOST_DRAWN, drawing
 from tare.report.html.entries import look
 from tare.report.html.page import described
 from tare.report.machines import MOST_DOTS, Scale, farthest_first, machines, scales
@@ -109,12 +109,12 @@ def _drawings(found: Fleet) -> Iterator[Drawing]:
     many = any(len(kind.machines) > MOST_DOTS for kind in found.kinds)
     dots = f"dots for {MOST_DOTS} machines from the least to the most, and all that are unlike" if many else ""
     dots = dots or "a dot for each machine"
-    for at, headline in enumerate(dict.fromkeys(each.cell.headline for each in judged(found))):
+    for headline in dict.fromkeys(each.cell.headline for each in judged(found)):
         caption = (
             f"{headline}: {dots}, a tick for their mean; shaded: where a machine of the kind lies that "
             "was not measured."
         )
-        if drawn := drawing(machines(found, headline), f"f{at}", caption, wide=True):
+        if drawn := drawing(machines(found, headline), caption, wide=True):
             yield drawn
 
 

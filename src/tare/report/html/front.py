@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.journal import Run
-from tare.report.drawn_overview import Figure, figure_of
-from tare.report.drawn_trade import Choice, choice
 from tare.report.findings import Findings, cheapest, dearest, findings, what_was_compared
 from tare.report.html.trials import Anchors
 from tare.report.numbers import roughly
-from tare.report.overview import overview
+from tare.report.overview import Figure, figure_of, overview
+from tare.report.tradeoff import Choice, choice
 from tare.statistics.anytime import least_count
 from tare.statistics.cells import Cell, HeadlineRule
 from tare.statistics.ranks import Rank, rankings

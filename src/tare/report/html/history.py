@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tare.answers.history import History
+from tare.report.chart_svg import Drawing
 from tare.report.history import answer, event_sentence, events, when
 from tare.report.html import render_page
-from tare.report.html.drawing import Drawing, drawing
-from tare.report.html.drawings import MOST_DRAWN
+from tare.report.html.charts import MOST_DRAWN, drawing
 from tare.report.html.entries import look
 from tare.report.html.page import described
 from tare.report.timelines import timeline
@@ -61,12 +61,12 @@ def _drawings(found: History) -> Iterator[Drawing]:
     stacks = list(dict.fromkeys(one.stack for one in found.series))
     if len(stacks) > MOST_DRAWN:
         return
-    for at, headline in enumerate(dict.fromkeys(one.headline for one in found.series)):
+    for headline in dict.fromkeys(one.headline for one in found.series):
         caption = (
             f"{headline}: percent of {found.baseline} in each run, with 95 % interval; of {found.baseline} itself, "
             f"percent of its first run. A dotted rule with a triangle: here a level changed."
         )
-        if drawn := drawing(timeline(found, headline, stacks), f"h{at}", caption, wide=True):
+        if drawn := drawing(timeline(found, headline, stacks), caption, wide=True):
             yield drawn
 
 

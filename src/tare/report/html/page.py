@@ -9,12 +9,10 @@ from datetime import UTC, datetime
 from tare.journal import Run, WorkloadRecord
 from tare.model.machines import Facts, Tuning
 from tare.model.trials import Trial
-from tare.report.html.blocks import TurnsShown, turns_shown
+from tare.report.chart_svg import Drawing
 from tare.report.html.care import CareRow, care
 from tare.report.html.cautions import doubts
-from tare.report.html.claims import ClaimsSection, claims_section
-from tare.report.html.drawing import Drawing
-from tare.report.html.drawings import (
+from tare.report.html.charts import (
     MOST_DOTTED,
     MOST_DRAWN,
     LayerRow,
@@ -24,10 +22,12 @@ from tare.report.html.drawings import (
     starts,
     workload_drawings,
 )
+from tare.report.html.claims import ClaimsSection, claims_section
 from tare.report.html.ends import ends
 from tare.report.html.entries import Entry, Sources, entry, look, reach, tried_entry
 from tare.report.html.front import Front, front, stack_anchor, workload_anchor
 from tare.report.html.single_starts import StartsRow, start_rows
+from tare.report.html.sparklines import TurnsShown, turns_shown
 from tare.report.html.stacks import StackFacts, stack_facts
 from tare.report.html.trials import Anchors, Trials, anchors, trials_of
 from tare.report.limits import said_lowered
@@ -230,14 +230,14 @@ def _section(summary: Summary, run: Run, record: WorkloadRecord, sources: Source
     workload = record.name
     titles = {metric.name: metric.title for metric in record.metrics}
     unit = record.sweep.unit if record.sweep else ""
-    prefix, drawn = f"w{summary.workloads.index(workload)}", len(summary.stacks) <= MOST_DRAWN
+    drawn = len(summary.stacks) <= MOST_DRAWN
     return Section(
         anchor=workload_anchor(summary, workload),
         record=record,
         rules=summary.rules_of(workload),
         lowered=said_lowered(record.lowered),
         steadiness=steadiness(summary, workload),
-        drawings=workload_drawings(summary, run, record, prefix) if drawn else (),
+        drawings=workload_drawings(summary, run, record) if drawn else (),
         ends=ends(run, record),
         starts=start_rows(summary, run, record),
         values=tuple(_value(cell, titles, unit, sources) for cell in _by_point(summary.of(workload))),

@@ -18,8 +18,7 @@ from tare.errors import UsageError
 from tare.journal import Run, load_raw
 from tare.model.trials import Measured, Raw, Trial
 from tare.report.commands import alike
-from tare.report.html.blocks import TurnsShown
-from tare.report.html.traces import trace
+from tare.report.html.sparklines import TurnsShown, trace
 from tare.report.numbers import point, scale
 from tare.statistics.summarize import records
 from tare.statistics.summary import Summary

@@ -10,7 +10,7 @@ from statistics import fmean, median
 
 from tare.journal import Run
 from tare.model.trials import Measured, Trial, Turn
-from tare.report.figures import SLOWEST, TurnBar
+from tare.report.charts import SLOWEST, TurnBar
 from tare.statistics.outcomes import latest
 from tare.statistics.stalls import SLOW
 from tare.statistics.summary import Summary

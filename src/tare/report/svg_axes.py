@@ -1,4 +1,4 @@
-"""Axes of the figures: places of values as shares of an axis, and the labels of its ticks.
+"""Axes of all charts: places of values as shares of an axis, and the labels of its ticks.
 
 An axis of costs is linear near no cost and logarithmic far from it (Webber, "A bi-symmetric log transformation for
 wide-range data", Measurement Science and Technology 24 (2013), 027001), so that a cost of 1 % and one of 600 times can
@@ -8,7 +8,8 @@ both be read. An axis of quantities is logarithmic.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,6 +27,9 @@ _BETWEEN = 0.05  # two percents, a share of the axis
 _BEFORE = 0.08  # how far a label may begin before the axis, a share of it
 _FEW, _MOST_TICKS = 2, 4
 _ROOM = 0.04  # beyond the outermost dots, a share of the axis
+_SAME = 1e-9  # between a number and the same one after rounding
+_WIDE = 4.0  # ratios that spread more widely are drawn on a logarithmic axis
+_MOST_LABELS = 6
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,58 @@ def quantity_axis(known: Sequence[float], margin: float) -> Axis:
     return Axis(min(known) - room, max(known) + room, None)
 
 
+@dataclass(frozen=True)
+class Scale:
+    """An axis of values themselves, with its ticks; `is_log` is whether the axis has their logarithms."""
+
+    axis: Axis
+    ticks: Ticks
+    is_log: bool = False
+
+    def place(self, value: float) -> float:
+        """Return the share of the axis at which a value is."""
+        return self.axis.place(math.log(max(value, sys.float_info.min)) if self.is_log else value)
+
+
+def scale_of(least: float, most: float, label: Callable[[float], str], at: Sequence[float] = ()) -> Scale:
+    """Return a linear axis from one value to the other, with ticks at round values or where they are wanted."""
+    axis = Axis(least, most if most > least else least + 1.0, None)
+    return Scale(axis, tuple((axis.place(each), label(each)) for each in at or round_numbers(axis.first, axis.last)))
+
+
+def log_scale(least: float, most: float, label: Callable[[float], str], at: Sequence[float] = ()) -> Scale:
+    """Return a logarithmic axis with a little room at its ends."""
+    least, most = least * 0.9, most * 1.1
+    axis = Axis(math.log(least), math.log(most), None)
+    round_ones = at or _powers(least, most, 3)
+    if len(round_ones) < _FEW:
+        round_ones = round_numbers(least, most)
+    every = max(-(-len(round_ones) // _MOST_LABELS), 1)
+    return Scale(axis, tuple((axis.place(math.log(each)), label(each)) for each in round_ones[::every]), is_log=True)
+
+
+def ratio_scale(ratios: Sequence[float]) -> Scale:
+    """Return an axis of ratios, with 1 on it; logarithmic where they spread widely."""
+    least, most = min(*ratios, 1.0), max(*ratios, 1.0)
+    if least > 0 and most / least > _WIDE:
+        return log_scale(least, most, ratio)
+    room = (most - least) * 0.06 or 0.01
+    return scale_of(least - room, most + room, ratio)
+
+
+def round_numbers(first: float, last: float, most: int = _MOST_LABELS) -> list[float]:
+    """Return the multiples of 1, 2 or 5 times a power of ten within an axis, at the smallest step that gives few."""
+    least = max((last - first) / most, sys.float_info.min)
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(power * each for each in (1, 2, 5, 10) if power * each >= least * (1 - _SAME))
+    return [step * at for at in range(math.ceil(first / step - _SAME), math.floor(last / step + _SAME) + 1)]
+
+
+def number(value: float) -> str:
+    """Write a number on an axis: as many digits as are needed, without exponents."""
+    return f"{float(f'{value:.6g}'):,}".removesuffix(".0")
+
+
 def size_of(away: float, margin: float) -> Size:
     """Return how large a cost is, the logarithm of a factor; one below none is a gain."""
     if abs(away) <= math.log1p(margin):
@@ -75,14 +131,14 @@ def size_of(away: float, margin: float) -> Size:
 def cost_ticks(axis: Axis) -> Ticks:
     """Return the ticks of an axis of costs."""
     ticks = [(tick, axis.place(math.log(tick))) for tick in _TICKS if axis.first <= math.log(tick) <= axis.last]
-    return _legible([(place, _factor(tick)) for tick, place in ticks])
+    return legible([(place, _factor(tick)) for tick, place in ticks])
 
 
 def percent_ticks(axis: Axis) -> Ticks:
     """Return the ticks of an axis of ratios that has 100 %: percents of the other stack, and factors from twice on."""
     shown: list[tuple[float, str]] = []
     for each in _PERCENTS:
-        place, label = axis.place(math.log(each)), _ratio(each)
+        place, label = axis.place(math.log(each)), ratio(each)
         room = [(len(label) + len(other)) * _LETTER / 2 + _BETWEEN for _, other in shown]
         is_free = all(abs(place - at) >= needed for (at, _), needed in zip(shown, room, strict=True))
         if axis.first <= math.log(each) <= axis.last and is_free:
@@ -100,36 +156,47 @@ def quantity_ticks(axis: Axis, unit: str, *, upright: bool = False) -> Ticks:
         first = math.ceil(math.log2(least))
         round_ones = [2.0**power for power in range(first, math.floor(math.log2(most)) + 1)]
     else:
-        powers = range(math.floor(axis.first / math.log(10)), math.floor(axis.last / math.log(10)) + 1)
-        round_ones = [10.0**power for power in powers if 10.0**power >= least]
-        if len(round_ones) < _FEW:
-            found = (digit * 10.0**power for power in powers for digit in (1, 2, 5))
-            round_ones = [each for each in found if least <= each <= most]
+        round_ones = _powers(least, most)
     every = max(-(-len(round_ones) // _MOST_TICKS), 1)
     ticks = tuple((axis.place(math.log(each)), _plain(each, unit)) for each in round_ones[::every])
-    return ticks if upright else _legible(ticks)
+    return ticks if upright else legible(ticks)
+
+
+def _powers(least: float, most: float, few: int = _FEW) -> list[float]:
+    """Return the powers of ten between two quantities; where these are few, twice and five times these, too."""
+    powers = range(math.floor(math.log10(least) + _SAME), math.floor(math.log10(most) + _SAME) + 1)
+    for digits in ((1,), (1, 2, 5)):
+        found = [digit * 10.0**power for power in powers for digit in digits]
+        found = [each for each in found if least <= each * (1 + _SAME) and each <= most * (1 + _SAME)]
+        if len(found) >= few:
+            break
+    return found
 
 
 def _plain(quantity: float, unit: str) -> str:
     """Write a round quantity without decimals that say nothing."""
-    number, _, label = plus_minus(quantity, None, unit).partition(" ")
-    return f"{float(number):g} {label}".rstrip()
+    amount, _, label = plus_minus(quantity, None, unit).partition(" ")
+    return f"{float(amount):g} {label}".rstrip()
 
 
-def _legible(ticks: Sequence[tuple[float, str]]) -> Ticks:
-    """Leave out the labels of ticks that would cover another one, or begin far before the axis does."""
+def legible(ticks: Iterable[tuple[float, str]], letter: float = _LETTER) -> Ticks:
+    """Leave out the labels of ticks that would cover another one, or begin far before the axis does.
+
+    `letter` is the width of one, a share of the axis.
+    """
     shown: list[tuple[float, str]] = []
     end = -_BEFORE
     for place, label in ticks:
-        half = len(label) * _LETTER / 2
+        half = len(label) * letter / 2
         fits = place - half >= end
         shown.append((place, label if fits else ""))
         end = place + half if fits else end
     return tuple(shown)
 
 
-def _ratio(tick: float) -> str:
-    return f"\N{MULTIPLICATION SIGN}{tick:g}" if tick >= 2 else f"{tick * 100:g} %"
+def ratio(tick: float) -> str:
+    """Write a ratio on an axis: in percent, and as a factor from twice on, as estimates are."""
+    return f"\N{MULTIPLICATION SIGN}{number(tick)}" if tick >= 2 else f"{tick * 100:g} %"
 
 
 def _factor(tick: float) -> str:

@@ -1,0 +1,256 @@
+"""Charts of ratios, values, starts, footprints and turns, and heat maps, from cells and trials.
+
+`tare.report.curve_charts` has those over a sweep or over time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tare.model.trials import Mark
+from tare.report.chart_svg import Chart, RowChart, bar, group, mark, names_width, path, px, text
+from tare.report.chart_theme import DOT, ROW_HEIGHT, SAME, STACKS, VERDICTS, WIDTH, WORSE, Look
+from tare.report.numbers import cut, estimate, interval, plus_minus, relative_sd, scale
+from tare.report.svg_axes import Scale, log_scale, number, ratio_scale, round_numbers, scale_of
+from tare.statistics.cells import Cell
+from tare.statistics.stalls import SLOW
+from tare.units import format_duration
+
+
+class TurnBar(NamedTuple):
+    """A turn of a stack: its share of the usual speed, the stolen share of the CPU time, and its description."""
+
+    stack: str
+    began: float
+    seconds: float
+    speed: float
+    steal: float
+    text: str
+
+    @property
+    def pace(self) -> str:
+        """How fast it was, in words; `SLOWEST` if a fifth or more of the speed was missing."""
+        return SLOWEST if self.speed <= 1 - SLOW else SLOWER if self.speed <= 1 - SLOW / 2 else USUAL
+
+
+# What an instance does until each mark of its timeline; the last color is for marks that only one technology knows.
+MARKS = ("outer layers", "engine", "started", "kernel", "userspace", "ready")
+PHASES = ("#5A3CC3", "#695A2D", "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7")
+# How fast a turn was, and the row below.
+USUAL, SLOWER, SLOWEST = "usual speed", f"{50 * SLOW:g} % slower or more", f"{100 * SLOW:g} % slower or more"
+STOLEN = "stolen CPU time"
+PACES = {USUAL: DOT, SLOWER: "#E69F00", SLOWEST: WORSE, STOLEN: SAME}
+VISIBLE = 0.01  # of the CPU time
+_TURNS_WIDTH, _SMALL_ROW = 960, 18
+_THICK = 1 / 15  # of a row: a turn, for each tenth of the usual speed
+_MOST_MARKS = 140  # in a chart: each takes some 80 bytes of the page
+_WIDE = 8.0  # values that spread more widely are drawn on a logarithmic axis
+# Fields of a heat map go from orange over grey to blue, which readers with the common color blindnesses can
+# distinguish. A field is light in a dark page, too: its number has a color of its own.
+_FIELDS = ("#a34000", "#e38b4a", "#f2efe9", "#74b3dd", "#00568a")
+_FIELD_AT = (-1.0, -0.4, 0.0, 0.4, 1.0)
+_FARTHEST = math.log(4)  # from here on, color says no more
+_DARK = 0.62  # share of that from which on a number is white
+_FIELD, _FIELD_HEIGHT, _SPREAD = 92, 26, 26
+
+
+def thinned(values: Sequence[Any], most: int) -> Sequence[Any]:
+    """Leave at most so many values, evenly spaced: a chart of very many is a blot, and makes the page large."""
+    return values[:: -(-len(values) // most)] if len(values) > most else values
+
+
+def fewer(values: Mapping[str, Sequence[float]]) -> Mapping[str, Sequence[float]]:
+    """Leave as many values of each stack as a chart can show."""
+    return {stack: thinned(own, max(_MOST_MARKS // len(values), 1)) for stack, own in values.items()}
+
+
+def ratios(cells: Sequence[Cell], baseline: str) -> Chart | None:
+    """Draw each stack's ratio to the baseline with its interval, and the blocks' ratios faintly beside it."""
+    shown = {cell.stack: cell for cell in cells if cell.ratio is not None and cell.verdict != "baseline"}
+    if not shown:
+        return None
+    most = max(_MOST_MARKS // len(shown), 1)
+    blocks = {stack: thinned(cell.ratios, most) for stack, cell in shown.items()}
+    known = [end for cell in shown.values() for end in ends_of(cell)]
+    rows = RowChart(list(shown), ratio_scale([*known, *(each for own in blocks.values() for each in own)]))
+    x, parts = rows.area.x, [rows.area.level(1.0)]
+    for stack, cell in shown.items():
+        color, shape = VERDICTS[cell.verdict]
+        y, said = rows.y(stack), f"{stack}: {estimate(cell)} {interval(cell)}, {cell.verdict}"
+        ticks = "".join(f"M{px(x(each))} {px(y - 5)}v10" for each in blocks[stack])
+        parts.append(path(ticks, "ink", **{"stroke-opacity": "0.3"}))
+        parts.append(group(color, interval_at(rows, y, ends_of(cell), shape, said)))
+    better = "more" if next(iter(shown.values())).better == "higher" else "less"
+    return rows.chart(f"percent of {baseline}, {better} is better", parts)
+
+
+def ends_of(cell: Cell) -> tuple[float, float, float]:
+    """Return the low end, the estimate and the high end of a ratio; all are the same without an interval."""
+    ratio = cell.ratio or 1.0
+    return cell.low or ratio, ratio, cell.high or ratio
+
+
+def interval_at(rows: RowChart, y: float, ends: tuple[float, float, float], shape: str, said: str) -> list[str]:
+    """Draw an estimate with its interval in a row."""
+    low, middle, high = map(rows.area.x, ends)
+    return [bar((low, high), y, 2.5, "mark"), mark(middle, y, shape, said)]
+
+
+def strip(cells: Sequence[Cell], values: Mapping[str, Sequence[float]], title: str) -> Chart | None:
+    """Draw the raw values of one metric off the sweep, and the mean of each stack."""
+    means = {cell.stack: cell.mean for cell in cells if cell.mean is not None}
+    known = [value for stack, own in values.items() if stack in means for value in own]
+    if not known:
+        return None
+    unit = scale(max(map(abs, known)), cells[0].unit)
+    least, most = min(known) / unit.factor, max(known) / unit.factor
+    room = (most - least) * 0.06 or abs(most) * 0.01 or 1.0
+    is_wide = least > 0 and most / least > _WIDE
+    axis = log_scale(least, most, number) if is_wide else scale_of(least - room, most + room, number)
+    rows = RowChart(list(means), axis)
+    circles, ticks = [], []
+    for stack, mean in means.items():
+        y = rows.y(stack)
+        places = (rows.area.x(value / unit.factor) for value in values.get(stack, ()))
+        circles += [f'<circle cx="{px(x)}" cy="{px(y)}" r="3.5"/>' for x in places]
+        ticks.append(f"M{px(rows.area.x(mean / unit.factor))} {px(y - 8)}v16")
+    dots = f'<g fill="{DOT}" fill-opacity=".7">{"".join(circles)}</g>'
+    parts = [dots, path("".join(ticks), "ink", **{"stroke-width": "2"})]
+    return rows.chart(f"{title}, {unit.label}" if unit.label else title, parts)
+
+
+def starts(moments: Mapping[str, Sequence[Mark]]) -> Chart | None:
+    """Draw what each stack's start took from mark to mark of its timeline, with the total."""
+    if not moments:
+        return None
+    most = max(marks[-1].seconds for marks in moments.values())
+    unit = scale(most, "s")
+    names = sorted({each.name for marks in moments.values() for each in marks}, key=_rank)
+    series = {name: Look(PHASES[_rank(name)], "square") for name in names}
+    rows = RowChart(list(moments), from_zero(most / unit.factor), series)
+    parts: list[str] = []
+    for stack, marks in moments.items():
+        y, start = rows.y(stack), 0.0
+        for each in marks:
+            across = rows.area.x(start / unit.factor), rows.area.x(each.seconds / unit.factor)
+            said = f"{stack}, {each.name}: {format_duration(round(each.seconds - start, 6))}"
+            parts.append(bar(across, y, 15, "mark", title=said, color=series[each.name].color))
+            start = each.seconds
+        x = rows.area.x(start / unit.factor)
+        parts.append(text(format_duration(start), x + 5, y + 4, kind="fine"))
+    return rows.chart(f"{unit.label} since the request", parts, room=50)
+
+
+def bars(costs: Mapping[tuple[str, str], float], title: str, unit: str) -> Chart | None:
+    """Draw what instances of each stack cost with each workload, the bars of a stack together."""
+    most = max(costs.values(), default=0.0)
+    if most <= 0:
+        return None
+    chosen = scale(most, unit)
+    stacks, workloads = (list(dict.fromkeys(names)) for names in zip(*costs, strict=True))
+    series = {name: Look(STACKS[at % len(STACKS)], "square") for at, name in enumerate(workloads)}
+    rows = RowChart(stacks, from_zero(most / chosen.factor), series, size=(WIDTH, 12), parts=len(workloads))
+    start, parts = rows.area.x(0.0), []
+    for (stack, workload), cost in costs.items():
+        x, y = rows.area.x(cost / chosen.factor), rows.y(stack, workloads.index(workload))
+        said = plus_minus(cost, None, unit)
+        color = series[workload].color
+        parts.append(bar((start, x), y, 10, "mark", title=f"{stack} with {workload}: {said}", color=color))
+        parts.append(text(said, x + 4, y + 4, kind="fine"))
+    return rows.chart(f"{title}, {chosen.label}", parts, room=60)
+
+
+def from_zero(most: float) -> Scale:
+    """Return the axis of what is at least zero, without room at its ends."""
+    return scale_of(0.0, most, number)
+
+
+def turns(drawn: Sequence[TurnBar], stacks: Sequence[str], *, small: bool = False) -> Chart | None:
+    """Draw turns along time, a row for each stack, and a last one of the stolen CPU time; a fast turn is thick.
+
+    The page has a `small` one for each block: without a legend, and without what a pointer shows.
+    """
+    if not drawn:
+        return None
+    begin, end = min(each.began for each in drawn), max(each.began + each.seconds for each in drawn)
+    taken = [each for each in drawn if each.steal > VISIBLE]
+    paces = {each.pace for each in drawn} | ({STOLEN} if taken else set())
+    series = {pace: Look(color, "square") for pace, color in PACES.items() if pace in paces and not small}
+    present = {each.stack for each in drawn}
+    names = [*(stack for stack in stacks if stack in present), *([STOLEN] if taken else [])]
+    across = scale_of(begin, end, number, round_numbers(begin, end, 12))
+    rows = RowChart(names, across, series, size=(_TURNS_WIDTH, _SMALL_ROW if small else ROW_HEIGHT))
+    parts, places = [], dict[tuple[str, int], list[str]]()
+    marks = [(each, each.stack, each.pace, each.speed) for each in drawn]
+    for each, row, pace, share in marks + [(each, STOLEN, STOLEN, each.steal) for each in taken]:
+        y, thick = rows.y(row), max(round(min(share, 1.2) * 10), 1)
+        start, stop = rows.area.x(each.began), rows.area.x(each.began + each.seconds)
+        stop = max(stop, start + 2)  # so that it can be seen
+        if pace == SLOWEST and not small:
+            parts.append(
+                bar((start, stop), y, thick * _THICK * rows.height, "mark", title=each.text, color=PACES[pace])
+            )
+        else:
+            places.setdefault((pace, thick), []).append(f"M{px(start)} {px(y)}h{px(stop - start)}")
+    for (pace, thick), own in places.items():  # one path for all that are as thick as each other
+        width = {"stroke-width": px(thick * _THICK * rows.height)}
+        parts.append(path("".join(own), "turn", color=PACES[pace], **width))
+    return rows.chart("seconds since the block's first turn", parts, grid=False)
+
+
+def heat(columns: Mapping[str, Sequence[Cell]], stacks: Sequence[str], *, with_spread: bool = False) -> Chart | None:
+    """Draw percent of the baseline as VTmark's Figures 4 and 5: stacks against headlines or metrics.
+
+    Color is by speed: where less is better, the inverse counts. `with_spread` adds the relative standard deviation in
+    brackets, as VTmark's Figure 5 has it.
+    """
+    fields = {
+        (title, cell.stack): cell
+        for title, cells in columns.items()
+        for cell in cells
+        if cell.ratio and cell.verdict != "baseline"
+    }
+    titles = list(dict.fromkeys(title for title, _ in fields))
+    rows = [stack for stack in stacks if any(stack == own for _, own in fields)]
+    if len(titles) < 2 or len(rows) < 2:
+        return None
+    width, left = _FIELD + _SPREAD * with_spread, names_width(rows)
+    top = 20 + 3.6 * min(max(map(len, titles)), 30)  # for titles that rise by 30 degrees
+    parts = [_tilted(cut(title, 30), left + width * (at + 0.4), top - 8) for at, title in enumerate(titles)]
+    for at, stack in enumerate(rows):
+        y = top + _FIELD_HEIGHT * at
+        parts.append(text(cut(stack, 24), left - 8, y + 17, "end"))
+        for place, title in enumerate(titles):
+            if cell := fields.get((title, stack)):
+                parts.append(_field(cell, left + width * place, y, width, with_spread=with_spread))
+    right = left + width * len(titles) + 5 * min(len(titles[-1]), 30)
+    return Chart(right, top + _FIELD_HEIGHT * len(rows) + 6, tuple(parts))
+
+
+def _tilted(words: str, x: float, y: float) -> str:
+    return f'<g transform="translate({px(x)} {px(y)}) rotate(-30)">{text(words, 0, 0)}</g>'
+
+
+def _field(cell: Cell, x: float, y: float, width: float, *, with_spread: bool) -> str:
+    speed = math.log(cell.ratio or 1.0) * (1 if cell.better == "higher" else -1) / _FARTHEST
+    spread = f" ({relative_sd(cell)})" if with_spread and relative_sd(cell) else ""
+    size = f'x="{px(x)}" y="{px(y)}" width="{px(width)}" height="{_FIELD_HEIGHT}"'
+    words = text(
+        f"{estimate(cell)}{spread}", x + width / 2, y + 17, "middle", "bright" if abs(speed) > _DARK else "dark"
+    )
+    return f'<rect {size} fill="{field_color(speed)}" class="field"/>{words}'
+
+
+def field_color(speed: float) -> str:
+    """Mix the color of a field: `speed` is from -1, slowest, over 0, as the baseline, to 1."""
+    speed = min(max(speed, -1.0), 1.0)
+    after = next(at for at, place in enumerate(_FIELD_AT) if at and speed <= place)
+    share = (speed - _FIELD_AT[after - 1]) / (_FIELD_AT[after] - _FIELD_AT[after - 1])
+    ends = [[int(color[at : at + 2], 16) for at in (1, 3, 5)] for color in _FIELDS[after - 1 : after + 1]]
+    return "#" + "".join(f"{round(one + (other - one) * share):02x}" for one, other in zip(*ends, strict=True))
+
+
+def _rank(name: str) -> int:
+    return MARKS.index(name) if name in MARKS else len(MARKS)

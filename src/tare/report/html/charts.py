@@ -1,0 +1,342 @@
+"""Charts of the page: which ones it shows, with the sentences that say how to read them.
+
+A load may end its output with a JSON object that has `over_time`: by the kind of answer, the number in each second.
+That of `examples/dictionary` does, for VTmark's Figure 8.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tare.errors import UsageError
+from tare.journal import Run, WorkloadRecord, load_raw
+from tare.model.trials import Footprint, Layer, Mark, Metric, Sweep, Trial
+from tare.report import charts, curve_charts
+from tare.report.chart_svg import Chart, Drawing
+from tare.report.html.turns import strips
+from tare.report.numbers import point
+from tare.statistics.cells import Cell, HeadlineRule
+from tare.statistics.outcomes import latest
+from tare.statistics.summary import Summary
+from tare.units import format_duration, format_size
+
+MOST_DRAWN = 60
+"""Stacks: the rows of a chart of more are too many to be read."""
+
+# Charts of single metrics beyond this many are left to the table.
+_MOST_STRIPS = 4
+# Columns of a map that fit beside another chart.
+_MANY = 4
+# A total so many times another's hides its phases on a common axis.
+_HIDES = 8.0
+# Trials of a workload: of more, too few could be drawn as dots.
+MOST_DOTTED = 1400
+# Stacks within this factor of the baseline are drawn once more where others are far off.
+_NEAR = 1.25
+_SD = "-sd"  # the end of the name of a metric that is the standard deviation of another one
+_PERCENTILE = re.compile(r"p(\d{2})(\d*)|(median)")
+_WITH_LOAD = "application"  # the workload whose load is the user's own
+_PARTS = 60  # of a load's time that are drawn
+_MOST_READ = 100  # trials whose output is read
+Counts = Mapping[str, Sequence[float]]
+
+
+def drawing(chart: Chart | None, caption: str, *, wide: bool = False) -> Drawing | None:
+    """Return a chart with its caption; None where there is nothing to draw."""
+    return Drawing(caption, chart, wide) if chart else None
+
+
+def workload_drawings(summary: Summary, run: Run, record: WorkloadRecord) -> tuple[Drawing, ...]:
+    """Draw a workload: ratios, then all metrics as a map, then sweeps, then raw values off the sweep, then turns."""
+    drawings: list[Drawing | None] = []
+    for rule in summary.rules_of(record.name):
+        drawings += _ratios(summary, rule)
+    drawings.append(_metrics_map(summary, record))
+    drawings += swept_drawings(summary, run, record)
+    drawings += _strips(summary, run, record)
+    found = strips(summary, run, record.name)
+    drawings += [drawing(charts.turns(each.bars, summary.stacks), each.caption, wide=True) for each in found]
+    return tuple(drawing for drawing in drawings if drawing)
+
+
+def _ratios(summary: Summary, rule: HeadlineRule) -> list[Drawing | None]:
+    """Draw a headline; the stacks near the baseline once more, where others are far off."""
+    headlines = [cell for cell in summary.headlines if cell.headline == rule.name]
+    ratios = charts.ratios(headlines, summary.baseline)
+    what = f"{rule.name}: percent" if rule.name != rule.workload else "Percent"
+    caption = f"{what} of {summary.baseline} with 95 % interval; the thin ticks are the single blocks."
+    drawings = [drawing(ratios, caption)]
+    compared = [cell.ratio for cell in headlines if cell.ratio is not None and cell.verdict != "baseline"]
+    near = [cell for cell in headlines if cell.ratio is not None and 1 / _NEAR < cell.ratio < _NEAR]
+    if len(near) > 2 and any(not 1 / (2 * _NEAR) < ratio < 2 * _NEAR for ratio in compared):
+        what = f"{rule.name}: the" if rule.name != rule.workload else "The"
+        caption = f"{what} stacks near {summary.baseline} alone, on a finer scale."
+        drawings.append(drawing(charts.ratios(near, summary.baseline), caption))
+    return drawings
+
+
+def headlines_map(cells: Sequence[Cell], stacks: Sequence[str], of: str) -> tuple[Drawing, ...]:
+    """Draw percent of the baseline, or of what it was before, of all headlines, as VTmark's Figure 4."""
+    names = dict.fromkeys(cell.headline for cell in cells)
+    columns = {name: [cell for cell in cells if cell.headline == name] for name in names}
+    caption = f"Percent of {of}. Blue is faster or less, orange is slower or more, in all columns alike."
+    drawn = drawing(charts.heat(columns, stacks), caption, wide=len(columns) > _MANY)
+    return (drawn,) if drawn else ()
+
+
+def _metrics_map(summary: Summary, record: WorkloadRecord) -> Drawing | None:
+    """Draw all metrics of a workload's headlines that are off the sweep, as VTmark's Figure 5."""
+    names = [name for rule in summary.rules_of(record.name) for name in rule.metrics]
+    titles = {metric.name: metric.title for metric in record.metrics}
+    cells = [cell for cell in summary.of(record.name) if cell.point is None]
+    columns = {titles.get(name, name): [cell for cell in cells if cell.metric == name] for name in names}
+    caption = f"Percent of {summary.baseline}, in brackets the relative standard deviation over the trials."
+    spec = charts.heat(columns, summary.stacks, with_spread=True)
+    return drawing(spec, caption, wide=len(columns) > _MANY)
+
+
+def starts(run: Run, summary: Summary) -> tuple[Drawing, ...]:
+    """Draw the timelines of starts; those of quick stacks once more, where slow ones would hide them."""
+    own: dict[str, list[Trial]] = {stack: [] for stack in summary.stacks}
+    for trial in run.trials:
+        if trial.status == "ok" and trial.timeline:
+            own[trial.stack].append(trial)
+    moments = {stack: marks for stack, trials in own.items() if (marks := _moments(trials))}
+    if not moments:
+        return ()
+    totals = {stack: marks[-1].seconds for stack, marks in moments.items()}
+    drawings = [
+        drawing(charts.starts(moments), "From the request to each mark of the timeline, medians of the trials.")
+    ]
+    quick = {stack: moments[stack] for stack in moments if totals[stack] * _HIDES < max(totals.values())}
+    if len(quick) > 1:
+        drawings.append(drawing(charts.starts(quick), "The quicker stacks alone, on a finer scale."))
+    return tuple(drawing for drawing in drawings if drawing)
+
+
+def costs(run: Run, summary: Summary) -> tuple[Drawing, ...]:
+    """Draw what instances cost the machine, in memory and on disk: medians over the trials in which it is known."""
+    memory = charts.bars(_medians(run, summary, lambda footprint: footprint.all_memory_bytes), "memory", "bytes")
+    disk = charts.bars(_medians(run, summary, lambda footprint: footprint.disk_bytes), "disk", "bytes")
+    text = (
+        "Memory: proportional set size of all processes of an instance, and kernel memory where it is known; medians."
+    )
+    drawings = (
+        drawing(memory, text),
+        drawing(disk, "Bytes that an instance wrote to disk; medians."),
+    )
+    return tuple(drawing for drawing in drawings if drawing)
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """What one layer of a nested stack adds: medians over the trials, as texts."""
+
+    stack: str
+    layer: str
+    seconds: str
+    memory: str
+    disk: str
+    trials: int
+
+
+def layers(run: Run, summary: Summary) -> tuple[LayerRow, ...]:
+    """Return what each layer of the nested stacks adds, from the outermost to the innermost."""
+    by_depth: dict[tuple[str, int], list[Layer]] = {}
+    for trial in run.trials:
+        if trial.status == "ok":
+            for depth, layer in enumerate(trial.layers):
+                by_depth.setdefault((trial.stack, depth), []).append(layer)
+    rows = [(stack, depth) for stack in summary.stacks for depth in range(len(by_depth)) if (stack, depth) in by_depth]
+    return tuple(_layer_row(stack, by_depth[stack, depth]) for stack, depth in rows)
+
+
+def _layer_row(stack: str, seen: Sequence[Layer]) -> LayerRow:
+    memory = [value for layer in seen if (value := layer.footprint.all_memory_bytes) is not None]
+    disk = [layer.footprint.disk_bytes for layer in seen if layer.footprint.disk_bytes is not None]
+    return LayerRow(
+        stack,
+        seen[0].name,
+        format_duration(round(statistics.median(layer.seconds for layer in seen), 3)),
+        format_size(int(statistics.median(memory))) if memory else "unknown",
+        format_size(int(statistics.median(disk))) if disk else "unknown",
+        len(seen),
+    )
+
+
+def _strips(summary: Summary, run: Run, record: WorkloadRecord) -> list[Drawing | None]:
+    drawings: list[Drawing | None] = []
+    names = {name for rule in summary.rules_of(record.name) for name in rule.metrics}
+    metrics = [metric for metric in record.metrics if metric.name in names]
+    trials = [trial for trial in run.of(record.name) if trial.status == "ok"]
+    if len(trials) > MOST_DOTTED:
+        return []
+    for metric in metrics[:_MOST_STRIPS]:
+        cells = [cell for cell in summary.of(record.name) if cell.metric == metric.name and cell.point is None]
+        values: dict[str, list[float]] = {}
+        for trial in trials:
+            own = [each.value for each in trial.values if each.metric == metric.name and each.point is None]
+            values.setdefault(trial.stack, []).extend(own)
+        shown = charts.fewer(values)
+        drawn, of = (sum(map(len, each.values())) for each in (shown, values))
+        which = "every trial a dot" if drawn == of else f"{drawn:,} of {of:,} trials a dot"
+        caption = f"{metric.title}: {which}, the mean a bar."
+        drawings.append(drawing(charts.strip(cells, shown, metric.title), caption))
+    return drawings
+
+
+def _moments(trials: Sequence[Trial]) -> list[Mark]:
+    """Return the median of each mark that most trials have, in order of time: an instance starts alike for all."""
+    seen: dict[str, list[float]] = {}
+    for trial in trials:
+        for mark in trial.timeline:
+            seen.setdefault(mark.name, []).append(mark.seconds)
+    medians = [Mark(name, statistics.median(times)) for name, times in seen.items() if 2 * len(times) > len(trials)]
+    return _of_the_stack(sorted((mark for mark in medians if mark.name != "requested"), key=lambda mark: mark.seconds))
+
+
+def _of_the_stack(moments: list[Mark]) -> list[Mark]:
+    """Sum the outer layers of a nested stack up, until the last of them was ready and the inner engine ran."""
+    ready = [Mark("outer layers", mark.seconds) for mark in moments if mark.name.endswith(":ready")]
+    asked = [Mark("engine", mark.seconds) for mark in moments if mark.name.endswith(":requested")]
+    return [*ready[-1:], *asked[-1:], *(mark for mark in moments if ":" not in mark.name)]
+
+
+def _medians(run: Run, summary: Summary, read: Callable[[Footprint], int | None]) -> Mapping[tuple[str, str], float]:
+    """Return the median of each stack and workload, in the run's order."""
+    values: dict[tuple[str, str], list[int]] = {}
+    for trial in run.trials:
+        value = read(trial.footprint) if trial.footprint and trial.status == "ok" else None
+        if value is not None:
+            values.setdefault((trial.stack, trial.workload), []).append(value)
+    cells = [(stack, workload) for stack in summary.stacks for workload in summary.workloads]
+    return {cell: float(statistics.median(values[cell])) for cell in cells if cell in values}
+
+
+def swept_drawings(summary: Summary, run: Run, record: WorkloadRecord) -> Iterator[Drawing | None]:
+    """Draw each metric along the sweep, headlines also in percent of the baseline; then percentiles; then answers."""
+    swept = record.sweep or Sweep("point")
+    names = {metric.name for metric in record.metrics}
+    headlines = {name for rule in summary.rules_of(record.name) for name in rule.metrics}
+    for metric in record.metrics:
+        if metric.name.endswith(_SD) and metric.name.removesuffix(_SD) in names:
+            continue
+        cells = _cells(summary, record, metric.name)
+        along = curve_charts.Along(metric.title, swept, summary.stacks)
+        spread = f"{metric.name}{_SD}"
+        spreads = _means(summary, record, spread) if spread in names else None
+        how = "the mean, with one SD above it shaded" if spreads is not None else "mean ± SD of the trials"
+        asked = cells and curve_charts.is_answered(cells[0], swept)
+        caption = (
+            f"{metric.title} against {swept.name}, {how}.{' The dashed line is what was asked for.' if asked else ''}"
+        )
+        yield drawing(curve_charts.sweep(cells, along, spreads), caption)
+        if metric.name in headlines:
+            caption = f"{metric.title} against {swept.name}: percent of {summary.baseline} with 95 % interval."
+            yield drawing(curve_charts.percents(cells, along, summary.baseline), caption)
+    yield from _percentiles(summary, record)
+    rates = over_time(run, record)
+    caption = "Answers of each kind along the time of the load, means of the trials; the axis is logarithmic above one."
+    yield drawing(curve_charts.kinds(rates, summary.stacks), caption)
+
+
+def _cells(summary: Summary, record: WorkloadRecord, metric: str) -> list[Cell]:
+    """Return the cells of a metric. The A/A control is left out: its line would hide the baseline's."""
+    return [cell for cell in summary.of(record.name) if cell.metric == metric and cell.stack != summary.control]
+
+
+def _means(summary: Summary, record: WorkloadRecord, metric: str) -> dict[tuple[str, float | None], float]:
+    cells = _cells(summary, record, metric)
+    return {(cell.stack, cell.point): cell.mean for cell in cells if cell.mean is not None}
+
+
+def _percentiles(summary: Summary, record: WorkloadRecord) -> Iterator[Drawing | None]:
+    """Draw the latency from percentile to percentile, at the first and the last point that all of them have."""
+    named = sorted((found, metric.name) for metric in record.metrics if (found := percentile(metric)))
+    cells = {name: _cells(summary, record, name) for _, name in named}
+    points = sorted({cell.point for own in cells.values() for cell in own if cell.mean}, key=lambda at: at or 0.0)
+    for at in dict.fromkeys((*points[:1], *points[-1:])):
+        latencies = [
+            curve_charts.Percentile(cell.stack, f"{share:g} %", cell.mean)
+            for share, name in named
+            for cell in cells[name]
+            if cell.point == at and cell.mean is not None
+        ]
+        unit = record.sweep.unit if record.sweep else ""
+        where = f" at {point(at, unit)}" if at is not None else ""
+        caption = f"Latency{where}: this share of the requests took at most so long. The axis is logarithmic."
+        yield drawing(curve_charts.percentiles(latencies, summary.stacks), caption)
+
+
+def percentile(metric: Metric) -> float | None:
+    """Read which percentile of a time a metric is, by its name: `p50`, `p999`, `median`; None for others."""
+    match = _PERCENTILE.fullmatch(metric.name)
+    if match is None or metric.unit != "s":
+        return None
+    return 50.0 if match[3] else float(f"{match[1]}.{match[2] or 0}")
+
+
+def over_time(run: Run, record: WorkloadRecord) -> list[curve_charts.Rate]:
+    """Return the rates of each stack, averaged over its trials; nothing for a workload whose output has none."""
+    if record.use != _WITH_LOAD:
+        return []
+    found: dict[str, list[Counts]] = {}
+    own = latest(run.of(record.name))
+    for trial in [each for each in own if each.status == "ok"][:_MOST_READ]:
+        if counts := _of_trial(run, trial.trial):
+            found.setdefault(trial.stack, []).append(counts)
+    return rates(found)
+
+
+def _of_trial(run: Run, trial: str) -> Counts:
+    if "/" in trial:  # the folder may be untrusted
+        return {}
+    try:
+        raw = load_raw(run.folder, trial)
+    except UsageError:
+        return {}
+    return counts_in(raw[-1].text) if raw else {}
+
+
+def counts_in(text: str) -> Counts:
+    """Read the counts from an output; empty where it has none, or others than lists of numbers."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return {}
+    found = document.get("over_time") if isinstance(document, dict) else None
+    if not isinstance(found, dict) or not all(map(_are_counts, found.values())):
+        return {}
+    return found
+
+
+def rates(found: Mapping[str, Sequence[Counts]]) -> list[curve_charts.Rate]:
+    """Average the trials of each stack, in parts of the time of the longest, up to the end of its own load."""
+    longest = {stack: max(map(_length, own), default=0) for stack, own in found.items()}
+    width = max(1, -(-max(longest.values(), default=0) // _PARTS))
+    kinds = list(dict.fromkeys(kind for own in found.values() for counts in own for kind in counts))
+    return [
+        curve_charts.Rate(stack, kind, begin + width / 2, _mean([counts.get(kind, ()) for counts in own], begin, width))
+        for stack, own in found.items()
+        for kind in kinds
+        for begin in range(0, longest[stack], width)
+    ]
+
+
+def _length(counts: Counts) -> int:
+    return max(map(len, counts.values()), default=0)
+
+
+def _mean(trials: Sequence[Sequence[float]], begin: int, width: int) -> float:
+    return round(sum(sum(seconds[begin : begin + width]) for seconds in trials) / (len(trials) * width), 2)
+
+
+def _are_counts(seconds: object) -> bool:
+    return isinstance(seconds, list) and all(
+        isinstance(each, int | float) and not isinstance(each, bool) and 0 <= each < math.inf for each in seconds
+    )
