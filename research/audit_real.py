@@ -27,8 +27,8 @@ from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
 from tare.journal import Journal, Run, load
 from tare.model.trials import Metric, Raw, Value
-from tare.running.runner import Work, work_through
-from tare.running.testbed import Testbed
+from tare.runner.context import Testbed
+from tare.runner.loop import Work, work_through
 from tare.statistics.cells import Cell
 from tare.statistics.grid import arrange
 from tare.statistics.ratios import Reference

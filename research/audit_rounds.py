@@ -2,7 +2,7 @@
 
 One workload and nine stacks beside the baseline and A/A, decided after every block. Turns differ by 6 or 2 %, fresh
 instances by a share of that; a block's starts take as long as so many rounds. Either every block has the workload's own
-number of rounds, or as many as `tare.running.repetition` finds best.
+number of rounds, or as many as `tare.runner.loop` finds best.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from audit_runs import ALIKE, MARGIN, UNDECIDED, Floats, claims_of
 
-from tare.running.repetition import Costs, best_passes
+from tare.runner.loop import Costs, best_passes
 from tare.statistics.anytime import LEAST, LEAST_EARLY, e_bh_beside_control, evidence_needed
 from tare.statistics.center import center
 from tare.statistics.components import components

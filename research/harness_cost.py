@@ -37,9 +37,9 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
 from tare.model.trials import Limits, Metric, Raw, Value
-from tare.running.layers import Notes, started
-from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
+from tare.runner.context import Testbed
+from tare.runner.layers import Notes, started
+from tare.runner.trial import TrialRun
 from tare.suites.plan import Step
 
 _TIMES = 9

@@ -30,8 +30,8 @@ from tare import plugins
 from tare.contracts.workloads import Workload
 from tare.hosts.control_groups import group_folder
 from tare.hosts.local import LocalHost, isolate_mounts
-from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
+from tare.runner.context import Testbed
+from tare.runner.trial import TrialRun
 from tare.statistics.ratios import block_ratio
 
 _USUAL_SECONDS, _COUNTING, _MOST = 90.0, 0.0125, 0.03

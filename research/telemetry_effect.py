@@ -24,8 +24,8 @@ from tare import plugins
 from tare.contracts.workloads import Workload
 from tare.hosts.local import isolate_mounts
 from tare.model.trials import Trial
-from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
+from tare.runner.context import Testbed
+from tare.runner.trial import TrialRun
 from tare.statistics.ratios import block_ratio
 from tare.telemetry.sampler import Sampler
 

@@ -45,8 +45,8 @@ from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe, guest_recipe
 from tare.model.trials import Measured, Trial
-from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
+from tare.runner.context import Testbed
+from tare.runner.trial import TrialRun
 from tare.statistics.ratios import block_ratio
 from tare.suites.plan import Step
 from tare.telemetry.sampler import Sampler, sampling, way_to

@@ -49,8 +49,8 @@ from tare.profiles.finding import Target
 from tare.profiles.profile import FORMAT, Profile, read_profile, written
 from tare.profiles.taking import Taking, counts_of, now
 from tare.profiles.watching import Watch
-from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
+from tare.runner.context import Testbed
+from tare.runner.trial import TrialRun
 from tare.suites.command_line import words_of
 from tare.suites.suite import Planned, read_suite
 from tare.workloads.command import Command

@@ -32,9 +32,9 @@ from tare.images.image import built_image
 from tare.images.recipes import client_recipe
 from tare.model.machines import Hosts, Machine
 from tare.model.trials import Image, Limits
-from tare.running.layers import Notes, StartedLayers, started
-from tare.running.machines import TestbedSpec, assign_cpus, connected_machines, open_testbed
-from tare.running.testbed import RunResources, Testbed
+from tare.runner.context import RunResources, Testbed
+from tare.runner.layers import Notes, StartedLayers, started
+from tare.runner.machines import TestbedSpec, assign_cpus, connected_machines, open_testbed
 from tare.technologies.kubernetes import Kubernetes
 
 NothingLeft = Callable[[], AbstractContextManager[None]]

@@ -10,8 +10,8 @@ import pytest
 from tare import plugins
 from tare.images.micro import SERVER
 from tare.model.trials import ImageWanted
-from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
+from tare.runner.context import Testbed
+from tare.runner.trial import TrialRun
 from tare.suites.plan import Step
 from tare.workloads.application import OfSeveral
 from tare.workloads.loads.application import Application, Load, OwnService

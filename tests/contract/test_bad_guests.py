@@ -13,8 +13,8 @@ import pytest
 from tare.contracts.technologies import Technology
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.network import Network
-from tare.running.layers import Notes, started, started_layer
-from tare.running.testbed import Testbed
+from tare.runner.context import Testbed
+from tare.runner.layers import Notes, started, started_layer
 from tare.technologies.crun import Crun
 from tare.technologies.qemu_tcg import QemuTcg
 

@@ -8,10 +8,10 @@ import pytest
 
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed
-from tare.running.layers import Notes, started
-from tare.running.service import served
-from tare.running.testbed import Testbed
-from tare.running.values import read_values
+from tare.runner.context import Testbed
+from tare.runner.layers import Notes, started
+from tare.runner.service import served
+from tare.runner.values import read_values
 from tare.technologies.native import Native
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis

@@ -8,8 +8,8 @@ from typing import Literal
 
 import pytest
 
-from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
+from tare.runner.context import Testbed
+from tare.runner.trial import TrialRun
 from tare.suites.plan import Step
 from tare.technologies.crun import Crun
 from tare.workloads.startup import Startup

@@ -12,9 +12,9 @@ from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Instance, Setup
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.host import Host
-from tare.running.layers import Notes, started
-from tare.running.testbed import Testbed
-from tare.running.values import read_values
+from tare.runner.context import Testbed
+from tare.runner.layers import Notes, started
+from tare.runner.values import read_values
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native
 from tare.workloads.command import Command

@@ -22,7 +22,7 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trials import Output
 from tare.profiles.finding import container
-from tare.running.testbed import Testbed
+from tare.runner.context import Testbed
 from tare.technologies.docker import Docker, daemon
 from tare.technologies.podman import Podman
 

@@ -18,10 +18,10 @@ from swapping import SwappingGuest
 from tare.contracts.workloads import Setup, Workload
 from tare.journal import Journal, load, load_raw
 from tare.model.trials import Raw, Service, Stop, StopReason, Trial
-from tare.running.progress import Event, TurnsBegin
-from tare.running.runner import Work, work_through
-from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
+from tare.runner.context import Testbed
+from tare.runner.events import Event, TurnsBegin
+from tare.runner.loop import Work, work_through
+from tare.runner.trial import TrialRun
 from tare.suites.plan import Step
 from tare.suites.suite import Planned, parse_suite
 from tare.technologies.qemu_tcg import QemuTcg

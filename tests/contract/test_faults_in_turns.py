@@ -13,9 +13,9 @@ import pytest
 
 from tare.contracts.workloads import Setup, Workload
 from tare.model.trials import Raw
-from tare.running.block import Rounds
-from tare.running.progress import Event, TurnsBegin
-from tare.running.testbed import Testbed
+from tare.runner.block import Rounds
+from tare.runner.context import Testbed
+from tare.runner.events import Event, TurnsBegin
 from tare.suites.plan import Block, Step
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native

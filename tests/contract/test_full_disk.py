@@ -13,9 +13,9 @@ from tare.contracts.workloads import Workload
 from tare.hosts.local import LocalHost
 from tare.images.recipes import MAKE_FILE_SYSTEM
 from tare.model.trials import Trial
-from tare.running.block import Rounds
-from tare.running.progress import report_to_nobody
-from tare.running.testbed import Testbed
+from tare.runner.block import Rounds
+from tare.runner.context import Testbed
+from tare.runner.events import report_to_nobody
 from tare.suites.plan import Block, Step
 from tare.technologies.crun import Crun
 from tare.workloads.bonnie import Bonnie

@@ -12,10 +12,10 @@ from swapping import SwappingGuest
 from tare.contracts.workloads import Setup
 from tare.errors import OutOfMemory, TimedOut, TrialFailed
 from tare.model.trials import Mark, Service
-from tare.running.further import FurtherInstances
-from tare.running.layers import Notes, started
-from tare.running.service import served
-from tare.running.testbed import Testbed
+from tare.runner.context import Testbed
+from tare.runner.extra_instances import FurtherInstances
+from tare.runner.layers import Notes, started
+from tare.runner.service import served
 from tare.technologies.native import Native
 from tare.workloads.idle import Idle
 from tare.workloads.redis import Redis

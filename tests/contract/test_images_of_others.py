@@ -28,10 +28,10 @@ from tare.images.building import building
 from tare.images.kept import forgotten
 from tare.model.sources import Source
 from tare.model.trials import Image
-from tare.running.layers import Notes, started
-from tare.running.service import served
-from tare.running.testbed import Testbed
-from tare.running.values import read_values
+from tare.runner.context import Testbed
+from tare.runner.layers import Notes, started
+from tare.runner.service import served
+from tare.runner.values import read_values
 from tare.technologies.native import Native
 from tare.workloads.command import Command
 from tare.workloads.service import ServerOfYours

@@ -17,9 +17,9 @@ from tare.contracts.workloads import Instance
 from tare.hosts.control_groups import parse_layout
 from tare.hosts.host import Host
 from tare.model.trials import SetLimits
-from tare.running.doubts import limit_cautions, seen_limits
-from tare.running.layers import StartedLayers
-from tare.running.testbed import Testbed
+from tare.runner.context import Testbed
+from tare.runner.layers import StartedLayers
+from tare.runner.sanity_checks import limit_cautions, seen_limits
 from tare.technologies.containerd import Containerd
 
 pytestmark = pytest.mark.machine

@@ -8,9 +8,9 @@ import pytest
 
 from tare.contracts.workloads import Workload
 from tare.model.trials import Trial
-from tare.running.block import Rounds
-from tare.running.progress import report_to_nobody
-from tare.running.testbed import Testbed
+from tare.runner.block import Rounds
+from tare.runner.context import Testbed
+from tare.runner.events import report_to_nobody
 from tare.suites.plan import Block, Step
 from tare.technologies.native import Native
 from tare.workloads.apache import Apache

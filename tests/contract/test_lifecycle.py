@@ -13,7 +13,7 @@ from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.hosts.host import Host
-from tare.running.testbed import Testbed
+from tare.runner.context import Testbed
 
 pytestmark = pytest.mark.machine
 

@@ -15,9 +15,9 @@ from own_disks import debian_disk, debian_kernel, micro_initrd
 from tare.contracts.workloads import Instance, Setup, Workload
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.running.layers import Notes, started
-from tare.running.testbed import Testbed
-from tare.running.values import read_values
+from tare.runner.context import Testbed
+from tare.runner.layers import Notes, started
+from tare.runner.values import read_values
 from tare.technologies.machine import Machine
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.nginx import Nginx

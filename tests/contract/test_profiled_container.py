@@ -8,8 +8,8 @@ from waiting import wait_until
 from tare.contracts.technologies import Technology
 from tare.hosts.local import LocalHost
 from tare.profiles import finding
-from tare.running.layers import Notes, started
-from tare.running.testbed import Testbed
+from tare.runner.context import Testbed
+from tare.runner.layers import Notes, started
 from tare.technologies.containerd import Containerd
 from tare.technologies.docker import Docker
 from tare.technologies.podman import Podman

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tare.contracts.workloads import Instance, Setup, Workload
-from tare.running.layers import Notes, started
-from tare.running.testbed import Testbed
-from tare.running.values import read_values
+from tare.runner.context import Testbed
+from tare.runner.layers import Notes, started
+from tare.runner.values import read_values
 from tare.technologies.native import Native
 from tare.workloads.context_switch import ContextSwitch
 from tare.workloads.hackbench import Hackbench

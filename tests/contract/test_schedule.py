@@ -15,9 +15,9 @@ import pytest
 from tare.contracts.workloads import Setup
 from tare.images.micro import SERVER
 from tare.model.trials import Raw, Service
-from tare.running.layers import Notes, started
-from tare.running.service import served
-from tare.running.testbed import Testbed
+from tare.runner.context import Testbed
+from tare.runner.layers import Notes, started
+from tare.runner.service import served
 from tare.technologies.native import Native
 from tare.workloads.loads.latency import LatencyLoad
 

@@ -18,12 +18,12 @@ from tare.contracts.workloads import Setup
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.running.doubts import _WAITING
-from tare.running.layers import Notes, started
-from tare.running.service import Server, served
-from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
-from tare.running.values import read_values
+from tare.runner.context import Testbed
+from tare.runner.layers import Notes, started
+from tare.runner.sanity_checks import _WAITING
+from tare.runner.service import Server, served
+from tare.runner.trial import TrialRun
+from tare.runner.values import read_values
 from tare.suites.plan import Step
 from tare.technologies.native import Native
 from tare.workloads.loads.own_metrics import OwnMetric

@@ -20,11 +20,11 @@ from tare.hosts.file_systems import begin_to_look, file_systems_under, file_syst
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trials import Image, SetLimits
-from tare.running.doubts import limit_cautions, seen_limits
-from tare.running.inside_check import Conditions, compare_conditions, read_conditions
-from tare.running.layers import KNOCK, Notes, StartedLayers, started
-from tare.running.testbed import Testbed
-from tare.running.trial import footprint_of
+from tare.runner.context import Testbed
+from tare.runner.inside_check import Conditions, compare_conditions, read_conditions
+from tare.runner.layers import KNOCK, Notes, StartedLayers, started
+from tare.runner.sanity_checks import limit_cautions, seen_limits
+from tare.runner.trial import footprint_of
 from tare.technologies.docker import Docker
 from tare.technologies.native import Native
 from tare.telemetry.edges import Edges

@@ -14,9 +14,9 @@ from tare import plugins
 from tare.contracts.technologies import ANSWER_PORT, Technology
 from tare.contracts.workloads import VOLUME
 from tare.hosts.network import SLOTS
-from tare.running import trial
-from tare.running.layers import KNOCK, Notes, StartedLayer, started
-from tare.running.testbed import Testbed
+from tare.runner import trial
+from tare.runner.context import Testbed
+from tare.runner.layers import KNOCK, Notes, StartedLayer, started
 from tare.telemetry.footprint import footprint
 
 pytestmark = pytest.mark.machine

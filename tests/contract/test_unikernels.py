@@ -13,10 +13,10 @@ from tare.contracts.workloads import Instance, Setup, Workload
 from tare.guests.unikernel import Unikernel
 from tare.hosts.control_groups import memory_limit_of
 from tare.images.micro import UNIKERNELS
-from tare.running.layers import KNOCK, Notes, StartedLayers
-from tare.running.testbed import Testbed
-from tare.running.trial import footprint_of
-from tare.running.values import read_values
+from tare.runner.context import Testbed
+from tare.runner.layers import KNOCK, Notes, StartedLayers
+from tare.runner.trial import footprint_of
+from tare.runner.values import read_values
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis

@@ -16,9 +16,9 @@ from tare.guests import unikernel
 from tare.guests.unikernel import Unikernel
 from tare.hosts.local import LocalHost
 from tare.images.micro import UNIKERNELS
-from tare.running.layers import Notes, started
-from tare.running.testbed import Testbed
-from tare.running.values import read_values
+from tare.runner.context import Testbed
+from tare.runner.layers import Notes, started
+from tare.runner.values import read_values
 from tare.technologies.arceos import Arceos
 from tare.technologies.mirage import Mirage
 from tare.technologies.solo5_spt import Solo5Spt

@@ -11,9 +11,9 @@ from whole_runs import assert_in_turns
 from plug_ins import in_contract
 from tare.guests.unikernel import Unikernel
 from tare.images.micro import UNIKERNELS
-from tare.running.block import Rounds
-from tare.running.progress import report_to_nobody
-from tare.running.testbed import Testbed
+from tare.runner.block import Rounds
+from tare.runner.context import Testbed
+from tare.runner.events import report_to_nobody
 from tare.suites.plan import Block, Step
 from tare.technologies.native import Native
 from tare.workloads.micro_redis import MicroRedis

@@ -11,9 +11,9 @@ from tare.hosts.local import LocalHost, read_text
 from tare.images.image import built_image
 from tare.images.recipes import machine_recipe
 from tare.model.trials import Image, Limits
-from tare.running.machines import Machines, TestbedSpec, assign_cpus, open_testbed
-from tare.running.nesting import prepare
-from tare.running.testbed import RunResources
+from tare.runner.context import RunResources
+from tare.runner.layers import prepare_disk
+from tare.runner.machines import Machines, TestbedSpec, assign_cpus, open_testbed
 from tare.technologies.docker import Docker
 from tare.technologies.qemu import Qemu
 from tare.technologies.qemu_tcg import QemuTcg
@@ -53,7 +53,7 @@ def _nested_disk(image: Image, outer: Image) -> dict[str, Path]:
     with TemporaryDirectory() as folder:
         spec = TestbedSpec(image, image, outer, limits, RunResources(placement, Path(folder) / "telemetry"))
         with open_testbed(there, spec) as testbed:
-            prepare(testbed, (Docker(), QemuTcg()), lambda text: _say(f"docker/qemu: {text}"))
+            prepare_disk(testbed, (Docker(), QemuTcg()), lambda text: _say(f"docker/qemu: {text}"))
             made, wanted = (testbed.machine_image((Docker(), around)).disk for around in (QemuTcg(), Qemu()))
             return {wanted.name: made}
 

@@ -24,19 +24,18 @@ from tare.hosts.ledger import Ledger
 from tare.hosts.network import Network
 from tare.journal import Journal, Run, RunRecord, load
 from tare.model.trials import Image, Limits, Problem, Raw, Trial, Value
-from tare.running.pace import Pace
-from tare.running.progress import BlockBegins, BlockEnded, Event, TrialBegins, TrialEnded, TurnsBegin
-from tare.running.records import workload_record
-from tare.running.runner import Work, work_through
-from tare.running.schedule import BlockTiming, Schedule, TimeLeft
-from tare.running.testbed import RunResources, Testbed
+from tare.runner.context import RunResources, Testbed
+from tare.runner.events import BlockBegins, BlockEnded, Event, TrialBegins, TrialEnded, TurnsBegin
+from tare.runner.job import workload_record
+from tare.runner.loop import Work, work_through
+from tare.runner.schedule import BlockTiming, Pace, Schedule, TimeLeft
 from tare.suites.plan import Block, Step, plan
 from tare.suites.suite import Suite, parse_suite
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
 
 LIMITS = Limits((0,), 512 << 20, 4096)
-TICKS = itertools.count()  # of the clock that turns go by in the tests of tests/unit/running
+TICKS = itertools.count()  # of the clock that turns go by in the tests of tests/unit/runner
 
 
 @dataclass(frozen=True)

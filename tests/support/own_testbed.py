@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tare.hosts.lock import only_one
 from tare.model.trials import Image, Limits
-from tare.running.machines import Machines, TestbedSpec, assign_cpus, open_testbed
-from tare.running.testbed import RunResources, Testbed
+from tare.runner.context import RunResources, Testbed
+from tare.runner.machines import Machines, TestbedSpec, assign_cpus, open_testbed
 
 
 @contextmanager

@@ -30,8 +30,7 @@ from tare.images.recipes import client_recipe
 from tare.journal import load, load_raw
 from tare.model.machines import Hosts, Machine
 from tare.model.trials import Image, Raw
-from tare.running.client import client_of
-from tare.running.machines import connected_machines
+from tare.runner.machines import client_of, connected_machines
 from tare.workloads.loads import http
 from tare.workloads.loads.own_load import AtRates, WithoutPause
 from tare.workloads.loads.together import texts_in

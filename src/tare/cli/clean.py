@@ -20,7 +20,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.lock import LockHolder, lock_holder, only_one
 from tare.hosts.remains import Remains, remains, settings
 from tare.images.kept import forgotten
-from tare.running.leftovers import remove_left
+from tare.runner.cleanup import remove_left
 from tare.units import counted
 
 

@@ -21,7 +21,7 @@ from tare.cli.lines import Lines, Printer
 from tare.report.first_rows import FirstRows
 from tare.report.numbers import clean
 from tare.report.terminal import matrix
-from tare.running.progress import (
+from tare.runner.events import (
     BlockBegins,
     BlockEnded,
     Event,
@@ -32,7 +32,7 @@ from tare.running.progress import (
     TurnEnded,
     TurnsBegin,
 )
-from tare.running.schedule import BlockTiming, TimeLeft
+from tare.runner.schedule import BlockTiming, TimeLeft
 from tare.statistics.summarize import summarize
 from tare.suites.plan import Step
 from tare.units import counted, format_duration

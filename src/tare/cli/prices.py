@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tare.cli.run import asked_or_usable, run_and_show
-from tare.running.job import new_job, only_root
+from tare.runner.job import new_job, only_root
 from tare.suites.priced import price_suite
 from tare.suites.tried import parse_options
 

@@ -14,8 +14,8 @@ from tare.contracts.workloads import Workload
 from tare.errors import UsageError, in_words
 from tare.journal import WorkloadRecord, load_raw, rewrite
 from tare.model.trials import SERVICE_READY, Trial
-from tare.running.gate import refuse_absurd
-from tare.running.values import PrintedUnits, read_values
+from tare.runner.sanity_checks import refuse_absurd
+from tare.runner.values import PrintedUnits, read_values
 from tare.suites.suite import Planned, read_suite
 
 

@@ -21,8 +21,8 @@ from tare.hosts.facts import parse_cpu_list
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import Taken, only_one, until_free
 from tare.images.layered import discard_old_layers
-from tare.running.job import Job, carry_out, new_job, of_blocks, only_root, resumed_job
-from tare.running.progress import report_to_all
+from tare.runner.events import report_to_all
+from tare.runner.job import Job, carry_out, new_job, of_blocks, only_root, resumed_job
 from tare.suites.suite import read_suite
 from tare.units import parse_duration
 

@@ -9,8 +9,12 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -18,16 +22,21 @@ import typer
 from tare.cli.console import say
 from tare.cli.stopping import stoppable
 from tare.contracts.technologies import ENVIRONMENT
-from tare.contracts.workloads import Setup
-from tare.errors import TareError, UsageError, did_you_mean
+from tare.contracts.workloads import Setup, Workload
+from tare.errors import TareError, Unavailable, UsageError, did_you_mean
 from tare.hosts.exec import TOOLS
 from tare.hosts.host import Host
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.process import attached
-from tare.running.job import only_root
-from tare.running.opened import Asked, opened
-from tare.suites.stacks import stack_named
+from tare.images.adopted import wanted_image
+from tare.model.machines import Hosts
+from tare.model.trials import ImageWanted, LimitsWanted, Problem
+from tare.runner.job import only_root
+from tare.runner.layers import Notes, combined_instance, started
+from tare.runner.machines import connected_machines
+from tare.runner.prepare import Needs, prepare, testbed_with_images
+from tare.suites.stacks import Stack, stack_named
 from tare.suites.suite import read_suite
 
 ADDRESS = "TARE_ADDRESS"
@@ -98,3 +107,39 @@ def _interactive(host: Host, environment: tuple[str, ...], prompt: str) -> int:
     line = f"stty sane rows {rows} columns {columns}; exec {shlex.join(bash)}"
     script = ("script", "--quiet", "--return", "--command", line, "/dev/null")
     return attached(host.command_line(*environment, *script), "passed")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A stack, with the machines, limits and image of a suite.
+
+    The image has the packages of these workloads; where `workloads` is None, of all but those with large packages.
+    """
+
+    stack: Stack
+    hosts: Hosts = field(default_factory=Hosts)
+    limits: LimitsWanted = field(default_factory=LimitsWanted)
+    image: ImageWanted = field(default_factory=ImageWanted)
+    workloads: tuple[Workload, ...] | None = None
+
+
+@contextmanager
+def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[Setup]:
+    """Start an instance and remove it after the block. Raises Unavailable where the stack cannot run."""
+    stack = asked.stack
+    image = wanted_image(asked.image, asked.workloads, say)
+    with connected_machines(asked.hosts, image) as machines, TemporaryDirectory(prefix="tare-shell-") as folder:
+        needs = Needs((stack,), asked.workloads or (), asked.limits, asked.image.release, Path(folder), services=False)
+        preparation = prepare(needs, image, machines, say)
+        _refuse(preparation.unusable)
+        with testbed_with_images(preparation, say) as (testbed, failed):
+            _refuse(failed)
+            notes = Notes()
+            say(f"starting {stack.name}")
+            with started(testbed, stack.layers, None, notes) as parts:
+                yield Setup(combined_instance(parts), parts[-1].testbed.client, tuple(notes.marks), start=image.start)
+
+
+def _refuse(problems: Mapping[str, tuple[Problem, ...]]) -> None:
+    for stack, reasons in problems.items():
+        raise Unavailable(f"{stack}: {'; '.join(problem.what for problem in reasons)}", reasons[0].fix)

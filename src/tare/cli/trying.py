@@ -14,7 +14,7 @@ from tare.cli.console import say
 from tare.cli.files import writing
 from tare.cli.run import asked_or_usable, run_and_show
 from tare.errors import UsageError
-from tare.running.job import new_job, only_root
+from tare.runner.job import new_job, only_root
 from tare.suites.source import read_source
 from tare.suites.taken import Taken, taken_along
 from tare.suites.tried import Tried, parse_options

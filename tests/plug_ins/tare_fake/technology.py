@@ -42,7 +42,7 @@ from tare.hosts.process import checked
 from tare.model.isolation import Isolation
 from tare.model.machines import Facts
 from tare.model.trials import Family, Limits, Output, Problem
-from tare.running.inside_check import INSPECT
+from tare.runner.inside_check import INSPECT
 from tare.units import Percent
 from tare_fake.machine import Machine
 from tare_fake.noise import CORRELATION, Shape, draws_of, shaped

@@ -20,7 +20,7 @@ from tare.cli.lines import Lines
 from tare.contracts.workloads import Workload
 from tare.journal import Run
 from tare.model.trials import Raw, Trial, Value
-from tare.running.progress import (
+from tare.runner.events import (
     BlockBegins,
     BlockEnded,
     ProgressReporter,
@@ -31,7 +31,7 @@ from tare.running.progress import (
     TurnOfStack,
     TurnsBegin,
 )
-from tare.running.schedule import TimeLeft
+from tare.runner.schedule import TimeLeft
 from tare.suites.plan import Block, Step
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup

@@ -19,7 +19,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.lock import Taken, lock_holder, machine_lock, only_one, only_one_on
 from tare.hosts.network import Network
 from tare.model.machines import Hosts, Machine
-from tare.running import machines
+from tare.runner import machines
 
 OTHER = """
 import sys, time

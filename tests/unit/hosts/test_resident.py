@@ -25,7 +25,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.resident import MOST_INPUT_BYTES, ResidentEnded, quoted, unquoted
 from tare.hosts.ssh import unreachable
 from tare.model.trials import Line
-from tare.running.recorder import Recorder
+from tare.runner.layers import Recorder
 from tare.workloads.loads import turns
 
 BUSY = f'"{sys.executable}" -c "{SPIN}"; true'

@@ -13,7 +13,7 @@ from tare.contracts.technologies import Technology
 from tare.errors import TareError, TrialFailed
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import SLOTS, Network
-from tare.running.testbed import new_name, slots_for
+from tare.runner.context import new_name, slots_for
 from tare.technologies.crun import Crun
 from tare.technologies.nanos import Nanos
 from tare.technologies.native import Native

@@ -19,7 +19,7 @@ from tare.errors import TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trials import Output
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.ramspeed import Kind, Ramspeed
 from tare.workloads.whetstone import Whetstone

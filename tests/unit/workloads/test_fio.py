@@ -17,7 +17,7 @@ from tare.errors import TrialFailed
 from tare.hosts.process import checked
 from tare.model.machines import DiskBytes
 from tare.model.trials import Limits, Output, Raw
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.fio import Fio
 
 SAMPLES = Path(__file__).parents[2] / "samples/fio"

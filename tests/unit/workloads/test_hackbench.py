@@ -12,7 +12,7 @@ from tare_fake.technology import FakeHost
 from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed
 from tare.model.trials import Output, Raw
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.hackbench import Hackbench
 
 SAMPLES = Path(__file__).parents[2] / "samples/hackbench"

@@ -11,7 +11,7 @@ from setups import serving
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Output, Raw
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.iperf3 import Iperf3, Mode
 from tare.workloads.loads.iperf3 import Sending, read_sent
 

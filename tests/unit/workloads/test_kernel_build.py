@@ -12,7 +12,7 @@ from tare_fake.technology import FakeHost
 from tare.contracts.workloads import Setup
 from tare.errors import TimedOut, TrialFailed
 from tare.model.trials import Limits, Output, SeenLimits, SetLimits
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.kernel_build import KernelBuild
 
 SAMPLES = Path(__file__).parents[2] / "samples/kernel-build"

@@ -10,7 +10,7 @@ from wrk import PretendedWrk, WrkClient
 
 from tare.errors import TrialFailed
 from tare.model.trials import Raw
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.loads.http import check_end
 from tare.workloads.nginx import Nginx
 

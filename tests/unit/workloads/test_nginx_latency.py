@@ -9,8 +9,8 @@ from wrk import PretendedWrk, WrkClient
 
 from tare.errors import TrialFailed
 from tare.model.trials import Raw
-from tare.running.doubts import client_cautions
-from tare.running.values import read_values
+from tare.runner.sanity_checks import client_cautions
+from tare.runner.values import read_values
 from tare.workloads.nginx import Nginx
 from tare.workloads.nginx_latency import NginxLatency
 

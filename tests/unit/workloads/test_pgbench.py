@@ -10,7 +10,7 @@ from tare.contracts.workloads import VOLUME
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Output, Raw
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.pgbench import Pgbench
 
 SAMPLES = Path(__file__).parents[2] / "samples/pgbench"

@@ -9,7 +9,7 @@ from setups import serving
 
 from tare.hosts.local import LocalHost
 from tare.model.trials import Output, Raw
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.redis import Redis
 
 SAMPLES = Path(__file__).parents[2] / "samples/redis"

@@ -12,7 +12,7 @@ from tare_fake.technology import FakeHost
 
 from tare.errors import TrialFailed
 from tare.model.trials import Output
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.sysbench import Sysbench
 from tare.workloads.sysbench_memory import SysbenchMemory
 

@@ -11,7 +11,7 @@ from tare_fake.technology import FakeHost
 
 from tare.errors import TrialFailed
 from tare.model.trials import Output, Raw, Value
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.system_calls import SystemCalls
 
 SAMPLES = Path(__file__).parents[2] / "samples/system-calls"

@@ -12,7 +12,7 @@ from tare_fake.technology import FakeHost
 
 from tare.contracts.workloads import Setup
 from tare.model.trials import Output
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.loads.computing import Computing
 from tare.workloads.whetstone import Whetstone

@@ -13,7 +13,7 @@ from tare.contracts.workloads import Setup
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Metric, Raw, Value
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.bind import Bind
 from tare.workloads.loads.knee import Answers, KneeLoad, Search
 

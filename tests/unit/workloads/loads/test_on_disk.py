@@ -13,7 +13,7 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.machines import DiskBytes
 from tare.model.trials import Caution, Raw, Value
-from tare.running.doubts import cache_cautions
+from tare.runner.sanity_checks import cache_cautions
 from tare.workloads.loads.disk import OnDisk, share_seen
 
 SIZE = 64 << 20

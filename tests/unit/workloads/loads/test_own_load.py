@@ -11,7 +11,7 @@ from setups import serving
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Raw
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.loads.own_load import MOST_RUNS, OwnLoad, filled
 from tare.workloads.loads.own_metrics import OwnMetric
 

@@ -13,7 +13,7 @@ from wrk import PretendedWrk, WrkClient
 from tare.errors import TrialFailed
 from tare.hosts.clocks import Clock
 from tare.model.trials import Caution, Raw
-from tare.running.doubts import client_cautions
+from tare.runner.sanity_checks import client_cautions
 from tare.workloads.loads import together
 from tare.workloads.loads.together import Together, common_share, shares, texts_in
 from tare.workloads.nginx import Nginx

@@ -1,0 +1,93 @@
+"""Where a run is done: its CPUs, the doubt that an emulated machine throws on every trial, and what is usable there."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+
+import pytest
+from fakes import suite
+
+from tare.hosts.host import Host
+from tare.hosts.local import LocalHost
+from tare.model.machines import Facts, Hosts, Machine
+from tare.model.trials import Problem
+from tare.runner.machines import Machines, assign_cpus, emulated, find_unusable
+from tare.runner.sanity_checks import place_cautions
+
+CPU = "/sys/devices/system/cpu"
+FOUR = {f"{CPU}/online": "0-3\n"} | {
+    f"{CPU}/cpu{cpu}/topology/{name}": f"{value}\n"
+    for cpu in range(4)
+    for name, value in (("core_id", cpu), ("physical_package_id", 0), ("thread_siblings_list", cpu))
+}
+
+
+@dataclass
+class Somewhere(LocalHost):
+    """A host with made-up files and facts."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    virtualization: str = ""
+
+    def read(self, path: str) -> str:
+        return self.files.get(path, "")
+
+    def facts(self) -> Facts:
+        return replace(Facts("", "", "", "", 4, 0, "", ""), virtualization=self.virtualization)
+
+
+def _reached(server: Host, client: Host) -> Machines:
+    return Machines(Hosts(Machine("server"), Machine("client")), server, client)
+
+
+@pytest.mark.parametrize("real", ["", "kvm", "xen", "docker/kvm"])
+def test_a_machine_that_is_not_emulated_gives_no_doubt(real: str) -> None:
+    assert emulated(_reached(Somewhere(virtualization=real), Somewhere())) == ()
+
+
+def test_an_emulated_machine_is_named_whether_it_serves_or_loads() -> None:
+    (caution,) = emulated(_reached(Somewhere(virtualization="qemu"), Somewhere()))
+    assert caution.kind == "emulated"
+    assert caution.text.startswith("the server's processors are emulated")
+    (caution,) = emulated(_reached(Somewhere(), Somewhere(files={"/etc/tare-emulated": "yes\n"})))
+    assert caution.text.startswith("the client's processors are emulated")
+
+
+def test_a_client_on_another_machine_has_all_of_its_cpus() -> None:
+    placement = assign_cpus(_reached(Somewhere(files=FOUR), Somewhere(files=FOUR)), 1)
+    assert len(placement.server) == 1
+    assert placement.client == tuple(sorted({0, 1, 2, 3} & os.sched_getaffinity(0)))
+    assert placement.cautions == ()
+
+
+def test_services_beside_have_the_clients_cpus_or_those_that_the_server_has_beside_the_instances() -> None:
+    near = assign_cpus(Machines(server=Somewhere(files=FOUR), client=Somewhere(files=FOUR)), 1)
+    assert near.beside == near.client
+    assert place_cautions(near) == ()
+    far = assign_cpus(_reached(Somewhere(files=FOUR), Somewhere(files=FOUR)), 1)
+    there = {0, 1, 2, 3} & os.sched_getaffinity(0)
+    assert set(far.beside) == (there - set(far.server) or there)
+    assert [each.kind for each in place_cautions(replace(far, has_beside=far.server))] == ["shared-cpus"]
+
+
+def test_a_further_client_that_is_emulated_is_named_by_its_number() -> None:
+    hosts = Hosts(Machine("server"), Machine("client"), (Machine("second"),))
+    further = (Somewhere(virtualization="qemu"),)
+    there = Machines(hosts, Somewhere(), Somewhere(), further_clients=further)
+    (caution,) = emulated(there)
+    assert caution.text.startswith("client 2's processors are emulated")
+    assert [target for _, target in there.clients] == [Machine("client"), Machine("second")]
+
+
+def test_an_engine_that_hangs_when_it_is_asked_costs_only_its_own_stack() -> None:
+    said: list[str] = []
+    found = find_unusable(suite("good:", 'bad: stack = "silent"').stacks, LocalHost(), said.append)
+    assert said == ["checking good", "checking bad"]
+    assert found == {"bad": (Problem("silent: did not end within 20 s", "start its daemon again"),)}
+
+
+def test_a_plug_in_with_a_bug_where_it_is_asked_costs_only_its_own_stack() -> None:
+    found = find_unusable(suite("good:", 'bad: stack = "confused"').stacks, LocalHost(), lambda _: None)
+    assert list(found) == ["bad"]
+    assert found["bad"][0].what.startswith("ValueError: invalid literal for int() with base 10: 'none' (fakes.py, line")
