@@ -28,7 +28,7 @@ from tare.images.image import built_image
 from tare.journal import Journal, Run, load
 from tare.model.trials import Metric, Raw, Value
 from tare.runner.context import Testbed
-from tare.runner.loop import Work, work_through
+from tare.runner.loop import RemainingWork, run_blocks
 from tare.statistics.cells import Cell
 from tare.statistics.grid import arrange
 from tare.statistics.ratios import Reference
@@ -205,7 +205,7 @@ def _contained(here: Testbed, folder: Path, seed: int, passes: int) -> Contained
     planned = parse_suite(text, "audit.toml", _Shelf())
     journal = Journal(folder)
     journal.create(record(planned), planned.text)
-    work_through(Work(planned, (), {}, None), here, journal, Watcher(folder / "trials.jsonl"))
+    run_blocks(RemainingWork(planned, (), {}, None), here, journal, Watcher(folder / "trials.jsonl"))
     run = load(folder)
     summary = summarize(run)
     return Contained(

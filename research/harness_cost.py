@@ -38,7 +38,7 @@ from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
 from tare.model.trials import Limits, Metric, Raw, Value
 from tare.runner.context import Testbed
-from tare.runner.layers import Notes, started
+from tare.runner.layers import Notes, start_stack
 from tare.runner.trial import TrialRun
 from tare.suites.plan import Step
 
@@ -183,7 +183,7 @@ def print_words(here: Testbed, names: Sequence[str]) -> None:
     """Print how long words to an instance of each technology take."""
     print("| technology | a program begins after, ms | a running one hears after, ms |\n| --- | --- | --- |")
     for name in names:
-        with started(here, (plugins.find("technologies", name)(),), None, Notes()) as parts:
+        with start_stack(here, (plugins.find("technologies", name)(),), None, Notes()) as parts:
             inside = parts[0].instance.inside
             if inside is not None:
                 print(f"| {name} | {' | '.join(f'{each * 1e3:.2f}' for each in words_of(inside))} |", flush=True)

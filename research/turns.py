@@ -135,7 +135,7 @@ def noise(testbed: Testbed, workload: Workload, blocks: int) -> None:
                 for attempt in attempts:
                     attempt.measure_from(0)
                 if way == "turns":
-                    _in_turns(attempts, _Turns(chance, 1))
+                    _in_turns(attempts, _TurnScheduler(chance, 1))
                 for attempt in chance.sample(attempts, _EQUAL):
                     while attempt.take_turn(0, 0.0):
                         pass
@@ -174,7 +174,7 @@ def bias(testbed: Testbed, workload: Workload, blocks: int) -> None:
     found: dict[str, list[float]] = {technology.name: [] for technology in stacks}
     chance = random.Random(1)  # noqa: S311 - nothing secret
     for _ in range(blocks):
-        for trial in _measured(testbed, stacks, workload, _Turns(chance, 2)):
+        for trial in _measured(testbed, stacks, workload, _TurnScheduler(chance, 2)):
             found[trial.stack].append(math.exp(statistics.median(_firsts(trial, workload))))
     bare_metal = found[_STACKS[0]]
     for name, ratios in found.items():
@@ -193,7 +193,7 @@ def alone(testbed: Testbed, workload: Workload, blocks: int) -> None:
         groups = [stacks, *([technology] for technology in stacks)]
         for group in chance.sample(groups, len(groups)):
             together = group is stacks
-            turns = _Turns(chance, 1) if together else _Turns(chance, 2, _PAUSE_SECONDS)
+            turns = _TurnScheduler(chance, 1) if together else _TurnScheduler(chance, 2, _PAUSE_SECONDS)
             for trial in _measured(testbed, group, workload, turns):
                 logs[trial.stack][together] = statistics.median(
                     log for number, log in _numbered(trial, workload) if together or number % 2
@@ -209,7 +209,7 @@ def alone(testbed: Testbed, workload: Workload, blocks: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Turns:
+class _TurnScheduler:
     """How instances take turns: so many in succession in each round, after a pause."""
 
     chance: random.Random
@@ -222,7 +222,7 @@ def _stacks_for(workload: Workload) -> list[Technology]:
     return [technology for technology in stacks if not technology.refuses(workload)]
 
 
-def _measured(testbed: Testbed, stacks: Sequence[Technology], workload: Workload, turns: _Turns) -> list[Trial]:
+def _measured(testbed: Testbed, stacks: Sequence[Technology], workload: Workload, turns: _TurnScheduler) -> list[Trial]:
     """Measure an instance of each, some times, all alive together."""
     with going(testbed, stacks, workload) as (attempts, _):
         for _ in range(_MEASURED):
@@ -253,7 +253,7 @@ def _firsts(trial: Trial, workload: Workload) -> Iterator[float]:
             yield first - after_own
 
 
-def _in_turns(attempts: Sequence[TrialRun], turns: _Turns) -> None:
+def _in_turns(attempts: Sequence[TrialRun], turns: _TurnScheduler) -> None:
     """Let each instance have its turns in each round until none has more; they are numbered within that."""
 
     def has_more(attempt: TrialRun, number: int) -> bool:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tare.journal import Run
-    from tare.runner.events import ProgressReporter
+    from tare.runner.events import RunObserver
     from tare.tables.frames import Tables
 
 __version__ = "0.1.0"
@@ -25,9 +25,7 @@ def load(*runs: str | Path) -> Tables:
     return frames.load(*runs)
 
 
-def run(
-    suite: str | Path, out: str | Path | None = None, budget: str = "", report: ProgressReporter | None = None
-) -> Run:
+def run(suite: str | Path, out: str | Path | None = None, budget: str = "", report: RunObserver | None = None) -> Run:
     """Run a suite file as `tare run` does, without a terminal; return the run, with all trials in memory.
 
     `budget` is a time such as "5m"; `report` is called with each event of tare.runner.events. The run's
@@ -42,6 +40,6 @@ def run(
 
     seconds = parse_duration(budget) if budget else None
     work = job.new_job(read_suite(Path(suite)), Path(out) if out else None, seconds)
-    job.only_root("python")
-    job.carry_out(work, report or events.report_to_nobody)
+    job.require_root("python")
+    job.execute(work, report or events.ignore_event)
     return work.journal.run

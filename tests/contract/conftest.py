@@ -33,8 +33,8 @@ from tare.images.recipes import client_recipe
 from tare.model.machines import Hosts, Machine
 from tare.model.trials import Image, Limits
 from tare.runner.context import RunResources, Testbed
-from tare.runner.layers import Notes, StartedLayers, started
-from tare.runner.machines import TestbedSpec, assign_cpus, connected_machines, open_testbed
+from tare.runner.layers import Notes, StartedLayers, start_stack
+from tare.runner.machines import TestbedSpec, assign_cpus, connect_machines, open_testbed
 from tare.technologies.kubernetes import Kubernetes
 
 NothingLeft = Callable[[], AbstractContextManager[None]]
@@ -111,7 +111,7 @@ def _own_mounts() -> None:
 @pytest.fixture(scope="module")
 def testbed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
     """The testbed of a run, made as `tare run` makes it, with data volumes."""
-    with connected_machines(Hosts(MACHINE, MACHINE), image) as there:
+    with connect_machines(Hosts(MACHINE, MACHINE), image) as there:
         placement = assign_cpus(there, 1)
         limits = Limits(placement.server, MEMORY_BYTES, OPEN_FILES)
         run = RunResources(placement, tmp_path_factory.mktemp("run") / "telemetry")
@@ -154,7 +154,7 @@ def notes(technology: Technology) -> Notes:  # noqa: ARG001 - one for each
 @pytest.fixture(scope="module")
 def parts(testbed: Testbed, technology: Technology, notes: Notes) -> Iterator[StartedLayers]:
     """One instance of a technology, which answers the client, for all tests of a module."""
-    with started(testbed, (technology,), PORT, notes) as found:
+    with start_stack(testbed, (technology,), PORT, notes) as found:
         yield found
 
 
@@ -169,7 +169,7 @@ def start(testbed: Testbed, technology: Technology) -> Callable[[], AbstractCont
 
     @contextmanager
     def one() -> Iterator[Instance]:
-        with started(testbed, (technology,), PORT, Notes()) as found:
+        with start_stack(testbed, (technology,), PORT, Notes()) as found:
             yield found[0].instance
 
     return one
@@ -184,7 +184,7 @@ def host(request: pytest.FixtureRequest, testbed: Testbed) -> Iterator[Host]:
         elif request.param == "chroot":
             yield testbed.client
         else:
-            (found,) = stack.enter_context(started(testbed, (_made(request.param, testbed.host),), PORT, Notes()))
+            (found,) = stack.enter_context(start_stack(testbed, (_made(request.param, testbed.host),), PORT, Notes()))
             assert found.instance.inside is not None
             yield found.instance.inside
 

@@ -14,7 +14,7 @@ from tare.contracts.technologies import Technology
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.network import Network
 from tare.runner.context import Testbed
-from tare.runner.layers import Notes, started, started_layer
+from tare.runner.layers import Notes, start_layer, start_stack
 from tare.technologies.crun import Crun
 from tare.technologies.qemu_tcg import QemuTcg
 
@@ -29,7 +29,7 @@ def _fails(testbed: Testbed, nothing_left: NothingLeft) -> TrialFailed:
     with (
         nothing_left(),
         pytest.raises(TrialFailed) as caught,
-        started_layer(testbed, QemuTcg(), (17007,), Notes()),
+        start_layer(testbed, QemuTcg(), (17007,), Notes()),
     ):
         pytest.fail("it must not start")
     return caught.value
@@ -85,7 +85,7 @@ def test_a_layer_that_fails_inside_another_is_named(
     with (
         nothing_left(),
         pytest.raises(TrialFailed, match=r"^in the layer qemu-tcg: qemu-img: exit code 1: ") as caught,
-        started(replace(testbed, outer=outer), stack, None, Notes()),
+        start_stack(replace(testbed, outer=outer), stack, None, Notes()),
     ):
         pytest.fail("there is no such disk")
     assert "nested-" in str(caught.value)

@@ -9,8 +9,8 @@ import pytest
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed
 from tare.runner.context import Testbed
-from tare.runner.layers import Notes, started
-from tare.runner.service import served
+from tare.runner.layers import Notes, start_stack
+from tare.runner.service import start_service
 from tare.runner.values import read_values
 from tare.technologies.native import Native
 from tare.workloads.micro_http import MicroHttp
@@ -24,8 +24,8 @@ SMALL = (MicroHttp(clients=(1, 50)), MicroRedis(clients=(1, 50), duration=0.2))
 @pytest.mark.parametrize("workload", SMALL, ids=lambda each: each.name)
 def test_the_same_server_serves_on_bare_metal(testbed: Testbed, workload: Workload) -> None:
     with (
-        started(testbed, (Native(),), workload.port, Notes()) as (part,),
-        served(part.instance, workload) as server,
+        start_stack(testbed, (Native(),), workload.port, Notes()) as (part,),
+        start_service(part.instance, workload) as server,
     ):
         server.await_answer(testbed.client)
         values = read_values(workload, tuple(workload.measure(Setup(part.instance, testbed.client, ()))))
@@ -46,8 +46,8 @@ class Larger(MicroHttp):
 def test_a_page_of_another_size_fails_the_trial_with_what_wrk_counted(testbed: Testbed) -> None:
     workload = Larger(clients=(5,), duration=0.1, keep_alive=False)
     with (
-        started(testbed, (Native(),), workload.port, Notes()) as (part,),
-        served(part.instance, workload) as server,
+        start_stack(testbed, (Native(),), workload.port, Notes()) as (part,),
+        start_service(part.instance, workload) as server,
     ):
         server.await_answer(testbed.client)
         with pytest.raises(TrialFailed, match=r"wrk with 5 clients read 1\d\d\d bytes an answer; the page has 4096"):

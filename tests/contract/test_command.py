@@ -13,7 +13,7 @@ from tare.contracts.workloads import Instance, Setup
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.host import Host
 from tare.runner.context import Testbed
-from tare.runner.layers import Notes, started
+from tare.runner.layers import Notes, start_stack
 from tare.runner.values import read_values
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native
@@ -32,7 +32,7 @@ COMMAND = Command(("sh", "-c", SCRIPT, "sh", "two  words"), metrics=(RATE,), run
 @pytest.fixture(scope="module", params=[Native(), Crun()], ids=lambda each: each.name)
 def instance(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Instance]:
     technology: Technology = request.param
-    with started(testbed, (technology,), None, Notes()) as (part,):
+    with start_stack(testbed, (technology,), None, Notes()) as (part,):
         yield part.instance
 
 

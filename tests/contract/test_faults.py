@@ -20,7 +20,7 @@ from tare.journal import Journal, load, load_raw
 from tare.model.trials import Raw, Service, Stop, StopReason, Trial
 from tare.runner.context import Testbed
 from tare.runner.events import Event, TurnsBegin
-from tare.runner.loop import Work, work_through
+from tare.runner.loop import RemainingWork, run_blocks
 from tare.runner.trial import TrialRun
 from tare.suites.plan import Step
 from tare.suites.suite import Planned, parse_suite
@@ -157,7 +157,7 @@ def test_each_fault_fails_its_own_trials_with_the_reason_and_the_run_goes_on(
     watcher = Killer(folder / "trials.jsonl", address=testbed.network.instance_address.rpartition(".")[0])
     here = replace(testbed, run=replace(testbed.run, telemetry=folder / "telemetry"))
     with nothing_left():
-        assert work_through(Work(suite, (), {}, None), here, journal, watcher) == Stop(StopReason.PLAN)
+        assert run_blocks(RemainingWork(suite, (), {}, None), here, journal, watcher) == Stop(StopReason.PLAN)
 
     trials = load(folder).trials
     assert watcher.killed > 0

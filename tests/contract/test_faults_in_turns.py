@@ -13,7 +13,7 @@ import pytest
 
 from tare.contracts.workloads import Setup, Workload
 from tare.model.trials import Raw
-from tare.runner.block import Rounds
+from tare.runner.block import BlockRunner
 from tare.runner.context import Testbed
 from tare.runner.events import Event, TurnsBegin
 from tare.suites.plan import Block, Step
@@ -110,7 +110,7 @@ def test_what_breaks_between_two_turns_costs_its_own_stack_alone(
     stacks = {"native": (Native(),), "crun": (Crun(),), "native-again": (Native(),)}
     steps = tuple(Step(name, workload.name, name, 0, order) for order, name in enumerate(stacks))
     with nothing_left():
-        rounds = Rounds(testbed, stacks, ("native", "native-again"), seed=1)
+        rounds = BlockRunner(testbed, stacks, ("native", "native-again"), seed=1)
         measured = rounds.measured(Block(workload.name, 0, steps), workload, _Breaks(lambda: fault.happen(testbed)))
         trials = {trial.stack: trial for trial, _ in measured}
 

@@ -13,9 +13,9 @@ from tare.contracts.workloads import Workload
 from tare.hosts.local import LocalHost
 from tare.images.recipes import MAKE_FILE_SYSTEM
 from tare.model.trials import Trial
-from tare.runner.block import Rounds
+from tare.runner.block import BlockRunner
 from tare.runner.context import Testbed
-from tare.runner.events import report_to_nobody
+from tare.runner.events import ignore_event
 from tare.suites.plan import Block, Step
 from tare.technologies.crun import Crun
 from tare.workloads.bonnie import Bonnie
@@ -60,7 +60,7 @@ def test_a_disk_that_fills_fails_the_trial_with_the_reason_and_the_next_one_is_m
 
 
 def _tried(testbed: Testbed, workload: Workload) -> Trial:
-    rounds = Rounds(testbed, {"crun": (Crun(),)}, (), seed=1)
+    rounds = BlockRunner(testbed, {"crun": (Crun(),)}, (), seed=1)
     steps = (Step("one", workload.name, "crun", 0, 0),)
-    ((trial, _),) = rounds.measured(Block(workload.name, 0, steps), workload, report_to_nobody)
+    ((trial, _),) = rounds.measured(Block(workload.name, 0, steps), workload, ignore_event)
     return trial

@@ -13,9 +13,9 @@ from tare.contracts.workloads import Setup
 from tare.errors import OutOfMemory, TimedOut, TrialFailed
 from tare.model.trials import Mark, Service
 from tare.runner.context import Testbed
-from tare.runner.extra_instances import FurtherInstances
-from tare.runner.layers import Notes, started
-from tare.runner.service import served
+from tare.runner.extra_instances import ExtraInstances
+from tare.runner.layers import Notes, start_stack
+from tare.runner.service import start_service
 from tare.technologies.native import Native
 from tare.workloads.idle import Idle
 from tare.workloads.redis import Redis
@@ -35,7 +35,7 @@ class Ground:
 
     testbed: Testbed
     setup: Setup
-    further: FurtherInstances
+    further: ExtraInstances
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def ground(testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[N
     small = replace(testbed, limits=replace(testbed.limits, memory_bytes=16 * MIB))
     with nothing_left(), testbed.cache, ExitStack() as exits:
         notes = Notes()
-        (part,) = exits.enter_context(started(small, (Native(),), Redis().port, notes))
-        further = FurtherInstances(small, (Native(),), tuple(notes.marks))
-        exits.enter_context(served(part.instance, Redis())).await_answer(testbed.client)
+        (part,) = exits.enter_context(start_stack(small, (Native(),), Redis().port, notes))
+        further = ExtraInstances(small, (Native(),), tuple(notes.marks))
+        exits.enter_context(start_service(part.instance, Redis())).await_answer(testbed.client)
         yield Ground(small, Setup(part.instance, testbed.client, tuple(notes.marks), further=further), further)
 
 
@@ -144,7 +144,7 @@ def test_what_a_guest_has_in_swap_is_reported(
 ) -> None:
     load = Swapping(("SET",), (5,), duration=0.1)
     moments = (Mark("requested", 0.0), Mark("ready", 4.0))
-    further = FurtherInstances(testbed, (SwappingGuest(),), moments, patience_seconds=60.0)
+    further = ExtraInstances(testbed, (SwappingGuest(),), moments, patience_seconds=60.0)
     with nothing_left(), testbed.cache, further.started(load, 80 * MIB) as another:
         assert [*load.measure(another.setup)]
         assert another.swapped_bytes() > 0

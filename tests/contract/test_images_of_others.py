@@ -29,8 +29,8 @@ from tare.images.kept import forgotten
 from tare.model.sources import Source
 from tare.model.trials import Image
 from tare.runner.context import Testbed
-from tare.runner.layers import Notes, started
-from tare.runner.service import served
+from tare.runner.layers import Notes, start_stack
+from tare.runner.service import start_service
 from tare.runner.values import read_values
 from tare.technologies.native import Native
 from tare.workloads.command import Command
@@ -178,7 +178,7 @@ def of_name(name: str, host: Host) -> Technology:
 @pytest.mark.parametrize("name", QUICK)
 def test_user_environment_folder_and_words_are_the_same_everywhere(name: str, lone: Image, testbed: Testbed) -> None:
     technology = of_name(name, testbed.host)
-    with started(without_volume(testbed, lone), (technology,), 17008, Notes()) as (part,):
+    with start_stack(without_volume(testbed, lone), (technology,), 17008, Notes()) as (part,):
         inside = part.instance.inside
         assert inside is not None
         output = inside.run(*lone.start, "given", "", "code=7", timeout=60, check=False)
@@ -194,7 +194,7 @@ def test_images_with_a_c_library_of_their_own_or_with_a_shell_are_run_as_they_ar
     name: str, of_a_kind: Image, testbed: Testbed
 ) -> None:
     technology = of_name(name, testbed.host)
-    with started(without_volume(testbed, of_a_kind), (technology,), 17008, Notes()) as (part,):
+    with start_stack(without_volume(testbed, of_a_kind), (technology,), 17008, Notes()) as (part,):
         inside = part.instance.inside
         assert inside is not None
         output = inside.run(*of_a_kind.start, "given", "code=7", timeout=60, check=False)
@@ -207,7 +207,7 @@ def test_images_with_a_c_library_of_their_own_or_with_a_shell_are_run_as_they_ar
 
 
 def test_a_command_in_it_is_measured_behind_its_entry_point(lone: Image, testbed: Testbed) -> None:
-    with started(without_volume(testbed, lone), (Native(),), 17008, Notes()) as (part,):
+    with start_stack(without_volume(testbed, lone), (Native(),), 17008, Notes()) as (part,):
         workload = Command(("given", "", "code=7"), runs=2, warm_up=0, exit_codes=(7,))
         setup = Setup(part.instance, testbed.client, (), start=lone.start)
         for raw in workload.measure(setup):
@@ -223,8 +223,8 @@ def test_the_same_server_answers_everywhere_as_the_same_user_in_the_same_surroun
     workload = ServerOfYours(ready="/", clients=(1,), duration=0.1).in_image(server)
     assert workload.port == 18081
     with (
-        started(without_volume(testbed, server), (technology,), workload.port, Notes()) as (part,),
-        served(part.instance, workload, server) as running,
+        start_stack(without_volume(testbed, server), (technology,), workload.port, Notes()) as (part,),
+        start_service(part.instance, workload, server) as running,
     ):
         running.await_answer(testbed.client)
         url = f"http://{part.instance.address}:{workload.port}/"

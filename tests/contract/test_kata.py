@@ -19,7 +19,7 @@ from tare.hosts.host import Host
 from tare.model.trials import SetLimits
 from tare.runner.context import Testbed
 from tare.runner.layers import StartedLayers
-from tare.runner.sanity_checks import limit_cautions, seen_limits
+from tare.runner.sanity_checks import limit_cautions, read_observed_limits
 from tare.technologies.containerd import Containerd
 
 pytestmark = pytest.mark.machine
@@ -91,7 +91,7 @@ def test_what_runs_outside_of_the_group_is_pinned_too(instance: Instance, testbe
 def test_the_group_has_room_for_the_machine_and_the_container_has_its_own_limit(
     parts: StartedLayers, instance: Instance, testbed: Testbed
 ) -> None:
-    limits = SetLimits(testbed.limits, seen_limits(parts[0]))
+    limits = SetLimits(testbed.limits, read_observed_limits(parts[0]))
     assert limit_cautions(limits) == ()
     group = f"{parse_layout(testbed.host.read('/proc/self/mounts')).mounts['memory']}/{instance.name}"
     texts = (testbed.host.read(f"{group}/{name}") for name in ("memory.max", "memory.limit_in_bytes"))

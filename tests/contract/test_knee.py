@@ -8,9 +8,9 @@ import pytest
 
 from tare.contracts.workloads import Workload
 from tare.model.trials import Trial
-from tare.runner.block import Rounds
+from tare.runner.block import BlockRunner
 from tare.runner.context import Testbed
-from tare.runner.events import report_to_nobody
+from tare.runner.events import ignore_event
 from tare.suites.plan import Block, Step
 from tare.technologies.native import Native
 from tare.workloads.apache import Apache
@@ -31,8 +31,8 @@ SHORT = (
 
 def measured(testbed: Testbed, workload: Workload, native: Native) -> Trial:
     steps = (Step("native", workload.name, "native", 0, 0),)
-    rounds = Rounds(testbed, {"native": (native,)}, ("native",), seed=1)
-    ((trial, _),) = rounds.measured(Block(workload.name, 0, steps), workload, report_to_nobody)
+    rounds = BlockRunner(testbed, {"native": (native,)}, ("native",), seed=1)
+    ((trial, _),) = rounds.measured(Block(workload.name, 0, steps), workload, ignore_event)
     return trial
 
 

@@ -16,7 +16,7 @@ from tare.contracts.workloads import Instance, Setup, Workload
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.runner.context import Testbed
-from tare.runner.layers import Notes, started
+from tare.runner.layers import Notes, start_stack
 from tare.runner.values import read_values
 from tare.technologies.machine import Machine
 from tare.workloads.micro_http import MicroHttp
@@ -66,7 +66,7 @@ def test_a_kernel_serves_at_the_address_that_it_asked_for_or_was_given(
     machine = replace(micro, address=address, arguments=words)
     assert machine.problems(LocalHost()) == ()
     notes = Notes()
-    with nothing_left(), started(testbed.slot(3), (machine,), None, notes) as (part,):
+    with nothing_left(), start_stack(testbed.slot(3), (machine,), None, notes) as (part,):
         instance = part.instance
         assert (instance.inside, instance.path) == (None, "tap")
         assert instance.address == testbed.slot(3).network.instance_address
@@ -83,9 +83,9 @@ def test_a_machine_that_never_asks_for_an_address_fails_in_its_time_with_its_con
     machine = replace(micro, arguments=f"{micro.arguments} address=198.18.7.7", timeout=24.0)
     what = f"machine: {machine.kernel} did not boot: it asked for no address by DHCP for 20 s"
     with nothing_left():
-        with started(testbed, (micro,), None, Notes()):  # one before it, with the same hardware address, has asked
+        with start_stack(testbed, (micro,), None, Notes()):  # one before it, with the same hardware address, has asked
             pass
-        with pytest.raises(TrialFailed) as error, started(testbed, (machine,), None, Notes()):
+        with pytest.raises(TrialFailed) as error, start_stack(testbed, (machine,), None, Notes()):
             pass
         testbed.cache.close()
     assert str(error.value) == what
@@ -95,7 +95,10 @@ def test_a_machine_that_never_asks_for_an_address_fails_in_its_time_with_its_con
 
 def test_a_kernel_that_panics_fails_at_once(micro: Machine, testbed: Testbed) -> None:
     machine = replace(micro, initrd="", arguments="console=ttyS0", timeout=3600.0)
-    with pytest.raises(TrialFailed, match="its kernel panicked") as error, started(testbed, (machine,), None, Notes()):
+    with (
+        pytest.raises(TrialFailed, match="its kernel panicked") as error,
+        start_stack(testbed, (machine,), None, Notes()),
+    ):
         pass
     assert "VFS: Unable to mount root fs" in error.value.hint
 
@@ -105,7 +108,7 @@ def test_a_disk_serves_and_is_never_written(debian: Machine, testbed: Testbed, n
     disk = Path(debian.disk)
     before = digest(disk)
     assert debian.problems(LocalHost()) == ()
-    with nothing_left(), started(testbed, (debian,), None, Notes()) as (part,):
+    with nothing_left(), start_stack(testbed, (debian,), None, Notes()) as (part,):
         instance = part.instance
         assert instance.serves == {"nginx": 80}
         assert instance.storage is not None
@@ -120,7 +123,7 @@ def test_a_disk_serves_and_is_never_written(debian: Machine, testbed: Testbed, n
 @pytest.mark.lab  # Debian boots for a minute in emulation
 def test_a_disk_with_cloud_init_is_entered_by_a_key_of_tares(debian: Machine, testbed: Testbed) -> None:
     machine = replace(debian, service="", user="debian", cloud_init=True)
-    with started(testbed, (machine,), None, Notes()) as (part,):
+    with start_stack(testbed, (machine,), None, Notes()) as (part,):
         inside = part.instance.inside
         assert inside is not None
         assert inside.run("id", "-u", timeout=60).text == "0\n"
@@ -138,7 +141,7 @@ def test_a_kernel_mounts_a_disk_and_lets_in_the_users_key(debian: Machine, testb
     data.write_text(ROOT_BY_KEY)
     booted = replace(debian, kernel=kernel, initrd=initrd, arguments=words)
     machine = replace(booted, user="root", key=str(key), user_data=str(data))
-    with started(testbed, (machine,), None, Notes()) as (part,):
+    with start_stack(testbed, (machine,), None, Notes()) as (part,):
         inside = part.instance.inside
         assert inside is not None
         assert "net.ifnames=0" in inside.read("/proc/cmdline")
@@ -150,7 +153,7 @@ def test_a_login_that_is_refused_is_final(debian: Machine, testbed: Testbed, not
     machine = replace(debian, service="", user="nobody")
     with nothing_left():
         with pytest.raises(TrialFailed, match=r"machine: SSH to 198\.18\..*Permission denied") as error:  # noqa: SIM117
-            with started(testbed, (machine,), None, Notes()):
+            with start_stack(testbed, (machine,), None, Notes()):
                 pass
         testbed.cache.close()
     assert error.value.hint.startswith("is it the right user and key?")

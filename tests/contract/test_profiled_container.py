@@ -9,7 +9,7 @@ from tare.contracts.technologies import Technology
 from tare.hosts.local import LocalHost
 from tare.profiles import finding
 from tare.runner.context import Testbed
-from tare.runner.layers import Notes, started
+from tare.runner.layers import Notes, start_stack
 from tare.technologies.containerd import Containerd
 from tare.technologies.docker import Docker
 from tare.technologies.podman import Podman
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.machine
 
 @pytest.mark.parametrize("technology", [Docker(), Podman(), Containerd()], ids=lambda each: each.name)
 def test_a_container_is_found_by_its_name(testbed: Testbed, technology: Technology) -> None:
-    with started(testbed, (technology,), None, Notes()) as (part,):
+    with start_stack(testbed, (technology,), None, Notes()) as (part,):
         inside = part.instance.inside
         assert inside is not None
         with inside.spawn("sleep", "70311"):

@@ -8,7 +8,7 @@ import pytest
 
 from tare.contracts.workloads import Instance, Setup, Workload
 from tare.runner.context import Testbed
-from tare.runner.layers import Notes, started
+from tare.runner.layers import Notes, start_stack
 from tare.runner.values import read_values
 from tare.technologies.native import Native
 from tare.workloads.context_switch import ContextSwitch
@@ -30,7 +30,7 @@ SHORT = (
 
 @pytest.fixture(scope="module")
 def bare_metal(testbed: Testbed) -> Iterator[Instance]:
-    with started(testbed, (Native(),), None, Notes()) as (part,):
+    with start_stack(testbed, (Native(),), None, Notes()) as (part,):
         yield part.instance
 
 

@@ -16,8 +16,8 @@ from tare.contracts.workloads import Setup
 from tare.images.micro import SERVER
 from tare.model.trials import Raw, Service
 from tare.runner.context import Testbed
-from tare.runner.layers import Notes, started
-from tare.runner.service import served
+from tare.runner.layers import Notes, start_stack
+from tare.runner.service import start_service
 from tare.technologies.native import Native
 from tare.workloads.loads.latency import LatencyLoad
 
@@ -67,8 +67,8 @@ def _measured(testbed: Testbed, word: str, after_seconds: float) -> tuple[dict[s
     """Measure one turn of four seconds while one is stopped; return the latencies."""
     workload = Micro(rates=(250,), duration=4.0, connections=10)
     with (
-        started(testbed, (Native(),), workload.port, Notes()) as (part,),
-        served(part.instance, workload) as server,
+        start_stack(testbed, (Native(),), workload.port, Notes()) as (part,),
+        start_service(part.instance, workload) as server,
     ):
         server.await_answer(testbed.client)
         turns = iter(workload.measure(Setup(part.instance, testbed.client, ())))

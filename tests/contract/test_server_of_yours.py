@@ -19,9 +19,9 @@ from tare.errors import TimedOut, TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.runner.context import Testbed
-from tare.runner.layers import Notes, started
+from tare.runner.layers import Notes, start_stack
 from tare.runner.sanity_checks import _WAITING
-from tare.runner.service import Server, served
+from tare.runner.service import ServiceProcess, start_service
 from tare.runner.trial import TrialRun
 from tare.runner.values import read_values
 from tare.suites.plan import Step
@@ -87,10 +87,10 @@ LITTLE = 0.05  # of a CPU, which other work and a server that sleeps use togethe
 
 
 @contextmanager
-def serving(testbed: Testbed, technology: str, workload: ServerOfYours) -> Iterator[tuple[Server, Setup, Host]]:
+def serving(testbed: Testbed, technology: str, workload: ServerOfYours) -> Iterator[tuple[ServiceProcess, Setup, Host]]:
     with (
-        started(testbed, (plugins.find("technologies", technology)(),), workload.port, Notes()) as (part,),
-        served(part.instance, workload) as server,
+        start_stack(testbed, (plugins.find("technologies", technology)(),), workload.port, Notes()) as (part,),
+        start_service(part.instance, workload) as server,
     ):
         assert part.instance.inside is not None
         yield server, Setup(part.instance, testbed.client, ()), part.instance.inside
@@ -180,7 +180,7 @@ def test_a_server_whose_port_is_in_use_is_never_ready_though_another_one_answers
     workload = ServerOfYours(ready="/")
     with serving(testbed, "native", workload) as (first, setup, inside):
         first.await_answer(testbed.client)
-        with served(setup.instance, workload) as second:
+        with start_service(setup.instance, workload) as second:
             process = second.process
             assert process is not None
             while process.running():
@@ -196,14 +196,14 @@ ELSEWHERE = "import socket, time; s = socket.create_server(('', {port})); print(
 def test_on_the_machines_own_network_only_the_instances_server_may_answer(testbed: Testbed) -> None:
     with (
         LocalHost().spawn(sys.executable, "-c", ELSEWHERE.replace("{port}", "18092")) as other,
-        started(testbed, (Native(network="host"),), None, Notes()) as (part,),
+        start_stack(testbed, (Native(network="host"),), None, Notes()) as (part,),
     ):
         other.read_line(60)
         absent, present = replace(NGINX, command="sleep 600", port=18092), NGINX
         with (
-            served(part.instance, absent, host=part.host) as server,
+            start_service(part.instance, absent, host=part.host) as server,
             pytest.raises(TrialFailed, match=rf"port 18092: python\S* \(process {other.pid}\), which is not the inst"),
         ):
             server.await_answer(testbed.client)
-        with served(part.instance, present, host=part.host) as server:
+        with start_service(part.instance, present, host=part.host) as server:
             server.await_answer(testbed.client)

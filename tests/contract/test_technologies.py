@@ -22,8 +22,8 @@ from tare.hosts.local import LocalHost
 from tare.model.trials import Image, SetLimits
 from tare.runner.context import Testbed
 from tare.runner.inside_check import Conditions, compare_conditions, read_conditions
-from tare.runner.layers import KNOCK, Notes, StartedLayers, started
-from tare.runner.sanity_checks import limit_cautions, seen_limits
+from tare.runner.layers import PROBE, Notes, StartedLayers, start_stack
+from tare.runner.sanity_checks import limit_cautions, read_observed_limits
 from tare.runner.trial import footprint_of
 from tare.technologies.docker import Docker
 from tare.technologies.native import Native
@@ -68,7 +68,7 @@ def test_every_stack_runs_the_same_bytes(instance: Instance, image: Image) -> No
 
 
 def test_the_limits_that_are_seen_are_those_that_were_asked_for(parts: StartedLayers, testbed: Testbed) -> None:
-    seen = seen_limits(parts[0])
+    seen = read_observed_limits(parts[0])
     assert (seen.cpus, seen.open_files) == (1, 4096)
     assert seen.memory_bytes is not None
     assert 0.85 * 512 * 2**20 <= seen.memory_bytes <= 512 * 2**20
@@ -152,7 +152,7 @@ def test_a_kernel_of_its_own_is_not_the_machines(instance: Instance, testbed: Te
 @pytest.fixture(scope="module")
 def bare_conditions(testbed: Testbed) -> Conditions:
     """The conditions of a process on bare metal."""
-    with started(testbed.slot(40), (Native(),), PORT, Notes()) as found:
+    with start_stack(testbed.slot(40), (Native(),), PORT, Notes()) as found:
         return read_conditions(_inside(found[0].instance))
 
 
@@ -317,7 +317,7 @@ def test_the_service_answers_the_client_and_sees_it_as_itself(
     # Only what is on the machine's own network must not listen on its other addresses.
     listen = instance.address if instance.path == "host" else "0.0.0.0"  # noqa: S104 - inside
     with _inside(instance).spawn(*REDIS, listen or ""):
-        knock = (KNOCK, instance.address or "", str(PORT), "30", "connect")
+        knock = (PROBE, instance.address or "", str(PORT), "30", "connect")
         testbed.client.run(*knock, timeout=ENOUGH_SECONDS)
         redis = ("redis-cli", "-h", instance.address or "", "-p", str(PORT))
         assert testbed.client.run(*redis, "ping", timeout=ENOUGH_SECONDS).text == "PONG\n"

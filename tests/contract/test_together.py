@@ -16,7 +16,7 @@ from tare.contracts.workloads import VOLUME
 from tare.hosts.network import SLOTS
 from tare.runner import trial
 from tare.runner.context import Testbed
-from tare.runner.layers import KNOCK, Notes, StartedLayer, started
+from tare.runner.layers import PROBE, Notes, StartedLayer, start_stack
 from tare.telemetry.footprint import footprint
 
 pytestmark = pytest.mark.machine
@@ -39,7 +39,7 @@ class Group:
         """Start one more, in the next slot."""
         notes = Notes()
         here = self.testbed.slot(len(self.parts))
-        self.parts += self.stack.enter_context(started(here, (technology,), PORT, notes))
+        self.parts += self.stack.enter_context(start_stack(here, (technology,), PORT, notes))
         self.notes.append(notes)
 
     def serve(self, part: StartedLayer) -> None:
@@ -48,7 +48,7 @@ class Group:
         assert instance.inside is not None
         listen = (instance.address or "") if instance.path == "host" else "0.0.0.0"  # noqa: S104 - inside
         self.stack.enter_context(instance.inside.spawn(*REDIS, instance.name, "--bind", listen))
-        self.testbed.client.run(KNOCK, instance.address or "", str(PORT), PATIENCE, "connect", timeout=ENOUGH_SECONDS)
+        self.testbed.client.run(PROBE, instance.address or "", str(PORT), PATIENCE, "connect", timeout=ENOUGH_SECONDS)
 
     @property
     def addresses(self) -> list[str]:
@@ -138,7 +138,7 @@ def _settled(part: StartedLayer) -> int:
 
 def _each_says_when_it_began(group: Group) -> None:
     """Knock at all of them again: what they say is what was heard while they were started, and of each only."""
-    said = [text.split() for text in group.ask(KNOCK, "ADDRESS", str(ANSWER_PORT), PATIENCE)]
+    said = [text.split() for text in group.ask(PROBE, "ADDRESS", str(ANSWER_PORT), PATIENCE)]
     assert {words[1] for words in said} == {"tare"}
     assert len({words[2] for words in said}) == len(said)
     for words, notes in zip(said, group.notes, strict=True):

@@ -14,7 +14,7 @@ from tare.guests.unikernel import Unikernel
 from tare.hosts.control_groups import memory_limit_of
 from tare.images.micro import UNIKERNELS
 from tare.runner.context import Testbed
-from tare.runner.layers import KNOCK, Notes, StartedLayers
+from tare.runner.layers import PROBE, Notes, StartedLayers
 from tare.runner.trial import footprint_of
 from tare.runner.values import read_values
 from tare.workloads.dhrystone import Dhrystone
@@ -52,7 +52,7 @@ def test_it_has_no_inside_and_says_what_it_serves(instance: Instance, testbed: T
 
 
 def test_it_answers_the_client_as_an_init_does(instance: Instance, testbed: Testbed) -> None:
-    said = testbed.client.run(KNOCK, instance.address or "", "17007", "60", timeout=120).text.split()
+    said = testbed.client.run(PROBE, instance.address or "", "17007", "60", timeout=120).text.split()
     assert said[1] == "tare"
     assert int(said[2]) > 0
 

@@ -17,7 +17,7 @@ from tare.guests.unikernel import Unikernel
 from tare.hosts.local import LocalHost
 from tare.images.micro import UNIKERNELS
 from tare.runner.context import Testbed
-from tare.runner.layers import Notes, started
+from tare.runner.layers import Notes, start_stack
 from tare.runner.values import read_values
 from tare.technologies.arceos import Arceos
 from tare.technologies.mirage import Mirage
@@ -39,7 +39,7 @@ def test_nothing_is_left_of_an_instance_whose_block_raises(
     technology: Unikernel, testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]
 ) -> None:
     UNIKERNELS.built(print)
-    with nothing_left(), pytest.raises(_Broken), started(testbed, (technology,), None, Notes()):
+    with nothing_left(), pytest.raises(_Broken), start_stack(testbed, (technology,), None, Notes()):
         raise _Broken
 
 
@@ -66,7 +66,7 @@ def test_a_unikernel_that_does_not_boot_is_reported_with_its_last_line_and_leave
     UNIKERNELS.built(print)
     what = f"{technology.name}: the unikernel did not boot: its monitor ended"
     with nothing_left(), pytest.raises(TrialFailed, match=what) as error:  # noqa: SIM117 - it is checked after the raise
-        with started(testbed, (technology,), None, Notes()):
+        with start_stack(testbed, (technology,), None, Notes()):
             pass
     assert error.value.hint.startswith(f"its last line was: '{last}"), error.value.hint
 
@@ -75,7 +75,7 @@ def test_a_unikernel_that_says_nothing_fails_in_its_time(testbed: Testbed, monke
     UNIKERNELS.built(print)
     monkeypatch.setattr(unikernel, "BOOT_SECONDS", 0.05)
     what = "arceos: the unikernel did not boot: it does not serve after 0.05 s"
-    with pytest.raises(TrialFailed, match=what), started(testbed, (Arceos(),), None, Notes()):
+    with pytest.raises(TrialFailed, match=what), start_stack(testbed, (Arceos(),), None, Notes()):
         pass
 
 
@@ -85,7 +85,7 @@ def test_it_is_an_image_of_yours_for_mirage_too(testbed: Testbed, monkeypatch: p
     mirage = Mirage(str(folder / "micro.spt"), "micro-http", tender="spt", device="net")
     assert list(mirage.problems(LocalHost())) == []
     workload = MicroHttp(clients=(1,))
-    with started(testbed, (mirage,), workload.port, Notes()) as (part,):
+    with start_stack(testbed, (mirage,), workload.port, Notes()) as (part,):
         assert part.instance.serves == {"micro-http": 18080}
         (value,) = read_values(workload, tuple(workload.measure(Setup(part.instance, testbed.client, ()))))
     assert value.value > 10

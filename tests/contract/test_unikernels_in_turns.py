@@ -11,9 +11,9 @@ from whole_runs import assert_in_turns
 from plug_ins import in_contract
 from tare.guests.unikernel import Unikernel
 from tare.images.micro import UNIKERNELS
-from tare.runner.block import Rounds
+from tare.runner.block import BlockRunner
 from tare.runner.context import Testbed
-from tare.runner.events import report_to_nobody
+from tare.runner.events import ignore_event
 from tare.suites.plan import Block, Step
 from tare.technologies.native import Native
 from tare.workloads.micro_redis import MicroRedis
@@ -31,8 +31,8 @@ def test_it_has_its_turns_side_by_side_with_the_others(
     UNIKERNELS.built(print)
     stacks = {"native": (Native(),), technology.name: (technology,), "native-again": (Native(),)}
     steps = tuple(Step(name, WORKLOAD.name, name, 0, order) for order, name in enumerate(stacks))
-    rounds = Rounds(testbed, stacks, ("native", "native-again"), seed=1)
+    rounds = BlockRunner(testbed, stacks, ("native", "native-again"), seed=1)
     with nothing_left():
-        trials = [trial for trial, _ in rounds.measured(Block(WORKLOAD.name, 0, steps), WORKLOAD, report_to_nobody)]
+        trials = [trial for trial, _ in rounds.measured(Block(WORKLOAD.name, 0, steps), WORKLOAD, ignore_event)]
     assert [(trial.stack, trial.status, trial.reason) for trial in trials] == [(name, "ok", "") for name in stacks]
     assert_in_turns(trials)

@@ -27,8 +27,8 @@ from tare.model.trials import Image, Limits, Problem, Raw, Trial, Value
 from tare.runner.context import RunResources, Testbed
 from tare.runner.events import BlockBegins, BlockEnded, Event, TrialBegins, TrialEnded, TurnsBegin
 from tare.runner.job import workload_record
-from tare.runner.loop import Work, work_through
-from tare.runner.schedule import BlockTiming, Pace, Schedule, TimeLeft
+from tare.runner.loop import RemainingWork, run_blocks
+from tare.runner.schedule import BlockTiming, DurationEstimates, Schedule, TimeLeft
 from tare.suites.plan import Block, Step, plan
 from tare.suites.suite import Suite, parse_suite
 from tare.workloads.dhrystone import Dhrystone
@@ -251,7 +251,7 @@ class FixedTiming(BlockTiming):
 
 def fixed_timing(block: Block, left: TimeLeft, turns: int | None = None, after_it: Step | None = None) -> FixedTiming:
     """Return the timing of a block with the same time left at each moment."""
-    schedule = Schedule((block,), None, 0.0, Pace({}))
+    schedule = Schedule((block,), None, 0.0, DurationEstimates({}))
     return FixedTiming(schedule, {}, 0.0, turns, 0.0, left=left, after_it=after_it)
 
 
@@ -281,8 +281,8 @@ class Bench:
         journal = Journal(self.folder)
         if not self.folder.exists():
             journal.create(record(suite), suite.text)
-        work = Work(suite, journal.run.trials, unusable or {}, budget)
-        stop = work_through(work, self._place(), journal, self.watcher)
+        work = RemainingWork(suite, journal.run.trials, unusable or {}, budget)
+        stop = run_blocks(work, self._place(), journal, self.watcher)
         assert journal.run == self.read()  # what is kept in memory is what was written
         return stop.detail or stop.reason
 

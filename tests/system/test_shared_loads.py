@@ -30,7 +30,7 @@ from tare.images.recipes import client_recipe
 from tare.journal import load, load_raw
 from tare.model.machines import Hosts, Machine
 from tare.model.trials import Image, Raw
-from tare.runner.machines import client_of, connected_machines
+from tare.runner.machines import client_of, connect_machines
 from tare.workloads.loads import http
 from tare.workloads.loads.own_load import AtRates, WithoutPause
 from tare.workloads.loads.together import texts_in
@@ -202,6 +202,6 @@ def test_two_names_of_one_machine_are_refused(there: Lab, tmp_path: Path) -> Non
     loads = built_image(lambda _: None, client_recipe())
     with (
         pytest.raises(TareError, match=r"^tare-test-another is a machine that \[hosts\] has under another name$"),
-        connected_machines(Hosts(there.server, first, tuple(named)), loads),
+        connect_machines(Hosts(there.server, first, tuple(named)), loads),
     ):
         pytest.fail("they are one machine")

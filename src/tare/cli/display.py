@@ -25,8 +25,8 @@ from tare.runner.events import (
     BlockBegins,
     BlockEnded,
     Event,
-    ProgressReporter,
     RunBegins,
+    RunObserver,
     TrialBegins,
     TrialEnded,
     TurnEnded,
@@ -138,7 +138,7 @@ class Screen(Printer):
 
 
 @contextmanager
-def shown(console: Console) -> Iterator[ProgressReporter]:
+def shown(console: Console) -> Iterator[RunObserver]:
     """Yield what shows a run on the console: a screen on a terminal, lines elsewhere."""
     if not console.is_terminal:
         lines = Lines(console)

@@ -19,7 +19,7 @@ from tare.journal import Run, load
 from tare.model.trials import LimitsWanted
 from tare.report.limits import said_lowered
 from tare.report.numbers import percent
-from tare.runner.schedule import Pace, shortfall
+from tare.runner.schedule import DurationEstimates, shortfall
 from tare.statistics.cells import Cell
 from tare.statistics.planning import blocks_needed, margin_reached
 from tare.statistics.summarize import summarize
@@ -55,7 +55,7 @@ def plan(
     if margin and not pilot:
         raise UsageError("--margin: what it takes is not known without a run", "add --from RUN, a short or earlier run")
     run = load(pilot) if pilot else None
-    pace = Pace(read.by_name)
+    pace = DurationEstimates(read.by_name)
     for trial in run.trials if run else ():
         pace.learn(trial)
     console = output()
@@ -85,7 +85,7 @@ def _in_words(limits: LimitsWanted) -> str:
     return f"{counted(limits.cpus, 'CPU')}, {format_size(limits.memory_bytes)}, {limits.open_files} open files{time}"
 
 
-def _say_time(console: Console, read: Suite, pace: Pace, known: bool) -> None:
+def _say_time(console: Console, read: Suite, pace: DurationEstimates, known: bool) -> None:
     blocks = to_run(read)
     table = Table(box=None, pad_edge=False)
     for column in ("workload", "plug-in", "trials", "about"):
@@ -106,7 +106,7 @@ def _say_time(console: Console, read: Suite, pace: Pace, known: bool) -> None:
     console.print(f"\nin all at most about {total}{without}{ends}")
 
 
-def _budget_in_words(read: Suite, pace: Pace) -> str:
+def _budget_in_words(read: Suite, pace: DurationEstimates) -> str:
     """Return that the budget ends the run, and what it is too short for; empty without a budget."""
     if not read.budget_seconds:
         return ""
@@ -122,7 +122,7 @@ def _say_brought(console: Console, read: Suite) -> None:
         console.print(f"  {line}")
 
 
-def _predict(console: Console, read: Suite, run: Run, pace: Pace) -> None:
+def _predict(console: Console, read: Suite, run: Run, pace: DurationEstimates) -> None:
     """Predict the blocks and minutes of each workload for the margin, from its median and its noisiest stack."""
     table = Table(box=None, pad_edge=False)
     needed, resolved = f"blocks for {percent(read.margin)}", f"{read.blocks} blocks resolve"
@@ -167,7 +167,7 @@ class Forecast:
     resolves: float | None
 
 
-def forecasts(summary: Summary, suite: Suite, pace: Pace) -> Mapping[str, Sequence[Forecast]]:
+def forecasts(summary: Summary, suite: Suite, pace: DurationEstimates) -> Mapping[str, Sequence[Forecast]]:
     """Return by workload the forecasts of its median and of its noisiest stack; none without two blocks."""
     # The A/A control, which varies more, has to be decided only where it is alone.
     stacks = {stack.name for stack in suite.stacks} - {suite.baseline} or {suite.control}

@@ -32,9 +32,9 @@ from tare.hosts.process import attached
 from tare.images.adopted import wanted_image
 from tare.model.machines import Hosts
 from tare.model.trials import ImageWanted, LimitsWanted, Problem
-from tare.runner.job import only_root
-from tare.runner.layers import Notes, combined_instance, started
-from tare.runner.machines import connected_machines
+from tare.runner.job import require_root
+from tare.runner.layers import Notes, combine_layers, start_stack
+from tare.runner.machines import connect_machines
 from tare.runner.prepare import Needs, prepare, testbed_with_images
 from tare.suites.stacks import Stack, stack_named
 from tare.suites.suite import read_suite
@@ -60,7 +60,7 @@ def shell(
     if asked.stack.layers[0].family == "unikernel" and not client:
         what = f"{stack} has no inside: a unikernel is one application, without a shell"
         raise UsageError(what, f"tare shell {stack} --client gives a shell beside it")
-    only_root("tare shell …")
+    require_root("tare shell …")
     with only_one(), stoppable():
         isolate_mounts()
         with opened(asked, partial(say, style="dim")) as setup:
@@ -128,7 +128,7 @@ def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[Setup]:
     """Start an instance and remove it after the block. Raises Unavailable where the stack cannot run."""
     stack = asked.stack
     image = wanted_image(asked.image, asked.workloads, say)
-    with connected_machines(asked.hosts, image) as machines, TemporaryDirectory(prefix="tare-shell-") as folder:
+    with connect_machines(asked.hosts, image) as machines, TemporaryDirectory(prefix="tare-shell-") as folder:
         needs = Needs((stack,), asked.workloads or (), asked.limits, asked.image.release, Path(folder), services=False)
         preparation = prepare(needs, image, machines, say)
         _refuse(preparation.unusable)
@@ -136,8 +136,8 @@ def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[Setup]:
             _refuse(failed)
             notes = Notes()
             say(f"starting {stack.name}")
-            with started(testbed, stack.layers, None, notes) as parts:
-                yield Setup(combined_instance(parts), parts[-1].testbed.client, tuple(notes.marks), start=image.start)
+            with start_stack(testbed, stack.layers, None, notes) as parts:
+                yield Setup(combine_layers(parts), parts[-1].testbed.client, tuple(notes.marks), start=image.start)
 
 
 def _refuse(problems: Mapping[str, tuple[Problem, ...]]) -> None:

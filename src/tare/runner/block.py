@@ -20,9 +20,9 @@ from tare.contracts.workloads import Workload
 from tare.hosts.facts import parse_meminfo
 from tare.hosts.process import heed_stop
 from tare.model.trials import Caution, Raw, Trial
-from tare.runner.context import Testbed, around, slots_for
-from tare.runner.events import ProgressReporter, TrialBegins, TurnEnded, TurnOfStack, TurnsBegin
-from tare.runner.sanity_checks import beyond_bare_metal, time_cautions
+from tare.runner.context import Testbed, assign_slots, outer_limits
+from tare.runner.events import RunObserver, TrialBegins, TurnEnded, TurnOfStack, TurnsBegin
+from tare.runner.sanity_checks import reject_faster_than_bare_metal, time_cautions
 from tare.runner.schedule import SLOW, rounds_by_label
 from tare.runner.trial import TrialRun
 from tare.runner.values import read_values
@@ -30,24 +30,24 @@ from tare.suites.own_program import OwnProgram
 from tare.suites.plan import Block, Step
 from tare.telemetry.sampler import not_kept, sampling, way_to
 
-Ended = tuple[Trial, tuple[Raw, ...]]
+FinishedTrial = tuple[Trial, tuple[Raw, ...]]
 
 _STARTS_SECONDS = 1.0  # of a block, for all starts of a stack; the first may take longer
 
 
-def may_start_again(ended: Sequence[Ended]) -> bool:
+def has_time_for_another_start(ended: Sequence[FinishedTrial]) -> bool:
     """Return whether another start of this stack would end in time. None follows a failure."""
     trials = [trial for trial, _ in ended]
     return trials[-1].status == "ok" and sum(trial.seconds for trial in trials) + trials[-1].seconds <= _STARTS_SECONDS
 
 
-def warmed_up(ended: Ended) -> Ended:
+def mark_as_warm_up(ended: FinishedTrial) -> FinishedTrial:
     """Mark the outputs of a start that only fills caches: they count for nothing."""
     trial, raw = ended
     return trial, tuple(replace(each, warm_up=True) for each in raw)
 
 
-def as_one(workload: Workload, ended: Sequence[Ended]) -> Ended:
+def merge_starts(workload: Workload, ended: Sequence[FinishedTrial]) -> FinishedTrial:
     """Return several starts as one trial: its turns are the starts, all else is that of the usual one or a failed one.
 
     Starts whose outputs are marked as warming up do not count.
@@ -93,7 +93,7 @@ _IN_GROUPS = Caution(
 
 
 @dataclass
-class Rounds:
+class BlockRunner:
     """Measures blocks. `references` are the names of the baseline and of its A/A control.
 
     `seconds` is how long a trial may measure, None for as long as it takes. `programs` are those that stacks run of
@@ -111,8 +111,8 @@ class Rounds:
     _warm: set[tuple[str, str]] = field(default_factory=set)  # workloads and stacks with a start before
 
     def measured(
-        self, block: Block, workload: Workload, report: ProgressReporter, passes: Mapping[str, int] = _ONCE
-    ) -> Iterator[Ended]:
+        self, block: Block, workload: Workload, report: RunObserver, passes: Mapping[str, int] = _ONCE
+    ) -> Iterator[FinishedTrial]:
         """Measure a block; yield each trial when it has ended, those of stacks that take turns when all have.
 
         If the first command of the baseline does not end in time, though the workload has not worked before, the block
@@ -134,17 +134,17 @@ class Rounds:
             ended = tuple(self._ended_in(block, workload, report, together, passes))
         bare = self._bare_metal(ended, workload)
         for trial, raw in ended:
-            able = trial if bare is None or not self._costs(trial.stack) else beyond_bare_metal(trial, bare)
+            able = trial if bare is None or not self._costs(trial.stack) else reject_faster_than_bare_metal(trial, bare)
             yield _doubted(able, sampler.trouble), raw
 
     def _ended_in(
         self,
         block: Block,
         workload: Workload,
-        report: ProgressReporter,
+        report: RunObserver,
         testbed: Testbed,
         passes: Mapping[str, int] = _ONCE,
-    ) -> Iterator[Ended]:
+    ) -> Iterator[FinishedTrial]:
         """Measure a block on this testbed.
 
         Where not all instances fit into memory together, they come in groups, one after the other; the baseline and
@@ -154,10 +154,10 @@ class Rounds:
         staying, groups = self.groups(block.steps, workload)
         passes = passes if len(groups) == 1 else _ONCE
         labels = () if workload.alone else self._labels.get(block.workload, ())
-        turns = _Turns(chance, report, not workload.alone, labels, self.references)
-        slots = slots_for({step.stack: self.stacks[step.stack] for step in block.steps})
+        turns = _TurnScheduler(chance, report, not workload.alone, labels, self.references)
+        slots = assign_slots({step.stack: self.stacks[step.stack] for step in block.steps})
 
-        def started(exits: ExitStack, step: Step) -> TrialRun:
+        def start_stack(exits: ExitStack, step: Step) -> TrialRun:
             testbed.await_machines()
             report(TrialBegins(step))
             here = testbed.slot(slots[step.stack]).of(step.stack)
@@ -168,13 +168,13 @@ class Rounds:
             return attempt
 
         with ExitStack() as held:
-            stay = [started(held, step) for step in staying]
+            stay = [start_stack(held, step) for step in staying]
             first = 0
             for group in groups:
                 if turns.is_hopeless:
                     break
                 with ExitStack() as exits:
-                    come = [started(exits, step) for step in group]
+                    come = [start_stack(exits, step) for step in group]
                     turns.work([*stay, *come], first)
                     for number in range(1, max(passes.values(), default=1)):
                         able = [each for each in come if each.is_going and each not in turns.ended_early]
@@ -190,7 +190,9 @@ class Rounds:
             for attempt in turns.tried(stay):
                 yield self._ended(attempt, len(groups))
 
-    def _starts(self, block: Block, workload: Workload, report: ProgressReporter, testbed: Testbed) -> Iterator[Ended]:
+    def _starts(
+        self, block: Block, workload: Workload, report: RunObserver, testbed: Testbed
+    ) -> Iterator[FinishedTrial]:
         """Start each stack of a block as often as the workload has rounds, slow ones less often.
 
         One start of each stack before its first block warms up, unless all starts are to be cold, or a machine is lent
@@ -198,25 +200,25 @@ class Rounds:
         """
         chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/starts")  # noqa: S311 - nothing secret
 
-        def start(step: Step) -> Ended:
+        def start(step: Step) -> FinishedTrial:
             [ended] = self._ended_in(replace(block, steps=(step,)), workload, report, testbed)
             return ended
 
-        ended: dict[Step, list[Ended]] = {step: [] for step in block.steps}
+        ended: dict[Step, list[FinishedTrial]] = {step: [] for step in block.steps}
         for step in block.steps:
             lent = self.stacks[step.stack][-1].gives_machine  # each start requests another machine
             if not (workload.starts_cold or lent or (step.workload, step.stack) in self._warm):
-                ended[step].append(warmed_up(start(step)))
+                ended[step].append(mark_as_warm_up(start(step)))
                 self._warm.add((step.workload, step.stack))
         going = [step for step in block.steps if all(trial.status == "ok" for trial, _ in ended[step])]
         for number in range(workload.rounds):
             for step in going:
                 ended[step].append(start(step))
-            going = [step for step in going if may_start_again(ended[step][-number - 1 :])]
+            going = [step for step in going if has_time_for_another_start(ended[step][-number - 1 :])]
             chance.shuffle(going)
-        yield from (as_one(workload, starts) for starts in ended.values())
+        yield from (merge_starts(workload, starts) for starts in ended.values())
 
-    def _bare_metal(self, ended: Sequence[Ended], workload: Workload) -> Trial | None:
+    def _bare_metal(self, ended: Sequence[FinishedTrial], workload: Workload) -> Trial | None:
         """Return the block's trial on bare metal, of a workload that is known not to measure caches of disks."""
         if workload.writes_anywhere:
             return None
@@ -270,9 +272,9 @@ class Rounds:
         if seen is not None:
             return seen * _SPARE
         limits, inner = self.testbed.limits, len(self.stacks[step.stack]) - 1
-        return (around(limits, inner) if inner else limits).memory_bytes
+        return (outer_limits(limits, inner) if inner else limits).memory_bytes
 
-    def _ended(self, attempt: TrialRun, times: int = 1) -> Ended:
+    def _ended(self, attempt: TrialRun, times: int = 1) -> FinishedTrial:
         """End an attempt, which has measured so many times: beside each of the groups."""
         trial, raw = attempt.end()
         if trial.footprint and (cost := trial.footprint.all_memory_bytes) is not None:
@@ -293,7 +295,7 @@ def _doubted(trial: Trial, trouble: str) -> Trial:
 
 
 @dataclass
-class _Turns:
+class _TurnScheduler:
     """Lets attempts take turns until none has more to do.
 
     `labels` are those of a whole round, empty where they are unknown. The others do not wait for a stack that is far
@@ -303,7 +305,7 @@ class _Turns:
     """
 
     chance: random.Random
-    report: ProgressReporter
+    report: RunObserver
     side_by_side: bool
     labels: Collection[str] = ()
     references: Collection[str] = ()

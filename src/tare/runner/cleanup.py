@@ -27,7 +27,7 @@ _UNDO_SECONDS = 60.0
 _SOCKETS, _SOCKET = "/run", "tare-clean-"  # to other machines: their folder, and the begin of their names
 
 
-def remove_left(say: Callable[[str], None]) -> list[str]:
+def clean_up(say: Callable[[str], None]) -> list[str]:
     """Undo all that killed runs have left, and keep what cannot be undone; return the reasons, with the machine's name.
 
     `say` is told of each thing.

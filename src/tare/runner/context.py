@@ -162,13 +162,13 @@ class Testbed:
 Lend = Callable[[Machine, Sequence[Technology]], AbstractContextManager[Testbed]]
 
 
-def around(limits: Limits, layers: int) -> Limits:
+def outer_limits(limits: Limits, layers: int) -> Limits:
     """Return the limits of a machine around this number of layers; `limits` are those of the innermost."""
     more = (2 * layers - 1) * _AROUND_BYTES
     return Limits(limits.cpus, limits.memory_bytes + more, max(limits.open_files, _AROUND_FILES))
 
 
-def slots_for(stacks: Mapping[str, Sequence[Technology]]) -> dict[str, int]:
+def assign_slots(stacks: Mapping[str, Sequence[Technology]]) -> dict[str, int]:
     """Return each of the stacks that are alive together a slot of its own, in their order.
 
     Stacks whose address is built into an image always have the same: they come first, by their names.

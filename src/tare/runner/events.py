@@ -112,20 +112,20 @@ Event = (
     | TrialEnded
     | BlockEnded
 )
-ProgressReporter = Callable[[Event], None]
+RunObserver = Callable[[Event], None]
 """Called in the run's own thread. It must return at once for events of turns: those come between turns."""
 
 
-def report_to_nobody(event: Event) -> None:
+def ignore_event(event: Event) -> None:
     """Ignore an event."""
 
 
-def preparing(report: ProgressReporter) -> Callable[[str], None]:
+def as_step_reporter(report: RunObserver) -> Callable[[str], None]:
     """Return a function that reports a text as the next step of the preparation."""
     return lambda text: report(Preparing(text))
 
 
-def report_to_all(*reporters: ProgressReporter) -> ProgressReporter:
+def fan_out(*reporters: RunObserver) -> RunObserver:
     """Return a reporter that passes each event on to all of these, in their order."""
 
     def report(event: Event) -> None:

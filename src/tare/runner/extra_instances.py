@@ -21,12 +21,12 @@ from tare.hosts.host import Host
 from tare.hosts.network import SLOTS
 from tare.model.trials import Footprint, Mark
 from tare.runner.context import Testbed
-from tare.runner.layers import Notes, combined_instance, started
-from tare.runner.service import served
+from tare.runner.layers import Notes, combine_layers, start_stack
+from tare.runner.service import start_service
 from tare.telemetry.footprint import footprint
 
 
-def cost_of(testbed: Testbed, instances: Collection[Instance]) -> Footprint:
+def measure_footprint(testbed: Testbed, instances: Collection[Instance]) -> Footprint:
     """Read what these instances of a testbed cost together: those that are alive beside them do not count."""
     host, processes = testbed.host, [instance.processes() for instance in instances]
     others = (pid for other in testbed.alive if other not in instances for pid in other.processes())
@@ -130,7 +130,7 @@ _PATIENCE = 5  # times as long as the trial's own instance took to start
 
 
 @dataclass
-class FurtherInstances(Further):
+class ExtraInstances(Further):
     """Starts instances of a stack in the slots that are free; `timeline` is that of the trial's own instance.
 
     A server without memory is often silent, and its load would wait for it: both have `patience_seconds`. An instance
@@ -161,11 +161,11 @@ class FurtherInstances(Further):
             testbed = replace(slot, start=start)
             shortage, notes = Shortage(testbed.host), Notes()
             exits.enter_context(_lack_of_memory(shortage))
-            parts = exits.enter_context(started(testbed, self.stack, workload.port, notes))
-            instance, client = combined_instance(parts), parts[-1].testbed.client
+            parts = exits.enter_context(start_stack(testbed, self.stack, workload.port, notes))
+            instance, client = combine_layers(parts), parts[-1].testbed.client
             shortage.watch(instance)
             exits.enter_context(_looking(shortage))
-            serving = served(parts[-1].instance, workload, testbed.image, host=parts[-1].host)
+            serving = start_service(parts[-1].instance, workload, testbed.image, host=parts[-1].host)
             server = exits.enter_context(serving)
             exits.enter_context(_explained(server.why_soon))
             server.await_answer(client, self.patience_seconds)
@@ -180,7 +180,7 @@ class FurtherInstances(Further):
 
     def cost(self) -> Footprint:
         """Return what all instances cost together; see `Further.cost`."""
-        return cost_of(self.testbed, self.testbed.alive)
+        return measure_footprint(self.testbed, self.testbed.alive)
 
     def spare_share(self) -> float:
         """Return the share of memory that would be left; see `Further.spare_share`. Raises TrialFailed."""

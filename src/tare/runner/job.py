@@ -30,11 +30,11 @@ from tare.journal import FORMAT, Journal, RunRecord, WorkloadRecord, holds_no_tr
 from tare.model.isolation import Isolation
 from tare.model.machines import Facts
 from tare.model.trials import Image, Stop, StopReason
-from tare.runner.cleanup import remove_left
-from tare.runner.events import Preparing, ProgressReporter, RunBegins, StackSkipped, Warned, preparing
-from tare.runner.loop import Work, work_through
-from tare.runner.machines import Machines, Problems, connected_machines
-from tare.runner.prepare import Needs, Preparation, check_programs, own_images, prepare, testbed_with_images
+from tare.runner.cleanup import clean_up
+from tare.runner.events import Preparing, RunBegins, RunObserver, StackSkipped, Warned, as_step_reporter
+from tare.runner.loop import RemainingWork, run_blocks
+from tare.runner.machines import Machines, Problems, connect_machines
+from tare.runner.prepare import Needs, Preparation, build_stack_images, check_programs, prepare, testbed_with_images
 from tare.runner.sanitize import names_of_secrets, settings_without_secrets
 from tare.suites.suite import Planned, Suite, read_suite
 from tare.telemetry.noise import assess
@@ -183,25 +183,25 @@ def resumed_job(folder: Path, budget_seconds: float | None = None) -> Job:
     return Job(suite, journal, budget_seconds or suite.budget_seconds)
 
 
-def of_blocks(job: Job, numbers: frozenset[int]) -> Job:
+def restrict_to_blocks(job: Job, numbers: frozenset[int]) -> Job:
     """Return a job of some blocks, from 0, all of which are measured; raises UsageError where it has not so many."""
     if beyond := [number + 1 for number in numbers if number >= job.suite.blocks]:
         raise UsageError(f"--blocks: the suite has no block {max(beyond)}", f"its blocks are 1-{job.suite.blocks}")
     return replace(job, suite=replace(job.suite, only=numbers, until="blocks"))
 
 
-def only_root(command: str) -> None:
+def require_root(command: str) -> None:
     """Raise TareError unless this is root."""
     if os.geteuid():
         raise TareError("only root can start containers, machines and networks", f"sudo {command}")
 
 
-def carry_out(job: Job, report: ProgressReporter) -> Stop:
+def execute(job: Job, report: RunObserver) -> Stop:
     """Run a suite to its end, or to Ctrl-C; return why it ended. The journal then has all trials.
 
     It puts this process into a mount namespace of its own, for good. Raises TareError if nothing can be measured.
     """
-    say, before = preparing(report), job.journal.record
+    say, before = as_step_reporter(report), job.journal.record
     with only_one(), _usual_scheduling():
         refuse_incomplete(LocalHost())
         refuse_absent(stack.own.image(job.suite.image) for stack in job.suite.stacks)
@@ -209,17 +209,17 @@ def carry_out(job: Job, report: ProgressReporter) -> Stop:
         isolate_mounts()
         image = wanted_image(job.suite.image, job.suite.by_name.values(), say, before.image_origin if before else "")
         job = replace(job, suite=job.suite.in_image(image))
-        own = own_images(job.suite, say, before)
+        own = build_stack_images(job.suite, say, before)
         check_programs(job.suite, image, own)
         return _measure_through_reboots(job, image, own, report)
 
 
-def _measure_through_reboots(job: Job, image: Image, own: Mapping[str, Image], report: ProgressReporter) -> Stop:
+def _measure_through_reboots(job: Job, image: Image, own: Mapping[str, Image], report: RunObserver) -> Stop:
     """Measure; where a machine was rebooted, make again what is gone, and go on within what is left of the budget."""
     began, budget_seconds = monotonic(), job.budget_seconds
     while True:
         try:
-            with _reported_leftovers(report), connected_machines(job.suite.hosts, image) as machines:
+            with _reported_leftovers(report), connect_machines(job.suite.hosts, image) as machines:
                 return _measure(job, image, own, machines, report)
         except Rebooted as error:
             report(Warned(f"{error}: what was made there is made again, and the run goes on"))
@@ -227,8 +227,8 @@ def _measure_through_reboots(job: Job, image: Image, own: Mapping[str, Image], r
             job = replace(job, budget_seconds=max(1.0, budget_seconds - (monotonic() - began)))
 
 
-def _measure(job: Job, image: Image, own: Mapping[str, Image], machines: Machines, report: ProgressReporter) -> Stop:
-    suite, journal, say = job.suite, job.journal, preparing(report)
+def _measure(job: Job, image: Image, own: Mapping[str, Image], machines: Machines, report: RunObserver) -> Stop:
+    suite, journal, say = job.suite, job.journal, as_step_reporter(report)
     before = journal.record
     needs = Needs(
         stacks=suite.stacks,
@@ -252,9 +252,9 @@ def _measure(job: Job, image: Image, own: Mapping[str, Image], machines: Machine
         with testbed_with_images(preparation, say) as (testbed, failed):
             _report_skipped(suite, failed, report, preparation.unusable)
             _begin(job, record, report)
-            work = Work(suite, journal.run.trials, {**preparation.unusable, **failed}, job.budget_seconds)
+            work = RemainingWork(suite, journal.run.trials, {**preparation.unusable, **failed}, job.budget_seconds)
             report(_beginning(job, work, preparation))
-            stop = work_through(work, testbed, journal, report)
+            stop = run_blocks(work, testbed, journal, report)
     except KeyboardInterrupt:
         if not (journal.folder / "run.json").exists():
             raise
@@ -264,7 +264,7 @@ def _measure(job: Job, image: Image, own: Mapping[str, Image], machines: Machine
     return stop
 
 
-def _begin(job: Job, record: RunRecord, report: ProgressReporter) -> None:
+def _begin(job: Job, record: RunRecord, report: RunObserver) -> None:
     """Make the run folder, or add to the record of a resumed run which client root it has now."""
     journal = job.journal
     if before := journal.record:
@@ -282,14 +282,12 @@ def _begin(job: Job, record: RunRecord, report: ProgressReporter) -> None:
         raise UsageError(what, "choose another folder with --out") from error
 
 
-def _beginning(job: Job, work: Work, preparation: Preparation) -> RunBegins:
+def _beginning(job: Job, work: RemainingWork, preparation: Preparation) -> RunBegins:
     cpus = () if job.suite.hosts.server else preparation.spec.run.placement.server
     return RunBegins(job.journal.run, len(job.suite.stacks) - len(work.unusable), job.suite.by_name, cpus)
 
 
-def _report_skipped(
-    suite: Suite, unusable: Problems, report: ProgressReporter, earlier: Problems | None = None
-) -> None:
+def _report_skipped(suite: Suite, unusable: Problems, report: RunObserver, earlier: Problems | None = None) -> None:
     """Report the stacks that cannot run; raises TareError if nothing remains to compare."""
     for stack, problems in unusable.items():
         report(StackSkipped(stack, problems))
@@ -317,16 +315,16 @@ def _usual_scheduling() -> Iterator[None]:
         os.sched_setaffinity(0, cpus)
 
 
-def _remove_left(say: Callable[[str], None], report: ProgressReporter) -> None:
+def _remove_left(say: Callable[[str], None], report: RunObserver) -> None:
     """Remove what killed runs have left; report what stays."""
     if leftovers(ledgers()):
         say("removing what a killed run has left")
-    for trouble in remove_left(lambda _: None):
+    for trouble in clean_up(lambda _: None):
         report(Warned(f"a killed run left what cannot be undone: {trouble}"))
 
 
 @contextmanager
-def _reported_leftovers(report: ProgressReporter) -> Iterator[None]:
+def _reported_leftovers(report: RunObserver) -> Iterator[None]:
     """Report what a run could not undo, which stays in the ledger."""
     before = leftovers(ledgers())
     try:

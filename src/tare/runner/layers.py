@@ -26,10 +26,10 @@ from tare.images.image import carried
 from tare.images.kept import in_use
 from tare.model.machines import Facts
 from tare.model.trials import Caution, LimitsWanted, Mark, Output
-from tare.runner.context import Testbed, around, new_name
+from tare.runner.context import Testbed, new_name, outer_limits
 
 
-class Recorder:
+class CommandRecorder:
     """A host that records the commands of a technology, for the report."""
 
     def __init__(self, host: Host, commands: list[tuple[str, ...]]) -> None:
@@ -87,7 +87,7 @@ class Recorder:
             self._commands.append(argv)
 
 
-KNOCK = "/usr/lib/tare/knock"
+PROBE = "/usr/lib/tare/knock"
 _LAST_WORD_SECONDS = 5.0  # for the client to report that no answer came
 _IN_LAYER = "in the layer "
 
@@ -118,7 +118,7 @@ class StartedLayer:
 StartedLayers = tuple[StartedLayer, ...]
 
 
-def combined_instance(parts: StartedLayers) -> Instance:
+def combine_layers(parts: StartedLayers) -> Instance:
     """Return a stack as one instance: inside and address of the innermost layer, footprint of the outermost."""
     outermost, innermost = parts[0].instance, parts[-1].instance
     if len(parts) == 1:
@@ -134,7 +134,9 @@ def combined_instance(parts: StartedLayers) -> Instance:
 
 
 @contextmanager
-def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, notes: Notes) -> Iterator[StartedLayers]:
+def start_stack(
+    testbed: Testbed, stack: Sequence[Technology], port: int | None, notes: Notes
+) -> Iterator[StartedLayers]:
     """Start a stack, its inner technology first in `stack`; every layer has then answered the client.
 
     Yield the layers, the outermost first. `port` is the TCP port of the innermost instance's service. Raises
@@ -149,7 +151,7 @@ def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, not
         replace(
             testbed,
             image=testbed.machine_image(stack),
-            limits=around(testbed.limits, len(inner)),
+            limits=outer_limits(testbed.limits, len(inner)),
             start=replace(testbed.start, volume_bytes=0),
         )
         if inner
@@ -159,8 +161,8 @@ def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, not
     before = len(notes.marks)
     with ExitStack() as exits:
         try:
-            with named(technology, nested=bool(inner) or testbed.start.since is not None):
-                instance = exits.enter_context(started_layer(here, technology, ports, notes))
+            with prefix_errors(technology, nested=bool(inner) or testbed.start.since is not None):
+                instance = exits.enter_context(start_layer(here, technology, ports, notes))
         finally:
             apart = [_named_by_layer(mark, technology.name, before == 0, not inner) for mark in notes.marks[before:]]
             notes.marks[before:] = apart
@@ -172,11 +174,11 @@ def started(testbed: Testbed, stack: Sequence[Technology], port: int | None, not
                 inside.resident.set_conditions()
             yield (part,)
             return
-        with named(inner[-1], nested=True):
+        with prefix_errors(inner[-1], nested=True):
             within = testbed.inside(instance, ready)
             exits.enter_context(within.cache)
             exits.enter_context(inner[-1].engine(within.host))
-        yield (part, *exits.enter_context(started(within, inner, port, notes)))
+        yield (part, *exits.enter_context(start_stack(within, inner, port, notes)))
 
 
 @contextmanager
@@ -194,11 +196,11 @@ def _started_far(
             f"{technology.name} lends a machine, but not when [hosts.server] names one", "leave out [hosts.server]"
         )
     timeline = Timeline(technology=technology.name)
-    host = Recorder(testbed.host, notes.commands)
+    host = CommandRecorder(testbed.host, notes.commands)
     folder = testbed.instances / new_name(testbed.network)
     with ExitStack() as exits:
         try:
-            with named(technology, nested=True):
+            with prefix_errors(technology, nested=True):
                 lent = technology.lent(host, testbed.ledger, folder, timeline.mark)
                 machine, instance = exits.enter_context(lent)
                 host.stop()
@@ -220,7 +222,7 @@ def _started_far(
             datagrams=testbed.start.datagrams,
         )
         within = replace(within, start=start)
-        yield (part, *exits.enter_context(started(within, inner, port, notes)))
+        yield (part, *exits.enter_context(start_stack(within, inner, port, notes)))
 
 
 def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution]) -> float:
@@ -231,7 +233,7 @@ def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution
 
 
 @contextmanager
-def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ...], notes: Notes) -> Iterator[Instance]:
+def start_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ...], notes: Notes) -> Iterator[Instance]:
     """Start one layer and wait until it has answered the client on the first of the ports."""
     name = new_name(testbed.network)
     knocks: list[Process] = []
@@ -241,7 +243,7 @@ def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ..
     with testbed.ledger.overlapping(), ExitStack() as stack:
 
         def knock(address: str, port: int | None = None) -> None:
-            argv = (KNOCK, address, str(port or ports[0]), f"{seconds:g}", *(("connect",) if port else ()))
+            argv = (PROBE, address, str(port or ports[0]), f"{seconds:g}", *(("connect",) if port else ()))
             knocks.append(stack.enter_context(testbed.client.spawn(*argv)))
 
         launch = Launch(
@@ -260,7 +262,7 @@ def started_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ..
             cache=testbed.cache,
             volume_bytes=testbed.start.volume_bytes,
         )
-        host = Recorder(testbed.host, notes.commands)
+        host = CommandRecorder(testbed.host, notes.commands)
         try:
             instance = stack.enter_context(technology.launch(host, launch))
             for process in knocks:
@@ -301,7 +303,7 @@ def _named_by_layer(mark: Mark, layer: str, outermost: bool, innermost: bool) ->
 
 
 @contextmanager
-def named(technology: Technology, nested: bool) -> Iterator[None]:
+def prefix_errors(technology: Technology, nested: bool) -> Iterator[None]:
     """Add the layer's name to a failure that does not have it."""
     try:
         yield
@@ -338,15 +340,15 @@ def prepare_disk(testbed: Testbed, stack: Sequence[Technology], say: Callable[[s
         return
     assert testbed.outer is not None  # noqa: S101 - machine_image has looked
     say(f"starting {technology.name}, to put the image into it once")
-    machine = replace(testbed, image=testbed.outer, limits=around(testbed.limits, len(inner)))
+    machine = replace(testbed, image=testbed.outer, limits=outer_limits(testbed.limits, len(inner)))
     with (
-        named(technology, nested=True),
-        started_layer(machine, technology, testbed.machine_ports, Notes()) as instance,
+        prefix_errors(technology, nested=True),
+        start_layer(machine, technology, testbed.machine_ports, Notes()) as instance,
     ):
         if instance.inside is None or instance.storage is None:
             raise Unavailable(f"{technology.name}: its machine has no disk that can be kept", "report this")
         within = testbed.inside(instance)
-        with named(inner[-1], nested=True), inner[-1].engine(within.host):
+        with prefix_errors(inner[-1], nested=True), inner[-1].engine(within.host):
             if problems := tuple(inner[-1].problems(within.host)):
                 words = "; ".join(problem.what for problem in problems)
                 raise Unavailable(f"in the layer {inner[-1].name}, inside {technology.name}: {words}", problems[0].fix)

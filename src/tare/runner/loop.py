@@ -21,12 +21,12 @@ from tare.contracts.technologies import Technology
 from tare.errors import NotRecorded, Unreachable
 from tare.journal import Journal, RunRecord
 from tare.model.trials import Caution, Problem, Stop, StopReason, Trial
-from tare.runner.block import Ended, Rounds
+from tare.runner.block import BlockRunner, FinishedTrial
 from tare.runner.context import Testbed
 from tare.runner.decisions import Decisions
-from tare.runner.events import BlockBegins, BlockEnded, ProgressReporter, TrialEnded, Warned
+from tare.runner.events import BlockBegins, BlockEnded, RunObserver, TrialEnded, Warned
 from tare.runner.inside_check import InsideCheck
-from tare.runner.schedule import Pace, Schedule, least_blocks, shortfall
+from tare.runner.schedule import DurationEstimates, Schedule, least_blocks, shortfall
 from tare.runner.values import PrintedUnits
 from tare.statistics.anytime import LEAST
 from tare.statistics.components import Components
@@ -36,7 +36,7 @@ from tare.suites.suite import Suite
 
 
 @dataclass
-class Failing:
+class FailureWatch:
     """What trials have failed for, by workload; `workloads` are those that the run still measures."""
 
     workloads: frozenset[str]
@@ -64,7 +64,7 @@ _MOST = 10  # passes: beyond it, the variance between blocks is known too badly 
 
 
 @dataclass(frozen=True)
-class Costs:
+class BlockDuration:
     """What a block takes: seconds of all its starts, and of a pass, which has so many rounds."""
 
     starting: float
@@ -77,16 +77,16 @@ class Costs:
         return self.starting + self.once
 
 
-def costs_of(block: Block, pace: Pace) -> Costs:
+def block_duration(block: Block, pace: DurationEstimates) -> BlockDuration:
     """Estimate what a block takes."""
-    return Costs(
+    return BlockDuration(
         sum(pace.starting_seconds_of(step) for step in block.steps),
         sum(pace.pass_seconds_of(step) for step in block.steps),
         pace.workloads[block.workload].rounds,
     )
 
 
-def best_passes(found: Components, costs: Costs, seconds: float = math.inf) -> int:
+def optimal_passes(found: Components, costs: BlockDuration, seconds: float = math.inf) -> int:
     """Return the number of passes of a block that may take so many seconds."""
     if not costs.once > 0:
         return 1
@@ -97,7 +97,7 @@ def best_passes(found: Components, costs: Costs, seconds: float = math.inf) -> i
 
 
 @dataclass(frozen=True)
-class Work:
+class RemainingWork:
     """The work of a run: a suite, the trials that are already done, the stacks that cannot run, and the budget."""
 
     suite: Suite
@@ -126,18 +126,18 @@ class Work:
         return "; ".join(f"{problem.what} (fix: {problem.fix})" for problem in problems)
 
 
-def work_through(work: Work, testbed: Testbed, journal: Journal, report: ProgressReporter) -> Stop:
+def run_blocks(work: RemainingWork, testbed: Testbed, journal: Journal, report: RunObserver) -> Stop:
     """Run the remaining blocks; return why it stopped."""
     suite = work.suite
     rounds, units = _rounds_of(suite, testbed), PrintedUnits((suite.baseline, suite.control))
-    pace, decisions = Pace(suite.by_name), _no_decisions(journal.run.record, suite)
+    pace, decisions = DurationEstimates(suite.by_name), _no_decisions(journal.run.record, suite)
     units.checked(work.done)
     for trial in work.done:
         pace.learn(trial)
         decisions.learn(trial)
     broken = {(trial.workload, trial.block) for trial in work.done if trial.status != "skipped"}
     left = work.blocks()
-    failing = Failing(frozenset(block.workload for block in left))
+    failing = FailureWatch(frozenset(block.workload for block in left))
     failing.resume(work.done)
     schedule = Schedule(left, work.budget_seconds, time.monotonic(), pace, least=least_blocks(left))
     schedule = replace(schedule, blocks=decisions.needed(left, pace.seconds_of))
@@ -183,12 +183,12 @@ def work_through(work: Work, testbed: Testbed, journal: Journal, report: Progres
     return Stop(StopReason.DECIDED if all_decided else reason)
 
 
-def _rounds_of(suite: Suite, testbed: Testbed) -> Rounds:
+def _rounds_of(suite: Suite, testbed: Testbed) -> BlockRunner:
     """Return what measures the blocks of a suite, and checks the conditions inside each stack."""
     stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}
     testbed = replace(testbed, run=replace(testbed.run, inside=InsideCheck(suite.baseline, stacks)))
     programs = {stack.name: stack.own for stack in suite.measured}
-    return Rounds(testbed, stacks, (suite.baseline, suite.control), suite.seed, programs=programs)
+    return BlockRunner(testbed, stacks, (suite.baseline, suite.control), suite.seed, programs=programs)
 
 
 def _no_decisions(began: RunRecord, suite: Suite) -> Decisions:
@@ -218,7 +218,7 @@ def shorten_to_fit(schedule: Schedule, decisions: Decisions, *, once: bool) -> S
     return schedule
 
 
-def _warn_of_shortfall(schedule: Schedule, work: Work, report: ProgressReporter) -> None:
+def _warn_of_shortfall(schedule: Schedule, work: RemainingWork, report: RunObserver) -> None:
     """Warn if the budget is too short for an interval: before the first block, and when the pace is known."""
     if schedule.blocks and schedule.budget_seconds is not None:
         references = (work.suite.baseline, work.suite.control)
@@ -226,14 +226,14 @@ def _warn_of_shortfall(schedule: Schedule, work: Work, report: ProgressReporter)
             report(Warned(f"the budget is {short}"))
 
 
-def _set_passes(pace: Pace, schedule: Schedule, decisions: Decisions, work: Work) -> None:
+def _set_passes(pace: DurationEstimates, schedule: Schedule, decisions: Decisions, work: RemainingWork) -> None:
     """Set how often the next block of each workload is measured: as often as the suite says, or as tells most.
 
     The latter matters only where the first blocks do not decide all cells anyway. It takes no more than its share of
     the time that the first blocks of all workloads leave.
     """
     following = {block.workload: block for block in reversed(schedule.blocks)}
-    costs = {name: costs_of(block, pace) for name, block in following.items()}
+    costs = {name: block_duration(block, pace) for name, block in following.items()}
     once = sum(costs[name].seconds * max(0, LEAST - block.index) for name, block in following.items())
     spare = max(0.0, schedule.left_seconds() - once) / max(1, len(following))
     for planned in work.suite.workloads:
@@ -245,10 +245,12 @@ def _set_passes(pace: Pace, schedule: Schedule, decisions: Decisions, work: Work
         elif block.index and (found := decisions.components(planned.name)):
             further = max(1, LEAST - block.index)
             is_enough, own = decisions.are_soon_decided(planned.name, further), costs[planned.name]
-            pace.passes[planned.name] = 1 if is_enough else best_passes(found, own, own.seconds + spare / further)
+            pace.passes[planned.name] = 1 if is_enough else optimal_passes(found, own, own.seconds + spare / further)
 
 
-def _ended(block: Block, rounds: Rounds, work: Work, pace: Pace, report: ProgressReporter) -> Iterator[Sequence[Ended]]:
+def _ended(
+    block: Block, rounds: BlockRunner, work: RemainingWork, pace: DurationEstimates, report: RunObserver
+) -> Iterator[Sequence[FinishedTrial]]:
     """Measure a block; yield the trials that are kept together.
 
     A trial in turns is comparable only with the others of its block: such a block is kept whole, or not at all.

@@ -105,7 +105,7 @@ class Machines:
 
 
 @contextmanager
-def connected_machines(hosts: Hosts, image: Image, lent_as: str = "") -> Iterator[Machines]:
+def connect_machines(hosts: Hosts, image: Image, lent_as: str = "") -> Iterator[Machines]:
     """Connect to the machines of a run; raises Unreachable or TareError with the reason."""
     prefix = lent_as or _own_prefix(hosts)
     supervisor = image.root / RUN[1:]
@@ -134,7 +134,7 @@ def connected_machines(hosts: Hosts, image: Image, lent_as: str = "") -> Iterato
 def assign_cpus(machines: Machines, wanted: int) -> Placement:
     """Choose the CPUs of instances and client: different ones if both are on one machine."""
     placement = choose_cpus(_cores(machines.server), wanted)
-    cautions = (*placement.cautions, *emulated(machines))
+    cautions = (*placement.cautions, *emulation_cautions(machines))
     if machines.near:
         return replace(placement, cautions=cautions)
     cautions = tuple(caution for caution in cautions if caution.kind != "shared-cpus")
@@ -151,7 +151,7 @@ def _cpus(host: Host) -> tuple[int, ...]:
     return tuple(sorted(cpu for core in _cores(host) for cpu in core))
 
 
-def emulated(machines: Machines) -> tuple[Caution, ...]:
+def emulation_cautions(machines: Machines) -> tuple[Caution, ...]:
     """Warn of machines that are emulated in software: values from there hold for no real machine."""
     further = {f"client {number}'s": host for number, host in enumerate(machines.further_clients, start=2)}
     by_name = {"the server's": machines.server, "the client's": machines.client, **further}
@@ -235,7 +235,7 @@ class _Lender:
         """Make a testbed on a lent machine, and prepare these layers there."""
         hosts = replace(self.hosts, server=target)
         lent_as = _own_prefix(hosts)
-        with connected_machines(hosts, self.spec.image, lent_as) as machines:
+        with connect_machines(hosts, self.spec.image, lent_as) as machines:
             placement = assign_cpus(machines, len(self.spec.limits.cpus))
             spec = replace(
                 self.spec,

@@ -31,7 +31,7 @@ from tare.suites.suite import Suite
 from tare.telemetry.sampler import PERIOD_SECONDS
 
 
-def own_images(suite: Suite, say: Callable[[str], None], before: RunRecord | None = None) -> dict[str, Image]:
+def build_stack_images(suite: Suite, say: Callable[[str], None], before: RunRecord | None = None) -> dict[str, Image]:
     """Return the images of the stacks that have one of their own, by name; build those that are not cached.
 
     A run that is continued (`before`) gets the same images again. Raises TareError.

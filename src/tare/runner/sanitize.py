@@ -22,7 +22,9 @@ _RAW: TypeAdapter[Any] = TypeAdapter(Raw)
 _SHOWN = 200  # characters of what a plug-in returned
 
 
-def recordable(trial: Trial, raw: Sequence[Raw], technology: str, workload: str) -> tuple[Trial, tuple[Raw, ...]]:
+def drop_unserializable(
+    trial: Trial, raw: Sequence[Raw], technology: str, workload: str
+) -> tuple[Trial, tuple[Raw, ...]]:
     """Return a trial and its raw output without what JSON cannot hold or what could not be read again.
 
     If there was any, a trial that was ok has failed: its reason names the plug-in and what it returned.
@@ -92,7 +94,7 @@ _SHORT = 6
 Secret = tuple[str, str]  # what comes right before it, and its value
 
 
-def without_secrets(trial: Trial, raw: Sequence[Raw]) -> tuple[Trial, tuple[Raw, ...]]:
+def redact_secrets(trial: Trial, raw: Sequence[Raw]) -> tuple[Trial, tuple[Raw, ...]]:
     """Return a trial and its raw output without the secrets that its commands name."""
     commands = (*trial.commands, *(each.argv for each in raw))
     secrets = {secret for words in commands for secret in _found(words)}

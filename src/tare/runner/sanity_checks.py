@@ -41,7 +41,7 @@ _GUESTS = ("type 1", "type 2", "emulator")  # families whose instances have a ke
 _KERNEL_SHARE = 0.15  # the share of its memory that a guest's kernel may keep for itself
 
 
-def seen_limits(part: StartedLayer) -> SeenLimits:
+def read_observed_limits(part: StartedLayer) -> SeenLimits:
     """Read the limits back from inside; for memory also from the control groups of the first process."""
     values: dict[str, int] = {}
     instance = part.instance
@@ -151,7 +151,7 @@ def place_cautions(placement: Placement) -> tuple[Caution, ...]:
     return (Caution("shared-cpus", text),)
 
 
-def side_cautions(client_busy: float | None, server_busy: float | None, near: bool = True) -> tuple[Caution, ...]:
+def sidecar_cautions(client_busy: float | None, server_busy: float | None, near: bool = True) -> tuple[Caution, ...]:
     """Warn if the load and the services beside had used up the client's CPUs, and the server had not used up its own.
 
     Shares are from 0 to 1, None where they are unknown. Where the client is not `near`, the CPUs are those of the
@@ -180,7 +180,7 @@ _SHARES_CLOCK = ("bare metal", "container")  # families whose instances read the
 _CLOCK_SECONDS = 30.0
 
 
-def refuse_absurd(values: Sequence[Measured], cpus: int) -> None:
+def reject_impossible_values(values: Sequence[Measured], cpus: int) -> None:
     """Raise TrialFailed for a value that no machine with so many CPUs can give."""
     for value in values:
         if why := _absurd(value, cpus):
@@ -201,7 +201,7 @@ def _absurd(value: Measured, cpus: int) -> str:
     return f"more than {cpus} CPUs of any kind can do" if max(each) > most else ""
 
 
-def beyond_bare_metal(trial: Trial, bare: Trial) -> Trial:
+def reject_faster_than_bare_metal(trial: Trial, bare: Trial) -> Trial:
     """Quarantine a trial that did the same as one on bare metal, of its block, at twice the rate or more."""
     known = {(value.metric, value.point): value for value in bare.values}
     for value in trial.values:
@@ -218,7 +218,7 @@ def beyond_bare_metal(trial: Trial, bare: Trial) -> Trial:
 
 
 @dataclass(frozen=True)
-class Look:
+class ClockReading:
     """A look at the clock inside, in seconds; `before` and `after` it are of the machine's clock."""
 
     before: float
@@ -227,31 +227,31 @@ class Look:
 
 
 @dataclass(frozen=True)
-class ClockInside:
+class GuestClockCheck:
     """The clock of an instance whose kernel is its own, from its first look on."""
 
     inside: Host
-    first: Look
+    first: ClockReading
 
     def refuse_apart(self) -> None:
         """Raise TrialFailed if it has run apart from the machine's clock since."""
-        apart = apart_share(self.first, _look(self.inside))
+        apart = clock_drift_share(self.first, _look(self.inside))
         if abs(apart) > _APART:
             what = f"quarantined: the clock inside ran {abs(apart):.2%} too {'fast' if apart > 0 else 'slow'}"
             raise TrialFailed(what, "what its programs timed is wrong: give the guest another clock source")
 
 
-def clock_inside(stack: Sequence[Technology], inside: Host | None) -> ClockInside | None:
+def read_guest_clock(stack: Sequence[Technology], inside: Host | None) -> GuestClockCheck | None:
     """Look at an instance's clock for the first time; None where there is none of its own, or it cannot be read."""
     if inside is None or all(technology.family in _SHARES_CLOCK for technology in stack):
         return None
     try:
-        return ClockInside(inside, _look(inside))
+        return GuestClockCheck(inside, _look(inside))
     except TrialFailed:  # an image of the user's is without tare's programs
         return None
 
 
-def what_is_wrong(stack: Sequence[Technology], instance: Instance, clock: ClockInside | None) -> TrialFailed | None:
+def find_invalid(stack: Sequence[Technology], instance: Instance, clock: GuestClockCheck | None) -> TrialFailed | None:
     """Ask an instance that still runs whether what it has measured can be right; return what speaks against it."""
     try:
         refuse_swapping(stack, instance)
@@ -262,7 +262,7 @@ def what_is_wrong(stack: Sequence[Technology], instance: Instance, clock: ClockI
     return None
 
 
-def apart_share(first: Look, last: Look) -> float:
+def clock_drift_share(first: ClockReading, last: ClockReading) -> float:
     """Return the share by which the clock inside ran fast between two looks (slow: negative), at least.
 
     It is 0 where the looks' own errors may explain all of it.
@@ -276,8 +276,8 @@ def apart_share(first: Look, last: Look) -> float:
     return gone / shortest - 1 if gone < shortest else 0.0
 
 
-def _look(inside: Host) -> Look:
+def _look(inside: Host) -> ClockReading:
     before = time.monotonic()
     nanoseconds = inside.run(RUN, "--clock", timeout=_CLOCK_SECONDS).text
     after = time.monotonic()
-    return Look(before, int(nanoseconds) / 1e9, after)
+    return ClockReading(before, int(nanoseconds) / 1e9, after)

@@ -23,7 +23,7 @@ from tare.units import format_duration
 _START_SECONDS = 2.0  # what starting and ending an instance takes, until the run has seen it
 SLOW = 3.0  # times as long as the median stack's turns: the others do not wait for more of them
 
-Place = tuple[str, str]  # a workload and a stack
+ServicePlacement = tuple[str, str]  # a workload and a stack
 
 
 def rounds_by_label(turns: Iterable[Turn]) -> Counter[str]:
@@ -32,7 +32,7 @@ def rounds_by_label(turns: Iterable[Turn]) -> Counter[str]:
 
 
 @dataclass
-class Pace:
+class DurationEstimates:
     """Estimates the seconds of a trial: the median of its workload and stack, or at first the workload's own estimate.
 
     Not the mean: the first trial is often slow, because caches are cold. `passes` is how often each workload is
@@ -41,8 +41,8 @@ class Pace:
 
     workloads: Mapping[str, Workload]
     passes: dict[str, int] = field(default_factory=dict)
-    _starting: dict[Place, list[float]] = field(default_factory=dict)
-    _turning: dict[Place, list[float]] = field(default_factory=dict)  # of one pass
+    _starting: dict[ServicePlacement, list[float]] = field(default_factory=dict)
+    _turning: dict[ServicePlacement, list[float]] = field(default_factory=dict)  # of one pass
     _turns: dict[str, tuple[int, int]] = field(default_factory=dict)  # the latest block, and the turns of a pass
 
     def learn(self, trial: Trial) -> None:
@@ -104,7 +104,7 @@ class TimeLeft:
     left_seconds: float
 
 
-def seconds_to_intervals(blocks: Sequence[Block], pace: Pace) -> Mapping[str, float]:
+def seconds_to_intervals(blocks: Sequence[Block], pace: DurationEstimates) -> Mapping[str, float]:
     """Return the seconds until each workload has its minimum of blocks for an interval, as a run orders them.
 
     Every workload gets its first block; then the quickest go first.
@@ -141,7 +141,9 @@ def _about(seconds: float) -> str:
     return format_duration(round(seconds))
 
 
-def shortfall(blocks: Sequence[Block], pace: Pace, baselines: Collection[str], seconds: float) -> Shortfall | None:
+def shortfall(
+    blocks: Sequence[Block], pace: DurationEstimates, baselines: Collection[str], seconds: float
+) -> Shortfall | None:
     """Return what so many seconds are too short for; None if nothing.
 
     The `baselines`, with its A/A control, cannot be left out.
@@ -191,7 +193,7 @@ class Schedule:
     blocks: tuple[Block, ...]
     budget_seconds: float | None
     began: float
-    pace: Pace
+    pace: DurationEstimates
     past: int = 0
     least: int = LEAST
 

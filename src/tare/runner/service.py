@@ -22,7 +22,7 @@ from tare.hosts.command_scope import CommandScope
 from tare.hosts.exec import TOOLS, WORDS, ExecHost
 from tare.hosts.host import Host, Process
 from tare.model.trials import Image, Line, Raw, Service
-from tare.runner.layers import KNOCK
+from tare.runner.layers import PROBE
 
 SHARED = "host"  # the path of an instance on its host's network
 _LISTENING = "0A"  # the state of a socket in /proc/net/tcp
@@ -124,7 +124,7 @@ _LINES = 200
 
 
 @dataclass(frozen=True)
-class Place:
+class ServicePlacement:
     """Where a service runs: the inside and the address of an instance, and its image's `start`, see `Setup`.
 
     The image's program ends by the signal `ends_by`, empty without one.
@@ -176,7 +176,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Server:
+class ServiceProcess:
     """A workload's server, or none; `process` is None where it is built into the instance."""
 
     address: str | None = None
@@ -185,7 +185,7 @@ class Server:
     printed: Collection[str] = ()  # its last lines of standard output
     purpose: CommandScope = field(default_factory=CommandScope)  # of its loads
     called: str = ""  # its name in an application
-    place: Place | None = None  # None where it is built into the instance
+    place: ServicePlacement | None = None  # None where it is built into the instance
     network: SharedNetwork | None = None  # None unless other programs can have its port
     began: float = 0.0  # when it was started, on the monotonic clock
 
@@ -214,7 +214,7 @@ class Server:
         return time.monotonic() - self.began if self.process else None
 
     def _await_connection(self, service: Service, address: str, client: Host, patience_seconds: float) -> None:
-        knock = (KNOCK, address, str(service.port), f"{patience_seconds:g}", "connect")
+        knock = (PROBE, address, str(service.port), f"{patience_seconds:g}", "connect")
         what = f"{self._name} does not answer"
         with client.spawn(*knock) as knocking:
             while not self.why():
@@ -243,7 +243,7 @@ class Server:
             time.sleep(_PAUSE_SECONDS)
         raise TrialFailed(what, _HINT)
 
-    def _await_command(self, service: Service, place: Place, end: float) -> None:
+    def _await_command(self, service: Service, place: ServicePlacement, end: float) -> None:
         """Run a command beside it until that ends with 0, once at least; `end` is of the monotonic clock."""
         while not self.why():
             left_seconds = max(end - time.monotonic(), _LEAST_SECONDS)
@@ -291,13 +291,13 @@ class Server:
 
 
 @contextmanager
-def served(
+def start_service(
     instance: Instance,
     workload: Workload,
     image: Image | None = None,
     purpose: CommandScope | None = None,
     host: Host | None = None,
-) -> Iterator[Server]:
+) -> Iterator[ServiceProcess]:
     """Run the workload's service, if it has one, until the block ends; raises TrialFailed without a network.
 
     `image` starts and ends a server of the user's, if others have built it. `purpose` is that of the loads. `host` is
@@ -309,23 +309,25 @@ def served(
     listen = instance.address if shared and instance.address else "0.0.0.0"  # noqa: S104
     service = workload.service(listen)
     if service is None:
-        yield Server(purpose=purpose)
+        yield ServiceProcess(purpose=purpose)
         return
     if instance.address is None:
         raise TrialFailed("the workload needs a network", "choose another workload for this stack")
     if instance.inside is None or workload.server in instance.serves:  # it has the server built in
         port = instance.serves.get(workload.server, service.port)
         built_in = replace(service, argv=(workload.name,), port=port)
-        yield Server(instance.address, built_in, purpose=purpose)
+        yield ServiceProcess(instance.address, built_in, purpose=purpose)
         return
     own = (image.start, image.ends_by) if image and workload.own_server else ()
-    place = Place(instance.inside, instance.address, *own)
-    with running(place, service, purpose, workload.called) as server:
+    place = ServicePlacement(instance.inside, instance.address, *own)
+    with run_service(place, service, purpose, workload.called) as server:
         yield replace(server, network=SharedNetwork(host, instance)) if shared and host else server
 
 
 @contextmanager
-def running(place: Place, service: Service, purpose: CommandScope, called: str = "") -> Iterator[Server]:
+def run_service(
+    place: ServicePlacement, service: Service, purpose: CommandScope, called: str = ""
+) -> Iterator[ServiceProcess]:
     """Run a service until the block ends; when it ends before, so do the commands of the purpose."""
     argv = place.argv(service)
     for path, text in service.files:
@@ -333,7 +335,7 @@ def running(place: Place, service: Service, purpose: CommandScope, called: str =
     printed: deque[str] = deque(maxlen=_LINES)
     began = time.monotonic()
     with place.inside.spawn(*argv) as process:
-        server = Server(place.address, service, process, printed, purpose, called, place, began=began)
+        server = ServiceProcess(place.address, service, process, printed, purpose, called, place, began=began)
 
         def hear(line: Line | None) -> None:
             if line is None:

@@ -19,21 +19,21 @@ from tare.hosts.command_scope import CommandScope
 from tare.hosts.network import SLOTS
 from tare.model.trials import Image, Limits, Raw
 from tare.runner.context import Testbed
-from tare.runner.layers import Notes, combined_instance, started
-from tare.runner.service import Place, Server, running
+from tare.runner.layers import Notes, combine_layers, start_stack
+from tare.runner.service import ServicePlacement, ServiceProcess, run_service
 
 _HOSTS = "/etc/hosts"
 _ITSELF = "127.0.0.1"
 
 
 @dataclass
-class Neighbors:
+class SidecarServices:
     """The services that run beside the one under test, or none. `purpose` is that of the loads: they end with them.
 
     `plain` starts their instances: bare metal, unless a test says otherwise.
     """
 
-    servers: list[Server] = field(default_factory=list)
+    servers: list[ServiceProcess] = field(default_factory=list)
     purpose: CommandScope = field(default_factory=CommandScope)
     plain: Technology | None = None
 
@@ -46,13 +46,13 @@ class Neighbors:
         if not workload.beside:
             return
         _place(instance)  # raises Unavailable where they cannot reach it
-        places: dict[str, Place] = {}
+        places: dict[str, ServicePlacement] = {}
         for number, group in enumerate(groups(workload.beside)):
             place = exits.enter_context(self._started(testbed, group, SLOTS - 1 - number))
             places |= {each.name: place for each in group}
         _introduce(places, workload.called, instance)
         for each in workload.beside:
-            server = exits.enter_context(running(places[each.name], each.service, self.purpose, each.name))
+            server = exits.enter_context(run_service(places[each.name], each.service, self.purpose, each.name))
             self.servers.append(server)
             server.await_answer(testbed.client)
 
@@ -65,7 +65,7 @@ class Neighbors:
         return tuple(raw for server in self.servers for raw in server.last_words())
 
     @contextmanager
-    def _started(self, testbed: Testbed, group: Sequence[Beside], slot: int) -> Iterator[Place]:
+    def _started(self, testbed: Testbed, group: Sequence[Beside], slot: int) -> Iterator[ServicePlacement]:
         """Start the plain instance of some services."""
         image = testbed.run.beside.get(group[0].image)
         if image is None:
@@ -77,18 +77,18 @@ class Neighbors:
         names = ", ".join(each.name for each in group)
         with ExitStack() as exits:
             try:
-                instance = combined_instance(exits.enter_context(started(here, (plain,), None, Notes())))
+                instance = combine_layers(exits.enter_context(start_stack(here, (plain,), None, Notes())))
             except TrialFailed as error:
                 raise TrialFailed(f"the instance of {names}: {error}", error.hint, error.output) from error
             yield _place(instance, image)
 
 
-def _place(instance: Instance, image: Image | None = None) -> Place:
+def _place(instance: Instance, image: Image | None = None) -> ServicePlacement:
     """Return an instance as a place for services; raises Unavailable for one that is none."""
     if instance.inside is None or instance.address is None:
         what = "an application needs an instance with an inside and a network"
         raise Unavailable(what, "leave this stack out of applications")
-    return Place(instance.inside, instance.address, *((image.start, image.ends_by) if image else ()))
+    return ServicePlacement(instance.inside, instance.address, *((image.start, image.ends_by) if image else ()))
 
 
 def groups(services: Sequence[Beside]) -> tuple[tuple[Beside, ...], ...]:
@@ -114,7 +114,7 @@ def _names_in(line: str) -> set[str]:
     return set(line.partition("#")[0].split()[1:])
 
 
-def _introduce(places: Mapping[str, Place], under_test: str, instance: Instance) -> None:
+def _introduce(places: Mapping[str, ServicePlacement], under_test: str, instance: Instance) -> None:
     """Let the services of an application know each other's names."""
     own = _place(instance)
     addresses = {name: place.address for name, place in places.items()}

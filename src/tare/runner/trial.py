@@ -20,25 +20,25 @@ from tare.hosts.host import Host
 from tare.model.machines import FileSystem
 from tare.model.trials import Caution, Footprint, Layer, Mark, Measured, Output, Raw, SetLimits, Status, Trial, Turn
 from tare.runner.context import Testbed
-from tare.runner.extra_instances import FurtherInstances, cost_of
-from tare.runner.layers import Notes, StartedLayer, StartedLayers, combined_instance, started
-from tare.runner.sanitize import recordable, without_secrets
+from tare.runner.extra_instances import ExtraInstances, measure_footprint
+from tare.runner.layers import Notes, StartedLayer, StartedLayers, combine_layers, start_stack
+from tare.runner.sanitize import drop_unserializable, redact_secrets
 from tare.runner.sanity_checks import (
-    ClockInside,
+    GuestClockCheck,
     cache_cautions,
     client_cautions,
-    clock_inside,
+    find_invalid,
     limit_cautions,
     place_cautions,
-    refuse_absurd,
-    seen_limits,
-    side_cautions,
+    read_guest_clock,
+    read_observed_limits,
+    reject_impossible_values,
+    sidecar_cautions,
     waiting_cautions,
-    what_is_wrong,
 )
 from tare.runner.schedule import rounds_by_label
-from tare.runner.service import Server, served
-from tare.runner.sidecars import Neighbors
+from tare.runner.service import ServiceProcess, start_service
+from tare.runner.sidecars import SidecarServices
 from tare.runner.values import read_values, service_ready
 from tare.suites.plan import Step
 from tare.telemetry.edges import Edges
@@ -75,7 +75,7 @@ class _RunningTrial:
     setup: Setup
     telemetry: Telemetry
     edges: Edges
-    clock: ClockInside | None
+    clock: GuestClockCheck | None
     measuring: Iterator[Raw] = field(default_factory=lambda: iter(()))
 
 
@@ -94,8 +94,8 @@ class TrialRun:
             self._notes.cautions += testbed.run.placement.cautions
         self._open = ExitStack()
         self._going: _RunningTrial | None = None
-        self._server = Server()
-        self._neighbors = Neighbors()
+        self._server = ServiceProcess()
+        self._neighbors = SidecarServices()
         self._sampler: Sampler | None = None  # its own, where it is alone
         self._status: Status = "ok"
         self._reason = self._hint = ""
@@ -198,7 +198,7 @@ class TrialRun:
             ended=self._ended,
         )
         stack = "/".join(technology.name for technology in self._stack)
-        return without_secrets(*recordable(trial, notes.raw, stack, self._workload.name))
+        return redact_secrets(*drop_unserializable(trial, notes.raw, stack, self._workload.name))
 
     @contextmanager
     def _kept(self) -> Iterator[None]:
@@ -253,13 +253,13 @@ class TrialRun:
         if cold:  # now, and once more when all is prepared, where little is left to drop
             cold.begin()
             start = replace(start, before_request=cold.begin)
-        parts = self._open.enter_context(started(replace(testbed, start=start), stack, workload.port, notes))
+        parts = self._open.enter_context(start_stack(replace(testbed, start=start), stack, workload.port, notes))
         cold_read_bytes = cold.read_bytes() if cold else None
-        instance = combined_instance(parts)
+        instance = combine_layers(parts)
         notes.path, notes.proof = instance.path, tuple(instance.proof.items())
         if self.step.stack in testbed.run.own:
             notes.proof += (("image", testbed.image.origin or testbed.image.digest),)
-        notes.limits = SetLimits(testbed.limits, seen_limits(parts[-1]))
+        notes.limits = SetLimits(testbed.limits, read_observed_limits(parts[-1]))
         if instance.inside is not None:
             self._look_inside(instance.inside)
         notes.cautions += [*instance.cautions, *limit_cautions(notes.limits)]
@@ -268,7 +268,7 @@ class TrialRun:
         self._neighbors.start(self._open, self._testbed, workload, instance)
         # The server must still run at the last sample: its counters vanish with it.
         innermost, purpose = parts[-1], self._neighbors.purpose
-        serving = served(innermost.instance, workload, testbed.image, purpose, innermost.host)
+        serving = start_service(innermost.instance, workload, testbed.image, purpose, innermost.host)
         self._server = self._open.enter_context(serving)
         notes.ready_seconds = self._server.await_answer(within.client)
         telemetry = self._watched(outermost)
@@ -283,11 +283,11 @@ class TrialRun:
             cold_read_bytes=cold_read_bytes,
             further_clients=tuple(map(self._server.asking, within.further_clients)) if workload.splits else (),
             client_address=within.client_address,
-            further=FurtherInstances(testbed, stack, tuple(notes.marks)) if workload.alone else None,
+            further=ExtraInstances(testbed, stack, tuple(notes.marks)) if workload.alone else None,
         )
         edges = _edges(outermost, self._testbed.run.placement.beside if workload.beside else ())
         self._open.callback(edges.resume)
-        self._going = _RunningTrial(parts, setup, telemetry, edges, clock_inside(stack, instance.inside))
+        self._going = _RunningTrial(parts, setup, telemetry, edges, read_guest_clock(stack, instance.inside))
 
     def _look_inside(self, inside: Host) -> None:
         """Read what must be equal in all stacks: the file systems, and the conditions of a process."""
@@ -345,7 +345,7 @@ class TrialRun:
         inside = going.setup.instance.inside
         if inside is not None and self._workload.writes_anywhere:  # after the footprint: what it reads is cached
             notes.file_systems += file_systems_used(inside, going.setup.start)
-        wrong = what_is_wrong(self._stack, going.setup.instance, going.clock)
+        wrong = find_invalid(self._stack, going.setup.instance, going.clock)
         self._going = None
         self._services_stayed = True
         self._open.close()
@@ -358,12 +358,12 @@ class TrialRun:
         notes.cautions += client_cautions(notes.raw, edges.spent.busy_share)
         if edges.others:
             near = self._testbed.network.near
-            notes.cautions += side_cautions(edges.others.busy_share, edges.spent.busy_share, near)
+            notes.cautions += sidecar_cautions(edges.others.busy_share, edges.spent.busy_share, near)
             notes.cautions += place_cautions(self._testbed.run.placement)
         notes.cautions += waiting_cautions(notes.raw, notes.busy_cpus) if self._workload.without_pause else ()
         notes.cautions += cache_cautions(notes.raw)
         notes.values = (*read_values(self._workload, notes.raw), *service_ready(notes.ready_seconds))
-        refuse_absurd(notes.values, len(self._testbed.limits.cpus))
+        reject_impossible_values(notes.values, len(self._testbed.limits.cpus))
         if wrong is not None:
             raise wrong
 
@@ -406,7 +406,7 @@ def _last_words(output: Output) -> Raw:
 
 def footprint_of(part: StartedLayer) -> Footprint:
     """Read what a layer costs the host that it runs on."""
-    return cost_of(part.testbed, [part.instance])
+    return measure_footprint(part.testbed, [part.instance])
 
 
 def _since_requested(marks: Sequence[Mark]) -> tuple[Mark, ...]:

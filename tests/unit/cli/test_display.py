@@ -23,8 +23,8 @@ from tare.model.trials import Raw, Trial, Value
 from tare.runner.events import (
     BlockBegins,
     BlockEnded,
-    ProgressReporter,
     RunBegins,
+    RunObserver,
     TrialBegins,
     TrialEnded,
     TurnEnded,
@@ -81,7 +81,7 @@ def screen() -> tuple[Screen, Console]:
 
 
 def begin(
-    view: ProgressReporter,
+    view: RunObserver,
     workloads: Mapping[str, Workload] = WORKLOADS,
     left: TimeLeft = LEFT,
     after_it: Step | None = NEXT,

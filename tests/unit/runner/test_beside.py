@@ -26,10 +26,10 @@ from tare.hosts.process import LocalProcess
 from tare.model.sources import Source
 from tare.model.trials import ImageWanted, Output, Raw, Service, Value
 from tare.runner.context import Testbed
-from tare.runner.layers import KNOCK
-from tare.runner.sanity_checks import side_cautions
-from tare.runner.service import Place
-from tare.runner.sidecars import Neighbors, groups, with_names
+from tare.runner.layers import PROBE
+from tare.runner.sanity_checks import sidecar_cautions
+from tare.runner.service import ServicePlacement
+from tare.runner.sidecars import SidecarServices, groups, with_names
 from tare.runner.trial import TrialRun
 from tare.suites.plan import Step
 
@@ -68,7 +68,7 @@ def test_services_of_debians_packages_share_an_instance_and_those_of_others_have
 
 def test_a_service_has_its_environment_beside_that_of_its_image() -> None:
     service = Service(("app", "-x"), 80, ready_argv=("ping",), environment=("A=b", "C=d"))
-    debian, others = Place(LocalHost(), "::1"), Place(LocalHost(), "::1", ("start",))
+    debian, others = ServicePlacement(LocalHost(), "::1"), ServicePlacement(LocalHost(), "::1", ("start",))
     assert debian.argv(service) == ("env", "A=b", "C=d", "app", "-x")
     assert debian.asking(service) == ("env", "A=b", "C=d", "ping")
     assert others.argv(service) == ("start", "--set", "A=b", "--set", "C=d", "--", "app", "-x")
@@ -82,8 +82,8 @@ def test_a_service_has_its_environment_beside_that_of_its_image() -> None:
 def test_the_clients_side_was_the_bottleneck_where_it_was_busy_and_the_server_was_not(
     client: float, server: float | None, warns: bool
 ) -> None:
-    assert [each.kind for each in side_cautions(client, server)] == ["client-bound"] * warns
-    assert side_cautions(None, server) == ()
+    assert [each.kind for each in sidecar_cautions(client, server)] == ["client-bound"] * warns
+    assert sidecar_cautions(None, server) == ()
 
 
 # --- a trial
@@ -101,7 +101,7 @@ class Folder(LocalHost):
         return super().run(*argv, timeout=timeout, input=input, check=check)
 
     def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[LocalProcess]:
-        return super().spawn(*(("echo", "answered") if argv[0] == KNOCK else argv), life_line=life_line)
+        return super().spawn(*(("echo", "answered") if argv[0] == PROBE else argv), life_line=life_line)
 
     def read(self, path: str) -> str:
         return self.hosts.read_text(encoding="utf-8") if path == "/etc/hosts" else super().read(path)
@@ -151,7 +151,7 @@ def bed_in(folder: Path) -> Testbed:
 
 def attempt_of(folder: Path, workload: Workload, address: str = "127.0.0.1") -> TrialRun:
     attempt = TrialRun(bed_in(folder), STEP, (Reachable(file=folder / "own", address=address),), workload)
-    attempt._neighbors = Neighbors(plain=Reachable(file=folder / "plain", address="127.0.0.2"))
+    attempt._neighbors = SidecarServices(plain=Reachable(file=folder / "plain", address="127.0.0.2"))
     return attempt
 
 
@@ -249,4 +249,4 @@ def test_one_that_ends_for_lack_of_memory_is_reported_with_what_helps(tmp_path: 
 def test_an_instance_without_a_network_is_skipped(tmp_path: Path) -> None:
     shop = Shop((beside("db"),))
     with ExitStack() as exits, pytest.raises(Unavailable, match="an inside and a network"):
-        Neighbors().start(exits, bed_in(tmp_path), shop, Instance("one", None, "127.0.0.1", "tap", lambda: ()))
+        SidecarServices().start(exits, bed_in(tmp_path), shop, Instance("one", None, "127.0.0.1", "tap", lambda: ()))

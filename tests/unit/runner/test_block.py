@@ -22,9 +22,9 @@ from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.model.trials import Image, LimitsWanted, Output, Raw
-from tare.runner.block import Rounds
+from tare.runner.block import BlockRunner
 from tare.runner.context import RunResources, Testbed
-from tare.runner.events import Event, TurnEnded, report_to_nobody
+from tare.runner.events import Event, TurnEnded, ignore_event
 from tare.suites.plan import Step, plan
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
@@ -42,7 +42,7 @@ class Roomy(LocalHost):
         return f"MemTotal: 99999999 kB\nMemFree: 1 kB\nMemAvailable: {self.available >> 10} kB\n"
 
 
-def rounds(folder: Path, available: int) -> Rounds:
+def rounds(folder: Path, available: int) -> BlockRunner:
     ledger = Ledger(folder / "tare-test.jsonl", Roomy(available))
     image = Image("ab" * 32, folder, folder, folder, folder, folder, "")
     network = Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), ledger)
@@ -55,7 +55,7 @@ def rounds(folder: Path, available: int) -> Rounds:
         folder,
         RunResources(Placement((0,), (0,)), folder / "telemetry"),
     )
-    return Rounds(testbed, {stack: (Fake(),) for stack in ("a", "a-again", "b", "c", "d")}, ("a", "a-again"), 1)
+    return BlockRunner(testbed, {stack: (Fake(),) for stack in ("a", "a-again", "b", "c", "d")}, ("a", "a-again"), 1)
 
 
 def steps(*stacks: str) -> tuple[Step, ...]:
@@ -126,7 +126,7 @@ def test_once_an_instance_was_seen_to_cost_more_than_its_limit_that_is_what_it_n
     own.testbed.run.telemetry.mkdir()
     own.stacks = {step.stack: (Alive(),) for step in block.steps}
     own.testbed = replace(own.testbed, ledger=Ledger(tmp_path / "tare-one.jsonl", Weighing(16 << 30)))
-    assert [trial.status for trial, _ in own.measured(block, Dhrystone(), report_to_nobody)] == ["ok"] * 3
+    assert [trial.status for trial, _ in own.measured(block, Dhrystone(), ignore_event)] == ["ok"] * 3
     for gigabytes, staying in ((99, set()), (11, {"a", "a-again"})):
         ledger = Ledger(tmp_path / f"tare-{gigabytes}.jsonl", Roomy(gigabytes << 30))
         later = replace(own, testbed=replace(own.testbed, ledger=ledger))
@@ -183,7 +183,7 @@ def test_groups_follow_the_rounds_that_the_baseline_has_had_not_those_that_it_ma
     block = plan(suite("a:", "b:", "c:", blocks=1))[0]
     own = rounds(tmp_path, 900 << 20)
     own.testbed.run.telemetry.mkdir()
-    ended = {trial.stack: trial for trial, _ in own.measured(block, Early(), report_to_nobody)}
+    ended = {trial.stack: trial for trial, _ in own.measured(block, Early(), ignore_event)}
     assert {trial.status for trial in ended.values()} == {"ok"}
     assert sorted(ended[stack].first_round for stack in ("b", "c")) == [0, 3]
     assert [len(ended[stack].turns) for stack in ("a", "a-again", "b", "c")] == [6, 6, 3, 3]
@@ -196,7 +196,7 @@ def test_stacks_that_did_not_take_turns_with_each_other_say_so(
     block = plan(suite("a:", "b:", "c:", blocks=1))[0]
     own = rounds(tmp_path, megabytes << 20)
     own.testbed.run.telemetry.mkdir()
-    trials = [trial for trial, _ in own.measured(block, Early(), report_to_nobody)]
+    trials = [trial for trial, _ in own.measured(block, Early(), ignore_event)]
     said = {trial.stack for trial in trials if any(caution.kind == "in-groups" for caution in trial.cautions)}
     assert said == doubted
 
@@ -243,7 +243,7 @@ def test_what_works_while_others_have_their_turns_is_paused_then_and_says_so(tmp
     restless = Alive(script="while :; do :; done")
     stacks = {"a": (Fake(),), "a-again": (Fake(),), "b": (restless,)}
     watch = Looking(restless.pids)
-    own = Rounds(bare_testbed(tmp_path, LocalHost()), stacks, ("a", "a-again"), 1)
+    own = BlockRunner(bare_testbed(tmp_path, LocalHost()), stacks, ("a", "a-again"), 1)
     trials = {trial.stack: trial for trial, _ in own.measured(block, Lasting(pids=restless.pids), watch)}
     assert {stack: trial.reason for stack, trial in trials.items()} == {"a": "", "a-again": "", "b": ""}
     said = {stack for stack, trial in trials.items() if "busy-when-idle" in {each.kind for each in trial.cautions}}

@@ -9,7 +9,7 @@ from fakes import bare_testbed
 from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.runner.extra_instances import cost_of
+from tare.runner.extra_instances import measure_footprint
 
 WORDS, BOOT, MEMINFO = "/proc/cmdline", "/proc/sys/kernel/random/boot_id", "/proc/meminfo"
 
@@ -40,7 +40,9 @@ def instance(inside: Files | None, disk_bytes: int | None = 5) -> Instance:
 
 
 def reported(folder: Path, *insides: Files | None) -> int | None:
-    return cost_of(bare_testbed(folder, Files(MACHINE)), [instance(inside) for inside in insides]).reported_bytes
+    return measure_footprint(
+        bare_testbed(folder, Files(MACHINE)), [instance(inside) for inside in insides]
+    ).reported_bytes
 
 
 def test_a_guest_reports_what_its_own_kernel_counts_as_used(tmp_path: Path) -> None:
@@ -67,5 +69,5 @@ def test_what_has_no_kernel_of_its_own_or_does_not_answer_reports_nothing(tmp_pa
 def test_what_several_have_written_is_added_up_unless_one_is_unknown(tmp_path: Path) -> None:
     testbed = bare_testbed(tmp_path, Files(MACHINE))
     for sizes, all_bytes in (((5, 6), 11), ((5, None), None), ((), None)):
-        found = cost_of(testbed, [instance(None, size) for size in sizes])
+        found = measure_footprint(testbed, [instance(None, size) for size in sizes])
         assert (found.disk_bytes, found.memory_bytes, found.processes) == (all_bytes, None, 0)

@@ -17,7 +17,7 @@ from tare.journal import WorkloadRecord
 from tare.model.trials import Metric, Raw, Value
 from tare.runner.decisions import Decisions
 from tare.runner.loop import shorten_to_fit
-from tare.runner.schedule import Pace, Schedule
+from tare.runner.schedule import DurationEstimates, Schedule
 from tare.statistics.summarize import summarize
 from tare.suites.plan import Block, plan
 from tare.workloads.dhrystone import Dhrystone
@@ -104,7 +104,7 @@ def test_where_the_next_block_does_not_fit_the_budget_that_of_its_open_cells_doe
     """All trials take a second: four of them are too long for the last three and a half seconds."""
     known = {"b": 0.2, "c": 2.0}  # c is open, and b is decided but wide
     what = suite("a:", "b:", "c:", blocks=9, workloads=("dhrystone",))
-    pace = Pace(what.by_name)
+    pace = DurationEstimates(what.by_name)
     for trial in (make_trial(stack, 0, [measured("m0", 1.0)]) for stack in ("a", "b", "c", "a-again")):
         pace.learn(replace(trial, seconds=1.0))
     schedule = Schedule(plan(what)[6:], 4.5, time.monotonic() - 1.0, pace, past=6)

@@ -13,7 +13,7 @@ from runs import make_trial
 from tare.contracts.workloads import Setup
 from tare.errors import TimedOut
 from tare.model.trials import Problem, Raw, Trial
-from tare.runner.loop import Failing
+from tare.runner.loop import FailureWatch
 from tare.suites.suite import Suite
 from tare.workloads.dhrystone import Dhrystone
 
@@ -94,15 +94,15 @@ def test_a_resumed_run_in_which_something_has_worked_goes_on(bench: Bench) -> No
     ],
 )
 def test_reasons_are_one_where_they_differ_in_times_and_addresses(first: str, second: str, *, same: bool) -> None:
-    failing = Failing(frozenset({"dhrystone"}))
+    failing = FailureWatch(frozenset({"dhrystone"}))
     for reason in (first, second):
         failing.learn(failed(reason))
     assert failing.is_certain() is same
 
 
 def test_nothing_is_certain_before_a_trial() -> None:
-    assert not Failing(frozenset({"dhrystone"})).is_certain()
-    assert not Failing(frozenset()).is_certain()
+    assert not FailureWatch(frozenset({"dhrystone"})).is_certain()
+    assert not FailureWatch(frozenset()).is_certain()
 
 
 def failed(reason: str) -> Trial:

@@ -12,8 +12,8 @@ from tare.errors import OutOfMemory, TimedOut, TrialFailed, Unavailable, Unreach
 from tare.hosts.local import LocalHost
 from tare.hosts.network import SLOTS
 from tare.model.trials import Mark
-from tare.runner.extra_instances import FurtherInstances
-from tare.runner.layers import named
+from tare.runner.extra_instances import ExtraInstances
+from tare.runner.layers import prefix_errors
 from tare.workloads.startup import Startup
 
 TIMELINE = (Mark("requested", 100.0), Mark("userspace", 101.5), Mark("ready", 102.0))
@@ -31,11 +31,11 @@ class Counting(LocalHost):
         return f"oom_kill {self.kills[0]}\n" if path == "/proc/vmstat" else ""
 
 
-def further(folder: Path, technology: Fake | None = None, slot: int = 0) -> FurtherInstances:
-    return FurtherInstances(bare_testbed(folder, Counting(), slot), (technology or Fake(),), TIMELINE)
+def further(folder: Path, technology: Fake | None = None, slot: int = 0) -> ExtraInstances:
+    return ExtraInstances(bare_testbed(folder, Counting(), slot), (technology or Fake(),), TIMELINE)
 
 
-def fail_in(instances: FurtherInstances, error: TrialFailed, *, killed: int) -> None:
+def fail_in(instances: ExtraInstances, error: TrialFailed, *, killed: int) -> None:
     """Raise the error in the block of an instance, after the kernel has ended so many processes."""
     host = instances.testbed.host
     assert isinstance(host, Counting)
@@ -130,7 +130,10 @@ def test_one_that_says_itself_that_it_lacked_memory_needs_nobody_else_to_say_so(
 
 @pytest.mark.parametrize("kind", [TrialFailed, TimedOut, OutOfMemory])
 def test_a_layer_that_fails_is_named_and_its_failure_stays_of_the_kind_that_it_is(kind: type[TrialFailed]) -> None:
-    with pytest.raises(TrialFailed, match=r"^in the layer fake: it broke$") as failure, named(Fake(), nested=True):
+    with (
+        pytest.raises(TrialFailed, match=r"^in the layer fake: it broke$") as failure,
+        prefix_errors(Fake(), nested=True),
+    ):
         raise kind("it broke")
     assert type(failure.value) is kind
 

@@ -15,9 +15,15 @@ from tare.cli.reparse import reparse
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Measured, Output
-from tare.runner.block import Rounds
-from tare.runner.events import report_to_nobody
-from tare.runner.sanity_checks import ClockInside, Look, apart_share, clock_inside, refuse_absurd
+from tare.runner.block import BlockRunner
+from tare.runner.events import ignore_event
+from tare.runner.sanity_checks import (
+    ClockReading,
+    GuestClockCheck,
+    clock_drift_share,
+    read_guest_clock,
+    reject_impossible_values,
+)
 from tare.statistics.summarize import summarize
 from tare.suites.plan import plan
 from tare.technologies.crun import Crun
@@ -46,7 +52,7 @@ def measured(value: float, unit: str, better: str = "higher", *turns: float) -> 
     ],
 )
 def test_what_can_be_passes(value: Measured) -> None:
-    refuse_absurd([value], 1)
+    reject_impossible_values([value], 1)
 
 
 @pytest.mark.parametrize(
@@ -64,26 +70,26 @@ def test_what_can_be_passes(value: Measured) -> None:
 )
 def test_what_cannot_be_is_refused_with_the_reason(value: Measured, why: str) -> None:
     with pytest.raises(TrialFailed, match=f"quarantined: speed of .*: {why}"):
-        refuse_absurd([measured(1.0, "s"), value], 1)
+        reject_impossible_values([measured(1.0, "s"), value], 1)
 
 
 def test_more_cpus_can_do_more() -> None:
-    refuse_absurd([measured(2e12, "bytes/s"), measured(2e11, "events/s")], 4)
+    reject_impossible_values([measured(2e12, "bytes/s"), measured(2e11, "events/s")], 4)
 
 
 @pytest.mark.parametrize(
     ("last", "apart"),
     [
-        (Look(110.0, 60.0, 110.0), 0.0),
-        (Look(110.0, 60.02, 110.0), 0.002),
-        (Look(110.0, 59.98, 110.0), -0.002),
-        (Look(110.0, 60.02, 110.5), 0.0),  # the answer took half a second: it may have looked late
-        (Look(109.5, 59.98, 110.0), 0.0),
-        (Look(100.0, 50.5, 100.0), 0.0),  # no time in between
+        (ClockReading(110.0, 60.0, 110.0), 0.0),
+        (ClockReading(110.0, 60.02, 110.0), 0.002),
+        (ClockReading(110.0, 59.98, 110.0), -0.002),
+        (ClockReading(110.0, 60.02, 110.5), 0.0),  # the answer took half a second: it may have looked late
+        (ClockReading(109.5, 59.98, 110.0), 0.0),
+        (ClockReading(100.0, 50.5, 100.0), 0.0),  # no time in between
     ],
 )
-def test_a_clock_is_apart_by_what_its_looks_cannot_explain(last: Look, apart: float) -> None:
-    assert math.isclose(apart_share(Look(100.0, 50.0, 100.0), last), apart, abs_tol=1e-9)
+def test_a_clock_is_apart_by_what_its_looks_cannot_explain(last: ClockReading, apart: float) -> None:
+    assert math.isclose(clock_drift_share(ClockReading(100.0, 50.0, 100.0), last), apart, abs_tol=1e-9)
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ class Clock(FakeHost):
 
 @pytest.mark.parametrize(("speed", "how"), [(1.01, "fast"), (0.99, "slow"), (0.0, "slow")])
 def test_a_clock_that_runs_apart_is_refused(speed: float, how: str) -> None:
-    clock = clock_inside((QemuTcg(),), Clock(speed=speed))
+    clock = read_guest_clock((QemuTcg(),), Clock(speed=speed))
     assert clock is not None
     time.sleep(0.2)
     with pytest.raises(TrialFailed, match=f"quarantined: the clock inside ran .* too {how}"):
@@ -107,20 +113,20 @@ def test_a_clock_that_runs_apart_is_refused(speed: float, how: str) -> None:
 
 
 def test_a_clock_that_runs_true_passes() -> None:
-    clock = clock_inside((Crun(), QemuTcg()), Clock())
-    assert isinstance(clock, ClockInside)
+    clock = read_guest_clock((Crun(), QemuTcg()), Clock())
+    assert isinstance(clock, GuestClockCheck)
     time.sleep(0.05)
     clock.refuse_apart()
 
 
 def test_an_instance_that_reads_the_machines_clock_is_not_asked() -> None:
-    assert clock_inside((Native(),), Clock()) is None
-    assert clock_inside((Crun(), Native()), Clock()) is None
-    assert clock_inside((QemuTcg(),), None) is None
+    assert read_guest_clock((Native(),), Clock()) is None
+    assert read_guest_clock((Crun(), Native()), Clock()) is None
+    assert read_guest_clock((QemuTcg(),), None) is None
 
 
 def test_a_clock_that_an_image_has_no_program_to_read_is_not_judged() -> None:
-    assert clock_inside((QemuTcg(),), LocalHost()) is None  # which has tare's programs in its images only
+    assert read_guest_clock((QemuTcg(),), LocalHost()) is None  # which has tare's programs in its images only
 
 
 @pytest.mark.parametrize(
@@ -174,9 +180,9 @@ def test_what_is_twice_as_fast_as_bare_metal_in_each_turn_is_kept_out(
     block = plan(suite("a:", "b:", "unlike:", blocks=1, workloads=("dhrystone",)))[0]
     bare = (Bare(effect=effect),)
     stacks = {"a": bare, "a-again": bare, "b": (Fake(),), "unlike": (Unikernel(),)}
-    rounds = Rounds(bare_testbed(tmp_path, LocalHost()), stacks, ("a", "a-again"), 1)
+    rounds = BlockRunner(bare_testbed(tmp_path, LocalHost()), stacks, ("a", "a-again"), 1)
     workload = Dhrystone(duration=0.02 * turns)
-    trials = {trial.stack: trial for trial, _ in rounds.measured(block, workload, report_to_nobody)}
+    trials = {trial.stack: trial for trial, _ in rounds.measured(block, workload, ignore_event)}
     assert {stack: trial.status for stack, trial in trials.items() if stack != "b"} == dict.fromkeys(
         ("a", "a-again", "unlike"), "ok"
     )

@@ -16,8 +16,8 @@ from tare.errors import UsageError
 from tare.hosts.local import LocalHost
 from tare.model.trials import Raw, Trial
 from tare.report.findings import findings
-from tare.runner.block import Rounds
-from tare.runner.events import report_to_nobody
+from tare.runner.block import BlockRunner
+from tare.runner.events import ignore_event
 from tare.runner.job import check_same
 from tare.statistics.summarize import summarize
 from tare.suites.own_program import OwnProgram
@@ -45,9 +45,9 @@ def measured(folder: Path) -> dict[str, Trial]:
     testbed = replace(testbed, run=replace(testbed.run, own={"new": new}))
     stacks = {stack: (Fake(),) for stack in ("old", "old-again", "new")}
     programs = {"new": OwnProgram(("better",))}
-    rounds = Rounds(testbed, stacks, ("old", "old-again"), 1, programs=programs)
+    rounds = BlockRunner(testbed, stacks, ("old", "old-again"), 1, programs=programs)
     block = plan(suite("old:", "new:", blocks=1, workloads=("dhrystone",)))[0]
-    return {trial.stack: trial for trial, _ in rounds.measured(block, Commanded(), report_to_nobody)}
+    return {trial.stack: trial for trial, _ in rounds.measured(block, Commanded(), ignore_event)}
 
 
 def test_each_stack_runs_its_own_command(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from tare_fake.workload import Odd
 
 from tare.journal import load_raw
 from tare.model.trials import Caution, Footprint, Mark, Raw, Trial
-from tare.runner.sanitize import recordable
+from tare.runner.sanitize import drop_unserializable
 
 NAN = float("nan")
 OK = Trial("t", 0, 0, "dhrystone", "crun", "ok", "", 1.0, 2.0)
@@ -72,13 +72,13 @@ def test_what_a_technology_gives_that_json_cannot_hold_fails_its_trial_and_the_r
 
 def test_what_is_right_is_recorded_as_it_is() -> None:
     trial, raw = replace(OK, proof=(("kind", "crun"),), timeline=(Mark("ready", 1.5),)), (Raw("a", ("b",), "c", 0.5),)
-    assert recordable(trial, raw, "crun", "dhrystone") == (trial, raw)
+    assert drop_unserializable(trial, raw, "crun", "dhrystone") == (trial, raw)
 
 
 def test_only_what_is_wrong_is_left_out() -> None:
     right, wrong = Caution("kind", "text"), Caution("kind", NAN)  # type: ignore[arg-type]
     trial = replace(OK, footprint=Footprint(1, None, NAN, 2), cautions=(right, wrong), path="tap")  # type: ignore[arg-type]
-    found, _ = recordable(trial, (), "crun", "dhrystone")
+    found, _ = drop_unserializable(trial, (), "crun", "dhrystone")
     reason = "crun: a run cannot hold its footprint: disk_bytes=nan"
     hint = "this is a bug of the plug-in: it may return texts and finite numbers"
     assert found == replace(OK, status="failed", reason=reason, hint=hint, cautions=(right,), path="tap")
@@ -86,4 +86,4 @@ def test_only_what_is_wrong_is_left_out() -> None:
 
 def test_a_trial_that_failed_keeps_its_reason_without_what_is_no_unicode() -> None:
     trial = replace(OK, status="failed", reason="no file \udc80", hint="make it", commands=(("a", NAN),))  # type: ignore[arg-type]
-    assert recordable(trial, (), "crun", "dhrystone")[0] == replace(trial, reason="no file ?", commands=())
+    assert drop_unserializable(trial, (), "crun", "dhrystone")[0] == replace(trial, reason="no file ?", commands=())

@@ -17,10 +17,10 @@ from tare_fake.technology import Fake
 
 from tare.errors import SuiteError
 from tare.model.trials import Caution, Mark, Measured, Raw, Trial, Turn
-from tare.runner.block import Ended, as_one, may_start_again, warmed_up
+from tare.runner.block import FinishedTrial, has_time_for_another_start, mark_as_warm_up, merge_starts
 from tare.runner.decisions import Decisions
-from tare.runner.loop import Costs, Work, _set_passes, best_passes, costs_of
-from tare.runner.schedule import Pace, Schedule
+from tare.runner.loop import BlockDuration, RemainingWork, _set_passes, block_duration, optimal_passes
+from tare.runner.schedule import DurationEstimates, Schedule
 from tare.statistics.components import Components, components
 from tare.suites.plan import plan
 from tare.suites.suite import parse_suite
@@ -31,21 +31,21 @@ from tare.workloads.startup import Startup
 @pytest.mark.parametrize(
     ("costs", "variances", "passes"),
     [
-        (Costs(10.0, 10.0, 10), (1.0, 0.01), 3),  # sqrt(10 / 1 * 100) = 31.6 rounds
-        (Costs(10.0, 10.0, 10), (1.0, 1.0), 1),
-        (Costs(0.1, 10.0, 10), (1.0, 0.01), 1),
-        (Costs(90.0, 10.0, 10), (1.0, 1e-9), 10),  # the most
+        (BlockDuration(10.0, 10.0, 10), (1.0, 0.01), 3),  # sqrt(10 / 1 * 100) = 31.6 rounds
+        (BlockDuration(10.0, 10.0, 10), (1.0, 1.0), 1),
+        (BlockDuration(0.1, 10.0, 10), (1.0, 0.01), 1),
+        (BlockDuration(90.0, 10.0, 10), (1.0, 1e-9), 10),  # the most
     ],
 )
 def test_rounds_are_as_many_as_kalibera_and_jones_say(
-    costs: Costs, variances: tuple[float, float], passes: int
+    costs: BlockDuration, variances: tuple[float, float], passes: int
 ) -> None:
-    assert best_passes(Components(*variances), costs) == passes
+    assert optimal_passes(Components(*variances), costs) == passes
 
 
 @pytest.mark.parametrize(("seconds", "passes"), [(math.inf, 6), (50.0, 4), (15.0, 1), (1.0, 1)])
 def test_further_passes_end_within_the_time_that_a_block_may_take(seconds: float, passes: int) -> None:
-    assert best_passes(Components(1.0, 0.00254), Costs(10.0, 10.0, 10), seconds) == passes
+    assert optimal_passes(Components(1.0, 0.00254), BlockDuration(10.0, 10.0, 10), seconds) == passes
 
 
 @pytest.mark.parametrize("between", [0.0, 0.02, 0.1])
@@ -72,13 +72,13 @@ def test_where_rounds_are_too_few_or_do_not_differ_nothing_is_known_of_them() ->
     assert components(np.zeros((9, 1, 3, 10)), np.ones((9, 1, 3, 10), dtype=bool), np.ones(1), 0) is None
 
 
-def _learned(pace: Pace, stack: str, seconds: float, turns: int, each: float) -> None:
+def _learned(pace: DurationEstimates, stack: str, seconds: float, turns: int, each: float) -> None:
     of = tuple(Turn("dhrystone", number, 0.0, each) for number in range(turns))
     pace.learn(replace(Trial("t", 0, 0, "dhrystone", stack, "ok", "", 0.0, seconds), turns=of))
 
 
 def test_a_trial_is_estimated_from_its_start_and_the_passes_of_the_next_block() -> None:
-    pace = Pace({"dhrystone": Dhrystone()})  # ten rounds
+    pace = DurationEstimates({"dhrystone": Dhrystone()})  # ten rounds
     _learned(pace, "a", 5.0, 30, 0.1)  # three passes of 1 s
     [block] = plan(suite("a:", blocks=1, workloads=("dhrystone",)))
     step = next(step for step in block.steps if step.stack == "a")
@@ -86,12 +86,12 @@ def test_a_trial_is_estimated_from_its_start_and_the_passes_of_the_next_block() 
     pace.passes["dhrystone"] = 4
     assert pace.seconds_of(step) == pytest.approx(6.0)
     assert pace.turns_of("dhrystone") == 40
-    costs = costs_of(replace(block, steps=(step,)), pace)
+    costs = block_duration(replace(block, steps=(step,)), pace)
     assert (costs.starting, costs.once, costs.rounds) == pytest.approx((2.0, 1.0, 10))
 
 
 def test_a_stack_that_is_far_slower_is_measured_once() -> None:
-    pace = Pace({"dhrystone": Dhrystone()}, {"dhrystone": 4})
+    pace = DurationEstimates({"dhrystone": Dhrystone()}, {"dhrystone": 4})
     block = plan(suite("a:", "b:", "slow:", blocks=1, workloads=("dhrystone",)))[0]
     for stack, each in (("a", 0.1), ("a-again", 0.1), ("b", 0.2), ("slow", 0.5)):
         _learned(pace, stack, 10.0, 10, each)
@@ -110,7 +110,7 @@ def test_a_suite_says_how_many_rounds_a_block_has_at_least(bench: Bench) -> None
 def test_rounds_are_no_more_where_the_first_blocks_decide_anyway(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, noise: str, turns: list[int]
 ) -> None:
-    monkeypatch.setattr("tare.runner.loop.best_passes", lambda *_: 4)
+    monkeypatch.setattr("tare.runner.loop.optimal_passes", lambda *_: 4)
     stacks = [f'{name}: noise = "{noise}"\njitter = "{noise}"\nseed = {seed}' for seed, name in enumerate("abc")]
     bench.work(suite(*stacks, blocks=3, workloads=("dhrystone",)))
     of_block = [[len(trial.turns) for trial in bench.all_trials if trial.block == block] for block in range(3)]
@@ -121,7 +121,7 @@ def test_rounds_are_no_more_where_the_first_blocks_decide_anyway(
 def test_further_passes_take_only_what_the_first_five_blocks_of_all_workloads_leave(budget: float, passes: int) -> None:
     """One workload lacks one block of 20 s, and the other one four of 120 s; a pass of the first takes 10 s."""
     what = suite("a:", blocks=8, workloads=("dhrystone", "whetstone"))
-    pace = Pace({each.name: each.workload for each in what.workloads})
+    pace = DurationEstimates({each.name: each.workload for each in what.workloads})
     for stack in ("a", "a-again"):
         _learned(pace, stack, 10.0, 10, 0.5)
         pace.learn(Trial("t", 0, 0, "whetstone", stack, "ok", "", 0.0, 60.0))
@@ -129,7 +129,7 @@ def test_further_passes_take_only_what_the_first_five_blocks_of_all_workloads_le
     schedule = Schedule(tuple(blocks), budget, time.monotonic(), pace)
     undecided = create_autospec(Decisions, instance=True)
     undecided.components.return_value, undecided.are_soon_decided.return_value = Components(1.0, 1e-9), False
-    _set_passes(pace, schedule, undecided, Work(what, (), {}, budget))
+    _set_passes(pace, schedule, undecided, RemainingWork(what, (), {}, budget))
     assert pace.passes["dhrystone"] == passes
 
 
@@ -171,7 +171,7 @@ def test_a_baseline_that_is_far_slower_has_all_its_rounds(bench: Bench) -> None:
 # --- several starts of a stack ---------------------------------------------------------------------------------------
 
 
-def _start(total: float, status: str = "ok", seconds: float = 0.1) -> Ended:
+def _start(total: float, status: str = "ok", seconds: float = 0.1) -> FinishedTrial:
     marks = (Mark("requested", 0.0), Mark("ready", total))
     trial = Trial("t", 0, 0, "startup", "a", "ok", "", 1.0, seconds, timeline=marks)
     raw = Raw("timeline", (), json.dumps([[mark.name, mark.seconds] for mark in marks]), 0.0)
@@ -180,7 +180,7 @@ def _start(total: float, status: str = "ok", seconds: float = 0.1) -> Ended:
 
 
 def test_several_starts_are_one_trial_of_the_usual_one_with_each_as_a_turn() -> None:
-    trial, raw = as_one(Startup(), [warmed_up(_start(9.0)), *map(_start, (0.3, 0.1, 5.0))])
+    trial, raw = merge_starts(Startup(), [mark_as_warm_up(_start(9.0)), *map(_start, (0.3, 0.1, 5.0))])
     assert trial.timeline[-1].seconds == 0.3
     assert trial.values == (Measured("total", None, 0.3, "s", "lower"),)
     assert trial.seconds == pytest.approx(0.4)
@@ -192,19 +192,19 @@ def test_a_caution_of_several_starts_is_said_once_whatever_its_numbers() -> None
     starts = [_start(0.1), _start(0.2), _start(0.3)]
     cautions = ((steal,), (replace(steal, text="9 % of the CPU time"), swap), ())
     ended = [(replace(trial, cautions=own), raw) for (trial, raw), own in zip(starts, cautions, strict=True)]
-    assert as_one(Startup(), ended)[0].cautions == (steal, swap)
+    assert merge_starts(Startup(), ended)[0].cautions == (steal, swap)
 
 
 def test_a_start_that_fails_is_what_becomes_of_the_trial_and_no_other_follows() -> None:
     ended = [_start(0.1), _start(0.2, "failed")]
-    assert not may_start_again(ended)
-    trial, raw = as_one(Startup(), ended)
+    assert not has_time_for_another_start(ended)
+    trial, raw = merge_starts(Startup(), ended)
     assert (trial.status, trial.reason, trial.values, len(raw)) == ("failed", "it broke", (), 1)
 
 
 def test_a_stack_that_takes_long_starts_once_in_a_block() -> None:
-    assert may_start_again([_start(0.1)] * 4)
-    assert not may_start_again([_start(0.1, seconds=0.6)])
+    assert has_time_for_another_start([_start(0.1)] * 4)
+    assert not has_time_for_another_start([_start(0.1, seconds=0.6)])
 
 
 def test_a_run_starts_quick_stacks_several_times_in_each_block_and_once_before(bench: Bench) -> None:

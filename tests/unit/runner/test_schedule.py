@@ -9,7 +9,7 @@ import pytest
 from fakes import suite
 
 from tare.model.trials import Trial, Turn
-from tare.runner.schedule import BlockTiming, Pace, Schedule
+from tare.runner.schedule import BlockTiming, DurationEstimates, Schedule
 from tare.suites.plan import plan
 from tare.workloads.dhrystone import Dhrystone
 
@@ -37,7 +37,7 @@ def _schedule(budget: float | None, done: int = 0, blocks: int = 8) -> Schedule:
     """Schedule blocks of workloads whose blocks take 2, 20 and 200 s; the first ones may be done."""
     seconds = {"startup": 1.0, "dhrystone": 10.0, "whetstone": 100.0}
     what = suite("a:", blocks=blocks, workloads=("whetstone", "startup", "dhrystone"))
-    pace = Pace({each.name: each.workload for each in what.workloads})
+    pace = DurationEstimates({each.name: each.workload for each in what.workloads})
     for name, each in seconds.items():
         for stack in ("a", "a-again"):
             pace.learn(Trial("t", 0, 0, name, stack, "ok", "", 0.0, each))
@@ -99,7 +99,7 @@ def test_where_a_block_took_more_than_what_was_left_of_the_budget_the_others_are
 
 
 def test_the_pace_soon_forgets_a_first_trial_with_cold_caches() -> None:
-    pace = Pace({"dhrystone": Dhrystone()})
+    pace = DurationEstimates({"dhrystone": Dhrystone()})
     for seconds in (40.0, 2.0, 3.0):
         pace.learn(Trial("t", 0, 0, "dhrystone", "a", "ok", "", 0.0, seconds))
     [block] = plan(suite("a:", blocks=1, workloads=("dhrystone",)))
@@ -107,7 +107,7 @@ def test_the_pace_soon_forgets_a_first_trial_with_cold_caches() -> None:
 
 
 def test_the_pace_is_what_workloads_say_until_trials_have_been_seen() -> None:
-    pace = Pace({"dhrystone": Dhrystone(duration=1.0)})
+    pace = DurationEstimates({"dhrystone": Dhrystone(duration=1.0)})
     [block] = plan(suite("a:", blocks=1, workloads=("dhrystone",)))
     step = next(step for step in block.steps if step.stack == "a")
     assert pace.seconds_of(step) == pytest.approx(3.4)  # 1.4 of the workload, 2 to start and end
@@ -120,7 +120,7 @@ def test_the_pace_is_what_workloads_say_until_trials_have_been_seen() -> None:
 def _timing(*lasted: float, count: int = 11) -> BlockTiming:
     """Make the timing of a block of dhrystone, whose trials took so long before: 2 s of it in turns."""
     what = suite("a:", blocks=3, workloads=("dhrystone",))
-    pace = Pace({"dhrystone": Dhrystone(duration=1.0)})
+    pace = DurationEstimates({"dhrystone": Dhrystone(duration=1.0)})
     for stack, seconds in zip(("a", "a-again"), lasted, strict=False):
         turns = tuple(Turn("dhrystone", number, 0.0, 2 / count) for number in range(count))
         pace.learn(replace(Trial("t", 0, 0, "dhrystone", stack, "ok", "", 0.0, seconds), turns=turns))
@@ -156,7 +156,7 @@ def test_the_seconds_left_of_a_first_block_go_down_with_time(clock: Clock) -> No
 
 
 def test_the_turns_to_expect_are_those_of_the_latest_block() -> None:
-    pace = Pace({"redis": Dhrystone()})
+    pace = DurationEstimates({"redis": Dhrystone()})
 
     def learn(block: int, count: int) -> None:
         turns = tuple(Turn("GET 1", number, 0.0, 0.1) for number in range(count))
@@ -172,7 +172,7 @@ def test_the_turns_to_expect_are_those_of_the_latest_block() -> None:
 
 def test_a_workload_without_turns_is_one_trial_after_the_other() -> None:
     what = suite("a:", blocks=1, workloads=("startup",))
-    pace = Pace({"startup": what.workloads[0].workload})
+    pace = DurationEstimates({"startup": what.workloads[0].workload})
     for stack, seconds in (("a", 3.0), ("a-again", 7.0)):
         turns = (Turn("timeline", 0, 0.0, 0.5),)
         pace.learn(replace(Trial("t", 0, 0, "startup", stack, "ok", "", 0.0, seconds), turns=turns))

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from tare.model.trials import Caution, Raw, Trial
-from tare.runner.sanitize import HIDDEN, names_of_secrets, settings_without_secrets, without_secrets
+from tare.runner.sanitize import HIDDEN, names_of_secrets, redact_secrets, settings_without_secrets
 
 SECRET = "correct-horse"  # noqa: S105 - of nobody
 
@@ -47,7 +47,7 @@ def trial(*commands: tuple[str, ...], reason: str = "") -> Trial:
 )
 def test_a_secret_that_a_command_names_is_nowhere(argv: tuple[str, ...]) -> None:
     raw = Raw("", argv, f"connected with {SECRET}\n1.5 s\n", 1.0, errors=SECRET)
-    kept, (output,) = without_secrets(trial(argv, ("true",), reason=f"exit code 1: {SECRET} is wrong"), [raw])
+    kept, (output,) = redact_secrets(trial(argv, ("true",), reason=f"exit code 1: {SECRET} is wrong"), [raw])
     assert SECRET not in json.dumps([asdict(kept), asdict(output)])
     assert HIDDEN in " ".join(kept.commands[0])
     assert len(kept.commands[0]) == len(argv)
@@ -57,8 +57,8 @@ def test_a_secret_that_a_command_names_is_nowhere(argv: tuple[str, ...]) -> None
 
 def test_a_short_secret_is_hidden_only_where_it_is_named() -> None:
     argv = ("env", "TOKEN=1.5", "app", "--password", "a")
-    kept, (output,) = without_secrets(trial(argv), [Raw("", argv, "1.5 s a\n", 1.0)])
-    assert without_secrets(trial(argv, ()), [Raw("", (), "", 1.0)])[0].commands[1] == ()
+    kept, (output,) = redact_secrets(trial(argv), [Raw("", argv, "1.5 s a\n", 1.0)])
+    assert redact_secrets(trial(argv, ()), [Raw("", (), "", 1.0)])[0].commands[1] == ()
     assert kept.commands == (("env", f"TOKEN={HIDDEN}", "app", "--password", HIDDEN),)
     assert output.text == "1.5 s a\n"
 
@@ -68,7 +68,7 @@ def test_a_short_secret_is_hidden_only_where_it_is_named() -> None:
 )
 def test_what_is_no_secret_stays(argv: tuple[str, ...]) -> None:
     one, raw = trial(argv), Raw("", argv, "passed northern 5000000\n", 1.0)
-    assert without_secrets(one, [raw])[1] == (raw,)
+    assert redact_secrets(one, [raw])[1] == (raw,)
 
 
 def test_a_suite_says_which_secrets_it_has() -> None:

@@ -30,9 +30,9 @@ from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.journal import Journal
 from tare.model.trials import Image, Output, Raw, Service
-from tare.runner.layers import KNOCK
+from tare.runner.layers import PROBE
 from tare.runner.sanity_checks import refuse_swapping
-from tare.runner.service import Server, served
+from tare.runner.service import ServiceProcess, start_service
 from tare.runner.trial import TrialRun
 from tare.suites.plan import Step
 from tare.technologies.docker import Docker
@@ -51,7 +51,7 @@ class Place(LocalHost):
         return super().run(*argv, timeout=timeout, input=input, check=check)
 
     def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[LocalProcess]:
-        if argv[0] == KNOCK:
+        if argv[0] == PROBE:
             return super().spawn("echo", "answered")
         return super().spawn(*argv, life_line=life_line)
 
@@ -112,9 +112,9 @@ def test_a_trial_fails_whose_server_has_ended_though_its_values_are_good(ends: b
 
 def test_a_server_that_an_instance_starts_by_itself_is_measured_though_it_can_be_entered(pipe: str) -> None:
     instance = Instance("tare-x", Place(), "127.0.0.1", "tap", processes=tuple, serves={"given-up": 80})
-    with served(instance, GivenUp(pipe)) as server:
+    with start_service(instance, GivenUp(pipe)) as server:
         assert (server.process, server.service and server.service.port) == (None, 80)
-    with served(replace(instance, serves={"redis": 6379}), GivenUp(pipe)) as server:
+    with start_service(replace(instance, serves={"redis": 6379}), GivenUp(pipe)) as server:
         assert server.process is not None
 
 
@@ -200,12 +200,12 @@ def test_the_end_of_a_server_is_awaited_for_a_moment_as_the_load_may_hear_of_it_
     script = "read -r _; echo no memory >&2; exit 1"
     with LocalHost().spawn("sh", "-c", script) as process, pytest.MonkeyPatch.context() as patch:
         patch.setattr("tare.runner.service._NEWS_SECONDS", ENOUGH_SECONDS)
-        server = Server("127.0.0.1", service, process)
+        server = ServiceProcess("127.0.0.1", service, process)
         assert server.why() == ""
         threading.Timer(0.1, process.send, ("end\n",)).start()
         assert server.why_soon() == "given-up ended in the instance: it said 'no memory'"
     with LocalHost().spawn("sleep", "600") as process:
-        assert Server("127.0.0.1", service, process).why_soon() == ""
+        assert ServiceProcess("127.0.0.1", service, process).why_soon() == ""
 
 
 @dataclass(frozen=True)
@@ -291,11 +291,11 @@ class WithoutWords(GivenUp):
 def test_a_server_without_words_is_the_images_command_if_there_is_one() -> None:
     instance = Instance("one", Place(), "127.0.0.1", "host", lambda: ())
     image = replace(IMAGE, start=("echo", "of the image"))
-    with served(instance, WithoutWords(), image) as server:
+    with start_service(instance, WithoutWords(), image) as server:
         while server.process and server.process.running():
             time.sleep(0.01)
     assert server.why() == "the image's command ended in the instance: it said 'of the image'"
-    with pytest.raises(TrialFailed, match="the server has no command"), served(instance, WithoutWords()):
+    with pytest.raises(TrialFailed, match="the server has no command"), start_service(instance, WithoutWords()):
         pass
 
 
@@ -318,8 +318,8 @@ class Asking(Place):
         return Output(argv, 52, b"000", answer.encode(), 0.0)
 
 
-def serving(path: str = "", status: int = 200, seconds: float = 30) -> Server:
-    return Server("198.18.0.10", Service(("app", "--quiet"), 80, (), path, status, seconds))
+def serving(path: str = "", status: int = 200, seconds: float = 30) -> ServiceProcess:
+    return ServiceProcess("198.18.0.10", Service(("app", "--quiet"), 80, (), path, status, seconds))
 
 
 def test_a_server_without_a_path_is_ready_when_it_takes_connections() -> None:
@@ -372,7 +372,7 @@ def test_a_server_is_ended_by_the_signal_of_its_image(tmp_path: Path, monkeypatc
     monkeypatch.setattr("tare.runner.service._ENDING_SECONDS", ENOUGH_SECONDS)
     image = replace(IMAGE, start=(sys.executable, "-c", STARTED), ends_by="QUIT")
     instance = Instance("one", LocalHost(), "127.0.0.1", "host", lambda: ())
-    with served(instance, WithoutWords(), image) as server:
+    with start_service(instance, WithoutWords(), image) as server:
         while list(server.printed) != ["ready"]:
             time.sleep(0.01)
     assert list(server.printed) == ["ready", "asked"]
@@ -381,6 +381,6 @@ def test_a_server_is_ended_by_the_signal_of_its_image(tmp_path: Path, monkeypatc
 def test_a_server_that_nobody_can_ask_to_end_is_ended_all_the_same() -> None:
     image = replace(IMAGE, start=("sh", "-c", "exec sleep 600"), ends_by="NONE")
     instance = Instance("one", LocalHost(), "127.0.0.1", "host", lambda: ())
-    with served(instance, WithoutWords(), image) as server:
+    with start_service(instance, WithoutWords(), image) as server:
         assert server.process is not None
     assert not server.process.running()

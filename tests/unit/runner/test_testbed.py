@@ -12,7 +12,7 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.machines import Facts, Hosts, Machine
 from tare.model.trials import Problem
-from tare.runner.machines import Machines, assign_cpus, emulated, find_unusable
+from tare.runner.machines import Machines, assign_cpus, emulation_cautions, find_unusable
 from tare.runner.sanity_checks import place_cautions
 
 CPU = "/sys/devices/system/cpu"
@@ -43,14 +43,14 @@ def _reached(server: Host, client: Host) -> Machines:
 
 @pytest.mark.parametrize("real", ["", "kvm", "xen", "docker/kvm"])
 def test_a_machine_that_is_not_emulated_gives_no_doubt(real: str) -> None:
-    assert emulated(_reached(Somewhere(virtualization=real), Somewhere())) == ()
+    assert emulation_cautions(_reached(Somewhere(virtualization=real), Somewhere())) == ()
 
 
 def test_an_emulated_machine_is_named_whether_it_serves_or_loads() -> None:
-    (caution,) = emulated(_reached(Somewhere(virtualization="qemu"), Somewhere()))
+    (caution,) = emulation_cautions(_reached(Somewhere(virtualization="qemu"), Somewhere()))
     assert caution.kind == "emulated"
     assert caution.text.startswith("the server's processors are emulated")
-    (caution,) = emulated(_reached(Somewhere(), Somewhere(files={"/etc/tare-emulated": "yes\n"})))
+    (caution,) = emulation_cautions(_reached(Somewhere(), Somewhere(files={"/etc/tare-emulated": "yes\n"})))
     assert caution.text.startswith("the client's processors are emulated")
 
 
@@ -75,7 +75,7 @@ def test_a_further_client_that_is_emulated_is_named_by_its_number() -> None:
     hosts = Hosts(Machine("server"), Machine("client"), (Machine("second"),))
     further = (Somewhere(virtualization="qemu"),)
     there = Machines(hosts, Somewhere(), Somewhere(), further_clients=further)
-    (caution,) = emulated(there)
+    (caution,) = emulation_cautions(there)
     assert caution.text.startswith("client 2's processors are emulated")
     assert [target for _, target in there.clients] == [Machine("client"), Machine("second")]
 

@@ -9,7 +9,7 @@ from tare.contracts.technologies import Technology, Timeline
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Caution, Limits, Mark, Raw, SeenLimits, SetLimits
-from tare.runner.context import around
+from tare.runner.context import outer_limits
 from tare.runner.layers import _mark_answer, start_seconds
 from tare.runner.sanity_checks import client_cautions, limit_cautions, waiting_cautions
 from tare.runner.trial import _since_requested
@@ -164,4 +164,4 @@ def test_a_client_that_is_lost_while_it_knocks_says_so_itself() -> None:
 
 def test_a_machine_has_room_for_what_is_in_it_and_for_the_monitor_of_a_machine_in_it() -> None:
     asked = replace(ASKED, memory_bytes=1 << 30)
-    assert [around(asked, layers).memory_bytes >> 30 for layers in (1, 2, 3)] == [2, 4, 6]
+    assert [outer_limits(asked, layers).memory_bytes >> 30 for layers in (1, 2, 3)] == [2, 4, 6]
