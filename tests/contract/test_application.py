@@ -10,7 +10,7 @@ import pytest
 from tare import plugins
 from tare.images.micro import SERVER
 from tare.model.trials import ImageWanted
-from tare.runner.context import Testbed
+from tare.runner.context import RunContext
 from tare.runner.trial import TrialRun
 from tare.suites.plan import Step
 from tare.workloads.application import OfSeveral
@@ -49,16 +49,17 @@ SHOP = Application(
 
 
 @pytest.mark.parametrize("technology", ["native", "crun", "docker", "qemu-tcg"])
-def test_the_service_under_test_finds_the_one_beside_it_by_its_name(testbed: Testbed, technology: str) -> None:
-    here = replace(testbed, run=replace(testbed.run, beside={ImageWanted(): testbed.image}))
+def test_the_service_under_test_finds_the_one_beside_it_by_its_name(testbed: RunContext, technology: str) -> None:
+    here = replace(testbed, images=replace(testbed.images, sidecars={ImageWanted(): testbed.images.main}))
     step = Step("application-0", "application", technology, 0, 0)
-    with TrialRun(here, step, (plugins.find("technologies", technology)(),), OfSeveral(SHOP)) as attempt:
+    with TrialRun(here, step, here.spec(plugins.find("technologies", technology)()), OfSeveral(SHOP)) as attempt:
         attempt.start()
         attempt.measure_from(0)
-        while attempt.take_turn(0, time.monotonic()):
+        while attempt.run_turn(0, time.monotonic()):
             pass
-        trial, _ = attempt.end()
+        attempt.end()
+        trial, _ = attempt.finished()
     assert (trial.reason, trial.status) == ("", "ok")
     status, ready = trial.values
     assert (status.metric, status.value, ready.metric) == ("status", 200.0, "service-ready")
-    assert testbed.alive == []
+    assert testbed.live == []

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from own_testbed import spec_of
 
 from tare.contracts.workloads import Setup, Workload
 from tare.errors import TrialFailed
-from tare.runner.context import Testbed
-from tare.runner.layers import Notes, start_stack
+from tare.runner.context import RunContext
+from tare.runner.layers import start_stack
 from tare.runner.service import start_service
+from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values
 from tare.technologies.native import Native
 from tare.workloads.micro_http import MicroHttp
@@ -22,9 +24,9 @@ SMALL = (MicroHttp(clients=(1, 50)), MicroRedis(clients=(1, 50), duration=0.2))
 
 
 @pytest.mark.parametrize("workload", SMALL, ids=lambda each: each.name)
-def test_the_same_server_serves_on_bare_metal(testbed: Testbed, workload: Workload) -> None:
+def test_the_same_server_serves_on_bare_metal(testbed: RunContext, workload: Workload) -> None:
     with (
-        start_stack(testbed, (Native(),), workload.port, Notes()) as (part,),
+        start_stack(testbed, spec_of(testbed, Native(), port=workload.port), TrialLog()) as (part,),
         start_service(part.instance, workload) as server,
     ):
         server.await_answer(testbed.client)
@@ -43,10 +45,10 @@ class Larger(MicroHttp):
         return 4096
 
 
-def test_a_page_of_another_size_fails_the_trial_with_what_wrk_counted(testbed: Testbed) -> None:
+def test_a_page_of_another_size_fails_the_trial_with_what_wrk_counted(testbed: RunContext) -> None:
     workload = Larger(clients=(5,), duration=0.1, keep_alive=False)
     with (
-        start_stack(testbed, (Native(),), workload.port, Notes()) as (part,),
+        start_stack(testbed, spec_of(testbed, Native(), port=workload.port), TrialLog()) as (part,),
         start_service(part.instance, workload) as server,
     ):
         server.await_answer(testbed.client)

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from tare.runner.context import Testbed
+from tare.runner.context import RunContext
 from tare.runner.trial import TrialRun
 from tare.suites.plan import Step
 from tare.technologies.crun import Crun
@@ -17,21 +17,24 @@ from tare.workloads.startup import Startup
 pytestmark = pytest.mark.machine
 
 
-def started(testbed: Testbed, caches: Literal["warm", "cold"]) -> dict[str, float]:
-    with TrialRun(testbed, Step("startup-000", "startup", "crun", 0, 0), (Crun(),), Startup(caches)) as attempt:
+def started(testbed: RunContext, caches: Literal["warm", "cold"]) -> dict[str, float]:
+    with TrialRun(
+        testbed, Step("startup-000", "startup", "crun", 0, 0), testbed.spec(Crun()), Startup(caches)
+    ) as attempt:
         attempt.start()
         attempt.measure_from(0)
-        while attempt.take_turn(0, 0.0):
+        while attempt.run_turn(0, 0.0):
             pass
-        trial, _ = attempt.end()
+        attempt.end()
+        trial, _ = attempt.finished()
     assert trial.reason == ""
     return {value.metric: value.value for value in trial.values}
 
 
 def test_a_cold_start_reads_its_programs_from_the_disk(
-    testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]
+    testbed: RunContext, nothing_left: Callable[[], AbstractContextManager[None]]
 ) -> None:
-    testbed.run.telemetry.mkdir(exist_ok=True)
+    testbed.sampling.folder.mkdir(exist_ok=True)
     with nothing_left(), testbed.cache:
         started(testbed, "warm")
         cold = started(testbed, "cold")

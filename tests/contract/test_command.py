@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from own_testbed import spec_of
 from waiting import in_time
 
 from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Instance, Setup
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.host import Host
-from tare.runner.context import Testbed
-from tare.runner.layers import Notes, start_stack
+from tare.runner.context import RunContext
+from tare.runner.layers import start_stack
+from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native
@@ -30,9 +32,9 @@ COMMAND = Command(("sh", "-c", SCRIPT, "sh", "two  words"), metrics=(RATE,), run
 
 
 @pytest.fixture(scope="module", params=[Native(), Crun()], ids=lambda each: each.name)
-def instance(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Instance]:
+def instance(testbed: RunContext, request: pytest.FixtureRequest) -> Iterator[Instance]:
     technology: Technology = request.param
-    with start_stack(testbed, (technology,), None, Notes()) as (part,):
+    with start_stack(testbed, spec_of(testbed, technology), TrialLog()) as (part,):
         yield part.instance
 
 
@@ -43,7 +45,7 @@ def inside(instance: Instance) -> Host:
 
 
 def test_a_command_is_measured_inside_and_what_it_leaves_is_ended(
-    testbed: Testbed, instance: Instance, inside: Host
+    testbed: RunContext, instance: Instance, inside: Host
 ) -> None:
     raws = tuple(COMMAND.measure(Setup(instance, testbed.client, ())))
     found = {value.metric: value for value in read_values(COMMAND, raws)}
@@ -67,14 +69,14 @@ def test_a_command_is_measured_inside_and_what_it_leaves_is_ended(
     ],
 )
 def test_a_command_that_fails_fails_its_trial_with_its_words(
-    testbed: Testbed, instance: Instance, changed: Command, reason: str
+    testbed: RunContext, instance: Instance, changed: Command, reason: str
 ) -> None:
     with pytest.raises(TrialFailed, match=reason):
         tuple(changed.measure(Setup(instance, testbed.client, ())))
 
 
 def test_a_command_without_an_end_is_ended_with_its_children(
-    testbed: Testbed, instance: Instance, inside: Host
+    testbed: RunContext, instance: Instance, inside: Host
 ) -> None:
     def run(seconds: float) -> None:
         endless = Command("sh -c 'echo begun; sleep 70308 & sleep 70308'", timeout=0.3 * seconds)

@@ -18,9 +18,9 @@ from swapping import SwappingGuest
 from tare.contracts.workloads import Setup, Workload
 from tare.journal import Journal, load, load_raw
 from tare.model.trials import Raw, Service, Stop, StopReason, Trial
-from tare.runner.context import Testbed
+from tare.runner.context import RunContext, Sampling
 from tare.runner.events import Event, TurnsBegin
-from tare.runner.loop import RemainingWork, run_blocks
+from tare.runner.loop import RemainingWork, RunLoop
 from tare.runner.trial import TrialRun
 from tare.suites.plan import Step
 from tare.suites.suite import Planned, parse_suite
@@ -145,7 +145,7 @@ FAULTS = {
 
 
 def test_each_fault_fails_its_own_trials_with_the_reason_and_the_run_goes_on(
-    testbed: Testbed, nothing_left: NothingLeft, tmp_path: Path
+    testbed: RunContext, nothing_left: NothingLeft, tmp_path: Path
 ) -> None:
     suite = parse_suite(_SUITE, "faults.toml")
     (healthy,) = suite.workloads
@@ -155,9 +155,9 @@ def test_each_fault_fails_its_own_trials_with_the_reason_and_the_run_goes_on(
     journal = Journal(folder)
     journal.create(record(suite), suite.text)
     watcher = Killer(folder / "trials.jsonl", address=testbed.network.instance_address.rpartition(".")[0])
-    here = replace(testbed, run=replace(testbed.run, telemetry=folder / "telemetry"))
+    here = replace(testbed, sampling=Sampling(folder / "telemetry", 0.1))
     with nothing_left():
-        assert run_blocks(RemainingWork(suite, (), {}, None), here, journal, watcher) == Stop(StopReason.PLAN)
+        assert RunLoop(RemainingWork(suite, (), {}, None), here, journal, watcher).run() == Stop(StopReason.PLAN)
 
     trials = load(folder).trials
     assert watcher.killed > 0
@@ -177,7 +177,7 @@ IN_A_GUEST = {
 
 @pytest.mark.parametrize("fault", IN_A_GUEST.values(), ids=IN_A_GUEST)
 def test_what_happens_to_a_guest_fails_its_trial_with_the_reason_and_the_next_one_is_measured(
-    testbed: Testbed, nothing_left: NothingLeft, fault: Fault
+    testbed: RunContext, nothing_left: NothingLeft, fault: Fault
 ) -> None:
     small = replace(testbed, limits=replace(testbed.limits, memory_bytes=128 << 20))
     with nothing_left():
@@ -189,11 +189,13 @@ def test_what_happens_to_a_guest_fails_its_trial_with_the_reason_and_the_next_on
     assert (after.status, len(after.values)) == ("ok", 1), after
 
 
-def _tried(testbed: Testbed, workload: Workload) -> tuple[Trial, tuple[Raw, ...]]:
+def _tried(testbed: RunContext, workload: Workload) -> tuple[Trial, tuple[Raw, ...]]:
     step = Step("one", workload.name, "qemu-tcg", 0, 0)
-    with TrialRun(testbed, step, (SwappingGuest() if isinstance(workload, Swaps) else QemuTcg(),), workload) as attempt:
+    spec = testbed.spec(SwappingGuest() if isinstance(workload, Swaps) else QemuTcg())
+    with TrialRun(testbed, step, spec, workload) as attempt:
         attempt.start()
         attempt.measure_from(0)
-        while attempt.take_turn(0, time.monotonic()):
+        while attempt.run_turn(0, time.monotonic()):
             pass
-        return attempt.end()
+        attempt.end()
+        return attempt.finished()

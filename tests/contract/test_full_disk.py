@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fakes import planned_of
 
 from tare.contracts.workloads import Workload
 from tare.hosts.local import LocalHost
 from tare.images.recipes import MAKE_FILE_SYSTEM
 from tare.model.trials import Trial
 from tare.runner.block import BlockRunner
-from tare.runner.context import Testbed
+from tare.runner.context import RunContext
 from tare.runner.events import ignore_event
 from tare.suites.plan import Block, Step
 from tare.technologies.crun import Crun
@@ -47,7 +48,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize(("workload", "place"), LARGER, ids=[workload.name for workload, _ in LARGER])
 def test_a_disk_that_fills_fails_the_trial_with_the_reason_and_the_next_one_is_measured(
-    testbed: Testbed, nothing_left: NothingLeft, small_disk: Path, workload: Workload, place: Place
+    testbed: RunContext, nothing_left: NothingLeft, small_disk: Path, workload: Workload, place: Place
 ) -> None:
     here = replace(testbed, instances=small_disk)
     with nothing_left():
@@ -59,8 +60,8 @@ def test_a_disk_that_fills_fails_the_trial_with_the_reason_and_the_next_one_is_m
     assert _tried(here, Dhrystone(duration=0.2)).status == "ok"
 
 
-def _tried(testbed: Testbed, workload: Workload) -> Trial:
+def _tried(testbed: RunContext, workload: Workload) -> Trial:
     rounds = BlockRunner(testbed, {"crun": (Crun(),)}, (), seed=1)
     steps = (Step("one", workload.name, "crun", 0, 0),)
-    ((trial, _),) = rounds.measured(Block(workload.name, 0, steps), workload, ignore_event)
+    ((trial, _),) = rounds.run(Block(workload.name, 0, steps), planned_of(workload), ignore_event)
     return trial

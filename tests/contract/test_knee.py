@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fakes import planned_of
 
 from tare.contracts.workloads import Workload
 from tare.model.trials import Trial
 from tare.runner.block import BlockRunner
-from tare.runner.context import Testbed
+from tare.runner.context import RunContext
 from tare.runner.events import ignore_event
 from tare.suites.plan import Block, Step
 from tare.technologies.native import Native
@@ -29,15 +30,15 @@ SHORT = (
 )
 
 
-def measured(testbed: Testbed, workload: Workload, native: Native) -> Trial:
+def measured(testbed: RunContext, workload: Workload, native: Native) -> Trial:
     steps = (Step("native", workload.name, "native", 0, 0),)
     rounds = BlockRunner(testbed, {"native": (native,)}, ("native",), seed=1)
-    ((trial, _),) = rounds.measured(Block(workload.name, 0, steps), workload, ignore_event)
+    ((trial, _),) = rounds.run(Block(workload.name, 0, steps), planned_of(workload), ignore_event)
     return trial
 
 
 @pytest.mark.parametrize("workload", SHORT, ids=lambda each: each.name)
-def test_a_real_server_has_a_knee_and_values_at_rates(testbed: Testbed, workload: KneeLoad) -> None:
+def test_a_real_server_has_a_knee_and_values_at_rates(testbed: RunContext, workload: KneeLoad) -> None:
     trial = measured(testbed, workload, Native())
     assert (trial.status, trial.reason) == ("ok", "")
     (knee,) = (value.value for value in trial.values if value.metric == "knee")
@@ -48,7 +49,7 @@ def test_a_real_server_has_a_knee_and_values_at_rates(testbed: Testbed, workload
 
 
 def test_a_port_in_use_fails_the_trial_even_where_the_other_server_gives_the_page(
-    testbed: Testbed, tmp_path: Path
+    testbed: RunContext, tmp_path: Path
 ) -> None:
     workload = Lighttpd(rates=(20,), runs=1, duration=0.1, resolution=1)
     (tmp_path / "file").write_text(page(workload.size))

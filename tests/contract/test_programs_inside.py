@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from own_testbed import spec_of
 
 from tare.contracts.workloads import Instance, Setup, Workload
-from tare.runner.context import Testbed
-from tare.runner.layers import Notes, start_stack
+from tare.runner.context import RunContext
+from tare.runner.layers import start_stack
+from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values
 from tare.technologies.native import Native
 from tare.workloads.context_switch import ContextSwitch
@@ -29,13 +31,13 @@ SHORT = (
 
 
 @pytest.fixture(scope="module")
-def bare_metal(testbed: Testbed) -> Iterator[Instance]:
-    with start_stack(testbed, (Native(),), None, Notes()) as (part,):
+def bare_metal(testbed: RunContext) -> Iterator[Instance]:
+    with start_stack(testbed, spec_of(testbed, Native()), TrialLog()) as (part,):
         yield part.instance
 
 
 @pytest.mark.parametrize("workload", SHORT, ids=lambda each: each.name)
-def test_a_program_runs_inside_in_turns(testbed: Testbed, bare_metal: Instance, workload: Workload) -> None:
+def test_a_program_runs_inside_in_turns(testbed: RunContext, bare_metal: Instance, workload: Workload) -> None:
     found = read_values(workload, tuple(workload.measure(Setup(bare_metal, testbed.client, ()))))
     assert {value.metric for value in found} == {metric.name for metric in workload.all_metrics}
     assert {value.point for value in found} == ({1.0, 2.0} if workload.sweep else {None})

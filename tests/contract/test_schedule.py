@@ -11,13 +11,15 @@ from pathlib import Path
 from threading import Timer
 
 import pytest
+from own_testbed import spec_of
 
 from tare.contracts.workloads import Setup
 from tare.images.micro import SERVER
 from tare.model.trials import Raw, Service
-from tare.runner.context import Testbed
-from tare.runner.layers import Notes, start_stack
+from tare.runner.context import RunContext
+from tare.runner.layers import start_stack
 from tare.runner.service import start_service
+from tare.runner.trial_log import TrialLog
 from tare.technologies.native import Native
 from tare.workloads.loads.latency import LatencyLoad
 
@@ -63,11 +65,11 @@ def _stalled(word: str, after_seconds: float) -> Iterator[None]:
         go_on.join()
 
 
-def _measured(testbed: Testbed, word: str, after_seconds: float) -> tuple[dict[str, float], Raw]:
+def _measured(testbed: RunContext, word: str, after_seconds: float) -> tuple[dict[str, float], Raw]:
     """Measure one turn of four seconds while one is stopped; return the latencies."""
     workload = Micro(rates=(250,), duration=4.0, connections=10)
     with (
-        start_stack(testbed, (Native(),), workload.port, Notes()) as (part,),
+        start_stack(testbed, spec_of(testbed, Native(), port=workload.port), TrialLog()) as (part,),
         start_service(part.instance, workload) as server,
     ):
         server.await_answer(testbed.client)
@@ -79,12 +81,12 @@ def _measured(testbed: Testbed, word: str, after_seconds: float) -> tuple[dict[s
     return {value.metric: value.value for value in workload.parse([raw])}, raw
 
 
-def test_all_that_was_due_while_the_server_stalled_is_in_the_latencies(testbed: Testbed) -> None:
+def test_all_that_was_due_while_the_server_stalled_is_in_the_latencies(testbed: RunContext) -> None:
     latency, _ = _measured(testbed, SERVER, after_seconds=0)
     assert latency["p90"] > STALL_SECONDS / 4  # a load that waits for answers would have ten such of a thousand
 
 
-def test_what_the_client_delayed_is_no_latency_and_a_limit_of_the_client(testbed: Testbed) -> None:
+def test_what_the_client_delayed_is_no_latency_and_a_limit_of_the_client(testbed: RunContext) -> None:
     latency, raw = _measured(testbed, "/srv/tare-schedule.lua", after_seconds=0.5)
     assert latency["p90"] < STALL_SECONDS / 2  # with them, a tenth would be of 0.6 s and more
     assert raw.client_limit.startswith("at 250/s, the client itself sent ")

@@ -12,17 +12,19 @@ from dataclasses import replace
 from statistics import fmean
 
 import pytest
+from own_testbed import spec_of
 
 from tare import plugins
 from tare.contracts.workloads import Setup
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.runner.context import Testbed
-from tare.runner.layers import Notes, start_stack
+from tare.runner.context import RunContext
+from tare.runner.layers import start_stack
 from tare.runner.sanity_checks import _WAITING
 from tare.runner.service import ServiceProcess, start_service
 from tare.runner.trial import TrialRun
+from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values
 from tare.suites.plan import Step
 from tare.technologies.native import Native
@@ -87,9 +89,13 @@ LITTLE = 0.05  # of a CPU, which other work and a server that sleeps use togethe
 
 
 @contextmanager
-def serving(testbed: Testbed, technology: str, workload: ServerOfYours) -> Iterator[tuple[ServiceProcess, Setup, Host]]:
+def serving(
+    testbed: RunContext, technology: str, workload: ServerOfYours
+) -> Iterator[tuple[ServiceProcess, Setup, Host]]:
     with (
-        start_stack(testbed, (plugins.find("technologies", technology)(),), workload.port, Notes()) as (part,),
+        start_stack(
+            testbed, spec_of(testbed, plugins.find("technologies", technology)(), port=workload.port), TrialLog()
+        ) as (part,),
         start_service(part.instance, workload) as server,
     ):
         assert part.instance.inside is not None
@@ -97,7 +103,9 @@ def serving(testbed: Testbed, technology: str, workload: ServerOfYours) -> Itera
 
 
 @pytest.mark.parametrize("technology", ["native", "crun"])
-def test_requests_arrive_as_they_are_written_in_their_order_again_and_again(testbed: Testbed, technology: str) -> None:
+def test_requests_arrive_as_they_are_written_in_their_order_again_and_again(
+    testbed: RunContext, technology: str
+) -> None:
     with serving(testbed, technology, NGINX) as (server, setup, inside):
         server.await_answer(testbed.client)
         values = read_values(NGINX, tuple(NGINX.measure(setup)))
@@ -109,17 +117,19 @@ def test_requests_arrive_as_they_are_written_in_their_order_again_and_again(test
 
 @pytest.mark.parametrize(("workload", "waits"), [(SLOW, True), (ServerOfYours(clients=(1,), duration=0.5), False)])
 def test_a_server_that_sleeps_before_each_answer_bears_a_caution_and_a_usual_one_does_not(
-    testbed: Testbed, workload: ServerOfYours, waits: bool
+    testbed: RunContext, workload: ServerOfYours, waits: bool
 ) -> None:
     until = time.monotonic() + QUIET_WITHIN_SECONDS
     while True:
-        with TrialRun(testbed, Step("service-0", "service", "native", 0, 0), (Native(),), workload) as attempt:
+        step = Step("service-0", "service", "native", 0, 0)
+        with TrialRun(testbed, step, testbed.spec(Native()), workload) as attempt:
             attempt.start()
             attempt.measure_from(0)
-            while attempt.take_turn(0, time.monotonic()):
+            while attempt.run_turn(0, time.monotonic()):
                 pass
-            busy_cpus = fmean(attempt._notes.busy_cpus["clients 1"])
-            trial, _ = attempt.end()
+            busy_cpus = fmean(attempt.log.busy_cpus["clients 1"])
+            attempt.end()
+            trial, _ = attempt.finished()
         assert trial.status == "ok", trial.reason
         told = "waiting" in {caution.kind for caution in trial.cautions}
         if told or not waits or busy_cpus < LITTLE or time.monotonic() > until:
@@ -130,7 +140,7 @@ def test_a_server_that_sleeps_before_each_answer_bears_a_caution_and_a_usual_one
     assert told or not waits or busy_cpus >= LITTLE
 
 
-def test_a_schedule_has_as_many_of_each_request(testbed: Testbed) -> None:
+def test_a_schedule_has_as_many_of_each_request(testbed: RunContext) -> None:
     workload = replace(NGINX, rates=(1000,), connections=4, duration=1.0)
     with serving(testbed, "native", workload) as (server, setup, inside):
         server.await_answer(testbed.client)
@@ -142,7 +152,7 @@ def test_a_schedule_has_as_many_of_each_request(testbed: Testbed) -> None:
     assert 367 <= asked[LINES[0]] <= 371
 
 
-def test_a_load_of_the_users_drives_the_server_from_the_client(testbed: Testbed) -> None:
+def test_a_load_of_the_users_drives_the_server_from_the_client(testbed: RunContext) -> None:
     seconds = OwnMetric(name="answer", unit="s", better="lower", pattern="^took ([0-9.]+)$")
     load = ("curl", "--silent", "--output", "/dev/null", "--write-out", "took %{time_total}\n", "{address}:{port}/own")
     workload = replace(NGINX, requests=(), load=load, metrics=(seconds,))
@@ -156,7 +166,7 @@ def test_a_load_of_the_users_drives_the_server_from_the_client(testbed: Testbed)
     assert all(each.client_cpu is not None for each in raw)
 
 
-def test_an_answer_with_another_status_fails_the_trial(testbed: Testbed) -> None:
+def test_an_answer_with_another_status_fails_the_trial(testbed: RunContext) -> None:
     workload = replace(NGINX, requests=(*REQUESTS, Request("/lost")))
     with serving(testbed, "native", workload) as (server, setup, _):
         server.await_answer(testbed.client)
@@ -168,7 +178,7 @@ def test_an_answer_with_another_status_fails_the_trial(testbed: Testbed) -> None
     ("ready", "told"),
     [("/lost", "does not answer /lost with status 204 within 0.3 s; the last answer: status 404"), ("/", "status 200")],
 )
-def test_a_server_that_answers_otherwise_is_never_ready(testbed: Testbed, ready: str, told: str) -> None:
+def test_a_server_that_answers_otherwise_is_never_ready(testbed: RunContext, ready: str, told: str) -> None:
     with (
         serving(testbed, "native", replace(NGINX, ready=ready, ready_within=0.3)) as (server, _, _),
         pytest.raises(TimedOut, match=re.escape(told)),
@@ -176,7 +186,7 @@ def test_a_server_that_answers_otherwise_is_never_ready(testbed: Testbed, ready:
         server.await_answer(testbed.client)
 
 
-def test_a_server_whose_port_is_in_use_is_never_ready_though_another_one_answers(testbed: Testbed) -> None:
+def test_a_server_whose_port_is_in_use_is_never_ready_though_another_one_answers(testbed: RunContext) -> None:
     workload = ServerOfYours(ready="/")
     with serving(testbed, "native", workload) as (first, setup, inside):
         first.await_answer(testbed.client)
@@ -193,10 +203,10 @@ def test_a_server_whose_port_is_in_use_is_never_ready_though_another_one_answers
 ELSEWHERE = "import socket, time; s = socket.create_server(('', {port})); print('ready', flush=True); time.sleep(600)"
 
 
-def test_on_the_machines_own_network_only_the_instances_server_may_answer(testbed: Testbed) -> None:
+def test_on_the_machines_own_network_only_the_instances_server_may_answer(testbed: RunContext) -> None:
     with (
         LocalHost().spawn(sys.executable, "-c", ELSEWHERE.replace("{port}", "18092")) as other,
-        start_stack(testbed, (Native(network="host"),), None, Notes()) as (part,),
+        start_stack(testbed, spec_of(testbed, Native(network="host")), TrialLog()) as (part,),
     ):
         other.read_line(60)
         absent, present = replace(NGINX, command="sleep 600", port=18092), NGINX

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 
 import pytest
+from own_testbed import spec_of
 from waiting import ENOUGH_SECONDS
 
 from tare import plugins
@@ -15,8 +16,9 @@ from tare.contracts.technologies import ANSWER_PORT, Technology
 from tare.contracts.workloads import VOLUME
 from tare.hosts.network import SLOTS
 from tare.runner import trial
-from tare.runner.context import Testbed
-from tare.runner.layers import PROBE, Notes, StartedLayer, start_stack
+from tare.runner.context import RunContext
+from tare.runner.layers import PROBE, StartedLayer, start_stack
+from tare.runner.trial_log import TrialLog
 from tare.telemetry.footprint import footprint
 
 pytestmark = pytest.mark.machine
@@ -30,16 +32,16 @@ REDIS = ("redis-server", "--port", str(PORT), "--protected-mode", "no", "--save"
 class Group:
     """Instances that were started one after the other and are all alive, by their slots."""
 
-    testbed: Testbed
+    testbed: RunContext
     stack: ExitStack
     parts: list[StartedLayer] = field(default_factory=list)
-    notes: list[Notes] = field(default_factory=list)
+    notes: list[TrialLog] = field(default_factory=list)
 
     def start(self, technology: Technology) -> None:
         """Start one more, in the next slot."""
-        notes = Notes()
-        here = self.testbed.slot(len(self.parts))
-        self.parts += self.stack.enter_context(start_stack(here, (technology,), PORT, notes))
+        notes = TrialLog()
+        spec = spec_of(self.testbed, technology, port=PORT, slot=len(self.parts))
+        self.parts += self.stack.enter_context(start_stack(self.testbed, spec, notes))
         self.notes.append(notes)
 
     def serve(self, part: StartedLayer) -> None:
@@ -62,7 +64,7 @@ class Group:
 
 
 @pytest.fixture
-def together(testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]) -> Iterator[Group]:
+def together(testbed: RunContext, nothing_left: Callable[[], AbstractContextManager[None]]) -> Iterator[Group]:
     """An empty group; nothing of it is left after the test."""
     with nothing_left(), testbed.cache, ExitStack() as stack:
         yield Group(testbed, stack)
@@ -84,7 +86,7 @@ def test_instances_of_all_technologies_are_alive_together_and_each_answers_for_i
     together: Group, every_usable: Sequence[Technology]
 ) -> None:
     for technology in every_usable:
-        technology.imported(together.testbed.host, together.testbed.image)
+        technology.imported(together.testbed.host, together.testbed.images.main)
     wanted = [each for technology in sorted(every_usable, key=_begins_late) for each in _copies(technology)]
     assert len(wanted) <= SLOTS
     for technology in wanted:
@@ -116,7 +118,7 @@ def test_an_instance_costs_among_ten_what_it_costs_alone(
         together.serve(together.parts[-1])
     among_ten = _settled(together.parts[0])
     pids = together.parts[0].instance.processes()
-    proportional, _ = footprint(together.testbed.host, together.testbed.image.root, pids)
+    proportional, _ = footprint(together.testbed.host, together.testbed.images.main.root, pids)
     assert proportional is not None
     assert among_ten == pytest.approx(alone, rel=0.02)
     # What Linux calls the proportional set size has become much less: the file pages of redis and its libraries.

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import pytest
+from own_testbed import spec_of
 
 from plug_ins import in_contract
 from tare.contracts.workloads import Setup
@@ -16,8 +17,9 @@ from tare.guests import unikernel
 from tare.guests.unikernel import Unikernel
 from tare.hosts.local import LocalHost
 from tare.images.micro import UNIKERNELS
-from tare.runner.context import Testbed
-from tare.runner.layers import Notes, start_stack
+from tare.runner.context import RunContext
+from tare.runner.layers import start_stack
+from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values
 from tare.technologies.arceos import Arceos
 from tare.technologies.mirage import Mirage
@@ -36,10 +38,10 @@ class _Broken(Exception):
 
 @pytest.mark.parametrize("technology", BUILT, ids=lambda each: each.name)
 def test_nothing_is_left_of_an_instance_whose_block_raises(
-    technology: Unikernel, testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]
+    technology: Unikernel, testbed: RunContext, nothing_left: Callable[[], AbstractContextManager[None]]
 ) -> None:
     UNIKERNELS.built(print)
-    with nothing_left(), pytest.raises(_Broken), start_stack(testbed, (technology,), None, Notes()):
+    with nothing_left(), pytest.raises(_Broken), start_stack(testbed, spec_of(testbed, technology), TrialLog()):
         raise _Broken
 
 
@@ -61,31 +63,31 @@ class NoKernel(Arceos):
     ("technology", "last"), [(NotForSpt(), "solo5-spt: "), (NoKernel(), "qemu-system-x86_64: ")], ids=["spt", "qemu"]
 )
 def test_a_unikernel_that_does_not_boot_is_reported_with_its_last_line_and_leaves_nothing(
-    technology: Unikernel, last: str, testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]
+    technology: Unikernel, last: str, testbed: RunContext, nothing_left: Callable[[], AbstractContextManager[None]]
 ) -> None:
     UNIKERNELS.built(print)
     what = f"{technology.name}: the unikernel did not boot: its monitor ended"
     with nothing_left(), pytest.raises(TrialFailed, match=what) as error:  # noqa: SIM117 - it is checked after the raise
-        with start_stack(testbed, (technology,), None, Notes()):
+        with start_stack(testbed, spec_of(testbed, technology), TrialLog()):
             pass
     assert error.value.hint.startswith(f"its last line was: '{last}"), error.value.hint
 
 
-def test_a_unikernel_that_says_nothing_fails_in_its_time(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_unikernel_that_says_nothing_fails_in_its_time(testbed: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
     UNIKERNELS.built(print)
     monkeypatch.setattr(unikernel, "BOOT_SECONDS", 0.05)
     what = "arceos: the unikernel did not boot: it does not serve after 0.05 s"
-    with pytest.raises(TrialFailed, match=what), start_stack(testbed, (Arceos(),), None, Notes()):
+    with pytest.raises(TrialFailed, match=what), start_stack(testbed, spec_of(testbed, Arceos()), TrialLog()):
         pass
 
 
-def test_it_is_an_image_of_yours_for_mirage_too(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_an_image_of_yours_for_mirage_too(testbed: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = UNIKERNELS.built(print)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     mirage = Mirage(str(folder / "micro.spt"), "micro-http", tender="spt", device="net")
     assert list(mirage.problems(LocalHost())) == []
     workload = MicroHttp(clients=(1,))
-    with start_stack(testbed, (mirage,), workload.port, Notes()) as (part,):
+    with start_stack(testbed, spec_of(testbed, mirage, port=workload.port), TrialLog()) as (part,):
         assert part.instance.serves == {"micro-http": 18080}
         (value,) = read_values(workload, tuple(workload.measure(Setup(part.instance, testbed.client, ()))))
     assert value.value > 10

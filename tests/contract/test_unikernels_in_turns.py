@@ -6,13 +6,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import pytest
+from fakes import planned_of
 from whole_runs import assert_in_turns
 
 from plug_ins import in_contract
 from tare.guests.unikernel import Unikernel
 from tare.images.micro import UNIKERNELS
 from tare.runner.block import BlockRunner
-from tare.runner.context import Testbed
+from tare.runner.context import RunContext
 from tare.runner.events import ignore_event
 from tare.suites.plan import Block, Step
 from tare.technologies.native import Native
@@ -26,13 +27,14 @@ WORKLOAD = MicroRedis(("GET",), (5,), duration=0.2)
 
 @pytest.mark.parametrize("technology", BUILT, ids=lambda each: each.name)
 def test_it_has_its_turns_side_by_side_with_the_others(
-    technology: Unikernel, testbed: Testbed, nothing_left: Callable[[], AbstractContextManager[None]]
+    technology: Unikernel, testbed: RunContext, nothing_left: Callable[[], AbstractContextManager[None]]
 ) -> None:
     UNIKERNELS.built(print)
     stacks = {"native": (Native(),), technology.name: (technology,), "native-again": (Native(),)}
     steps = tuple(Step(name, WORKLOAD.name, name, 0, order) for order, name in enumerate(stacks))
     rounds = BlockRunner(testbed, stacks, ("native", "native-again"), seed=1)
     with nothing_left():
-        trials = [trial for trial, _ in rounds.measured(Block(WORKLOAD.name, 0, steps), WORKLOAD, ignore_event)]
+        planned = planned_of(WORKLOAD)
+        trials = [trial for trial, _ in rounds.run(Block(WORKLOAD.name, 0, steps), planned, ignore_event)]
     assert [(trial.stack, trial.status, trial.reason) for trial in trials] == [(name, "ok", "") for name in stacks]
     assert_in_turns(trials)

@@ -16,21 +16,23 @@ from tare_fake.technology import Fake, FakeHost
 
 from tare import plugins
 from tare.contracts.technologies import Launch
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.workloads import Instance, Setup, Workload
 from tare.errors import TimedOut, Unavailable
 from tare.hosts.cpus import Placement
 from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
+from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.journal import Journal, Run, RunRecord, load
+from tare.model.machines import Hosts
 from tare.model.trials import Image, Limits, Problem, Raw, Trial, Value
-from tare.runner.context import RunResources, Testbed
+from tare.runner.context import RunContext, RunHosts, RunImages, Sampling
 from tare.runner.events import BlockBegins, BlockEnded, Event, TrialBegins, TrialEnded, TurnsBegin
 from tare.runner.job import workload_record
-from tare.runner.loop import RemainingWork, run_blocks
+from tare.runner.loop import RemainingWork, RunLoop
 from tare.runner.schedule import BlockTiming, DurationEstimates, Schedule, TimeLeft
 from tare.suites.plan import Block, Step, plan
-from tare.suites.suite import Suite, parse_suite
+from tare.suites.suite import Planned, Suite, parse_suite
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
 
@@ -282,22 +284,16 @@ class Bench:
         if not self.folder.exists():
             journal.create(record(suite), suite.text)
         work = RemainingWork(suite, journal.run.trials, unusable or {}, budget)
-        stop = run_blocks(work, self._place(), journal, self.watcher)
+        stop = RunLoop(work, self._place(), journal, self.watcher).run()
         assert journal.run == self.read()  # what is kept in memory is what was written
         return stop.detail or stop.reason
 
-    def _place(self) -> Testbed:
+    def _place(self) -> RunContext:
         home = self.folder.parent
         ledger = Ledger(home / "ledger" / "tare-test.jsonl")
-        return Testbed(
-            client=FakeHost(1.0, "", LIMITS),
-            image=Image("ab" * 32, home, home, home, home, home, ""),
-            network=Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), ledger),
-            ledger=ledger,
-            limits=LIMITS,
-            instances=home / "instances",
-            run=RunResources(Placement((0,), (0,)), self.folder / "telemetry"),
-        )
+        image = Image("ab" * 32, home, home, home, home, home, "")
+        network = Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), ledger)
+        return _context(image, network, self.folder / "telemetry", home / "instances")
 
 
 def record(suite: Suite) -> RunRecord:
@@ -332,15 +328,33 @@ def planned(suite: Suite) -> list[str]:
     return [step.trial for block in plan(suite) for step in block.steps]
 
 
-def bare_testbed(folder: Path, host: Host, slot: int = 0) -> Testbed:
-    """A testbed of which nothing is made, with a client that is a fake."""
+def bare_context(folder: Path, host: Host) -> RunContext:
+    """A context of which nothing is made, with a client that is a fake."""
     ledger = Ledger(folder / "tare-test.jsonl", host)
     image = Image("ab" * 32, folder, folder, folder, folder, folder, "")
-    network = Network("tare-test", ipaddress.IPv4Network("198.18.0.0/21"), ledger).at(slot)
-    client, placement = FakeHost(1.0, "", LIMITS), Placement((0,), (0,))
+    network = Network("tare-test", ipaddress.IPv4Network("198.18.0.0/21"), ledger)
     telemetry = folder / "telemetry"
     telemetry.mkdir(exist_ok=True)
-    return Testbed(client, image, network, ledger, LIMITS, folder, RunResources(placement, telemetry))
+    return _context(image, network, telemetry, folder)
+
+
+def hosts_of(
+    server: Host | None = None, client: Host | None = None, reached: Hosts | None = None, extra: tuple[Host, ...] = ()
+) -> RunHosts:
+    """Return connected machines: this one, unless others are given."""
+    here, placement = LocalHost(), Placement((0,), (0,))
+    return RunHosts(reached or Hosts(), server or here, client or here, placement, extra)
+
+
+def planned_of(workload: Workload) -> Planned:
+    """Return a workload as a suite plans it, with the usual limits."""
+    return Planned(workload.name, workload.name, workload)
+
+
+def _context(image: Image, network: Network, telemetry: Path, instances: Path) -> RunContext:
+    client, images, ledger = FakeHost(1.0, "", LIMITS), RunImages(image, image), network.ledger
+    hosts, sampling = hosts_of(ledger.host), Sampling(telemetry, 0.1)
+    return RunContext(hosts, images, network, ledger, LIMITS, sampling, client, instances)
 
 
 def launch_at(folder: Path, prefix: str = "tare-test", limits: Limits = LIMITS) -> Launch:

@@ -202,6 +202,6 @@ def test_two_names_of_one_machine_are_refused(there: Lab, tmp_path: Path) -> Non
     loads = built_image(lambda _: None, client_recipe())
     with (
         pytest.raises(TareError, match=r"^tare-test-another is a machine that \[hosts\] has under another name$"),
-        connect_machines(Hosts(there.server, first, tuple(named)), loads),
+        connect_machines(Hosts(there.server, first, tuple(named)), loads, 1),
     ):
         pytest.fail("they are one machine")

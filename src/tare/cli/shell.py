@@ -6,6 +6,7 @@ works through container engines and SSH. If the inside has no terminals of its o
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import shutil
@@ -14,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -29,13 +29,15 @@ from tare.hosts.host import Host
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.process import attached
-from tare.images.adopted import wanted_image
+from tare.images.adopted import client_root, wanted_image
 from tare.model.machines import Hosts
 from tare.model.trials import ImageWanted, LimitsWanted, Problem
+from tare.runner.context import RunImages, Sampling
 from tare.runner.job import require_root
-from tare.runner.layers import Notes, combine_layers, start_stack
-from tare.runner.machines import connect_machines
-from tare.runner.prepare import Needs, prepare, testbed_with_images
+from tare.runner.layers import combine_layers, start_stack
+from tare.runner.machines import connect_machines, open_context
+from tare.runner.prepare import copy_to_server, find_unusable, outer_image, prepare_stacks
+from tare.runner.trial_log import TrialLog
 from tare.suites.stacks import Stack, stack_named
 from tare.suites.suite import read_suite
 
@@ -127,17 +129,18 @@ class Asked:
 def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[Setup]:
     """Start an instance and remove it after the block. Raises Unavailable where the stack cannot run."""
     stack = asked.stack
-    image = wanted_image(asked.image, asked.workloads, say)
-    with connect_machines(asked.hosts, image) as machines, TemporaryDirectory(prefix="tare-shell-") as folder:
-        needs = Needs((stack,), asked.workloads or (), asked.limits, asked.image.release, Path(folder), services=False)
-        preparation = prepare(needs, image, machines, say)
-        _refuse(preparation.unusable)
-        with testbed_with_images(preparation, say) as (testbed, failed):
-            _refuse(failed)
-            notes = Notes()
+    main = wanted_image(asked.image, asked.workloads, say)
+    with connect_machines(asked.hosts, main, asked.limits.cpus) as hosts:
+        copy_to_server(hosts, (main,), say)
+        _refuse(find_unusable((stack,), hosts.server, say))
+        outer = outer_image((stack,), say)
+        images = RunImages(main, client_root(asked.workloads or (), asked.image.release, say), outer)
+        with open_context(hosts, images, asked.limits, Sampling(Path(), math.inf)) as context:  # samples nothing
+            _refuse(prepare_stacks(context, (stack,), say))
+            log = TrialLog()
             say(f"starting {stack.name}")
-            with start_stack(testbed, stack.layers, None, notes) as parts:
-                yield Setup(combine_layers(parts), parts[-1].testbed.client, tuple(notes.marks), start=image.start)
+            with start_stack(context, context.spec(*stack.layers), log) as parts:
+                yield Setup(combine_layers(parts), parts[-1].context.client, tuple(log.marks), start=main.start)
 
 
 def _refuse(problems: Mapping[str, tuple[Problem, ...]]) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Another, Further, Instance, Setup, Workload
 from tare.errors import OutOfMemory, TareError, TrialFailed, Unavailable, Unreachable
 from tare.hosts.control_groups import group_folder, kernel_bytes
@@ -20,17 +19,18 @@ from tare.hosts.facts import has_own_kernel, parse_meminfo
 from tare.hosts.host import Host
 from tare.hosts.network import SLOTS
 from tare.model.trials import Footprint, Mark
-from tare.runner.context import Testbed
-from tare.runner.layers import Notes, combine_layers, start_stack
+from tare.runner.context import InstanceSpec, RunContext
+from tare.runner.layers import combine_layers, start_stack
 from tare.runner.service import start_service
+from tare.runner.trial_log import TrialLog
 from tare.telemetry.footprint import footprint
 
 
-def measure_footprint(testbed: Testbed, instances: Collection[Instance]) -> Footprint:
-    """Read what these instances of a testbed cost together: those that are alive beside them do not count."""
-    host, processes = testbed.host, [instance.processes() for instance in instances]
-    others = (pid for other in testbed.alive if other not in instances for pid in other.processes())
-    memory, count = footprint(host, testbed.image.root, [pid for pids in processes for pid in pids], others)
+def measure_footprint(context: RunContext, instances: Collection[Instance]) -> Footprint:
+    """Read what these instances cost their host together: those that are alive in addition do not count."""
+    host, processes = context.host, [instance.processes() for instance in instances]
+    others = (pid for other in context.live if other not in instances for pid in other.processes())
+    memory, count = footprint(host, context.images.main.root, [pid for pids in processes for pid in pids], others)
     kernel = _sum(_kernel_bytes(host, pids[0]) if pids else None for pids in processes)
     reported = _sum(_reported_bytes(host, instance) for instance in instances)
     return Footprint(memory, kernel, _sum(instance.disk() for instance in instances), count, reported)
@@ -131,14 +131,14 @@ _PATIENCE = 5  # times as long as the trial's own instance took to start
 
 @dataclass
 class ExtraInstances(Further):
-    """Starts instances of a stack in the slots that are free; `timeline` is that of the trial's own instance.
+    """Starts instances of a stack in the slots that are free; `spec` and `timeline` are those of the trial's own.
 
     A server without memory is often silent, and its load would wait for it: both have `patience_seconds`. An instance
     is late that takes five times as long to start as the trial's own, and these seconds more.
     """
 
-    testbed: Testbed
-    stack: Sequence[Technology]
+    context: RunContext
+    spec: InstanceSpec
     timeline: Sequence[Mark]
     patience_seconds: float = 10.0
     _taken: set[int] = field(default_factory=set)
@@ -146,52 +146,50 @@ class ExtraInstances(Further):
     @property
     def limit_bytes(self) -> int:
         """The memory limit of the trial's own instance."""
-        return self.testbed.limits.memory_bytes
+        return self.spec.limits.memory_bytes
 
     @contextmanager
     def started(self, workload: Workload, limit_bytes: int | None = None) -> Iterator[Another]:
         """Start an instance with the workload's server; see `Further.started`."""
-        for technology in self.stack:
+        for technology in self.spec.stack:
             if technology.built_in_address or technology.gives_machine:
                 what = f"{technology.name}: tare cannot start further instances of it"
                 raise Unavailable(what, "leave this stack out of workloads that start several instances")
         with ExitStack() as exits:
-            slot = self._in_slot(exits, limit_bytes or self.limit_bytes)
-            start = replace(slot.start, datagrams=workload.datagrams, volume_bytes=workload.volume_bytes)
-            testbed = replace(slot, start=start)
-            shortage, notes = Shortage(testbed.host), Notes()
+            spec = self._in_free_slot(exits, limit_bytes or self.limit_bytes).serving(workload)
+            shortage, log = Shortage(self.context.host), TrialLog()
             exits.enter_context(_lack_of_memory(shortage))
-            parts = exits.enter_context(start_stack(testbed, self.stack, workload.port, notes))
-            instance, client = combine_layers(parts), parts[-1].testbed.client
+            parts = exits.enter_context(start_stack(self.context, spec, log))
+            instance = combine_layers(parts)
             shortage.watch(instance)
             exits.enter_context(_looking(shortage))
-            serving = start_service(parts[-1].instance, workload, testbed.image, host=parts[-1].host)
+            serving = start_service(parts[-1].instance, workload, spec.image, host=parts[-1].host)
             server = exits.enter_context(serving)
             exits.enter_context(_explained(server.why_soon))
-            server.await_answer(client, self.patience_seconds)
+            server.await_answer(self.context.client, self.patience_seconds)
             setup = Setup(
                 instance,
-                server.asking(client),
-                tuple(notes.marks),
+                server.asking(self.context.client),
+                tuple(log.marks),
                 patience_seconds=self.patience_seconds,
-                start=testbed.image.start,
+                start=spec.image.start,
             )
             yield Another(setup, shortage.swapped_bytes)
 
     def cost(self) -> Footprint:
         """Return what all instances cost together; see `Further.cost`."""
-        return measure_footprint(self.testbed, self.testbed.alive)
+        return measure_footprint(self.context, self.context.live)
 
     def spare_share(self) -> float:
         """Return the share of memory that would be left; see `Further.spare_share`. Raises TrialFailed."""
-        memory = parse_meminfo(self.testbed.host.read("/proc/meminfo"))
+        memory = parse_meminfo(self.context.host.read("/proc/meminfo"))
         if not memory.total_bytes or memory.available_bytes is None:
             raise TrialFailed("the machine does not report its memory", "see /proc/meminfo there")
         return (memory.available_bytes - self.limit_bytes) / memory.total_bytes
 
-    def _in_slot(self, exits: ExitStack, limit_bytes: int) -> Testbed:
-        """Return the testbed of the first slot that is free, with this limit of memory."""
-        taken = {self.testbed.network.slot, *self._taken}
+    def _in_free_slot(self, exits: ExitStack, limit_bytes: int) -> InstanceSpec:
+        """Return what an instance with this limit of memory is started with in the first slot that is free."""
+        taken = {self.spec.slot, *self._taken}
         slot = next((each for each in range(SLOTS) if each not in taken), None)
         if slot is None:
             raise TrialFailed(f"a network has {SLOTS} instances at most", "ask for fewer")
@@ -199,9 +197,8 @@ class ExtraInstances(Further):
         exits.callback(self._taken.remove, slot)
         moments = [mark.seconds for mark in self.timeline]
         seconds = _PATIENCE * (max(moments) - min(moments)) + self.patience_seconds
-        limits = replace(self.testbed.limits, memory_bytes=limit_bytes)
-        start = replace(self.testbed.start, most_seconds=seconds)
-        return replace(self.testbed.slot(slot), limits=limits, start=start)
+        limits = replace(self.spec.limits, memory_bytes=limit_bytes)
+        return replace(self.spec, slot=slot, limits=limits, start_timeout_seconds=seconds)
 
 
 @contextmanager

@@ -8,13 +8,14 @@ other difference is a caution on all trials of the stack. docs/decisions/inside.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from tare.contracts.technologies import Technology, list_by_reason
 from tare.contracts.workloads import VOLUME
 from tare.hosts.host import Host
-from tare.model.trials import Caution, Trial
+from tare.model.trials import Caution
+from tare.runner.trial_log import TrialLog
 
 INSPECT = "/usr/lib/tare/inspect"
 _INSPECT_SECONDS = 30.0
@@ -67,21 +68,17 @@ class InsideCheck:
         technologies = (*self.stacks[stack], *self.stacks[self.baseline])
         return compare_conditions(here, there, technologies)
 
-    def describe(self, trial: Trial) -> Trial:
-        """Return the trial with the differences of its stack.
+    def describe(self, stack: str, log: TrialLog) -> None:
+        """Add the differences of a stack to the log of its trial.
 
         Undeclared differences become a caution. Declared ones, grouped by their reasons, become part of the proof.
         """
-        differences = self.differences(trial.stack)
-        if not differences:
-            return trial
-        undeclared = [each for each in differences if not each.reason]
-        more = f"; and {len(undeclared) - _MOST_SHOWN} more" if len(undeclared) > _MOST_SHOWN else ""
-        text = "; ".join(map(str, undeclared[:_MOST_SHOWN])) + more
-        cautions = (Caution("inside-differs", text),) if undeclared else ()
-        known = list_by_reason((each.pattern, each.reason) for each in differences if each.reason)
-        proof = (("not equal inside", known),) if known else ()
-        return replace(trial, cautions=(*trial.cautions, *cautions), proof=(*trial.proof, *proof))
+        differences = self.differences(stack)
+        if undeclared := [each for each in differences if not each.reason]:
+            more = f"; and {len(undeclared) - _MOST_SHOWN} more" if len(undeclared) > _MOST_SHOWN else ""
+            log.cautions.append(Caution("inside-differs", "; ".join(map(str, undeclared[:_MOST_SHOWN])) + more))
+        if known := list_by_reason((each.pattern, each.reason) for each in differences if each.reason):
+            log.proof += (("not equal inside", known),)
 
 
 def read_conditions(inside: Host) -> Conditions:

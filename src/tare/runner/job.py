@@ -25,16 +25,25 @@ from tare.hosts.lock import only_one
 from tare.hosts.needs import refuse_incomplete
 from tare.hosts.tuning import look
 from tare.hosts.undoing import in_short
-from tare.images.adopted import refuse_absent, wanted_image
+from tare.images.adopted import client_root, images_beside, refuse_absent, wanted_image
 from tare.journal import FORMAT, Journal, RunRecord, WorkloadRecord, holds_no_trial, make_within
 from tare.model.isolation import Isolation
 from tare.model.machines import Facts
 from tare.model.trials import Image, Stop, StopReason
 from tare.runner.cleanup import clean_up
+from tare.runner.context import RunContext, RunHosts, RunImages, Sampling
 from tare.runner.events import Preparing, RunBegins, RunObserver, StackSkipped, Warned, as_step_reporter
-from tare.runner.loop import RemainingWork, run_blocks
-from tare.runner.machines import Machines, Problems, connect_machines
-from tare.runner.prepare import Needs, Preparation, build_stack_images, check_programs, prepare, testbed_with_images
+from tare.runner.loop import RemainingWork, RunLoop
+from tare.runner.machines import connect_machines, open_context
+from tare.runner.prepare import (
+    Problems,
+    build_stack_images,
+    check_programs,
+    copy_to_server,
+    find_unusable,
+    outer_image,
+    prepare_stacks,
+)
 from tare.runner.sanitize import names_of_secrets, settings_without_secrets
 from tare.suites.suite import Planned, Suite, read_suite
 from tare.telemetry.noise import assess
@@ -42,10 +51,10 @@ from tare.telemetry.noise import assess
 _SETTINGS = TypeAdapter(dict[str, Any])
 
 
-def make_record(suite: Suite, preparation: Preparation) -> RunRecord:
+def make_record(suite: Suite, hosts: RunHosts, images: RunImages) -> RunRecord:
     """Return the record of a run that is prepared."""
-    machines, spec = preparation.machines, preparation.spec
-    noise = tuple((each.name, f"{each.value} ({each.verdict})") for each in assess(machines.server.read))
+    noise = tuple((each.name, f"{each.value} ({each.verdict})") for each in assess(hosts.server.read))
+    overrides = {stack.name: stack.own.described(images.by_stack.get(stack.name)) for stack in suite.measured}
     return RunRecord(
         format=FORMAT,
         tare=__version__,
@@ -56,20 +65,20 @@ def make_record(suite: Suite, preparation: Preparation) -> RunRecord:
         blocks=suite.blocks,
         stacks=tuple(stack.name for stack in suite.measured),
         workloads=tuple(workload_record(planned) for planned in suite.workloads),
-        image=spec.image.digest,
-        image_origin=spec.image.origin,
-        packages=spec.image.packages,
-        clients={spec.loads.digest: spec.loads.packages},
-        machine=machines.server.facts(),
+        image=images.main.digest,
+        image_origin=images.main.origin,
+        packages=images.main.packages,
+        clients={images.client.digest: images.client.packages},
+        machine=hosts.server.facts(),
         noise=noise,
         margin=suite.margin,
         control=suite.control,
-        machines=machines_by_role(suite, machines),
-        tuning=look(machines.server.read),
+        machines=machines_by_role(suite, hosts),
+        tuning=look(hosts.server.read),
         sample_seconds=suite.sample_seconds,
-        beside=_beside(preparation),
-        own={stack.name: own for stack in suite.measured if (own := stack.own.described(spec.run.own.get(stack.name)))},
-        years=_years(suite, machines),
+        beside=_beside(suite, images),
+        own={name: own for name, own in overrides.items() if own},
+        years=_years(suite, hosts),
         families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured},
         isolation={stack.name: _isolation(stack.layers) for stack in suite.measured},
         suite_folder=str(suite.folder.absolute()),
@@ -81,11 +90,11 @@ def _isolation(layers: Sequence[Technology]) -> tuple[Isolation, ...]:
     return tuple(replace(each.isolation, layer=each.name if len(layers) > 1 else "") for each in layers)
 
 
-def _years(suite: Suite, machines: Machines) -> dict[str, str]:
+def _years(suite: Suite, hosts: RunHosts) -> dict[str, str]:
     """Return the year of each stack of one layer whose technology is an old one."""
     own = {stack.name: stack.layers[0] for stack in suite.stacks if len(stack.layers) == 1}
     asked = {name: layer for name, layer in own.items() if type(layer).old is not Technology.old}
-    years = {name: layer.old(layer.version(machines.server)) for name, layer in asked.items()}
+    years = {name: layer.old(layer.version(hosts.server)) for name, layer in asked.items()}
     return {name: year for name, year in years.items() if year}
 
 
@@ -102,22 +111,19 @@ def workload_record(planned: Planned) -> WorkloadRecord:
     )
 
 
-def _beside(preparation: Preparation) -> dict[str, str]:
-    """Return the images of services beside those under test, by the services' names."""
-    found = {
-        each.name: preparation.spec.run.beside[each.image]
-        for workload in preparation.needs.workloads
-        for each in workload.beside
-    }
+def _beside(suite: Suite, images: RunImages) -> dict[str, str]:
+    """Return the images of sidecar services, by the services' names."""
+    services = [each for workload in suite.by_name.values() for each in workload.beside]
+    found = {each.name: images.sidecars[each.image] for each in services}
     return {name: image.origin or image.digest for name, image in found.items()}
 
 
-def machines_by_role(suite: Suite, machines: Machines) -> dict[str, Facts]:
+def machines_by_role(suite: Suite, hosts: RunHosts) -> dict[str, Facts]:
     """Return the machines that take part, by role, except those that a technology will lend."""
     lent = all(stack.layers[-1].gives_machine for stack in suite.stacks)
-    server = {} if lent else {"server": machines.server.facts()}
-    further = {f"client {number}": each.facts() for number, each in enumerate(machines.further_clients, start=2)}
-    return {"controller": LocalHost().facts(), **server, "client": machines.client.facts(), **further}
+    server = {} if lent else {"server": hosts.server.facts()}
+    further = {f"client {number}": each.facts() for number, each in enumerate(hosts.extra_clients, start=2)}
+    return {"controller": LocalHost().facts(), **server, "client": hosts.client.facts(), **further}
 
 
 def check_same(before: RunRecord, now: RunRecord) -> None:
@@ -196,75 +202,77 @@ def require_root(command: str) -> None:
         raise TareError("only root can start containers, machines and networks", f"sudo {command}")
 
 
-def execute(job: Job, report: RunObserver) -> Stop:
+def execute(job: Job, observe: RunObserver) -> Stop:
     """Run a suite to its end, or to Ctrl-C; return why it ended. The journal then has all trials.
 
-    It puts this process into a mount namespace of its own, for good. Raises TareError if nothing can be measured.
+    Where a machine was rebooted, what was made there is made again, and the run continues within the rest of its
+    budget. This puts the process into a private mount namespace, for good. Raises TareError if nothing can be measured.
     """
-    say, before = as_step_reporter(report), job.journal.record
+    say, before = as_step_reporter(observe), job.journal.record
     with only_one(), _usual_scheduling():
         refuse_incomplete(LocalHost())
         refuse_absent(stack.own.image(job.suite.image) for stack in job.suite.stacks)
-        _remove_left(say, report)
+        _remove_left(say, observe)
         isolate_mounts()
-        image = wanted_image(job.suite.image, job.suite.by_name.values(), say, before.image_origin if before else "")
-        job = replace(job, suite=job.suite.in_image(image))
-        own = build_stack_images(job.suite, say, before)
-        check_programs(job.suite, image, own)
-        return _measure_through_reboots(job, image, own, report)
+        main = wanted_image(job.suite.image, job.suite.by_name.values(), say, before.image_origin if before else "")
+        job = replace(job, suite=job.suite.in_image(main))
+        by_stack = build_stack_images(job.suite, say, before)
+        check_programs(job.suite, main, by_stack)
+        began, stop, left_seconds = monotonic(), None, job.budget_seconds
+        while stop is None:
+            try:
+                with _prepared(job, main, by_stack, observe) as (context, unusable):
+                    work = RemainingWork(job.suite, job.journal.run.trials, unusable, left_seconds)
+                    cpus = () if job.suite.hosts.server else context.hosts.placement.server
+                    stacks = len(job.suite.stacks) - len(unusable)
+                    observe(RunBegins(job.journal.run, stacks, job.suite.by_name, cpus))
+                    stop = RunLoop(work, context, job.journal, observe).run()
+            except Rebooted as error:
+                observe(Warned(f"{error}: what was made there is made again, and the run goes on"))
+                if job.budget_seconds is not None:
+                    left_seconds = max(1.0, job.budget_seconds - (monotonic() - began))
+            except KeyboardInterrupt:
+                if not (job.journal.folder / "run.json").exists():
+                    raise
+                stop = Stop(StopReason.INTERRUPT)
+        with suppress(OSError):  # on a full disk the record keeps its empty stop reason
+            job.journal.end(stop)
+        return stop
 
 
-def _measure_through_reboots(job: Job, image: Image, own: Mapping[str, Image], report: RunObserver) -> Stop:
-    """Measure; where a machine was rebooted, make again what is gone, and go on within what is left of the budget."""
-    began, budget_seconds = monotonic(), job.budget_seconds
-    while True:
-        try:
-            with _reported_leftovers(report), connect_machines(job.suite.hosts, image) as machines:
-                return _measure(job, image, own, machines, report)
-        except Rebooted as error:
-            report(Warned(f"{error}: what was made there is made again, and the run goes on"))
-        if budget_seconds is not None:
-            job = replace(job, budget_seconds=max(1.0, budget_seconds - (monotonic() - began)))
+@contextmanager
+def _prepared(
+    job: Job, main: Image, by_stack: Mapping[str, Image], observe: RunObserver
+) -> Iterator[tuple[RunContext, Problems]]:
+    """Context manager: connect to the machines, make what the run needs, and begin or continue its record.
+
+    Yield the context with the problems of the stacks that cannot run.
+    """
+    suite, journal, say = job.suite, job.journal, as_step_reporter(observe)
+    before, workloads = journal.record, tuple(suite.by_name.values())
+    with _reported_leftovers(observe), connect_machines(suite.hosts, main, suite.limits.cpus) as hosts:
+        copy_to_server(hosts, (main, *by_stack.values()), say)
+        unusable = find_unusable(suite.stacks, hosts.server, say)
+        usable = [stack for stack in suite.stacks if stack.name not in unusable]
+        outer = outer_image(usable, say)
+        client = client_root(workloads, suite.image.release, say)
+        sidecars = images_beside(workloads, say, before.beside if before else {})
+        images = RunImages(main, client, outer, by_stack, sidecars)
+        if suite.hosts.client is None:
+            os.sched_setaffinity(0, hosts.placement.client)
+        _report_skipped(suite, unusable, observe)
+        record = make_record(suite, hosts, images)
+        if before is not None:
+            check_same(before, record)
+        sampling = Sampling(journal.folder / "telemetry", suite.sample_seconds)
+        with open_context(hosts, images, suite.limits, sampling, journal.keep_lent) as context:
+            failed = prepare_stacks(context, usable, say)
+            _report_skipped(suite, failed, observe, unusable)
+            _begin(job, record, observe)
+            yield context, {**unusable, **failed}
 
 
-def _measure(job: Job, image: Image, own: Mapping[str, Image], machines: Machines, report: RunObserver) -> Stop:
-    suite, journal, say = job.suite, job.journal, as_step_reporter(report)
-    before = journal.record
-    needs = Needs(
-        stacks=suite.stacks,
-        workloads=tuple(suite.by_name.values()),
-        limits=suite.limits,
-        release=suite.image.release,
-        telemetry=journal.folder / "telemetry",
-        sample_seconds=suite.sample_seconds,
-        lent=journal.keep_lent,
-        beside=before.beside if before else {},
-        own=own,
-    )
-    preparation = prepare(needs, image, machines, say)
-    if machines.hosts.client is None:
-        os.sched_setaffinity(0, preparation.spec.run.placement.client)
-    _report_skipped(suite, preparation.unusable, report)
-    record = make_record(suite, preparation)
-    if before is not None:
-        check_same(before, record)
-    try:
-        with testbed_with_images(preparation, say) as (testbed, failed):
-            _report_skipped(suite, failed, report, preparation.unusable)
-            _begin(job, record, report)
-            work = RemainingWork(suite, journal.run.trials, {**preparation.unusable, **failed}, job.budget_seconds)
-            report(_beginning(job, work, preparation))
-            stop = run_blocks(work, testbed, journal, report)
-    except KeyboardInterrupt:
-        if not (journal.folder / "run.json").exists():
-            raise
-        stop = Stop(StopReason.INTERRUPT)
-    with suppress(OSError):  # on a full disk the record keeps its empty stop reason
-        journal.end(stop)
-    return stop
-
-
-def _begin(job: Job, record: RunRecord, report: RunObserver) -> None:
+def _begin(job: Job, record: RunRecord, observe: RunObserver) -> None:
     """Make the run folder, or add to the record of a resumed run which client root it has now."""
     journal = job.journal
     if before := journal.record:
@@ -272,9 +280,9 @@ def _begin(job: Job, record: RunRecord, report: RunObserver) -> None:
         return
     if journal.folder.exists():
         text = f"{journal.folder}: a run was ended there before its first trial; this one takes its place"
-        report(Preparing(text))
+        observe(Preparing(text))
     if names := names_of_secrets(job.suite.text):
-        report(Warned(f"the run folder keeps the suite as it is written, with {', '.join(names)}: show it to nobody"))
+        observe(Warned(f"the run folder keeps the suite as it is written, with {', '.join(names)}: show it to nobody"))
     try:
         journal.create(record, job.suite.text)
     except OSError as error:
@@ -282,15 +290,10 @@ def _begin(job: Job, record: RunRecord, report: RunObserver) -> None:
         raise UsageError(what, "choose another folder with --out") from error
 
 
-def _beginning(job: Job, work: RemainingWork, preparation: Preparation) -> RunBegins:
-    cpus = () if job.suite.hosts.server else preparation.spec.run.placement.server
-    return RunBegins(job.journal.run, len(job.suite.stacks) - len(work.unusable), job.suite.by_name, cpus)
-
-
-def _report_skipped(suite: Suite, unusable: Problems, report: RunObserver, earlier: Problems | None = None) -> None:
+def _report_skipped(suite: Suite, unusable: Problems, observe: RunObserver, earlier: Problems | None = None) -> None:
     """Report the stacks that cannot run; raises TareError if nothing remains to compare."""
     for stack, problems in unusable.items():
-        report(StackSkipped(stack, problems))
+        observe(StackSkipped(stack, problems))
     skipped = {*unusable, *(earlier or {})}
     if suite.baseline in skipped and len(skipped) < len(suite.stacks):
         what = f"the baseline {suite.baseline} cannot run here, and nothing could be compared with it"
@@ -315,16 +318,16 @@ def _usual_scheduling() -> Iterator[None]:
         os.sched_setaffinity(0, cpus)
 
 
-def _remove_left(say: Callable[[str], None], report: RunObserver) -> None:
+def _remove_left(say: Callable[[str], None], observe: RunObserver) -> None:
     """Remove what killed runs have left; report what stays."""
     if leftovers(ledgers()):
         say("removing what a killed run has left")
     for trouble in clean_up(lambda _: None):
-        report(Warned(f"a killed run left what cannot be undone: {trouble}"))
+        observe(Warned(f"a killed run left what cannot be undone: {trouble}"))
 
 
 @contextmanager
-def _reported_leftovers(report: RunObserver) -> Iterator[None]:
+def _reported_leftovers(observe: RunObserver) -> Iterator[None]:
     """Report what a run could not undo, which stays in the ledger."""
     before = leftovers(ledgers())
     try:
@@ -334,6 +337,6 @@ def _reported_leftovers(report: RunObserver) -> Iterator[None]:
         stays = [(left, argv) for path, left in after.items() if path not in before for argv in left.entries]
         for left, argv in stays:
             machine = f" (on {left.machine.ssh})" if left.machine else ""
-            report(Warned(f"not undone: {in_short(argv)}{machine}"))
+            observe(Warned(f"not undone: {in_short(argv)}{machine}"))
         if stays:
-            report(Warned("`tare clean` tries again, and says what is in the way"))
+            observe(Warned("`tare clean` tries again, and says what is in the way"))

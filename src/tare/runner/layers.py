@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from tare.contracts.technologies import ANSWER_PORT, PATIENCE, Launch, Technology, Timeline
@@ -26,7 +26,8 @@ from tare.images.image import carried
 from tare.images.kept import in_use
 from tare.model.machines import Facts
 from tare.model.trials import Caution, LimitsWanted, Mark, Output
-from tare.runner.context import Testbed, new_name, outer_limits
+from tare.runner.context import InstanceSpec, RunContext, new_name, outer_port
+from tare.runner.trial_log import TrialLog
 
 
 class CommandRecorder:
@@ -92,27 +93,20 @@ _LAST_WORD_SECONDS = 5.0  # for the client to report that no answer came
 _IN_LAYER = "in the layer "
 
 
-@dataclass
-class Notes:
-    """Marks and commands of a starting stack. A failed start leaves those up to the failure."""
-
-    marks: list[Mark] = field(default_factory=list)
-    commands: list[tuple[str, ...]] = field(default_factory=list)
-
-
 @dataclass(frozen=True)
 class StartedLayer:
-    """A started layer: its testbed, and the seconds from the answer of the layer around it to its own."""
+    """A started layer: its context, and the seconds from when its parent layer was ready until it was."""
 
     name: str
-    testbed: Testbed
+    context: RunContext
+    spec: InstanceSpec
     instance: Instance
     seconds: float
 
     @property
     def host(self) -> Host:
         """The host that it runs on."""
-        return self.testbed.host
+        return self.context.host
 
 
 StartedLayers = tuple[StartedLayer, ...]
@@ -134,95 +128,82 @@ def combine_layers(parts: StartedLayers) -> Instance:
 
 
 @contextmanager
-def start_stack(
-    testbed: Testbed, stack: Sequence[Technology], port: int | None, notes: Notes
-) -> Iterator[StartedLayers]:
-    """Start a stack, its inner technology first in `stack`; every layer has then answered the client.
+def start_stack(context: RunContext, spec: InstanceSpec, log: TrialLog) -> Iterator[StartedLayers]:
+    """Start a stack, layer by layer; every layer is then ready for the client.
 
-    Yield the layers, the outermost first. `port` is the TCP port of the innermost instance's service. Raises
-    TrialFailed or Unavailable, which name the layer of a nested stack.
+    Yield the layers, the outermost first. Raises TrialFailed or Unavailable, which name the layer of a nested stack.
     """
-    *inner, technology = stack
+    technology, nested = spec.technology, len(spec.stack) > 1
     if technology.gives_machine:
-        with _started_far(testbed, stack, port, notes) as parts:
+        with _start_on_provisioned_machine(context, spec, log) as parts:
             yield parts
         return
-    here = (
-        replace(
-            testbed,
-            image=testbed.machine_image(stack),
-            limits=outer_limits(testbed.limits, len(inner)),
-            start=replace(testbed.start, volume_bytes=0),
-        )
-        if inner
-        else testbed
-    )
-    ports = testbed.machine_ports if inner else (ANSWER_PORT, *([port] if port else []))
-    before = len(notes.marks)
+    here = spec.outer(spec.prepared(context.images.outer)) if nested else spec
+    before = len(log.marks)
     with ExitStack() as exits:
         try:
-            with prefix_errors(technology, nested=bool(inner) or testbed.start.since is not None):
-                instance = exits.enter_context(start_layer(here, technology, ports, notes))
+            with prefix_errors(technology, nested=nested or spec.parent_ready_at is not None):
+                instance = exits.enter_context(start_layer(context, here, log))
         finally:
-            apart = [_named_by_layer(mark, technology.name, before == 0, not inner) for mark in notes.marks[before:]]
-            notes.marks[before:] = apart
-        ready = notes.marks[-1].seconds
-        part = StartedLayer(technology.name, testbed, instance, ready - (testbed.start.since or notes.marks[0].seconds))
-        if not inner:
+            _name_by_layer(log, before, technology.name, outermost=before == 0, innermost=not nested)
+        ready = log.marks[-1].seconds
+        seconds = ready - (spec.parent_ready_at or log.marks[0].seconds)
+        part = StartedLayer(technology.name, context, spec, instance, seconds)
+        if not nested:
             inside = instance.inside
             if isinstance(inside, ExecHost) and inside.resident:  # a machine around other layers keeps its rights
                 inside.resident.set_conditions()
             yield (part,)
             return
-        with prefix_errors(inner[-1], nested=True):
-            within = testbed.inside(instance, ready)
+        with prefix_errors(spec.stack[-2], nested=True):
+            within = context.inside(instance, spec)
             exits.enter_context(within.cache)
-            exits.enter_context(inner[-1].engine(within.host))
-        yield (part, *exits.enter_context(start_stack(within, inner, port, notes)))
+            exits.enter_context(spec.stack[-2].engine(within.host))
+        yield (part, *exits.enter_context(start_stack(within, spec.inner(within, ready), log)))
 
 
 @contextmanager
-def _started_far(
-    testbed: Testbed, stack: Sequence[Technology], port: int | None, notes: Notes
-) -> Iterator[StartedLayers]:
-    """Start the inner layers of a stack on the machine that the outermost lends, as on any machine over SSH.
+def _start_on_provisioned_machine(context: RunContext, spec: InstanceSpec, log: TrialLog) -> Iterator[StartedLayers]:
+    """Start the inner layers of a stack on the machine that the outermost provisions, as on any machine over SSH.
 
     Preparation there, such as copying the image, does not count: earlier marks move forward by its duration. The limits
     are those of the innermost instance: the machine itself has none.
     """
-    *inner, technology = stack
-    if testbed.run.lend is None or not inner:
+    technology, inner = spec.technology, spec.stack[:-1]
+    if context.provision is None or not inner:
         raise Unavailable(
             f"{technology.name} lends a machine, but not when [hosts.server] names one", "leave out [hosts.server]"
         )
     timeline = Timeline(technology=technology.name)
-    host = CommandRecorder(testbed.host, notes.commands)
-    folder = testbed.instances / new_name(testbed.network)
+    host = CommandRecorder(context.host, log.commands)
+    folder = context.instances / new_name(context.network.at(spec.slot))
     with ExitStack() as exits:
         try:
             with prefix_errors(technology, nested=True):
-                lent = technology.lent(host, testbed.ledger, folder, timeline.mark)
+                lent = technology.lent(host, context.ledger, folder, timeline.mark)
                 machine, instance = exits.enter_context(lent)
                 host.stop()
-                asked = testbed.limits
+                within = exits.enter_context(context.provision(machine, spec))
+                asked = spec.limits
                 wanted = LimitsWanted(len(asked.cpus), asked.memory_bytes, asked.open_files)
-                within = exits.enter_context(testbed.run.lend(machine, inner)).within(wanted)
+                limits = within.limits_within(wanted)
         finally:
-            notes.marks += [
-                _named_by_layer(mark, technology.name, outermost=True, innermost=False) for mark in timeline.marks
-            ]
+            log.marks += timeline.marks
+            _name_by_layer(log, len(log.marks) - len(timeline.marks), technology.name, outermost=True, innermost=False)
         before, ready = time.monotonic(), timeline.marks[-1].seconds
-        notes.marks[:] = [replace(mark, seconds=mark.seconds + before - ready) for mark in notes.marks]
-        instance = replace(instance, cautions=(*instance.cautions, *within.run.placement.cautions))
-        part = StartedLayer(technology.name, testbed, instance, ready - timeline.marks[0].seconds)
-        start = replace(
-            within.start,
-            since=before,
-            volume_bytes=testbed.start.volume_bytes,
-            datagrams=testbed.start.datagrams,
+        log.marks[:] = [Mark(mark.name, mark.seconds + before - ready) for mark in log.marks]
+        log.cautions += within.hosts.placement.cautions
+        part = StartedLayer(technology.name, context, spec, instance, ready - timeline.marks[0].seconds)
+        there = InstanceSpec(
+            inner,
+            within.images.main,
+            limits,
+            port=spec.port,
+            udp=spec.udp,
+            volume_bytes=spec.volume_bytes,
+            parent_ready_at=before,
         )
-        within = replace(within, start=start)
-        yield (part, *exits.enter_context(start_stack(within, inner, port, notes)))
+        yield (part, *exits.enter_context(start_stack(within, there, log)))
 
 
 def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution]) -> float:
@@ -233,47 +214,49 @@ def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution
 
 
 @contextmanager
-def start_layer(testbed: Testbed, technology: Technology, ports: tuple[int, ...], notes: Notes) -> Iterator[Instance]:
-    """Start one layer and wait until it has answered the client on the first of the ports."""
-    name = new_name(testbed.network)
-    knocks: list[Process] = []
-    timeline = Timeline(technology=technology.name, before_request=testbed.start.before_request)
-    usual_seconds = start_seconds(technology, testbed.network.level, testbed.run.placement.cautions)
-    seconds = min(usual_seconds, testbed.start.most_seconds)
-    with testbed.ledger.overlapping(), ExitStack() as stack:
+def start_layer(context: RunContext, spec: InstanceSpec, log: TrialLog) -> Iterator[Instance]:
+    """Start the outermost layer of a stack, and wait until it is ready for the client on the first of its ports."""
+    technology, network = spec.technology, context.network.at(spec.slot)
+    name = new_name(network)
+    ports = (ANSWER_PORT, *([spec.port] if spec.port else ())) if len(spec.stack) == 1 else (outer_port(context),)
+    probes: list[Process] = []
+    timeline = Timeline(technology=technology.name, before_request=spec.before_request)
+    usual_seconds = start_seconds(technology, network.level, context.hosts.placement.cautions)
+    seconds = min(usual_seconds, spec.start_timeout_seconds)
+    with context.ledger.overlapping(), ExitStack() as exits:
 
-        def knock(address: str, port: int | None = None) -> None:
+        def probe(address: str, port: int | None = None) -> None:
             argv = (PROBE, address, str(port or ports[0]), f"{seconds:g}", *(("connect",) if port else ()))
-            knocks.append(stack.enter_context(testbed.client.spawn(*argv)))
+            probes.append(exits.enter_context(context.client.spawn(*argv)))
 
-        launch = Launch(
+        request = Launch(
             name=name,
-            image=testbed.image,
-            limits=testbed.limits,
-            network=testbed.network,
+            image=spec.image,
+            limits=spec.limits,
+            network=network,
             ports=ports,
-            datagrams=testbed.start.datagrams,
-            folder=testbed.instances / name,
-            ledger=testbed.ledger,
-            knock=knock,
+            datagrams=spec.udp,
+            folder=context.instances / name,
+            ledger=context.ledger,
+            knock=probe,
             timeline=timeline,
             answer_port=ports[0],
             start_seconds=seconds,
-            cache=testbed.cache,
-            volume_bytes=testbed.start.volume_bytes,
+            cache=context.cache,
+            volume_bytes=spec.volume_bytes,
         )
-        host = CommandRecorder(testbed.host, notes.commands)
+        host = CommandRecorder(context.host, log.commands)
         try:
-            instance = stack.enter_context(technology.launch(host, launch))
-            for process in knocks:
-                _mark_answer(process, timeline, seconds, testbed.run.clock_ahead_seconds)
+            instance = exits.enter_context(technology.launch(host, request))
+            for process in probes:
+                _mark_answer(process, timeline, seconds, context.clock_ahead_seconds)
         finally:
-            notes.marks += timeline.marks
+            log.marks += timeline.marks
         host.stop()
         if instance.inside is not None:
-            stack.enter_context(at_hand(instance.inside))
-        testbed.alive.append(instance)
-        stack.callback(testbed.alive.remove, instance)
+            exits.enter_context(at_hand(instance.inside))
+        context.live.append(instance)
+        exits.callback(context.live.remove, instance)
         yield instance
 
 
@@ -296,10 +279,12 @@ def _mark_answer(knock: Process, timeline: Timeline, most_seconds: float, clock_
     timeline.mark("ready", max(ready, requested))
 
 
-def _named_by_layer(mark: Mark, layer: str, outermost: bool, innermost: bool) -> Mark:
-    """Name a mark after its layer, except for the stack's one `requested` and one `ready`."""
-    own = outermost if mark.name == "requested" else innermost
-    return mark if own else replace(mark, name=f"{layer}:{mark.name}")
+def _name_by_layer(log: TrialLog, begin: int, layer: str, *, outermost: bool, innermost: bool) -> None:
+    """Name the marks from `begin` on after their layer, except for the stack's one `requested` and one `ready`."""
+    log.marks[begin:] = [
+        mark if (outermost if mark.name == "requested" else innermost) else Mark(f"{layer}:{mark.name}", mark.seconds)
+        for mark in log.marks[begin:]
+    ]
 
 
 @contextmanager
@@ -325,47 +310,46 @@ def makes_machine(stack: Sequence[Technology]) -> bool:
     return len(stack) - stack[-1].gives_machine > 1
 
 
-def prepare_disk(testbed: Testbed, stack: Sequence[Technology], say: Callable[[str], None]) -> None:
+def prepare_disk(context: RunContext, spec: InstanceSpec, say: Callable[[str], None]) -> None:
     """Make the disk of the machine around a stack's inner layers, unless it exists.
 
     Raises Unavailable, which names the layer.
     """
-    *inner, technology = stack
-    if not inner or technology.gives_machine:  # there, it is done when the machine is given
+    technology, inner, outer = spec.technology, spec.stack[:-1], context.images.outer
+    if not inner or technology.gives_machine:  # there, it is done when the machine is provisioned
         return
-    disk = str(testbed.machine_image(stack).disk)
-    if testbed.host.run("test", "-e", disk, timeout=30, check=False).exit_code == 0:
-        if isinstance(testbed.host, LocalHost):
+    disk = str(spec.prepared(outer).disk)
+    if context.host.run("test", "-e", disk, timeout=30, check=False).exit_code == 0:
+        if isinstance(context.host, LocalHost):
             in_use(Path(disk))
         return
-    assert testbed.outer is not None  # noqa: S101 - machine_image has looked
+    assert outer is not None  # noqa: S101 - `prepared` has looked
     say(f"starting {technology.name}, to put the image into it once")
-    machine = replace(testbed, image=testbed.outer, limits=outer_limits(testbed.limits, len(inner)))
     with (
         prefix_errors(technology, nested=True),
-        start_layer(machine, technology, testbed.machine_ports, Notes()) as instance,
+        start_layer(context, spec.outer(outer), TrialLog()) as instance,
     ):
         if instance.inside is None or instance.storage is None:
             raise Unavailable(f"{technology.name}: its machine has no disk that can be kept", "report this")
-        within = testbed.inside(instance)
+        within = context.inside(instance, spec)
         with prefix_errors(inner[-1], nested=True), inner[-1].engine(within.host):
             if problems := tuple(inner[-1].problems(within.host)):
                 words = "; ".join(problem.what for problem in problems)
                 raise Unavailable(f"in the layer {inner[-1].name}, inside {technology.name}: {words}", problems[0].fix)
             say(f"carrying the image into {technology.name}")
-            image = carried(within.host, testbed.image)
+            image = carried(within.host, spec.image)
             if len(inner) > 1:
-                carried(within.host, testbed.outer)
-                prepare_disk(within, inner, say)
+                carried(within.host, outer)
+                prepare_disk(within, spec.inner(within), say)
             else:
                 say(f"giving the image to {inner[-1].name}")
                 inner[-1].imported(within.host, image)
             within.host.run("sync", timeout=_COPY_SECONDS)
         say("keeping the disk")
         form = PurePosixPath(instance.storage).suffix[1:]
-        copy = ("qemu-img", "convert", "-U", "-f", form, "-O", "qcow2", "-B", str(testbed.outer.disk), "-F", "raw")
-        testbed.host.run(*copy, instance.storage, f"{disk}.new", timeout=_COPY_SECONDS)
+        copy = ("qemu-img", "convert", "-U", "-f", form, "-O", "qcow2", "-B", str(outer.disk), "-F", "raw")
+        context.host.run(*copy, instance.storage, f"{disk}.new", timeout=_COPY_SECONDS)
         # A relative name, beside the disk: the folder may be moved, or have another path.
-        base = f"{testbed.outer.digest}/{testbed.outer.disk.name}"
-        testbed.host.run("qemu-img", "rebase", "-u", "-b", base, "-F", "raw", f"{disk}.new", timeout=30)
-        testbed.host.run("mv", f"{disk}.new", disk, timeout=30)
+        base = f"{outer.digest}/{outer.disk.name}"
+        context.host.run("qemu-img", "rebase", "-u", "-b", base, "-F", "raw", f"{disk}.new", timeout=30)
+        context.host.run("mv", f"{disk}.new", disk, timeout=30)

@@ -14,19 +14,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tare.contracts.technologies import Technology
 from tare.errors import NotRecorded, Unreachable
-from tare.journal import Journal, RunRecord
+from tare.journal import Journal
 from tare.model.trials import Caution, Problem, Stop, StopReason, Trial
-from tare.runner.block import BlockRunner, FinishedTrial
-from tare.runner.context import Testbed
+from tare.runner.block import BlockRunner
+from tare.runner.context import RunContext
 from tare.runner.decisions import Decisions
 from tare.runner.events import BlockBegins, BlockEnded, RunObserver, TrialEnded, Warned
 from tare.runner.inside_check import InsideCheck
 from tare.runner.schedule import DurationEstimates, Schedule, least_blocks, shortfall
+from tare.runner.trial import FinishedTrial
 from tare.runner.values import PrintedUnits
 from tare.statistics.anytime import LEAST
 from tare.statistics.components import Components
@@ -126,82 +127,119 @@ class RemainingWork:
         return "; ".join(f"{problem.what} (fix: {problem.fix})" for problem in problems)
 
 
-def run_blocks(work: RemainingWork, testbed: Testbed, journal: Journal, report: RunObserver) -> Stop:
-    """Run the remaining blocks; return why it stopped."""
-    suite = work.suite
-    rounds, units = _rounds_of(suite, testbed), PrintedUnits((suite.baseline, suite.control))
-    pace, decisions = DurationEstimates(suite.by_name), _no_decisions(journal.run.record, suite)
-    units.checked(work.done)
-    for trial in work.done:
-        pace.learn(trial)
-        decisions.learn(trial)
-    broken = {(trial.workload, trial.block) for trial in work.done if trial.status != "skipped"}
-    left = work.blocks()
-    failing = FailureWatch(frozenset(block.workload for block in left))
-    failing.resume(work.done)
-    schedule = Schedule(left, work.budget_seconds, time.monotonic(), pace, least=least_blocks(left))
-    schedule = replace(schedule, blocks=decisions.needed(left, pace.seconds_of))
-    _warn_of_shortfall(schedule, work, report)
-    _set_passes(pace, schedule, decisions, work)
-    schedule, reason = schedule.in_order(decisions.nearness()), StopReason.PLAN
-    while schedule.blocks:
-        block = schedule.blocks[0]
-        left = tuple(each for each in left if (each.workload, each.index) != (block.workload, block.index))
-        schedule = shorten_to_fit(schedule, decisions, once=suite.rounds is None)
-        block = schedule.blocks[0]
-        if not schedule.fits():
-            reason = StopReason.BUDGET
-            schedule = replace(schedule, blocks=schedule.blocks[1:], past=schedule.past + 1)
-            continue
-        report(BlockBegins(schedule.timing()))
+class RunLoop:
+    """Runs the remaining blocks of a run, and decides after each which are needed next."""
+
+    def __init__(self, work: RemainingWork, context: RunContext, journal: Journal, observe: RunObserver) -> None:
+        suite, began = work.suite, journal.run.record
+        self._work, self._journal, self._observe = work, journal, observe
+        stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}
+        references = (suite.baseline, suite.control)
+        context = replace(context, inside_check=InsideCheck(suite.baseline, stacks))
+        overrides = {stack.name: stack.own for stack in suite.measured}
+        self._blocks = BlockRunner(context, stacks, references, suite.seed, overrides)
+        self._units = PrintedUnits(references)
+        self._pace = DurationEstimates(suite.by_name)
+        self._decisions = Decisions(
+            began.workloads,
+            began.stacks,
+            began.baseline,
+            began.control,
+            began.margin,
+            suite.until == "blocks",
+            suite.precision,
+        )
+        self._units.checked(work.done)
+        for trial in work.done:
+            self._pace.learn(trial)
+            self._decisions.learn(trial)
+        self._interrupted = {(trial.workload, trial.block) for trial in work.done if trial.status != "skipped"}
+        self._left = work.blocks()
+        self._failures = FailureWatch(frozenset(block.workload for block in self._left))
+        self._failures.resume(work.done)
+        needed, least = self._decisions.needed(self._left, self._pace.seconds_of), least_blocks(self._left)
+        self._schedule = Schedule(needed, work.budget_seconds, time.monotonic(), self._pace, least=least)
+
+    def run(self) -> Stop:
+        """Run the remaining blocks; return why it stopped."""
+        self._warn_of_shortfall(self._schedule)
+        self._plan_needed_blocks()
+        reason = StopReason.PLAN
+        while block := self._next_block():
+            if not self._schedule.fits():
+                reason = StopReason.BUDGET
+                self._schedule = replace(self._schedule, blocks=self._schedule.blocks[1:], past=self._schedule.past + 1)
+                continue
+            self._observe(BlockBegins(self._schedule.timing()))
+            try:
+                is_hopeless = not self._run_block(block)
+            except (Unreachable, NotRecorded) as error:
+                return Stop(StopReason.ERROR, str(error))
+            self._observe(BlockEnded(self._journal.run))
+            if self._failures.is_certain():
+                return Stop(StopReason.FAILING)
+            if is_hopeless:  # its command does not end on the baseline
+                self._left = tuple(each for each in self._left if each.workload != block.workload)
+            if block.index == 0 and all(each.index for each in self._left):
+                self._warn_of_shortfall(replace(self._schedule, blocks=self._left))
+            self._schedule = replace(self._schedule, past=self._schedule.past + 1)
+            self._plan_needed_blocks()
+        all_decided = reason == StopReason.PLAN and self._decisions.are_complete()
+        return Stop(StopReason.DECIDED if all_decided else reason)
+
+    def _plan_needed_blocks(self) -> None:
+        """Schedule the blocks that are still needed: how often each measures, and those first that add most."""
+        self._schedule = replace(self._schedule, blocks=self._decisions.needed(self._left, self._pace.seconds_of))
+        _set_passes(self._pace, self._schedule, self._decisions, self._work)
+        self._schedule = self._schedule.in_order(self._decisions.nearness())
+
+    def _next_block(self) -> Block | None:
+        """Take the next block from those that are left; shorten it if only that fits the budget."""
+        if not self._schedule.blocks:
+            return None
+        block = self._schedule.blocks[0]
+        left = (each for each in self._left if (each.workload, each.index) != (block.workload, block.index))
+        self._left = tuple(left)
+        self._schedule = shorten_to_fit(self._schedule, self._decisions, once=self._work.suite.rounds is None)
+        return self._schedule.blocks[0]
+
+    def _run_block(self, block: Block) -> bool:
+        """Run a block and record its trials; return whether each of its steps was tried.
+
+        A trial in turns is comparable only with the others of its block: such a block is recorded whole, or not at all.
+        """
+        is_resumed = (block.workload, block.index) in self._interrupted
+        cautions = (_RESUMED,) if is_resumed else ()
+        reasons = {step: self._work.skip_reason(step) for step in block.steps}
+        for step, reason in reasons.items():
+            if reason:
+                self._record((_skipped(step, reason, cautions), ()))
+        steps = tuple(step for step, reason in reasons.items() if not reason)
+        planned = next(each for each in self._work.suite.workloads if each.name == block.workload)
+        passes = {step.stack: self._pace.passes_of(step) for step in steps}
         tried: set[str] = set()
-        try:
-            for ended in _ended(block, rounds, work, pace, report):
-                trials = units.checked(trial for trial, _ in ended)
-                kept = [(_doubted(trial, broken), raw) for trial, (_, raw) in zip(trials, ended, strict=True)]
-                journal.append(*kept)
-                for trial, _ in kept:
-                    tried.add(trial.trial)
-                    pace.learn(trial)
-                    decisions.learn(trial)
-                    failing.learn(trial)
-                    report(TrialEnded(trial))
-        except (Unreachable, NotRecorded) as error:
-            return Stop(StopReason.ERROR, str(error))
-        report(BlockEnded(journal.run))
-        if failing.is_certain():
-            return Stop(StopReason.FAILING)
-        if not tried.issuperset(step.trial for step in block.steps):  # its command does not end on the baseline
-            left = tuple(each for each in left if each.workload != block.workload)
-        if block.index == 0 and all(each.index for each in left):
-            _warn_of_shortfall(replace(schedule, blocks=left), work, report)
-        needed = decisions.needed(left, pace.seconds_of)
-        schedule = replace(schedule, blocks=needed, past=schedule.past + 1)
-        _set_passes(pace, schedule, decisions, work)
-        schedule = schedule.in_order(decisions.nearness())
-    all_decided = reason == StopReason.PLAN and decisions.are_complete()
-    return Stop(StopReason.DECIDED if all_decided else reason)
+        ended = self._blocks.run(replace(block, steps=steps), planned, self._observe, passes, cautions)
+        for recorded in ((each,) for each in ended) if planned.workload.rounds == 1 else (tuple(ended),):
+            self._record(*recorded)
+            tried |= {trial.trial for trial, _ in recorded}
+        return tried.issuperset(step.trial for step in steps)
 
+    def _record(self, *ended: FinishedTrial) -> None:
+        """Write trials to the journal, and learn from them."""
+        trials = self._units.checked(trial for trial, _ in ended)
+        self._journal.append(*((trial, raw) for trial, (_, raw) in zip(trials, ended, strict=True)))
+        for trial in trials:
+            self._pace.learn(trial)
+            self._decisions.learn(trial)
+            self._failures.learn(trial)
+            self._observe(TrialEnded(trial))
 
-def _rounds_of(suite: Suite, testbed: Testbed) -> BlockRunner:
-    """Return what measures the blocks of a suite, and checks the conditions inside each stack."""
-    stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}
-    testbed = replace(testbed, run=replace(testbed.run, inside=InsideCheck(suite.baseline, stacks)))
-    programs = {stack.name: stack.own for stack in suite.measured}
-    return BlockRunner(testbed, stacks, (suite.baseline, suite.control), suite.seed, programs=programs)
-
-
-def _no_decisions(began: RunRecord, suite: Suite) -> Decisions:
-    """Return the decisions of a run before its first trial."""
-    return Decisions(
-        began.workloads,
-        began.stacks,
-        began.baseline,
-        began.control,
-        began.margin,
-        suite.until == "blocks",
-        suite.precision,
-    )
+    def _warn_of_shortfall(self, schedule: Schedule) -> None:
+        """Warn if the budget is too short for an interval: before the first block, and when durations are known."""
+        if schedule.blocks and schedule.budget_seconds is not None:
+            references = (self._work.suite.baseline, self._work.suite.control)
+            if short := shortfall(schedule.blocks, schedule.pace, references, schedule.left_seconds()):
+                self._observe(Warned(f"the budget is {short}"))
 
 
 def shorten_to_fit(schedule: Schedule, decisions: Decisions, *, once: bool) -> Schedule:
@@ -216,14 +254,6 @@ def shorten_to_fit(schedule: Schedule, decisions: Decisions, *, once: bool) -> S
         return shorter
     passes[block.workload] = usual
     return schedule
-
-
-def _warn_of_shortfall(schedule: Schedule, work: RemainingWork, report: RunObserver) -> None:
-    """Warn if the budget is too short for an interval: before the first block, and when the pace is known."""
-    if schedule.blocks and schedule.budget_seconds is not None:
-        references = (work.suite.baseline, work.suite.control)
-        if short := shortfall(schedule.blocks, schedule.pace, references, schedule.left_seconds()):
-            report(Warned(f"the budget is {short}"))
 
 
 def _set_passes(pace: DurationEstimates, schedule: Schedule, decisions: Decisions, work: RemainingWork) -> None:
@@ -248,42 +278,12 @@ def _set_passes(pace: DurationEstimates, schedule: Schedule, decisions: Decision
             pace.passes[planned.name] = 1 if is_enough else optimal_passes(found, own, own.seconds + spare / further)
 
 
-def _ended(
-    block: Block, rounds: BlockRunner, work: RemainingWork, pace: DurationEstimates, report: RunObserver
-) -> Iterator[Sequence[FinishedTrial]]:
-    """Measure a block; yield the trials that are kept together.
-
-    A trial in turns is comparable only with the others of its block: such a block is kept whole, or not at all.
-    """
-    reasons = {step: work.skip_reason(step) for step in block.steps}
-    for step, reason in reasons.items():
-        if reason:
-            yield [(_skipped(step, reason), ())]
-    steps = tuple(step for step, reason in reasons.items() if not reason)
-    planned = next(each for each in work.suite.workloads if each.name == block.workload)
-    own = replace(rounds, testbed=rounds.testbed.within(planned.limits), seconds=planned.limits.seconds)
-    repeated = {step.stack: pace.passes_of(step) for step in steps}
-    ended = own.measured(replace(block, steps=steps), planned.workload, report, repeated)
-    if planned.workload.rounds == 1:
-        for each in ended:
-            yield [each]
-    else:
-        yield list(ended)
-
-
 _RESUMED = Caution(
     "resumed-block", "the run was stopped within this block and resumed: its trials are not close in time"
 )
 
 
-def _doubted(trial: Trial, broken: Collection[tuple[str, int]]) -> Trial:
-    """Doubt a trial of a block that was broken off."""
-    if (trial.workload, trial.block) not in broken:
-        return trial
-    return replace(trial, cautions=(*trial.cautions, _RESUMED))
-
-
-def _skipped(step: Step, reason: str) -> Trial:
+def _skipped(step: Step, reason: str, cautions: tuple[Caution, ...]) -> Trial:
     return Trial(
         trial=step.trial,
         block=step.block,
@@ -294,4 +294,5 @@ def _skipped(step: Step, reason: str) -> Trial:
         reason=reason,
         started=time.time(),
         seconds=0.0,
+        cautions=cautions,
     )

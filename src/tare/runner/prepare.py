@@ -1,37 +1,27 @@
-"""Preparation of a run or a shell: images, usable stacks and CPUs before the first instance is started."""
+"""Preparation of a run or a shell: images and usable stacks before the first instance is started."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tare.contracts.workloads import Workload
-from tare.errors import SuiteError
-from tare.images.adopted import client_root, images_beside, lacking, wanted_image
+from tare.errors import SuiteError, in_words
+from tare.hosts.distributions import localized
+from tare.hosts.host import Host
+from tare.images.adopted import lacking, wanted_image
 from tare.images.image import built_image, carried
 from tare.images.recipes import machine_recipe
 from tare.journal import RunRecord
-from tare.model.machines import Facts
-from tare.model.trials import Image, ImageWanted, Limits, LimitsWanted, Problem, Release
-from tare.runner.context import RunResources, Testbed
-from tare.runner.layers import makes_machine, prepare_disk
-from tare.runner.machines import (
-    Machines,
-    Problems,
-    TestbedSpec,
-    assign_cpus,
-    find_unusable,
-    open_testbed,
-    problems_by_stack,
-)
+from tare.model.trials import Image, ImageWanted, Problem
+from tare.runner.context import RunContext, RunHosts
+from tare.runner.machines import prepare_stack
 from tare.suites.stacks import Stack
 from tare.suites.suite import Suite
-from tare.telemetry.sampler import PERIOD_SECONDS
+
+Say = Callable[[str], None]
+Problems = Mapping[str, tuple[Problem, ...]]  # by the name of the stack that cannot run
 
 
-def build_stack_images(suite: Suite, say: Callable[[str], None], before: RunRecord | None = None) -> dict[str, Image]:
+def build_stack_images(suite: Suite, say: Say, before: RunRecord | None = None) -> dict[str, Image]:
     """Return the images of the stacks that have one of their own, by name; build those that are not cached.
 
     A run that is continued (`before`) gets the same images again. Raises TareError.
@@ -66,75 +56,52 @@ def check_programs(suite: Suite, image: Image, own: Mapping[str, Image]) -> None
         raise SuiteError(tuple(dict.fromkeys(missing)))
 
 
-Say = Callable[[str], None]
+def copy_to_server(hosts: RunHosts, images: Iterable[Image], say: Say) -> None:
+    """Copy images to the server of a run, if that is another machine; technologies look for them there."""
+    if hosts.reached.server is not None:
+        say(f"copying the image to {hosts.reached.server.ssh} (first run only)")
+        for image in images:
+            carried(hosts.server, image)
 
 
-@dataclass(frozen=True)
-class Needs:
-    """What stacks and workloads need, and the folder of their telemetry.
-
-    `lent` is called with the facts of each lent machine. Without `services`, those beside the one under test are not
-    needed; `beside` names their images of an earlier call. `own` are the images that stacks have of their own, by the
-    stacks' names.
-    """
-
-    stacks: tuple[Stack, ...]
-    workloads: tuple[Workload, ...]
-    limits: LimitsWanted
-    release: Release
-    telemetry: Path
-    sample_seconds: float = PERIOD_SECONDS
-    lent: Callable[[Facts], None] = lambda _: None
-    services: bool = True
-    beside: Mapping[str, str] = field(default_factory=dict)
-    own: Mapping[str, Image] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """Machines with chosen CPUs and images; nothing is made there yet."""
-
-    needs: Needs
-    machines: Machines
-    spec: TestbedSpec
-    unusable: Problems
-
-    @property
-    def usable(self) -> tuple[Stack, ...]:
-        """The stacks whose outermost technology can run."""
-        return tuple(stack for stack in self.needs.stacks if stack.name not in self.unusable)
-
-
-def prepare(needs: Needs, image: Image, machines: Machines, say: Say) -> Preparation:
-    """Check the stacks, build or copy the images, and choose the CPUs. Raises TareError."""
-    if machines.hosts.server is not None:
-        say(f"copying the image to {machines.hosts.server.ssh} (first run only)")
-        for each in (image, *needs.own.values()):
-            carried(machines.server, each)
-    unusable = find_unusable(needs.stacks, machines.server, say)
-    nested = [each for each in needs.stacks if makes_machine(each.layers) and each.name not in unusable]
+def outer_image(stacks: Iterable[Stack], say: Say) -> Image | None:
+    """Return the image of the machines around inner layers; None if no stack has one that tare boots."""
+    nested = [stack for stack in stacks if len(stack.layers) - stack.layers[-1].gives_machine > 1]
     inner = [layer for stack in nested for layer in stack.layers[:-1]]
-    outer = built_image(say, machine_recipe(inner)) if nested else None
-    loads = client_root(needs.workloads, needs.release, say)
-    beside = images_beside(needs.workloads, say, needs.beside) if needs.services else {}
-    placement = assign_cpus(machines, needs.limits.cpus)
-    limits = Limits(placement.server, needs.limits.memory_bytes, needs.limits.open_files)
-    run = RunResources(placement, needs.telemetry, needs.sample_seconds, beside=beside, own=needs.own)
-    return Preparation(needs, machines, TestbedSpec(image, loads, outer, limits, run, needs.lent), unusable)
+    return built_image(say, machine_recipe(inner)) if nested else None
 
 
-@contextmanager
-def testbed_with_images(preparation: Preparation, say: Say) -> Iterator[tuple[Testbed, Problems]]:
-    """Yield the testbed, with the problems of stacks that cannot take the image; it is removed after the block."""
-    with open_testbed(preparation.machines, preparation.spec) as testbed:
+def prepare_stacks(context: RunContext, stacks: Iterable[Stack], say: Say) -> Problems:
+    """Let each stack's technology prepare the image; return the problems of stacks that cannot take it."""
 
-        def prepare_stack(stack: Stack) -> Sequence[Problem]:
-            own = testbed.of(stack.name)
-            if len(stack.layers) > 1:
-                prepare_disk(own, stack.layers, lambda text: say(f"{stack.name}: {text}"))
-            else:
-                say(f"preparing {stack.name}")
-                stack.layers[0].imported(own.host, own.image)
-            return ()
+    def prepare(stack: Stack) -> Sequence[Problem]:
+        if len(stack.layers) == 1:
+            say(f"preparing {stack.name}")
+        prepare_stack(context, context.spec(*stack.layers, name=stack.name), lambda text: say(f"{stack.name}: {text}"))
+        return ()
 
-        yield testbed, problems_by_stack(preparation.usable, prepare_stack)
+    return problems_by_stack(stacks, prepare)
+
+
+def problems_by_stack(stacks: Iterable[Stack], look: Callable[[Stack], Sequence[Problem]]) -> Problems:
+    """Return the problems of the stacks that have some; an engine that hangs, or a bug, costs its own stack alone."""
+    found: dict[str, tuple[Problem, ...]] = {}
+    for stack in stacks:
+        try:
+            problems = tuple(look(stack))
+        except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
+            reason = in_words(error)
+            problems = (Problem(str(reason), reason.hint or "`tare doctor` says more"),)
+        if problems:
+            found[stack.name] = problems
+    return found
+
+
+def find_unusable(stacks: Iterable[Stack], host: Host, say: Callable[[str], None]) -> Problems:
+    """Return the problems of the stacks whose outermost technology cannot run on a host, by stack."""
+
+    def look(stack: Stack) -> Sequence[Problem]:
+        say(f"checking {stack.name}")
+        return localized(host, stack.layers[-1].problems(host))
+
+    return problems_by_stack(stacks, look)

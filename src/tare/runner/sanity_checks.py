@@ -28,8 +28,9 @@ from tare.hosts.control_groups import memory_limit_of
 from tare.hosts.cpus import Placement
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
-from tare.model.trials import Caution, Measured, Raw, SeenLimits, SetLimits, Trial
+from tare.model.trials import Caution, Measured, Raw, SeenLimits, SetLimits
 from tare.runner.layers import StartedLayer
+from tare.runner.trial_log import TrialLog
 from tare.telemetry.parsers import parse_swapped_pages, read_as
 from tare.units import format_duration, format_quantity
 
@@ -85,12 +86,11 @@ def refuse_swapping(stack: Sequence[Technology], instance: Instance) -> None:
         raise TrialFailed(f"the guest swapped: {pages} pages went to its swap or came back", "give it more memory")
 
 
-def time_cautions(trial: Trial, seconds: float) -> tuple[Caution, ...]:
+def time_cautions(measured_seconds: float, seconds: float) -> tuple[Caution, ...]:
     """Warn if a trial measured for longer than it may: its workload's settings fit by an estimate."""
-    measured = sum(turn.seconds for turn in trial.turns)
-    if measured <= seconds * (1 + _LATE_SHARE):
+    if measured_seconds <= seconds * (1 + _LATE_SHARE):
         return ()
-    text = f"measured for {format_duration(measured)}, {format_duration(seconds)} were allowed"
+    text = f"measured for {format_duration(measured_seconds)}, {format_duration(seconds)} were allowed"
     return (Caution("over-time", text),)
 
 
@@ -201,10 +201,10 @@ def _absurd(value: Measured, cpus: int) -> str:
     return f"more than {cpus} CPUs of any kind can do" if max(each) > most else ""
 
 
-def reject_faster_than_bare_metal(trial: Trial, bare: Trial) -> Trial:
-    """Quarantine a trial that did the same as one on bare metal, of its block, at twice the rate or more."""
+def reject_faster_than_bare_metal(log: TrialLog, bare: TrialLog) -> None:
+    """Fail a trial that did the same as one on bare metal, of its block, at twice the rate or more."""
     known = {(value.metric, value.point): value for value in bare.values}
-    for value in trial.values:
+    for value in log.values:
         other = known.get((value.metric, value.point))
         if other is None or not value.unit.endswith("/s") or value.better != "higher":
             continue
@@ -212,9 +212,7 @@ def reject_faster_than_bare_metal(trial: Trial, bare: Trial) -> Trial:
             continue
         if (times := min(value.turns) / max(other.turns)) >= _BEYOND:
             why = f"quarantined: {value.metric}: in each turn, at least {times:.1f} times that of bare metal"
-            hint = "look for what differs, such as a clock inside or a cache"
-            return replace(trial, status="failed", reason=why, hint=hint, values=(), quarantined=trial.values)
-    return trial
+            log.fail(why, "look for what differs, such as a clock inside or a cache")
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ from tare.errors import TrialFailed, Unavailable
 from tare.hosts.command_scope import CommandScope
 from tare.hosts.network import SLOTS
 from tare.model.trials import Image, Limits, Raw
-from tare.runner.context import Testbed
-from tare.runner.layers import Notes, combine_layers, start_stack
+from tare.runner.context import InstanceSpec, RunContext
+from tare.runner.layers import combine_layers, start_stack
 from tare.runner.service import ServicePlacement, ServiceProcess, run_service
+from tare.runner.trial_log import TrialLog
 
 _HOSTS = "/etc/hosts"
 _ITSELF = "127.0.0.1"
@@ -37,7 +38,7 @@ class SidecarServices:
     purpose: CommandScope = field(default_factory=CommandScope)
     plain: Technology | None = None
 
-    def start(self, exits: ExitStack, testbed: Testbed, workload: Workload, instance: Instance) -> None:
+    def start(self, exits: ExitStack, context: RunContext, workload: Workload, instance: Instance) -> None:
         """Run what a workload has beside its server, each when the one before it is ready, until `exits` is closed.
 
         `instance` is the one under test, which learns their names, as they learn its. Raises Unavailable where they
@@ -48,13 +49,13 @@ class SidecarServices:
         _place(instance)  # raises Unavailable where they cannot reach it
         places: dict[str, ServicePlacement] = {}
         for number, group in enumerate(groups(workload.beside)):
-            place = exits.enter_context(self._started(testbed, group, SLOTS - 1 - number))
+            place = exits.enter_context(self._started(context, group, SLOTS - 1 - number))
             places |= {each.name: place for each in group}
         _introduce(places, workload.called, instance)
         for each in workload.beside:
             server = exits.enter_context(run_service(places[each.name], each.service, self.purpose, each.name))
             self.servers.append(server)
-            server.await_answer(testbed.client)
+            server.await_answer(context.client)
 
     def why(self) -> str:
         """Describe why one has ended, if one has: then this is why the load failed."""
@@ -65,19 +66,18 @@ class SidecarServices:
         return tuple(raw for server in self.servers for raw in server.last_words())
 
     @contextmanager
-    def _started(self, testbed: Testbed, group: Sequence[Beside], slot: int) -> Iterator[ServicePlacement]:
+    def _started(self, context: RunContext, group: Sequence[Beside], slot: int) -> Iterator[ServicePlacement]:
         """Start the plain instance of some services."""
-        image = testbed.run.beside.get(group[0].image)
+        image = context.images.sidecars.get(group[0].image)
         if image is None:
             raise TrialFailed(f"there is no image for {group[0].name}", "report this bug of tare")
         plain = self.plain or plugins.find("technologies", "native")()
-        limits = Limits(testbed.run.placement.beside, group[0].memory_bytes, testbed.limits.open_files)
-        start = replace(testbed.start, sampler=None)
-        here = replace(testbed.slot(slot), image=image, limits=limits, alive=[], start=start)
+        limits = Limits(context.hosts.placement.beside, group[0].memory_bytes, context.limits.open_files)
+        spec = InstanceSpec((plain,), image, limits, slot)
         names = ", ".join(each.name for each in group)
         with ExitStack() as exits:
             try:
-                instance = combine_layers(exits.enter_context(start_stack(here, (plain,), None, Notes())))
+                instance = combine_layers(exits.enter_context(start_stack(replace(context, live=[]), spec, TrialLog())))
             except TrialFailed as error:
                 raise TrialFailed(f"the instance of {names}: {error}", error.hint, error.output) from error
             yield _place(instance, image)

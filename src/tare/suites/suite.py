@@ -67,8 +67,8 @@ class Suite:
     limits: LimitsWanted
     workloads: tuple[Planned, ...]
     text: str
+    sample_seconds: float
     hosts: Hosts = field(default_factory=Hosts)
-    sample_seconds: float = 0.1
     rounds: int | None = None
     precision: float = PRECISION
     image: ImageWanted = field(default_factory=ImageWanted)

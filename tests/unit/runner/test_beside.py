@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
 import pytest
-from fakes import LIMITS, bare_testbed
+from fakes import bare_context
 from plain import Plain
 from tare_fake.technology import Fake
 from waiting import ENOUGH_SECONDS
@@ -25,7 +25,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.model.sources import Source
 from tare.model.trials import ImageWanted, Output, Raw, Service, Value
-from tare.runner.context import Testbed
+from tare.runner.context import RunContext
 from tare.runner.layers import PROBE
 from tare.runner.sanity_checks import sidecar_cautions
 from tare.runner.service import ServicePlacement
@@ -143,15 +143,16 @@ class Shop(Plain):
         yield from super().measure(setup)
 
 
-def bed_in(folder: Path) -> Testbed:
-    testbed = bare_testbed(folder, LocalHost())
-    run = replace(testbed.run, beside=dict.fromkeys((DEBIAN, OTHERS), testbed.image))
-    return replace(testbed, client=Folder(), limits=LIMITS, run=run)
+def bed_in(folder: Path) -> RunContext:
+    testbed = bare_context(folder, LocalHost())
+    sidecars = dict.fromkeys((DEBIAN, OTHERS), testbed.images.main)
+    return replace(testbed, client=Folder(), images=replace(testbed.images, sidecars=sidecars))
 
 
 def attempt_of(folder: Path, workload: Workload, address: str = "127.0.0.1") -> TrialRun:
-    attempt = TrialRun(bed_in(folder), STEP, (Reachable(file=folder / "own", address=address),), workload)
-    attempt._neighbors = SidecarServices(plain=Reachable(file=folder / "plain", address="127.0.0.2"))
+    context = bed_in(folder)
+    attempt = TrialRun(context, STEP, context.spec(Reachable(file=folder / "own", address=address)), workload)
+    attempt._sidecars = SidecarServices(plain=Reachable(file=folder / "plain", address="127.0.0.2"))
     return attempt
 
 
@@ -159,8 +160,9 @@ def test_all_services_find_each_other_by_name(tmp_path: Path) -> None:
     with attempt_of(tmp_path, Shop((beside("db"), beside("log")))) as attempt:
         attempt.start()
         attempt.measure_from(0)
-        attempt.take_turn(0, time.monotonic())
-        trial, _ = attempt.end()
+        attempt.run_turn(0, time.monotonic())
+        attempt.end()
+        trial, _ = attempt.finished()
     assert (trial.reason, trial.status) == ("", "ok"), trial.reason
     own, plain = ((tmp_path / name).read_text().splitlines() for name in ("own", "plain"))
     assert own == ["127.0.0.1 localhost", "127.0.0.2\tdb", "127.0.0.2\tlog", "127.0.0.1\tweb"]
@@ -173,8 +175,8 @@ def test_a_service_starts_when_the_one_before_it_is_ready(tmp_path: Path) -> Non
     second = beside("second", f"test -e {mark} || exit 1; sleep 600", ready="true")
     with attempt_of(tmp_path, Shop((first, second))) as attempt:
         attempt.start()
-        assert [server.why() for server in attempt._neighbors.servers] == ["", ""]
-        assert attempt._status == "ok"
+        assert [server.why() for server in attempt._sidecars.servers] == ["", ""]
+        assert attempt.log.status == "ok"
 
 
 def test_one_that_does_not_become_ready_fails_the_trial_with_what_it_said(
@@ -187,7 +189,8 @@ def test_one_that_does_not_become_ready_fails_the_trial_with_what_it_said(
     slow = replace(slow, service=replace(slow.service, ready_seconds=0.3))
     with attempt_of(tmp_path, Shop((slow,))) as attempt:
         attempt.start()
-        trial, raw = attempt.end()
+        attempt.end()
+        trial, raw = attempt.finished()
     assert trial.status == "failed"
     assert trial.reason == "the service slow is not ready within 0.3 s; sh ended with 3: no table"
     assert ("service slow", "still filling") in [(each.label, each.text) for each in raw]
@@ -199,11 +202,12 @@ def test_a_trial_fails_when_a_service_beside_ends_though_its_values_are_good(tmp
     with attempt_of(tmp_path, Shop((beside("db"), log), str(tmp_path / "pipe"))) as attempt:
         attempt.start()
         attempt.measure_from(0)
-        attempt.take_turn(0, time.monotonic())
-        assert attempt._status == "ok"
-        while not attempt._neighbors.why():
+        attempt.run_turn(0, time.monotonic())
+        assert attempt.log.status == "ok"
+        while not attempt._sidecars.why():
             time.sleep(0.01)
-        trial, raw = attempt.end()
+        attempt.end()
+        trial, raw = attempt.finished()
     assert (trial.status, trial.values) == ("failed", ())
     assert trial.reason.startswith("the service log ended in the instance: it said 'disk is full'; what was measured")
     assert ("service log", "disk is full") in [(each.label, each.text) for each in raw]
@@ -221,8 +225,9 @@ def test_services_that_the_trial_itself_ends_are_not_blamed_for_what_cannot_be_r
     with attempt_of(tmp_path, Unreadable((beside("db"),))) as attempt:
         attempt.start()
         attempt.measure_from(0)
-        attempt.take_turn(0, time.monotonic())
-        trial, _ = attempt.end()
+        attempt.run_turn(0, time.monotonic())
+        attempt.end()
+        trial, _ = attempt.finished()
     assert (trial.status, trial.reason, trial.hint) == ("failed", "there is no number in 100", "look at it")
 
 
@@ -231,7 +236,8 @@ def test_one_that_ends_at_once_is_reported_before_the_load_begins(tmp_path: Path
         tmp_path, Shop((beside("db", "echo no memory >&2; exit 1", ready="sleep 0.05; false"),))
     ) as attempt:
         attempt.start()
-        trial, _ = attempt.end()
+        attempt.end()
+        trial, _ = attempt.finished()
     assert trial.reason.startswith("the service db ended in the instance: it said 'no memory'")
 
 
@@ -241,7 +247,8 @@ def test_one_that_ends_for_lack_of_memory_is_reported_with_what_helps(tmp_path: 
         tmp_path, Shop((beside("db", f"echo '{words}' >&2; exit 1", ready="sleep 0.05; false"),))
     ) as attempt:
         attempt.start()
-        trial, _ = attempt.end()
+        attempt.end()
+        trial, _ = attempt.finished()
     assert words in trial.reason
     assert trial.hint.startswith("it may want more memory than the instance has: [limits] memory")
 

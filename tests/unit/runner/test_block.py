@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ipaddress
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator
@@ -10,20 +9,17 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from fakes import LIMITS, bare_testbed, suite
-from tare_fake.technology import Fake, FakeHost
+from fakes import LIMITS, bare_context, planned_of, suite
+from tare_fake.technology import Fake
 from waiting import wait_until
 
 from tare.contracts.technologies import Launch
 from tare.contracts.workloads import Instance, Setup
-from tare.hosts.cpus import Placement
 from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
-from tare.hosts.network import Network
-from tare.model.trials import Image, LimitsWanted, Output, Raw
+from tare.model.trials import LimitsWanted, Output, Raw
 from tare.runner.block import BlockRunner
-from tare.runner.context import RunResources, Testbed
 from tare.runner.events import Event, TurnEnded, ignore_event
 from tare.suites.plan import Step, plan
 from tare.workloads.dhrystone import Dhrystone
@@ -43,19 +39,8 @@ class Roomy(LocalHost):
 
 
 def rounds(folder: Path, available: int) -> BlockRunner:
-    ledger = Ledger(folder / "tare-test.jsonl", Roomy(available))
-    image = Image("ab" * 32, folder, folder, folder, folder, folder, "")
-    network = Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), ledger)
-    testbed = Testbed(
-        FakeHost(1.0, "", LIMITS),
-        image,
-        network,
-        ledger,
-        LIMITS,
-        folder,
-        RunResources(Placement((0,), (0,)), folder / "telemetry"),
-    )
-    return BlockRunner(testbed, {stack: (Fake(),) for stack in ("a", "a-again", "b", "c", "d")}, ("a", "a-again"), 1)
+    context = bare_context(folder, Roomy(available))
+    return BlockRunner(context, {stack: (Fake(),) for stack in ("a", "a-again", "b", "c", "d")}, ("a", "a-again"), 1)
 
 
 def steps(*stacks: str) -> tuple[Step, ...]:
@@ -68,14 +53,14 @@ def names(group: tuple[Step, ...]) -> set[str]:
 
 def test_all_instances_of_a_block_are_there_together_where_they_fit(tmp_path: Path) -> None:
     block = steps("a", "b", "c", "d")
-    assert rounds(tmp_path, 16 << 30).groups(block, Dhrystone()) == ((), (block,))
+    assert rounds(tmp_path, 16 << 30).split_by_memory(block, Dhrystone(), LIMITS) == ((), (block,))
 
 
 @pytest.mark.parametrize(("megabytes", "sizes"), [(2600, [2, 1]), (2000, [1, 1, 1]), (900, [1, 1, 1])])
 def test_where_not_all_fit_the_baseline_stays_and_the_others_come_in_groups(
     tmp_path: Path, megabytes: int, sizes: list[int]
 ) -> None:
-    staying, groups = rounds(tmp_path, megabytes << 20).groups(steps("a", "b", "c", "d"), Dhrystone())
+    staying, groups = rounds(tmp_path, megabytes << 20).split_by_memory(steps("a", "b", "c", "d"), Dhrystone(), LIMITS)
     assert names(staying) == {"a", "a-again"}
     assert [len(group) for group in groups] == sizes
     assert set().union(*map(names, groups)) == {"b", "c", "d"}
@@ -88,7 +73,7 @@ def test_a_nested_stack_needs_the_memory_of_the_machine_around_it(
     """512 MiB twice, 1.5 GiB and 3.5 GiB are 80 % of 7680 MiB."""
     own = rounds(tmp_path, megabytes << 20)
     own.stacks = {**own.stacks, "b": (Fake(), Fake()), "c": (Fake(), Fake(), Fake())}
-    _, groups = own.groups(steps("a", "b", "c"), Dhrystone())
+    _, groups = own.split_by_memory(steps("a", "b", "c"), Dhrystone(), LIMITS)
     assert [len(group) for group in groups] == sizes
 
 
@@ -123,20 +108,19 @@ def test_once_an_instance_was_seen_to_cost_more_than_its_limit_that_is_what_it_n
     """
     block = plan(suite("a:", "b:", blocks=1, workloads=("dhrystone",)))[0]
     own = rounds(tmp_path, 16 << 30)
-    own.testbed.run.telemetry.mkdir()
     own.stacks = {step.stack: (Alive(),) for step in block.steps}
-    own.testbed = replace(own.testbed, ledger=Ledger(tmp_path / "tare-one.jsonl", Weighing(16 << 30)))
-    assert [trial.status for trial, _ in own.measured(block, Dhrystone(), ignore_event)] == ["ok"] * 3
+    own.context = replace(own.context, ledger=Ledger(tmp_path / "tare-one.jsonl", Weighing(16 << 30)))
+    assert [trial.status for trial, _ in own.run(block, planned_of(Dhrystone()), ignore_event)] == ["ok"] * 3
     for gigabytes, staying in ((99, set()), (11, {"a", "a-again"})):
         ledger = Ledger(tmp_path / f"tare-{gigabytes}.jsonl", Roomy(gigabytes << 30))
-        later = replace(own, testbed=replace(own.testbed, ledger=ledger))
-        assert names(later.groups(block.steps, Dhrystone())[0]) == staying
+        later = replace(own, context=replace(own.context, ledger=ledger))
+        assert names(later.split_by_memory(block.steps, Dhrystone(), LIMITS)[0]) == staying
 
 
 def test_instances_need_the_memory_of_their_workload_not_of_the_suite(tmp_path: Path) -> None:
     block, own = steps("a", "b", "c", "d"), rounds(tmp_path, 900 << 20)
-    small = replace(own, testbed=own.testbed.within(LimitsWanted(memory_bytes=128 << 20)))
-    assert small.groups(block, Dhrystone()) == ((), (block,))
+    small = own.context.limits_within(LimitsWanted(memory_bytes=128 << 20))
+    assert own.split_by_memory(block, Dhrystone(), small) == ((), (block,))
 
 
 @dataclass(frozen=True)
@@ -154,20 +138,23 @@ class Threaded(LocalHost):
 def test_fewer_cpus_are_of_those_of_the_suite_and_of_different_cores_where_possible(
     tmp_path: Path, wanted: int, cpus: tuple[int, ...]
 ) -> None:
-    testbed = rounds(tmp_path, 1).testbed
+    context = rounds(tmp_path, 1).context
     limits = replace(LIMITS, cpus=(2, 3, 4, 5))
-    here = replace(testbed, limits=limits, ledger=Ledger(tmp_path / "tare-other.jsonl", Threaded()))
-    assert here.within(LimitsWanted(wanted, 64 << 20)).limits == replace(LIMITS, cpus=cpus, memory_bytes=64 << 20)
-    assert here.within(LimitsWanted(4)) is here
+    here = replace(context, limits=limits, ledger=Ledger(tmp_path / "tare-other.jsonl", Threaded()))
+    assert here.limits_within(LimitsWanted(wanted, 64 << 20)) == replace(LIMITS, cpus=cpus, memory_bytes=64 << 20)
+    assert here.limits_within(LimitsWanted(4)) is here.limits
 
 
 def test_a_workload_of_one_round_is_measured_as_one_stack_after_the_other(tmp_path: Path) -> None:
     block = steps("a", "b")
-    assert rounds(tmp_path, 16 << 30).groups(block, Startup()) == ((), tuple((step,) for step in block))
+    assert rounds(tmp_path, 16 << 30).split_by_memory(block, Startup(), LIMITS) == (
+        (),
+        tuple((step,) for step in block),
+    )
 
 
 def test_a_baseline_alone_is_measured_though_both_of_its_instances_do_not_fit(tmp_path: Path) -> None:
-    staying, groups = rounds(tmp_path, 900 << 20).groups(steps("a"), Dhrystone())
+    staying, groups = rounds(tmp_path, 900 << 20).split_by_memory(steps("a"), Dhrystone(), LIMITS)
     assert (names(staying), groups) == ({"a", "a-again"}, ((),))
 
 
@@ -182,8 +169,7 @@ class Early(Dhrystone):
 def test_groups_follow_the_rounds_that_the_baseline_has_had_not_those_that_it_may_have(tmp_path: Path) -> None:
     block = plan(suite("a:", "b:", "c:", blocks=1))[0]
     own = rounds(tmp_path, 900 << 20)
-    own.testbed.run.telemetry.mkdir()
-    ended = {trial.stack: trial for trial, _ in own.measured(block, Early(), ignore_event)}
+    ended = {trial.stack: trial for trial, _ in own.run(block, planned_of(Early()), ignore_event)}
     assert {trial.status for trial in ended.values()} == {"ok"}
     assert sorted(ended[stack].first_round for stack in ("b", "c")) == [0, 3]
     assert [len(ended[stack].turns) for stack in ("a", "a-again", "b", "c")] == [6, 6, 3, 3]
@@ -195,8 +181,7 @@ def test_stacks_that_did_not_take_turns_with_each_other_say_so(
 ) -> None:
     block = plan(suite("a:", "b:", "c:", blocks=1))[0]
     own = rounds(tmp_path, megabytes << 20)
-    own.testbed.run.telemetry.mkdir()
-    trials = [trial for trial, _ in own.measured(block, Early(), ignore_event)]
+    trials = [trial for trial, _ in own.run(block, planned_of(Early()), ignore_event)]
     said = {trial.stack for trial in trials if any(caution.kind == "in-groups" for caution in trial.cautions)}
     assert said == doubted
 
@@ -243,8 +228,8 @@ def test_what_works_while_others_have_their_turns_is_paused_then_and_says_so(tmp
     restless = Alive(script="while :; do :; done")
     stacks = {"a": (Fake(),), "a-again": (Fake(),), "b": (restless,)}
     watch = Looking(restless.pids)
-    own = BlockRunner(bare_testbed(tmp_path, LocalHost()), stacks, ("a", "a-again"), 1)
-    trials = {trial.stack: trial for trial, _ in own.measured(block, Lasting(pids=restless.pids), watch)}
+    own = BlockRunner(bare_context(tmp_path, LocalHost()), stacks, ("a", "a-again"), 1)
+    trials = {trial.stack: trial for trial, _ in own.run(block, planned_of(Lasting(pids=restless.pids)), watch)}
     assert {stack: trial.reason for stack, trial in trials.items()} == {"a": "", "a-again": "", "b": ""}
     said = {stack for stack, trial in trials.items() if "busy-when-idle" in {each.kind for each in trial.cautions}}
     assert said == {"b"}

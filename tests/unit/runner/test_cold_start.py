@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from fakes import Lent, bare_testbed
+from fakes import Lent, bare_context
 from tare_fake.technology import Fake
 
 from tare.contracts.technologies import Launch
@@ -51,13 +51,15 @@ class Prepared(Fake):
 
 
 def started(folder: Path, caches: Literal["warm", "cold"], *stack: Fake, events: list[str]) -> Trial:
-    testbed = bare_testbed(folder, Machine(events))
-    with TrialRun(testbed, Step("startup-000-a", "startup", "a", 0, 0), stack, Startup(caches)) as attempt:
+    testbed = bare_context(folder, Machine(events))
+    step = Step("startup-000-a", "startup", "a", 0, 0)
+    with TrialRun(testbed, step, testbed.spec(*stack), Startup(caches)) as attempt:
         attempt.start()
         attempt.measure_from(0)
-        while attempt.take_turn(0, 0.0):
+        while attempt.run_turn(0, 0.0):
             pass
-        trial, _ = attempt.end()
+        attempt.end()
+        trial, _ = attempt.finished()
     return trial
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from fakes import bare_testbed
+from fakes import bare_context
 
 from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
@@ -41,7 +41,7 @@ def instance(inside: Files | None, disk_bytes: int | None = 5) -> Instance:
 
 def reported(folder: Path, *insides: Files | None) -> int | None:
     return measure_footprint(
-        bare_testbed(folder, Files(MACHINE)), [instance(inside) for inside in insides]
+        bare_context(folder, Files(MACHINE)), [instance(inside) for inside in insides]
     ).reported_bytes
 
 
@@ -67,7 +67,7 @@ def test_what_has_no_kernel_of_its_own_or_does_not_answer_reports_nothing(tmp_pa
 
 
 def test_what_several_have_written_is_added_up_unless_one_is_unknown(tmp_path: Path) -> None:
-    testbed = bare_testbed(tmp_path, Files(MACHINE))
+    testbed = bare_context(tmp_path, Files(MACHINE))
     for sizes, all_bytes in (((5, 6), 11), ((5, None), None), ((), None)):
         found = measure_footprint(testbed, [instance(None, size) for size in sizes])
         assert (found.disk_bytes, found.memory_bytes, found.processes) == (all_bytes, None, 0)

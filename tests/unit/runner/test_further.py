@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from fakes import LIMITS, Lent, bare_testbed
+from fakes import LIMITS, Lent, bare_context
 from tare_fake.technology import Fake, FakeHost
 
 from tare.errors import OutOfMemory, TimedOut, TrialFailed, Unavailable, Unreachable
@@ -32,12 +32,13 @@ class Counting(LocalHost):
 
 
 def further(folder: Path, technology: Fake | None = None, slot: int = 0) -> ExtraInstances:
-    return ExtraInstances(bare_testbed(folder, Counting(), slot), (technology or Fake(),), TIMELINE)
+    context = bare_context(folder, Counting())
+    return ExtraInstances(context, replace(context.spec(technology or Fake()), slot=slot), TIMELINE)
 
 
 def fail_in(instances: ExtraInstances, error: TrialFailed, *, killed: int) -> None:
     """Raise the error in the block of an instance, after the kernel has ended so many processes."""
-    host = instances.testbed.host
+    host = instances.context.host
     assert isinstance(host, Counting)
     with instances.started(Startup()):
         host.kills[0] += killed

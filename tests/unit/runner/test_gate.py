@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from fakes import Bench, bare_testbed, by_stack, suite
+from fakes import Bench, bare_context, by_stack, planned_of, suite
 from tare_fake.technology import Fake, FakeHost
 
 from tare.cli.reparse import reparse
@@ -180,9 +180,9 @@ def test_what_is_twice_as_fast_as_bare_metal_in_each_turn_is_kept_out(
     block = plan(suite("a:", "b:", "unlike:", blocks=1, workloads=("dhrystone",)))[0]
     bare = (Bare(effect=effect),)
     stacks = {"a": bare, "a-again": bare, "b": (Fake(),), "unlike": (Unikernel(),)}
-    rounds = BlockRunner(bare_testbed(tmp_path, LocalHost()), stacks, ("a", "a-again"), 1)
+    rounds = BlockRunner(bare_context(tmp_path, LocalHost()), stacks, ("a", "a-again"), 1)
     workload = Dhrystone(duration=0.02 * turns)
-    trials = {trial.stack: trial for trial, _ in rounds.measured(block, workload, ignore_event)}
+    trials = {trial.stack: trial for trial, _ in rounds.run(block, planned_of(workload), ignore_event)}
     assert {stack: trial.status for stack, trial in trials.items() if stack != "b"} == dict.fromkeys(
         ("a", "a-again", "unlike"), "ok"
     )

@@ -209,12 +209,15 @@ class Elsewhere(Plain):
 
 def trial_of(technology: Fake, port: int, folder: Path) -> tuple[str, str]:
     testbed = replace(Bench(folder, Watcher(folder / "none"))._place(), client=Inside(), limits=LIMITS)
-    with TrialRun(testbed, Step("one", "elsewhere", "fake", 0, 0), (technology,), Elsewhere(port)) as attempt:
+    with TrialRun(
+        testbed, Step("one", "elsewhere", "fake", 0, 0), testbed.spec(technology), Elsewhere(port)
+    ) as attempt:
         attempt.start()
         attempt.measure_from(0)
-        while attempt.take_turn(0, 0.0):
+        while attempt.run_turn(0, 0.0):
             pass
-        trial, _ = attempt.end()
+        attempt.end()
+        trial, _ = attempt.finished()
     return trial.status, trial.reason
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from fakes import bare_testbed, suite
+from fakes import bare_context, planned_of, suite
 from runs import MACHINE, make_run, pairs
 from tare_fake.technology import Fake
 
@@ -40,14 +40,14 @@ class Commanded(Dhrystone):
 
 
 def measured(folder: Path) -> dict[str, Trial]:
-    testbed = bare_testbed(folder, LocalHost())
-    new = replace(testbed.image, digest="new", origin="docker-archive:new.tar@1")
-    testbed = replace(testbed, run=replace(testbed.run, own={"new": new}))
+    testbed = bare_context(folder, LocalHost())
+    new = replace(testbed.images.main, digest="new", origin="docker-archive:new.tar@1")
+    testbed = replace(testbed, images=replace(testbed.images, by_stack={"new": new}))
     stacks = {stack: (Fake(),) for stack in ("old", "old-again", "new")}
     programs = {"new": OwnProgram(("better",))}
     rounds = BlockRunner(testbed, stacks, ("old", "old-again"), 1, programs=programs)
     block = plan(suite("old:", "new:", blocks=1, workloads=("dhrystone",)))[0]
-    return {trial.stack: trial for trial, _ in rounds.measured(block, Commanded(), ignore_event)}
+    return {trial.stack: trial for trial, _ in rounds.run(block, planned_of(Commanded()), ignore_event)}
 
 
 def test_each_stack_runs_its_own_command(tmp_path: Path) -> None:

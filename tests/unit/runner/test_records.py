@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from fakes import hosts_of
 from runs import make_run, make_trial
 
 from tare.errors import UsageError
 from tare.hosts.local import LocalHost
 from tare.model.machines import Facts, Hosts, Machine
+from tare.runner.context import RunHosts
 from tare.runner.job import check_same, machines_by_role
-from tare.runner.machines import Machines
 from tare.suites.suite import parse_suite
 
 HERE = LocalHost().facts()
@@ -22,7 +23,7 @@ class _Elsewhere(LocalHost):
         return replace(HERE, cpu_model="Elsewhere")
 
 
-def _roles(stack: str, there: Machines) -> dict[str, str]:
+def _roles(stack: str, there: RunHosts) -> dict[str, str]:
     text = f"""
     [suite]
     stacks = ["native", "{stack}"]
@@ -37,24 +38,24 @@ def _roles(stack: str, there: Machines) -> dict[str, str]:
 
 
 def test_on_one_machine_all_roles_are_its_own() -> None:
-    assert _roles("crun", Machines()) == dict.fromkeys(("controller", "server", "client"), HERE.cpu_model)
+    assert _roles("crun", hosts_of()) == dict.fromkeys(("controller", "server", "client"), HERE.cpu_model)
 
 
 def test_a_server_elsewhere_is_not_the_controller() -> None:
-    there = Machines(Hosts(server=Machine("root@there")), server=_Elsewhere())
+    there = hosts_of(_Elsewhere(), reached=Hosts(server=Machine("root@there")))
     expected = {"controller": HERE.cpu_model, "server": "Elsewhere", "client": HERE.cpu_model}
     assert _roles("crun", there) == expected
 
 
 def test_further_clients_are_numbered() -> None:
     hosts = Hosts(Machine("a"), Machine("b"), (Machine("c"), Machine("d")))
-    there = Machines(hosts, _Elsewhere(), LocalHost(), further_clients=(_Elsewhere(), LocalHost()))
+    there = hosts_of(_Elsewhere(), reached=hosts, extra=(_Elsewhere(), LocalHost()))
     assert list(_roles("crun", there)) == ["controller", "server", "client", "client 2", "client 3"]
 
 
 def test_where_all_instances_are_on_lent_servers_no_server_is_this_machine() -> None:
     pytest.importorskip("openstack")
-    assert list(_roles("native/openstack", Machines())) == ["controller", "client"]
+    assert list(_roles("native/openstack", hosts_of())) == ["controller", "client"]
 
 
 def test_a_run_of_another_tare_is_not_resumed() -> None:

@@ -17,10 +17,11 @@ from tare_fake.technology import Fake
 
 from tare.errors import SuiteError
 from tare.model.trials import Caution, Mark, Measured, Raw, Trial, Turn
-from tare.runner.block import FinishedTrial, has_time_for_another_start, mark_as_warm_up, merge_starts
+from tare.runner.block import has_time_for_another_start, mark_as_warm_up, merge_starts
 from tare.runner.decisions import Decisions
 from tare.runner.loop import BlockDuration, RemainingWork, _set_passes, block_duration, optimal_passes
 from tare.runner.schedule import DurationEstimates, Schedule
+from tare.runner.trial_log import TrialLog
 from tare.statistics.components import Components, components
 from tare.suites.plan import plan
 from tare.suites.suite import parse_suite
@@ -171,35 +172,36 @@ def test_a_baseline_that_is_far_slower_has_all_its_rounds(bench: Bench) -> None:
 # --- several starts of a stack ---------------------------------------------------------------------------------------
 
 
-def _start(total: float, status: str = "ok", seconds: float = 0.1) -> FinishedTrial:
+def _start(total: float, status: str = "ok", seconds: float = 0.1) -> TrialLog:
     marks = (Mark("requested", 0.0), Mark("ready", total))
-    trial = Trial("t", 0, 0, "startup", "a", "ok", "", 1.0, seconds, timeline=marks)
     raw = Raw("timeline", (), json.dumps([[mark.name, mark.seconds] for mark in marks]), 0.0)
-    failed = replace(trial, status="failed", reason="it broke", timeline=())
-    return (trial, (raw,)) if status == "ok" else (failed, ())
+    if status == "ok":
+        return TrialLog([*marks], raw=[raw], seconds=seconds)
+    return TrialLog(status="failed", reason="it broke", seconds=seconds)
 
 
 def test_several_starts_are_one_trial_of_the_usual_one_with_each_as_a_turn() -> None:
-    trial, raw = merge_starts(Startup(), [mark_as_warm_up(_start(9.0)), *map(_start, (0.3, 0.1, 5.0))])
-    assert trial.timeline[-1].seconds == 0.3
-    assert trial.values == (Measured("total", None, 0.3, "s", "lower"),)
-    assert trial.seconds == pytest.approx(0.4)
-    assert [each.warm_up for each in raw] == [True, False, False, False]
+    mark_as_warm_up(first := _start(9.0))
+    log = merge_starts(Startup(), [first, *map(_start, (0.3, 0.1, 5.0))])
+    assert log.timeline[-1].seconds == 0.3
+    assert log.values == (Measured("total", None, 0.3, "s", "lower"),)
+    assert log.seconds == pytest.approx(0.4)
+    assert [each.warm_up for each in log.raw] == [True, False, False, False]
 
 
 def test_a_caution_of_several_starts_is_said_once_whatever_its_numbers() -> None:
     steal, swap = Caution("steal", "2 % of the CPU time"), Caution("swap", "5 pages came back")
     starts = [_start(0.1), _start(0.2), _start(0.3)]
-    cautions = ((steal,), (replace(steal, text="9 % of the CPU time"), swap), ())
-    ended = [(replace(trial, cautions=own), raw) for (trial, raw), own in zip(starts, cautions, strict=True)]
-    assert merge_starts(Startup(), ended)[0].cautions == (steal, swap)
+    starts[0].cautions += [steal]
+    starts[1].cautions += [replace(steal, text="9 % of the CPU time"), swap]
+    assert merge_starts(Startup(), starts).cautions == [steal, swap]
 
 
 def test_a_start_that_fails_is_what_becomes_of_the_trial_and_no_other_follows() -> None:
     ended = [_start(0.1), _start(0.2, "failed")]
     assert not has_time_for_another_start(ended)
-    trial, raw = merge_starts(Startup(), ended)
-    assert (trial.status, trial.reason, trial.values, len(raw)) == ("failed", "it broke", (), 1)
+    log = merge_starts(Startup(), ended)
+    assert (log.status, log.reason, log.values, len(log.raw)) == ("failed", "it broke", (), 1)
 
 
 def test_a_stack_that_takes_long_starts_once_in_a_block() -> None:

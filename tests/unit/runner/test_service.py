@@ -93,15 +93,16 @@ def pipe(tmp_path: Path) -> str:
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_trial_fails_whose_server_has_ended_though_its_values_are_good(ends: bool, pipe: str, tmp_path: Path) -> None:
     testbed = replace(Bench(tmp_path / "run", Watcher(tmp_path / "none"))._place(), client=Place(), limits=LIMITS)
-    with TrialRun(testbed, STEP, (Reachable(),), GivenUp(pipe, ends)) as attempt:
+    with TrialRun(testbed, STEP, testbed.spec(Reachable()), GivenUp(pipe, ends)) as attempt:
         attempt.start()
         attempt.measure_from(0)
-        while attempt.take_turn(0, time.monotonic()):
+        while attempt.run_turn(0, time.monotonic()):
             pass
         process = attempt._server.process
         while ends and process and process.running():
             time.sleep(0.01)
-        trial, raw = attempt.end()
+        attempt.end()
+        trial, raw = attempt.finished()
     if not ends:
         assert (trial.status, trial.values[0].value) == ("ok", 100.0)
         return
@@ -130,12 +131,13 @@ class Slow(GivenUp):
 
 def test_the_time_until_a_server_is_ready_is_a_value_that_reparse_keeps(pipe: str, tmp_path: Path) -> None:
     testbed = replace(Bench(tmp_path / "run", Watcher(tmp_path / "none"))._place(), client=Place(), limits=LIMITS)
-    with TrialRun(testbed, STEP, (Reachable(),), workload := Slow(pipe, ends=False)) as attempt:
+    with TrialRun(testbed, STEP, testbed.spec(Reachable()), workload := Slow(pipe, ends=False)) as attempt:
         attempt.start()
         attempt.measure_from(0)
-        while attempt.take_turn(0, time.monotonic()):
+        while attempt.run_turn(0, time.monotonic()):
             pass
-        trial, raw = attempt.end()
+        attempt.end()
+        trial, raw = attempt.finished()
     speed, ready = trial.values
     assert (speed.metric, speed.value) == ("speed", 100.0)
     assert (ready.metric, ready.point, ready.unit, ready.better) == ("service-ready", None, "s", "lower")
@@ -185,12 +187,13 @@ def test_a_trial_bears_a_caution_where_server_and_load_waited(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tare.telemetry.edges.texts_of", machine)
-        with TrialRun(testbed, STEP, (Reachable(),), workload(pipe=pipe, ends=False)) as attempt:
+        with TrialRun(testbed, STEP, testbed.spec(Reachable()), workload(pipe=pipe, ends=False)) as attempt:
             attempt.start()
             attempt.measure_from(0)
-            while attempt.take_turn(0, time.monotonic()):
+            while attempt.run_turn(0, time.monotonic()):
                 pass
-            trial, _ = attempt.end()
+            attempt.end()
+            trial, _ = attempt.finished()
     assert trial.status == "ok", trial.reason
     assert ("waiting" in {caution.kind for caution in trial.cautions}) is waits
 
@@ -228,17 +231,19 @@ class OfTares(OfYours):
 
 def test_a_server_of_the_users_is_started_as_the_image_says_and_no_other_is(pipe: str, tmp_path: Path) -> None:
     testbed = replace(Bench(tmp_path / "run", Watcher(tmp_path / "none"))._place(), client=Place(), limits=LIMITS)
-    testbed = replace(testbed, image=replace(testbed.image, start=("env", "MARK=set", "env")))
+    image = replace(testbed.images.main, start=("env", "MARK=set", "env"))
+    testbed = replace(testbed, images=replace(testbed.images, main=image))
     for workload, says in ((OfYours(pipe), "mark set"), (OfTares(pipe), "mark")):
-        with TrialRun(testbed, STEP, (Reachable(),), workload) as attempt:
+        with TrialRun(testbed, STEP, testbed.spec(Reachable()), workload) as attempt:
             attempt.start()
             attempt.measure_from(0)
-            while attempt.take_turn(0, time.monotonic()):
+            while attempt.run_turn(0, time.monotonic()):
                 pass
             process = attempt._server.process
             while process and process.running():
                 time.sleep(0.01)
-            _, raw = attempt.end()
+            attempt.end()
+            _, raw = attempt.finished()
         assert raw[-1].text == says
 
 

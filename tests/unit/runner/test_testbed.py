@@ -6,13 +6,13 @@ import os
 from dataclasses import dataclass, field, replace
 
 import pytest
-from fakes import suite
+from fakes import hosts_of, suite
 
-from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.machines import Facts, Hosts, Machine
 from tare.model.trials import Problem
-from tare.runner.machines import Machines, assign_cpus, emulation_cautions, find_unusable
+from tare.runner.machines import assign_cpus, emulation_cautions
+from tare.runner.prepare import find_unusable
 from tare.runner.sanity_checks import place_cautions
 
 CPU = "/sys/devices/system/cpu"
@@ -37,35 +37,31 @@ class Somewhere(LocalHost):
         return replace(Facts("", "", "", "", 4, 0, "", ""), virtualization=self.virtualization)
 
 
-def _reached(server: Host, client: Host) -> Machines:
-    return Machines(Hosts(Machine("server"), Machine("client")), server, client)
-
-
 @pytest.mark.parametrize("real", ["", "kvm", "xen", "docker/kvm"])
 def test_a_machine_that_is_not_emulated_gives_no_doubt(real: str) -> None:
-    assert emulation_cautions(_reached(Somewhere(virtualization=real), Somewhere())) == ()
+    assert emulation_cautions((Somewhere(virtualization=real), Somewhere())) == ()
 
 
 def test_an_emulated_machine_is_named_whether_it_serves_or_loads() -> None:
-    (caution,) = emulation_cautions(_reached(Somewhere(virtualization="qemu"), Somewhere()))
+    (caution,) = emulation_cautions((Somewhere(virtualization="qemu"), Somewhere()))
     assert caution.kind == "emulated"
     assert caution.text.startswith("the server's processors are emulated")
-    (caution,) = emulation_cautions(_reached(Somewhere(), Somewhere(files={"/etc/tare-emulated": "yes\n"})))
+    (caution,) = emulation_cautions((Somewhere(), Somewhere(files={"/etc/tare-emulated": "yes\n"})))
     assert caution.text.startswith("the client's processors are emulated")
 
 
 def test_a_client_on_another_machine_has_all_of_its_cpus() -> None:
-    placement = assign_cpus(_reached(Somewhere(files=FOUR), Somewhere(files=FOUR)), 1)
+    placement = assign_cpus((Somewhere(files=FOUR), Somewhere(files=FOUR)), 1, client_is_local=False)
     assert len(placement.server) == 1
     assert placement.client == tuple(sorted({0, 1, 2, 3} & os.sched_getaffinity(0)))
     assert placement.cautions == ()
 
 
 def test_services_beside_have_the_clients_cpus_or_those_that_the_server_has_beside_the_instances() -> None:
-    near = assign_cpus(Machines(server=Somewhere(files=FOUR), client=Somewhere(files=FOUR)), 1)
+    near = assign_cpus((Somewhere(files=FOUR), Somewhere(files=FOUR)), 1)
     assert near.beside == near.client
     assert place_cautions(near) == ()
-    far = assign_cpus(_reached(Somewhere(files=FOUR), Somewhere(files=FOUR)), 1)
+    far = assign_cpus((Somewhere(files=FOUR), Somewhere(files=FOUR)), 1, client_is_local=False)
     there = {0, 1, 2, 3} & os.sched_getaffinity(0)
     assert set(far.beside) == (there - set(far.server) or there)
     assert [each.kind for each in place_cautions(replace(far, has_beside=far.server))] == ["shared-cpus"]
@@ -74,8 +70,8 @@ def test_services_beside_have_the_clients_cpus_or_those_that_the_server_has_besi
 def test_a_further_client_that_is_emulated_is_named_by_its_number() -> None:
     hosts = Hosts(Machine("server"), Machine("client"), (Machine("second"),))
     further = (Somewhere(virtualization="qemu"),)
-    there = Machines(hosts, Somewhere(), Somewhere(), further_clients=further)
-    (caution,) = emulation_cautions(there)
+    there = hosts_of(Somewhere(), Somewhere(), hosts, further)
+    (caution,) = emulation_cautions((there.server, there.client, *further))
     assert caution.text.startswith("client 2's processors are emulated")
     assert [target for _, target in there.clients] == [Machine("client"), Machine("second")]
 

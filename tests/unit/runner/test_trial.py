@@ -12,7 +12,7 @@ from tare.model.trials import Caution, Limits, Mark, Raw, SeenLimits, SetLimits
 from tare.runner.context import outer_limits
 from tare.runner.layers import _mark_answer, start_seconds
 from tare.runner.sanity_checks import client_cautions, limit_cautions, waiting_cautions
-from tare.runner.trial import _since_requested
+from tare.runner.trial_log import TrialLog
 from tare.technologies.crun import Crun
 from tare.technologies.qemu import Qemu
 from tare.workloads.service import ServerOfYours
@@ -114,7 +114,7 @@ def test_a_trial_without_raw_output_is_not_client_bound() -> None:
 
 def test_moments_are_in_their_order_and_in_seconds_since_the_request() -> None:
     marks = [Mark("requested", 100.0), Mark("started", 100.5), Mark("ready", 103.0), Mark("userspace", 102.0)]
-    assert _since_requested(marks) == (
+    assert TrialLog(marks).timeline == (
         Mark("requested", 0.0),
         Mark("started", 0.5),
         Mark("userspace", 2.0),
@@ -123,7 +123,7 @@ def test_moments_are_in_their_order_and_in_seconds_since_the_request() -> None:
 
 
 def test_an_instance_that_never_was_has_no_moments() -> None:
-    assert _since_requested([]) == ()
+    assert TrialLog().timeline == ()
 
 
 @pytest.mark.parametrize(
