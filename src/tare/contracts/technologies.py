@@ -229,10 +229,10 @@ class Technology(ABC):
     thing, on the real thing in an emulated machine, or only against a program that stands in for it; `tested_in` is the
     folder or file of the tests on the real thing. With `gives_machine`, it only lends a machine: it is the outermost
     layer, and tare starts the inner ones there as on any machine over SSH. `volumes`: it gives its instances a data
-    volume where `Launch.volume_bytes` asks for one. `starts_quickly`: an instance answers within a few seconds, so that
-    `tare try` takes it without being asked. `short_name` is another name of it in suites. A word after either name is
-    the value of the setting that `variant_setting` names: with `pod` and `runtime_class`, `pod-gvisor` needs no table
-    in a suite.
+    volume where `Launch.volume_bytes` asks for one. `starts_quickly`: an instance answers within a few
+    seconds, so that `tare try` takes it without being asked. `short_name` is another name of it in suites. A word after
+    either name is the value of the setting that `variant_setting` names: with `pod` and `runtime_class`, `pod-gvisor`
+    needs no table in a suite.
     """
 
     name: ClassVar[str]

@@ -11,7 +11,7 @@ trial starts on a fresh copy of that disk.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -24,7 +24,6 @@ from tare.hosts.host import Host, Process
 from tare.hosts.local import LocalHost
 from tare.images.image import carried
 from tare.images.kept import in_use
-from tare.model.machines import Facts
 from tare.model.trials import Caution, LimitsWanted, Mark, Output
 from tare.runner.context import InstanceSpec, RunContext, new_name, outer_port
 from tare.runner.trial_log import TrialLog
@@ -36,6 +35,8 @@ class CommandRecorder:
     def __init__(self, host: Host, commands: list[tuple[str, ...]]) -> None:
         self._host = host
         self._commands: list[tuple[str, ...]] | None = commands
+        self.command_line, self.facts, self.lost = host.command_line, host.facts, host.lost
+        self.put, self.get, self.read, self.write, self.gather = host.put, host.get, host.read, host.write, host.gather
 
     def stop(self) -> None:
         """Record no more: the commands that follow are the workload's."""
@@ -50,38 +51,6 @@ class CommandRecorder:
         """Start a command; see `Host.spawn`."""
         self._note(argv)
         return self._host.spawn(*argv, life_line=life_line)
-
-    def command_line(self, *argv: str) -> tuple[str, ...]:
-        """Return a command line; see `Host.command_line`."""
-        return self._host.command_line(*argv)
-
-    def put(self, source: Path, target: PurePosixPath) -> None:
-        """Copy a file; see `Host.put`."""
-        self._host.put(source, target)
-
-    def get(self, source: PurePosixPath, target: Path) -> None:
-        """Copy a file; see `Host.get`."""
-        self._host.get(source, target)
-
-    def read(self, path: str) -> str:
-        """Read a file; see `Host.read`."""
-        return self._host.read(path)
-
-    def write(self, path: str, text: str) -> None:
-        """Write a file; see `Host.write`."""
-        self._host.write(path, text)
-
-    def gather(self, folder: str, name: str) -> str:
-        """Read files; see `Host.gather`."""
-        return self._host.gather(folder, name)
-
-    def facts(self) -> Facts:
-        """Read what the host is."""
-        return self._host.facts()
-
-    def lost(self, words: str) -> TrialFailed | None:
-        """Return the reason if the way to the host is lost; see `Host.lost`."""
-        return self._host.lost(words)
 
     def _note(self, argv: tuple[str, ...]) -> None:
         if self._commands is not None:
@@ -303,11 +272,6 @@ def prefix_errors(technology: Technology, nested: bool) -> Iterator[None]:
 
 
 _COPY_SECONDS = 600.0
-
-
-def makes_machine(stack: Sequence[Technology]) -> bool:
-    """Return whether a stack has a layer in a machine that tare boots, not in one that the outermost layer gives."""
-    return len(stack) - stack[-1].gives_machine > 1
 
 
 def prepare_disk(context: RunContext, spec: InstanceSpec, say: Callable[[str], None]) -> None:

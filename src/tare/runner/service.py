@@ -125,9 +125,9 @@ _LINES = 200
 
 @dataclass(frozen=True)
 class ServicePlacement:
-    """Where a service runs: the inside and the address of an instance, and its image's `start`, see `Setup`.
+    """Where a service runs: the inside and the address of an instance.
 
-    The image's program ends by the signal `ends_by`, empty without one.
+    `start` is that of its image, as in `Setup`. The image's program ends by the signal `ends_by`, empty without one.
     """
 
     inside: Host
