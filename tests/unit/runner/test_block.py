@@ -1,3 +1,5 @@
+"""A block: which instances are alive together, and what stacks run that others do not."""
+
 from __future__ import annotations
 
 import itertools
@@ -9,18 +11,24 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from fakes import LIMITS, bare_context, planned_of, suite
+from fakes import LIMITS, Bench, bare_context, by_stack, planned_of, suite
+from runs import MACHINE, make_run, pairs
 from tare_fake.technology import Fake
 from waiting import wait_until
 
 from tare.contracts.technologies import Launch
 from tare.contracts.workloads import Instance, Setup
+from tare.errors import UsageError
 from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
-from tare.model.trials import LimitsWanted, Output, Raw
+from tare.model.trials import LimitsWanted, Output, Raw, Trial
+from tare.report.findings import findings
 from tare.runner.block import BlockRunner
 from tare.runner.events import Event, TurnEnded, ignore_event
+from tare.runner.job import check_same
+from tare.statistics.summarize import summarize
+from tare.suites.own_program import OwnProgram
 from tare.suites.plan import Step, plan
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
@@ -236,3 +244,82 @@ def test_what_works_while_others_have_their_turns_is_paused_then_and_says_so(tmp
     for stack in ("a", "a-again"):
         assert watch.states[stack][0] == "r"  # before anybody knows
         assert watch.states[stack][-5:] == "TTTTT"
+
+
+# --- A run whose stacks have commands and images of their own ---
+
+
+@dataclass(frozen=True)
+class Commanded(Dhrystone):
+    """Dhrystone that says which command it was given."""
+
+    command: tuple[str, ...] = ("usual",)
+
+    def commanded(self, command: tuple[str, ...]) -> Commanded:
+        return replace(self, command=command)
+
+    def measure(self, setup: Setup) -> Iterator[Raw]:
+        for raw in super().measure(setup):
+            yield replace(raw, argv=self.command)
+
+
+def measured(folder: Path) -> dict[str, Trial]:
+    testbed = bare_context(folder, LocalHost())
+    new = replace(testbed.images.main, digest="new", origin="docker-archive:new.tar@1")
+    testbed = replace(testbed, images=replace(testbed.images, by_stack={"new": new}))
+    stacks = {stack: (Fake(),) for stack in ("old", "old-again", "new")}
+    programs = {"new": OwnProgram(("better",))}
+    rounds = BlockRunner(testbed, stacks, ("old", "old-again"), 1, programs=programs)
+    block = plan(suite("old:", "new:", blocks=1, workloads=("dhrystone",)))[0]
+    return {trial.stack: trial for trial, _ in rounds.run(block, planned_of(Commanded()), ignore_event)}
+
+
+def test_each_stack_runs_its_own_command(tmp_path: Path) -> None:
+    trials = measured(tmp_path)
+    assert {stack: trial.status for stack, trial in trials.items()} == dict.fromkeys(trials, "ok")
+    commands = {stack: trial.commands[-1] for stack, trial in trials.items()}
+    assert commands == {"old": ("usual",), "old-again": ("usual",), "new": ("better",)}
+
+
+def test_a_trial_proves_which_image_of_its_own_it_ran(tmp_path: Path) -> None:
+    trials = measured(tmp_path)
+    assert dict(trials["new"].proof)["image"] == "docker-archive:new.tar@1"
+    assert "image" not in dict(trials["old"].proof)
+
+
+def test_what_differs_by_wish_is_said_and_may_be_faster_than_bare_metal() -> None:
+    run = pairs([117.0, 116.0, 118.0, 117.5, 116.5, 117.2], [100.0] * 6)
+    families = {"native": ("bare metal",), "docker": ("container",)}
+    own = {"docker": {"command": "gzip -1"}}
+    summary = summarize(replace(run, record=replace(run.record, families=families, own=own)))  # type: ignore[arg-type]
+    cell = summary.headline("dhrystone", "docker")
+    assert cell.verdict == "better"
+    assert "faster-than-bare-metal" not in {caution.kind for caution in cell.cautions}
+    doubt, *_ = findings(summary, MACHINE).doubts.sentences
+    assert doubt.startswith("docker: the suite sets what runs there, ")
+    assert doubt.endswith(": command gzip -1.")
+
+
+def test_a_run_does_not_go_on_with_another_program_of_a_stack() -> None:
+    before = make_run([]).record
+    now = replace(before, own={"docker": {"image": "docker://app@sha256:2"}})
+    check_same(before, before)
+    with pytest.raises(UsageError, match="the run was made with another image"):
+        check_same(before, now)
+
+
+# --- Data volumes in the loop, on fakes ---
+
+
+def test_a_stack_that_gives_no_volume_is_skipped_with_its_reason_where_a_workload_wants_one(bench: Bench) -> None:
+    bench.work(suite("plain:", 'r: stack = "roomy"', blocks=1, workloads=("stored", "dhrystone")))
+    [skipped], [has] = by_stack(bench.trials, "plain", "stored"), by_stack(bench.trials, "r", "stored")
+    said = 'fake: it gives its instances no data volume (fix: write place = "root")'
+    assert (skipped.status, skipped.reason, skipped.values) == ("skipped", said, ())
+    assert (has.status, has.proof) == ("ok", (("volume", str(1 << 20)),))
+
+
+def test_a_workload_that_wants_no_volume_gets_none(bench: Bench) -> None:
+    bench.work(suite("plain:", 'r: stack = "roomy"', blocks=1, workloads=("stored", "dhrystone")))
+    [plain], [roomy] = by_stack(bench.trials, "plain"), by_stack(bench.trials, "r")
+    assert (plain.status, roomy.status, roomy.proof) == ("ok", "ok", (("volume", "0"),))
