@@ -32,6 +32,7 @@ from tare.runner.values import PrintedUnits
 from tare.statistics.anytime import LEAST
 from tare.statistics.components import Components
 from tare.statistics.outcomes import alike
+from tare.suites.own_program import OwnProgram
 from tare.suites.plan import Block, Step, plan, remaining
 from tare.suites.suite import Suite
 
@@ -136,7 +137,7 @@ class RunLoop:
         stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}
         references = (suite.baseline, suite.control)
         context = replace(context, inside_check=InsideCheck(suite.baseline, stacks))
-        overrides = {stack.name: stack.own for stack in suite.measured}
+        overrides = {stack.name: stack.own for stack in suite.measured if stack.own != OwnProgram()}
         self._blocks = BlockRunner(context, stacks, references, suite.seed, overrides)
         self._units = PrintedUnits(references)
         self._pace = DurationEstimates(suite.by_name)

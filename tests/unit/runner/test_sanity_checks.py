@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,7 @@ from tare.runner.sanity_checks import (
     reject_impossible_values,
 )
 from tare.statistics.summarize import summarize
+from tare.suites.own_program import OwnProgram
 from tare.suites.plan import plan
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native
@@ -190,3 +191,10 @@ def test_what_is_twice_as_fast_as_bare_metal_in_each_turn_is_kept_out(
     if status == "failed":
         assert trials["b"].reason == "quarantined: speed: in each turn, at least 2.5 times that of bare metal"
         assert (trials["b"].values, len(trials["b"].quarantined)) == ((), 1)
+
+
+def test_a_run_compares_the_stacks_without_a_program_of_their_own_with_bare_metal(bench: Bench) -> None:
+    what = suite("a:", "b:", "own:", blocks=1, workloads=("dhrystone",))
+    own = replace(what.stacks[2], layers=what.stacks[1].layers, own=OwnProgram(("better",)))
+    bench.work(replace(what, stacks=(replace(what.stacks[0], layers=(Bare(effect=0.6),)), what.stacks[1], own)))
+    assert {trial.stack: trial.status for trial in bench.trials} == {"a": "ok", "b": "failed", "own": "ok"}
