@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tare.contracts.technologies import Technology
@@ -34,7 +34,7 @@ from tare.statistics.components import Components
 from tare.statistics.outcomes import alike
 from tare.suites.own_program import OwnProgram
 from tare.suites.plan import Block, Step, plan, remaining
-from tare.suites.suite import Suite
+from tare.suites.suite import Planned, Suite
 
 
 @dataclass
@@ -156,6 +156,7 @@ class RunLoop:
             self._decisions.learn(trial)
         self._interrupted = {(trial.workload, trial.block) for trial in work.done if trial.status != "skipped"}
         self._left = work.blocks()
+        self._recorded: set[str] = set()  # of the current block
         self._failures = FailureWatch(frozenset(block.workload for block in self._left))
         self._failures.resume(work.done)
         needed, least = self._decisions.needed(self._left, self._pace.seconds_of), least_blocks(self._left)
@@ -172,14 +173,21 @@ class RunLoop:
                 self._schedule = replace(self._schedule, blocks=self._schedule.blocks[1:], past=self._schedule.past + 1)
                 continue
             self._observe(BlockBegins(self._schedule.timing()))
+            in_turns = self._planned(block).workload.rounds > 1
             try:
-                is_hopeless = not self._run_block(block)
+                ended: list[FinishedTrial] = []
+                for each in self._begin(block):
+                    ended.append(each)
+                    if not in_turns:
+                        self._record(ended.pop())
+                self._record(*ended)  # comparable only with each other: all of them, or none
             except (Unreachable, NotRecorded) as error:
                 return Stop(StopReason.ERROR, str(error))
             self._observe(BlockEnded(self._journal.run))
             if self._failures.is_certain():
                 return Stop(StopReason.FAILING)
-            if is_hopeless:  # its command does not end on the baseline
+            if not self._recorded.issuperset(step.trial for step in block.steps):
+                # Its command does not end on the baseline.
                 self._left = tuple(each for each in self._left if each.workload != block.workload)
             if block.index == 0 and all(each.index for each in self._left):
                 self._warn_of_shortfall(replace(self._schedule, blocks=self._left))
@@ -204,11 +212,12 @@ class RunLoop:
         self._schedule = shorten_to_fit(self._schedule, self._decisions, once=self._work.suite.rounds is None)
         return self._schedule.blocks[0]
 
-    def _run_block(self, block: Block) -> bool:
-        """Run a block and record its trials; return whether each of its steps was tried.
+    def _planned(self, block: Block) -> Planned:
+        return next(each for each in self._work.suite.workloads if each.name == block.workload)
 
-        A trial in turns is comparable only with the others of its block: such a block is recorded whole, or not at all.
-        """
+    def _begin(self, block: Block) -> Iterator[FinishedTrial]:
+        """Record the trials of a block that do not run; return the others, which run as they are asked for."""
+        self._recorded = set()
         is_resumed = (block.workload, block.index) in self._interrupted
         cautions = (_RESUMED,) if is_resumed else ()
         reasons = {step: self._work.skip_reason(step) for step in block.steps}
@@ -216,19 +225,14 @@ class RunLoop:
             if reason:
                 self._record((_skipped(step, reason, cautions), ()))
         steps = tuple(step for step, reason in reasons.items() if not reason)
-        planned = next(each for each in self._work.suite.workloads if each.name == block.workload)
         passes = {step.stack: self._pace.passes_of(step) for step in steps}
-        tried: set[str] = set()
-        ended = self._blocks.run(replace(block, steps=steps), planned, self._observe, passes, cautions)
-        for recorded in ((each,) for each in ended) if planned.workload.rounds == 1 else (tuple(ended),):
-            self._record(*recorded)
-            tried |= {trial.trial for trial, _ in recorded}
-        return tried.issuperset(step.trial for step in steps)
+        return self._blocks.run(replace(block, steps=steps), self._planned(block), self._observe, passes, cautions)
 
     def _record(self, *ended: FinishedTrial) -> None:
         """Write trials to the journal, and learn from them."""
         trials = self._units.checked(trial for trial, _ in ended)
         self._journal.append(*((trial, raw) for trial, (_, raw) in zip(trials, ended, strict=True)))
+        self._recorded |= {trial.trial for trial in trials}
         for trial in trials:
             self._pace.learn(trial)
             self._decisions.learn(trial)
