@@ -49,7 +49,7 @@ from tare.runner.context import RunContext
 from tare.runner.trial import TrialRun
 from tare.statistics.ratios import block_ratio
 from tare.suites.plan import Step
-from tare.telemetry.sampler import Sampler, sampling, way_to
+from tare.telemetry.sampler import Sampler, sampling
 
 _EQUAL = 4  # stacks of bare metal
 _MARGIN = 0.02
@@ -107,7 +107,7 @@ def going(
 ) -> Iterator[tuple[list[TrialRun], Sampler]]:
     """Start an instance of each."""
     with (
-        sampling(testbed.sampling.folder / "bench.parquet", way_to(testbed.host, 0.1)) as sampler,
+        sampling(testbed.sampling.folder / "bench.parquet", testbed.sampling.of(testbed.host)) as sampler,
         ExitStack() as stack,
     ):
         attempts = []

@@ -110,7 +110,7 @@ def _own_mounts() -> None:
 @pytest.fixture(scope="module")
 def testbed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunContext]:
     """The testbed of a run, made as `tare run` makes it."""
-    sampling = Sampling(tmp_path_factory.mktemp("run") / "telemetry", 0.1)
+    sampling = Sampling(tmp_path_factory.mktemp("run") / "telemetry")
     with (
         connect_machines(Hosts(MACHINE, MACHINE), image, 1) as hosts,
         open_context(hosts, RunImages(image, built_image(print, client_recipe())), LimitsWanted(), sampling) as context,

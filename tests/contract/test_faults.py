@@ -155,7 +155,7 @@ def test_each_fault_fails_its_own_trials_with_the_reason_and_the_run_goes_on(
     journal = Journal(folder)
     journal.create(record(suite), suite.text)
     watcher = Killer(folder / "trials.jsonl", address=testbed.network.instance_address.rpartition(".")[0])
-    here = replace(testbed, sampling=Sampling(folder / "telemetry", 0.1))
+    here = replace(testbed, sampling=Sampling(folder / "telemetry"))
     with nothing_left():
         assert RunLoop(RemainingWork(suite, (), {}, None), here, journal, watcher).run() == Stop(StopReason.PLAN)
 

@@ -52,7 +52,7 @@ def _nested_disk(image: Image, outer: Image) -> dict[str, Path]:
     with (
         TemporaryDirectory() as folder,
         connect_machines(Hosts(), image, 1) as hosts,
-        open_context(hosts, images, LimitsWanted(), Sampling(Path(folder) / "telemetry", 0.1)) as context,
+        open_context(hosts, images, LimitsWanted(), Sampling(Path(folder) / "telemetry")) as context,
     ):
         prepare_disk(context, context.spec(*stacks[0]), lambda text: _say(f"docker/qemu: {text}"))
         made, wanted = (context.spec(*stack).prepared(context.images.outer).disk for stack in stacks)

@@ -353,7 +353,7 @@ def planned_of(workload: Workload) -> Planned:
 
 def _context(image: Image, network: Network, telemetry: Path, instances: Path) -> RunContext:
     client, images, ledger = FakeHost(1.0, "", LIMITS), RunImages(image, image), network.ledger
-    hosts, sampling = hosts_of(ledger.host), Sampling(telemetry, 0.1)
+    hosts, sampling = hosts_of(ledger.host), Sampling(telemetry)
     return RunContext(hosts, images, network, ledger, LIMITS, sampling, client, instances)
 
 

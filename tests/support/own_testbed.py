@@ -26,7 +26,7 @@ def own_context(image: Image, loads: Image) -> Iterator[RunContext]:
         telemetry.mkdir()
         with (
             connect_machines(Hosts(), image, 1) as hosts,
-            open_context(hosts, RunImages(image, loads), LimitsWanted(), Sampling(telemetry, 0.1)) as context,
+            open_context(hosts, RunImages(image, loads), LimitsWanted(), Sampling(telemetry)) as context,
         ):
             yield context
 

@@ -6,7 +6,6 @@ works through container engines and SSH. If the inside has no terminals of its o
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 import shutil
@@ -135,7 +134,7 @@ def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[Setup]:
         _refuse(find_unusable((stack,), hosts.server, say))
         outer = outer_image((stack,), say)
         images = RunImages(main, client_root(asked.workloads or (), asked.image.release, say), outer)
-        with open_context(hosts, images, asked.limits, Sampling(Path(), math.inf)) as context:  # samples nothing
+        with open_context(hosts, images, asked.limits, Sampling(Path())) as context:  # samples nothing
             _refuse(prepare_stacks(context, (stack,), say))
             log = TrialLog()
             say(f"starting {stack.name}")

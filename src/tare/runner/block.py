@@ -29,7 +29,7 @@ from tare.runner.values import read_values
 from tare.suites.own_program import OwnProgram
 from tare.suites.plan import Block, Step
 from tare.suites.suite import Planned
-from tare.telemetry.sampler import Sampler, not_kept, sampling, way_to
+from tare.telemetry.sampler import Sampler, not_kept, sampling
 
 _STARTS_SECONDS = 1.0  # of a block, for all starts of a stack; the first may take longer
 _ONCE: Mapping[str, int] = {}
@@ -82,12 +82,11 @@ class BlockRunner:
                 attempt.log.cautions += cautions
                 yield attempt.finished()
             return
-        telemetry = self.context.sampling
-        target = telemetry.folder / f"{block.name}.parquet"
+        target = self.context.sampling.folder / f"{block.name}.parquet"
         # Each instance has a slot of its own: nothing that is made has an earlier name.
         with (
             self.context.ledger.overlapping(),
-            sampling(target, way_to(self.context.host, telemetry.interval)) as sampler,
+            sampling(target, self.context.sampling.of(self.context.host)) as sampler,
         ):
             ended = tuple(self._run_together(block, planned, observe, passes, sampler))
         self._compare_with_bare_metal(ended, planned.workload)

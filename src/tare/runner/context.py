@@ -25,7 +25,8 @@ from tare.images.image import located
 from tare.model.machines import Hosts, Machine
 from tare.model.trials import Image, ImageWanted, Limits, LimitsWanted
 from tare.runner.inside_check import InsideCheck
-from tare.telemetry.sampler import Sampler
+from tare.suites.tables import TelemetryTable
+from tare.telemetry.sampler import Sampler, Way, way_to
 
 _INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machine
 # What a machine needs for its kernel, its engine and their caches, beyond the limits of the layer in it. A machine in
@@ -92,10 +93,14 @@ class RunImages:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Telemetry of a run: the folder of its files, and the seconds from one sample to the next."""
+    """Telemetry of a run: the folder of its files, and the suite's settings."""
 
     folder: Path
-    interval: float
+    settings: TelemetryTable = field(default_factory=TelemetryTable)
+
+    def of(self, host: Host) -> Way:
+        """Return how a host is sampled."""
+        return way_to(host, self.settings.every)
 
 
 @dataclass(frozen=True)

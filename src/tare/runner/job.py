@@ -75,7 +75,7 @@ def make_record(suite: Suite, hosts: RunHosts, images: RunImages) -> RunRecord:
         control=suite.control,
         machines=machines_by_role(suite, hosts),
         tuning=look(hosts.server.read),
-        sample_seconds=suite.sample_seconds,
+        sample_seconds=suite.telemetry.every,
         beside=_beside(suite, images),
         own={name: own for name, own in overrides.items() if own},
         years=_years(suite, hosts),
@@ -264,7 +264,7 @@ def _prepared(
         record = make_record(suite, hosts, images)
         if before is not None:
             check_same(before, record)
-        sampling = Sampling(journal.folder / "telemetry", suite.sample_seconds)
+        sampling = Sampling(journal.folder / "telemetry", suite.telemetry)
         with open_context(hosts, images, suite.limits, sampling, journal.keep_lent) as context:
             failed = prepare_stacks(context, usable, say)
             _report_skipped(suite, failed, observe, unusable)

@@ -41,7 +41,7 @@ from tare.runner.values import read_values, service_ready
 from tare.suites.plan import Step
 from tare.telemetry.edges import Edges
 from tare.telemetry.quiet import Quiet
-from tare.telemetry.sampler import Sampler, Telemetry, not_kept, way_to
+from tare.telemetry.sampler import Sampler, Telemetry, not_kept
 from tare.telemetry.spent import Spent
 
 FinishedTrial = tuple[Trial, tuple[Raw, ...]]
@@ -254,7 +254,7 @@ class TrialRun:
         if sampler is None:
             sampling = part.context.sampling
             target = sampling.folder / f"{self.step.trial}.parquet"
-            sampler = self._sampler = Sampler(target, way_to(part.host, sampling.interval))
+            sampler = self._sampler = Sampler(target, sampling.of(part.host))
             self._open.callback(sampler.end)
         return self._open.enter_context(sampler.watching(self.step.trial, part.instance.processes))
 
