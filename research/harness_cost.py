@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from fakes import run_trial
 from own_testbed import own_context
 
 from tare import plugins
@@ -39,7 +40,6 @@ from tare.images.image import built_image
 from tare.model.trials import Limits, Metric, Raw, Value
 from tare.runner.context import RunContext
 from tare.runner.layers import start_stack
-from tare.runner.trial import TrialRun
 from tare.runner.trial_log import TrialLog
 from tare.suites.plan import Step
 
@@ -143,13 +143,7 @@ def compare(here: RunContext, name: str) -> tuple[list[float], list[float], list
     for number in range(1 + (_EMULATED_TIMES if name == "qemu-tcg" else _TIMES)):
         step = Step(f"bench-{name}-{number}", "empty", name, number, 0)
         time.sleep(_REST_SECONDS)
-        with TrialRun(here, step, here.spec(technology), Empty()) as attempt:
-            attempt.start()
-            attempt.measure_from(0)
-            while attempt.run_turn(0, 0.0):
-                pass
-            attempt.end()
-            trial, _ = attempt.finished()
+        trial, _ = run_trial(here, step, here.spec(technology), Empty())
         if trial.status != "ok":
             raise SystemExit(f"{name}: {trial.reason}")
         with fresh_root(here.ledger, here.images.main, here.instances / _NAME) as root:

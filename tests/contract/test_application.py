@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import pytest
+from fakes import run_trial
 
 from tare import plugins
 from tare.images.micro import SERVER
 from tare.model.trials import ImageWanted
 from tare.runner.context import RunContext
-from tare.runner.trial import TrialRun
 from tare.suites.plan import Step
 from tare.workloads.application import OfSeveral
 from tare.workloads.loads.application import Application, Load, OwnService
@@ -52,13 +51,7 @@ SHOP = Application(
 def test_the_service_under_test_finds_the_one_beside_it_by_its_name(testbed: RunContext, technology: str) -> None:
     here = replace(testbed, images=replace(testbed.images, sidecars={ImageWanted(): testbed.images.main}))
     step = Step("application-0", "application", technology, 0, 0)
-    with TrialRun(here, step, here.spec(plugins.find("technologies", technology)()), OfSeveral(SHOP)) as attempt:
-        attempt.start()
-        attempt.measure_from(0)
-        while attempt.run_turn(0, time.monotonic()):
-            pass
-        attempt.end()
-        trial, _ = attempt.finished()
+    trial, _ = run_trial(here, step, here.spec(plugins.find("technologies", technology)()), OfSeveral(SHOP))
     assert (trial.reason, trial.status) == ("", "ok")
     status, ready = trial.values
     assert (status.metric, status.value, ready.metric) == ("status", 200.0, "service-ready")

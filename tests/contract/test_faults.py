@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from fakes import Watcher, record
+from fakes import Watcher, record, run_trial
 from swapping import SwappingGuest
 
 from tare.contracts.workloads import Setup, Workload
@@ -21,7 +20,6 @@ from tare.model.trials import Raw, Service, Stop, StopReason, Trial
 from tare.runner.context import RunContext, Sampling
 from tare.runner.events import Event, TurnsBegin
 from tare.runner.loop import RemainingWork, RunLoop
-from tare.runner.trial import TrialRun
 from tare.suites.plan import Step
 from tare.suites.suite import Planned, parse_suite
 from tare.technologies.qemu_tcg import QemuTcg
@@ -192,10 +190,4 @@ def test_what_happens_to_a_guest_fails_its_trial_with_the_reason_and_the_next_on
 def _tried(testbed: RunContext, workload: Workload) -> tuple[Trial, tuple[Raw, ...]]:
     step = Step("one", workload.name, "qemu-tcg", 0, 0)
     spec = testbed.spec(SwappingGuest() if isinstance(workload, Swaps) else QemuTcg())
-    with TrialRun(testbed, step, spec, workload) as attempt:
-        attempt.start()
-        attempt.measure_from(0)
-        while attempt.run_turn(0, time.monotonic()):
-            pass
-        attempt.end()
-        return attempt.finished()
+    return run_trial(testbed, step, spec, workload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -26,11 +27,12 @@ from tare.hosts.network import Network
 from tare.journal import Journal, Run, RunRecord, load
 from tare.model.machines import Hosts
 from tare.model.trials import Image, Limits, Problem, Raw, Trial, Value
-from tare.runner.context import RunContext, RunHosts, RunImages, Sampling
+from tare.runner.context import InstanceSpec, RunContext, RunHosts, RunImages, Sampling
 from tare.runner.events import BlockBegins, BlockEnded, Event, TrialBegins, TrialEnded, TurnsBegin
 from tare.runner.job import workload_record
 from tare.runner.loop import RemainingWork, RunLoop
 from tare.runner.schedule import BlockTiming, DurationEstimates, Schedule, TimeLeft
+from tare.runner.trial import FinishedTrial, TrialRun
 from tare.suites.plan import Block, Step, plan
 from tare.suites.suite import Planned, Suite, parse_suite
 from tare.workloads.dhrystone import Dhrystone
@@ -355,6 +357,17 @@ def _context(image: Image, network: Network, telemetry: Path, instances: Path) -
     client, images, ledger = FakeHost(1.0, "", LIMITS), RunImages(image, image), network.ledger
     hosts, sampling = hosts_of(ledger.host), Sampling(telemetry)
     return RunContext(hosts, images, network, ledger, LIMITS, sampling, client, instances)
+
+
+def run_trial(context: RunContext, step: Step, spec: InstanceSpec, workload: Workload) -> FinishedTrial:
+    """Run a trial that is the only one of its block."""
+    with TrialRun(context, step, spec, workload) as attempt:
+        attempt.start()
+        attempt.measure_from(0)
+        while attempt.run_turn(0, time.monotonic()):
+            pass
+        attempt.end()
+        return attempt.finished()
 
 
 def launch_at(folder: Path, prefix: str = "tare-test", limits: Limits = LIMITS) -> Launch:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from fakes import Lent, bare_context
+from fakes import Lent, bare_context, run_trial
 from tare_fake.technology import Fake
 
 from tare.contracts.technologies import Launch
@@ -14,7 +14,6 @@ from tare.contracts.workloads import Instance
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trials import Output, Trial
-from tare.runner.trial import TrialRun
 from tare.suites.plan import Step
 from tare.workloads.startup import Startup
 
@@ -53,13 +52,7 @@ class Prepared(Fake):
 def started(folder: Path, caches: Literal["warm", "cold"], *stack: Fake, events: list[str]) -> Trial:
     testbed = bare_context(folder, Machine(events))
     step = Step("startup-000-a", "startup", "a", 0, 0)
-    with TrialRun(testbed, step, testbed.spec(*stack), Startup(caches)) as attempt:
-        attempt.start()
-        attempt.measure_from(0)
-        while attempt.run_turn(0, 0.0):
-            pass
-        attempt.end()
-        trial, _ = attempt.finished()
+    trial, _ = run_trial(testbed, step, testbed.spec(*stack), Startup(caches))
     return trial
 
 

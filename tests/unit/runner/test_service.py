@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from fakes import LIMITS, Bench, Watcher, record, suite
+from fakes import LIMITS, Bench, Watcher, record, run_trial, suite
 from plain import Plain
 from tare_fake.technology import Fake
 from waiting import ENOUGH_SECONDS
@@ -131,13 +131,7 @@ class Slow(GivenUp):
 
 def test_the_time_until_a_server_is_ready_is_a_value_that_reparse_keeps(pipe: str, tmp_path: Path) -> None:
     testbed = replace(Bench(tmp_path / "run", Watcher(tmp_path / "none"))._place(), client=Place(), limits=LIMITS)
-    with TrialRun(testbed, STEP, testbed.spec(Reachable()), workload := Slow(pipe, ends=False)) as attempt:
-        attempt.start()
-        attempt.measure_from(0)
-        while attempt.run_turn(0, time.monotonic()):
-            pass
-        attempt.end()
-        trial, raw = attempt.finished()
+    trial, raw = run_trial(testbed, STEP, testbed.spec(Reachable()), workload := Slow(pipe, ends=False))
     speed, ready = trial.values
     assert (speed.metric, speed.value) == ("speed", 100.0)
     assert (ready.metric, ready.point, ready.unit, ready.better) == ("service-ready", None, "s", "lower")
@@ -187,13 +181,7 @@ def test_a_trial_bears_a_caution_where_server_and_load_waited(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tare.telemetry.edges.texts_of", machine)
-        with TrialRun(testbed, STEP, testbed.spec(Reachable()), workload(pipe=pipe, ends=False)) as attempt:
-            attempt.start()
-            attempt.measure_from(0)
-            while attempt.run_turn(0, time.monotonic()):
-                pass
-            attempt.end()
-            trial, _ = attempt.finished()
+        trial, _ = run_trial(testbed, STEP, testbed.spec(Reachable()), workload(pipe=pipe, ends=False))
     assert trial.status == "ok", trial.reason
     assert ("waiting" in {caution.kind for caution in trial.cautions}) is waits
 
