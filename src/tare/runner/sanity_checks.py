@@ -62,19 +62,15 @@ def read_observed_limits(part: StartedLayer) -> SeenLimits:
 
 def limit_cautions(limits: SetLimits) -> tuple[Caution, ...]:
     """Compare the limits asked for with those seen. A guest's kernel may keep up to 15 % of the memory for itself."""
-    asked, seen = limits.asked, limits.seen
-    cautions = []
-    if seen.cpus is not None and seen.cpus != len(asked.cpus):
-        cautions.append(Caution("limits-differ", f"sees {seen.cpus} CPUs, {len(asked.cpus)} were asked for"))
-    if seen.open_files is not None and seen.open_files != asked.open_files:
-        text = f"may open {seen.open_files} files, {asked.open_files} were asked for"
-        cautions.append(Caution("limits-differ", text))
-    if seen.memory_bytes is not None:
-        share = seen.memory_bytes / asked.memory_bytes
-        if not 1 - _KERNEL_SHARE <= share <= 1:
-            text = f"has {seen.memory_bytes >> 20} MiB of memory, {asked.memory_bytes >> 20} MiB were asked for"
-            cautions.append(Caution("limits-differ", text))
-    return tuple(cautions)
+    asked, seen, texts = limits.asked, limits.seen, []
+    if seen.cpus not in (None, len(asked.cpus)):
+        texts.append(f"sees {seen.cpus} CPUs, {len(asked.cpus)} were asked for")
+    if seen.open_files not in (None, asked.open_files):
+        texts.append(f"may open {seen.open_files} files, {asked.open_files} were asked for")
+    memory = asked.memory_bytes if seen.memory_bytes is None else seen.memory_bytes
+    if not 1 - _KERNEL_SHARE <= memory / asked.memory_bytes <= 1:
+        texts.append(f"has {memory >> 20} MiB of memory, {asked.memory_bytes >> 20} MiB were asked for")
+    return tuple(Caution("limits-differ", text) for text in texts)
 
 
 def refuse_swapping(stack: Sequence[Technology], instance: Instance) -> None:

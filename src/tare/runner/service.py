@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
@@ -233,30 +233,40 @@ class ServiceProcess:
         """Ask for the page until its status is the wanted one, once at least; `end` is of the monotonic clock."""
         url = f"http://{address}:{service.port}{service.ready_path}"
         what = f"{self._name} does not answer {service.ready_path} with status {service.ready_status}"
-        while not self.why():
+
+        def problem() -> str:
             output = client.run(*_CURL, url, timeout=30, check=False)
             if output.exit_code == 0 and output.text == str(service.ready_status):
-                return
-            if time.monotonic() >= end:
-                answer = f"status {output.text}" if output.exit_code == 0 else output.stderr.decode(errors="replace")
-                raise TimedOut(f"{what} within {service.ready_seconds:g} s; the last answer: {answer.strip()}", _HINT)
-            time.sleep(_PAUSE_SECONDS)
-        raise TrialFailed(what, _HINT)
+                return ""
+            answer = f"status {output.text}" if output.exit_code == 0 else output.stderr.decode(errors="replace")
+            return f"{what} within {service.ready_seconds:g} s; the last answer: {answer.strip()}"
+
+        self._retry(problem, end, what)
 
     def _await_command(self, service: Service, place: ServicePlacement, end: float) -> None:
-        """Run a command beside it until that ends with 0, once at least; `end` is of the monotonic clock."""
-        while not self.why():
+        """Run a command in its instance until that ends with 0, once at least; `end` is of the monotonic clock."""
+
+        def problem() -> str:
             left_seconds = max(end - time.monotonic(), _LEAST_SECONDS)
             output = place.inside.run(*place.asking(service), timeout=left_seconds, check=False)
             if output.exit_code == 0:
+                return ""
+            said = (output.stdout + output.stderr).decode(errors="replace").strip().rpartition("\n")[2]
+            end_words = f"ended with {output.exit_code}" + (f": {said[:_QUOTED]}" if said else "")
+            what = f"{self._name} is not ready within {service.ready_seconds:g} s"
+            return f"{what}; {service.ready_argv[0]} {end_words}"
+
+        self._retry(problem, end, f"{self._name} did not become ready")
+
+    def _retry(self, problem: Callable[[], str], end: float, ended: str) -> None:
+        """Retry until there is no problem; raise TimedOut with it at the `end`, and TrialFailed once it has ended."""
+        while not self.why():
+            if not (words := problem()):
                 return
             if time.monotonic() >= end:
-                said = (output.stdout + output.stderr).decode(errors="replace").strip().rpartition("\n")[2]
-                end_words = f"ended with {output.exit_code}" + (f": {said[:_QUOTED]}" if said else "")
-                what = f"{self._name} is not ready within {service.ready_seconds:g} s"
-                raise TimedOut(f"{what}; {service.ready_argv[0]} {end_words}", _HINT)
+                raise TimedOut(words, _HINT)
             time.sleep(_PAUSE_SECONDS)
-        raise TrialFailed(f"{self._name} did not become ready", _HINT)
+        raise TrialFailed(ended, _HINT)
 
     @property
     def _name(self) -> str:

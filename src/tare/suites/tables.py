@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from tare.model.trials import LimitsWanted
 from tare.units import Duration, Margin, Size
 
 Until = Literal["decided", "blocks"]
@@ -39,9 +40,9 @@ class SuiteTable:
 class LimitsTable:
     """The table `[limits]`."""
 
-    cpus: Annotated[int, Field(ge=1)] = 1
-    memory: Annotated[Size, AfterValidator(_not_nothing)] = 512 * 1024**2
-    open_files: Annotated[int, Field(ge=1)] = 4096
+    cpus: Annotated[int, Field(ge=1)] = LimitsWanted.cpus
+    memory: Annotated[Size, AfterValidator(_not_nothing)] = LimitsWanted.memory_bytes
+    open_files: Annotated[int, Field(ge=1)] = LimitsWanted.open_files
     time: Annotated[Duration, AfterValidator(_not_nothing)] | None = None
 
 
