@@ -12,22 +12,26 @@ from tare.runner.schedule import BlockTiming
 from tare.suites.plan import Step
 
 
+class Event:
+    """Event of a run."""
+
+
 @dataclass(frozen=True)
-class Preparing:
+class Preparing(Event):
     """The next step of the preparation begins; it may take seconds or minutes."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Warned:
+class Warned(Event):
     """Something that the user should know, such as what could not be removed."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class StackSkipped:
+class StackSkipped(Event):
     """A stack cannot run here."""
 
     stack: str
@@ -35,7 +39,7 @@ class StackSkipped:
 
 
 @dataclass(frozen=True)
-class RunBegins:
+class RunBegins(Event):
     """Machines, images and networks are ready, and the first block follows.
 
     `run` has the trials of earlier calls, `stacks` counts those that can run. `cpus` are the CPUs of this machine that
@@ -49,21 +53,21 @@ class RunBegins:
 
 
 @dataclass(frozen=True)
-class BlockBegins:
+class BlockBegins(Event):
     """A block follows; `timing` estimates the time left while it is measured."""
 
     timing: BlockTiming
 
 
 @dataclass(frozen=True)
-class TrialBegins:
+class TrialBegins(Event):
     """An instance is started next."""
 
     step: Step
 
 
 @dataclass(frozen=True)
-class TurnsBegin:
+class TurnsBegin(Event):
     """As many stacks have a turn each next; the turns of a block count from 0."""
 
     number: int
@@ -71,14 +75,14 @@ class TurnsBegin:
 
 
 @dataclass(frozen=True)
-class TurnOfStack:
+class TurnOfStack(Event):
     """A stack has its turn next."""
 
     step: Step
 
 
 @dataclass(frozen=True)
-class TurnEnded:
+class TurnEnded(Event):
     """A stack has had a turn, with this output."""
 
     step: Step
@@ -86,32 +90,19 @@ class TurnEnded:
 
 
 @dataclass(frozen=True)
-class TrialEnded:
+class TrialEnded(Event):
     """A trial is in the journal."""
 
     trial: Trial
 
 
 @dataclass(frozen=True)
-class BlockEnded:
+class BlockEnded(Event):
     """A block is complete, and its trials are comparable; `run` has all trials so far."""
 
     run: Run
 
 
-Event = (
-    Preparing
-    | Warned
-    | StackSkipped
-    | RunBegins
-    | BlockBegins
-    | TrialBegins
-    | TurnsBegin
-    | TurnOfStack
-    | TurnEnded
-    | TrialEnded
-    | BlockEnded
-)
 RunObserver = Callable[[Event], None]
 """Called in the run's own thread. It must return at once for events of turns: those come between turns."""
 
