@@ -19,8 +19,8 @@ from own_testbed import own_context
 from tare_fake.noise import draws_of, shaped
 
 from tare import plugins
-from tare.contracts.technologies import Launch
-from tare.contracts.workloads import Instance, Setup, Workload
+from tare.contracts.technologies import LaunchRequest
+from tare.contracts.workloads import Instance, MeasurementContext, Workload
 from tare.errors import TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.local import isolate_mounts
@@ -135,7 +135,7 @@ class Job(Workload):
     def rounds(self) -> int:
         return ROUNDS
 
-    def measure(self, setup: Setup) -> Iterable[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterable[Raw]:
         assert setup.instance.inside is not None
         passes = round(float(setup.instance.proof.get(_WORK, "1")) * self.passes)
         argv = ("/usr/lib/tare/whetstone", "--passes", str(passes))
@@ -160,7 +160,7 @@ class Heavier(Crun):
     name: ClassVar[str] = "heavier"
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         with super().launch(host, launch) as instance:
             yield replace(instance, proof={**instance.proof, _WORK: "1.03"})
 

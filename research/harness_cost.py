@@ -30,7 +30,7 @@ from fakes import run_trial
 from own_testbed import own_context
 
 from tare import plugins
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.hosts.chroot import fresh_root
 from tare.hosts.control_groups import limited
 from tare.hosts.exec import RUN
@@ -60,7 +60,7 @@ class Empty(Workload):
     title: ClassVar[str] = "Empty program"
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("seconds", "seconds inside", "s", "lower"),)
 
-    def measure(self, setup: Setup) -> Iterable[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterable[Raw]:
         """Run `true`."""
         assert setup.instance.inside is not None
         output = setup.instance.inside.run("true", timeout=60)

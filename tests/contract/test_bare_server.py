@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from own_testbed import spec_of
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TrialFailed
 from tare.runner.context import RunContext
 from tare.runner.layers import start_stack
@@ -30,7 +30,7 @@ def test_the_same_server_serves_on_bare_metal(testbed: RunContext, workload: Wor
         start_service(part.instance, workload) as server,
     ):
         server.await_answer(testbed.client)
-        values = read_values(workload, tuple(workload.measure(Setup(part.instance, testbed.client, ()))))
+        values = read_values(workload, tuple(workload.measure(MeasurementContext(part.instance, testbed.client, ()))))
     assert {value.point for value in values} == {1.0, 50.0}
     assert {len(value.turns) for value in values} == {10}
     assert all(value.value > 10 for value in values)
@@ -53,4 +53,4 @@ def test_a_page_of_another_size_fails_the_trial_with_what_wrk_counted(testbed: R
     ):
         server.await_answer(testbed.client)
         with pytest.raises(TrialFailed, match=r"wrk with 5 clients read 1\d\d\d bytes an answer; the page has 4096"):
-            tuple(workload.measure(Setup(part.instance, testbed.client, ())))
+            tuple(workload.measure(MeasurementContext(part.instance, testbed.client, ())))

@@ -10,7 +10,7 @@ from own_testbed import spec_of
 from waiting import in_time
 
 from tare.contracts.technologies import Technology
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.workloads import Instance, MeasurementContext
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.host import Host
 from tare.runner.context import RunContext
@@ -47,7 +47,7 @@ def inside(instance: Instance) -> Host:
 def test_a_command_is_measured_inside_and_what_it_leaves_is_ended(
     testbed: RunContext, instance: Instance, inside: Host
 ) -> None:
-    raws = tuple(COMMAND.measure(Setup(instance, testbed.client, ())))
+    raws = tuple(COMMAND.measure(MeasurementContext(instance, testbed.client, ())))
     found = {value.metric: value for value in read_values(COMMAND, raws)}
     assert read_used(raws[0], (0,)).output == "not a tty\ntwo  words /root\n"
     assert found["rate"].turns == (12.5, 12.5)
@@ -72,7 +72,7 @@ def test_a_command_that_fails_fails_its_trial_with_its_words(
     testbed: RunContext, instance: Instance, changed: Command, reason: str
 ) -> None:
     with pytest.raises(TrialFailed, match=reason):
-        tuple(changed.measure(Setup(instance, testbed.client, ())))
+        tuple(changed.measure(MeasurementContext(instance, testbed.client, ())))
 
 
 def test_a_command_without_an_end_is_ended_with_its_children(
@@ -81,7 +81,7 @@ def test_a_command_without_an_end_is_ended_with_its_children(
     def run(seconds: float) -> None:
         endless = Command("sh -c 'echo begun; sleep 70308 & sleep 70308'", timeout=0.3 * seconds)
         with pytest.raises(TimedOut, match=r"^sh: did not end within [0-9.]+ m?s$") as failed:
-            tuple(endless.measure(Setup(instance, testbed.client, ())))
+            tuple(endless.measure(MeasurementContext(instance, testbed.client, ())))
         assert failed.value.output is not None
         said.append(failed.value.output.text)
         assert "sleep 70308" not in inside.run("ps", "-eo", "args", timeout=60).text.splitlines()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from waiting import ENOUGH_SECONDS, wait_until
 
-from tare.contracts.technologies import ENVIRONMENT, Launch, Technology
+from tare.contracts.technologies import ENVIRONMENT, LaunchRequest, Technology
 from tare.contracts.workloads import Instance
 from tare.errors import UsageError
 from tare.hosts.engines import listening
@@ -107,7 +107,7 @@ def test_the_engines_process_is_found_whoever_is_the_parent_of_the_first(
         assert isinstance(technology, Docker)
         command = type(technology)._command
 
-        def with_init(self: Docker, host: Host, launch: Launch) -> tuple[str, ...]:
+        def with_init(self: Docker, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
             return tuple("--init" if word == "--init=false" else word for word in command(self, host, launch))
 
         patch.setattr(type(technology), "_command", with_init)

@@ -14,7 +14,7 @@ import pytest
 from fakes import Watcher, record, run_trial
 from swapping import SwappingGuest
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.journal import Journal, load, load_raw
 from tare.model.trials import Raw, Service, Stop, StopReason, Trial
 from tare.runner.context import RunContext, Sampling
@@ -40,7 +40,7 @@ _KILLED_AT = 4  # the turn before which the load dies
 class Missing(Dhrystone):
     """A program that is not in the image."""
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         assert setup.instance.inside is not None
         output = setup.instance.inside.run("/usr/lib/tare/nonesuch", timeout=60)
         yield Raw(self.name, output.argv, output.text, output.seconds)
@@ -62,7 +62,7 @@ class Mute(Redis):
         port = super().service(listen).port
         return Service(("/usr/bin/perl", "-MIO::Socket", "-e", _ACCEPTS, str(port)), port)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         return super().measure(replace(setup, patience_seconds=0.5))
 
 
@@ -78,7 +78,7 @@ class LoadDies(Nginx):
 class DiskFills(Dhrystone):
     """Something fills the disk of the instance while it works."""
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         inside = setup.instance.inside
         assert inside is not None
         yield from islice(super().measure(setup), 1)
@@ -91,7 +91,7 @@ class DiskFills(Dhrystone):
 class Swaps(Dhrystone):
     """Something takes more memory than the guest has, which has a file to swap to."""
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         inside = setup.instance.inside
         assert inside is not None
         inside.run("sh", "-c", "head --bytes=76M /dev/zero | tail --lines=1 >/dev/null", timeout=60)  # it keeps a line

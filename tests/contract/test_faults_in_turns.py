@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fakes import planned_of
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.model.trials import Raw
 from tare.runner.block import BlockRunner
 from tare.runner.context import RunContext
@@ -50,7 +50,7 @@ class Endless(Dhrystone):
 
     named: list[str] = field(default_factory=list)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         assert setup.instance.inside is not None
         usual = turn_seconds(self.duration)
         for _ in range(self.rounds):
@@ -64,7 +64,7 @@ class Endless(Dhrystone):
 class Served(Redis):
     """Redis, whose load is not waited for as long as usual: redis-benchmark never ends if nobody takes connections."""
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         yield from super().measure(replace(setup, patience_seconds=PATIENCE_SECONDS))
 
 

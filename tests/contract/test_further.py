@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 from swapping import SwappingGuest
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import OutOfMemory, TimedOut, TrialFailed
 from tare.model.trials import Mark, Service
 from tare.runner.context import RunContext
@@ -35,7 +35,7 @@ class Ground:
     """The trial's own instance, and what starts others beside it."""
 
     testbed: RunContext
-    setup: Setup
+    setup: MeasurementContext
     further: ExtraInstances
 
 
@@ -49,7 +49,9 @@ def ground(testbed: RunContext, nothing_left: Callable[[], AbstractContextManage
         (part,) = exits.enter_context(start_stack(small, spec, notes))
         further = ExtraInstances(small, spec, tuple(notes.marks))
         exits.enter_context(start_service(part.instance, Redis())).await_answer(testbed.client)
-        yield Ground(small, Setup(part.instance, testbed.client, tuple(notes.marks), further=further), further)
+        yield Ground(
+            small, MeasurementContext(part.instance, testbed.client, tuple(notes.marks), further=further), further
+        )
 
 
 def run_in(ground: Ground, *argv: str, limit_bytes: int) -> None:

@@ -18,7 +18,7 @@ from own_testbed import spec_of
 
 from tare import plugins
 from tare.contracts.technologies import Technology
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.hosts.exec import TOOLS
 from tare.hosts.host import Host
 from tare.hosts.ledger import state_folder
@@ -206,7 +206,7 @@ def test_images_with_a_c_library_of_their_own_or_with_a_shell_are_run_as_they_ar
 def test_a_command_in_it_is_measured_behind_its_entry_point(lone: Image, testbed: RunContext) -> None:
     with start_stack(testbed, spec_of(testbed, Native(), image=lone, port=17008), TrialLog()) as (part,):
         workload = Command(("given", "", "code=7"), runs=2, warm_up=0, exit_codes=(7,))
-        setup = Setup(part.instance, testbed.client, (), start=lone.start)
+        setup = MeasurementContext(part.instance, testbed.client, (), start=lone.start)
         for raw in workload.measure(setup):
             assert raw.text.startswith(SEEN)
             assert min(value.value for value in workload.parse((raw,)) if value.metric in ("time", "memory")) > 0
@@ -226,7 +226,7 @@ def test_the_same_server_answers_everywhere_as_the_same_user_in_the_same_surroun
         running.await_answer(testbed.client)
         url = f"http://{part.instance.address}:{workload.port}/"
         assert testbed.client.run("curl", "--silent", "--noproxy", "*", url, timeout=60).text == SERVED
-        setup = Setup(part.instance, testbed.client, (), start=server.start)
+        setup = MeasurementContext(part.instance, testbed.client, (), start=server.start)
         (throughput,) = read_values(workload, tuple(workload.measure(setup)))
         assert throughput.value > 10
     assert list(running.printed) == ["asked to end"]

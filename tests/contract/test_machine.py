@@ -13,7 +13,7 @@ import pytest
 from own_disks import debian_disk, debian_kernel, micro_initrd
 from own_testbed import spec_of
 
-from tare.contracts.workloads import Instance, Setup, Workload
+from tare.contracts.workloads import Instance, MeasurementContext, Workload
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.runner.context import RunContext
@@ -51,7 +51,7 @@ def debian() -> Machine:
 
 def served(instance: Instance, testbed: RunContext, workload: Workload) -> float:
     """Return the throughput that the client measures."""
-    (value,) = read_values(workload, tuple(workload.measure(Setup(instance, testbed.client, ()))))
+    (value,) = read_values(workload, tuple(workload.measure(MeasurementContext(instance, testbed.client, ()))))
     return value.value
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from own_testbed import spec_of
 
-from tare.contracts.workloads import Instance, Setup, Workload
+from tare.contracts.workloads import Instance, MeasurementContext, Workload
 from tare.runner.context import RunContext
 from tare.runner.layers import start_stack
 from tare.runner.trial_log import TrialLog
@@ -38,7 +38,7 @@ def bare_metal(testbed: RunContext) -> Iterator[Instance]:
 
 @pytest.mark.parametrize("workload", SHORT, ids=lambda each: each.name)
 def test_a_program_runs_inside_in_turns(testbed: RunContext, bare_metal: Instance, workload: Workload) -> None:
-    found = read_values(workload, tuple(workload.measure(Setup(bare_metal, testbed.client, ()))))
+    found = read_values(workload, tuple(workload.measure(MeasurementContext(bare_metal, testbed.client, ()))))
     assert {value.metric for value in found} == {metric.name for metric in workload.all_metrics}
     assert {value.point for value in found} == ({1.0, 2.0} if workload.sweep else {None})
     assert {len(value.turns) or 1 for value in found} == {workload.rounds}

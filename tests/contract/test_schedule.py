@@ -13,7 +13,7 @@ from threading import Timer
 import pytest
 from own_testbed import spec_of
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.images.micro import SERVER
 from tare.model.trials import Raw, Service
 from tare.runner.context import RunContext
@@ -73,7 +73,7 @@ def _measured(testbed: RunContext, word: str, after_seconds: float) -> tuple[dic
         start_service(part.instance, workload) as server,
     ):
         server.await_answer(testbed.client)
-        turns = iter(workload.measure(Setup(part.instance, testbed.client, ())))
+        turns = iter(workload.measure(MeasurementContext(part.instance, testbed.client, ())))
         assert next(turns).warm_up
         with _stalled(word, after_seconds):
             raw = next(turns)

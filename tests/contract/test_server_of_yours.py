@@ -15,7 +15,7 @@ import pytest
 from own_testbed import spec_of
 
 from tare import plugins
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
@@ -91,7 +91,7 @@ LITTLE = 0.05  # of a CPU, which other work and a server that sleeps use togethe
 @contextmanager
 def serving(
     testbed: RunContext, technology: str, workload: ServerOfYours
-) -> Iterator[tuple[ServiceProcess, Setup, Host]]:
+) -> Iterator[tuple[ServiceProcess, MeasurementContext, Host]]:
     with (
         start_stack(
             testbed, spec_of(testbed, plugins.find("technologies", technology)(), port=workload.port), TrialLog()
@@ -99,7 +99,7 @@ def serving(
         start_service(part.instance, workload) as server,
     ):
         assert part.instance.inside is not None
-        yield server, Setup(part.instance, testbed.client, ()), part.instance.inside
+        yield server, MeasurementContext(part.instance, testbed.client, ()), part.instance.inside
 
 
 @pytest.mark.parametrize("technology", ["native", "crun"])

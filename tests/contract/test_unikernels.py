@@ -9,7 +9,7 @@ import pytest
 
 from plug_ins import own
 from tare.contracts.technologies import START_SECONDS, Technology
-from tare.contracts.workloads import Instance, Setup, Workload
+from tare.contracts.workloads import Instance, MeasurementContext, Workload
 from tare.guests.unikernel import Unikernel
 from tare.hosts.control_groups import memory_limit_of
 from tare.images.micro import UNIKERNELS
@@ -60,7 +60,7 @@ def test_it_answers_the_client_as_an_init_does(instance: Instance, testbed: RunC
 
 @pytest.mark.parametrize("workload", SMALL, ids=lambda each: each.name)
 def test_it_serves_the_load_of_its_workloads(instance: Instance, testbed: RunContext, workload: Workload) -> None:
-    values = read_values(workload, tuple(workload.measure(Setup(instance, testbed.client, ()))))
+    values = read_values(workload, tuple(workload.measure(MeasurementContext(instance, testbed.client, ()))))
     assert {value.point for value in values} == {1.0, 50.0}
     assert all(value.value > 10 for value in values)
 

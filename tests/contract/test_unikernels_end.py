@@ -11,7 +11,7 @@ import pytest
 from own_testbed import spec_of
 
 from plug_ins import in_contract
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed
 from tare.guests import unikernel
 from tare.guests.unikernel import Unikernel
@@ -89,5 +89,5 @@ def test_it_is_an_image_of_yours_for_mirage_too(testbed: RunContext, monkeypatch
     workload = MicroHttp(clients=(1,))
     with start_stack(testbed, spec_of(testbed, mirage, port=workload.port), TrialLog()) as (part,):
         assert part.instance.serves == {"micro-http": 18080}
-        (value,) = read_values(workload, tuple(workload.measure(Setup(part.instance, testbed.client, ()))))
+        (value,) = read_values(workload, tuple(workload.measure(MeasurementContext(part.instance, testbed.client, ()))))
     assert value.value > 10

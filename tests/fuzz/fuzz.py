@@ -71,7 +71,7 @@ def _fuzz(reader: Reader, allowed: type[Exception], folder: Path, seconds: int) 
     seeds.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(reader.seeds):
         (seeds / f"{number}").write_bytes(seed)
-    atheris.Setup([sys.argv[0], f"-max_len={_LONGEST_INPUT}", *_options(folder, seconds), str(seeds)], one)
+    atheris.MeasurementContext([sys.argv[0], f"-max_len={_LONGEST_INPUT}", *_options(folder, seconds), str(seeds)], one)
     atheris.Fuzz()
 
 

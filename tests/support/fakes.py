@@ -16,8 +16,8 @@ from runs import make_run
 from tare_fake.technology import Fake, FakeHost
 
 from tare import plugins
-from tare.contracts.technologies import Launch
-from tare.contracts.workloads import Instance, Setup, Workload
+from tare.contracts.technologies import LaunchRequest
+from tare.contracts.workloads import Instance, MeasurementContext, Workload
 from tare.errors import TimedOut, Unavailable
 from tare.hosts.cpus import Placement
 from tare.hosts.host import Host
@@ -50,7 +50,7 @@ class Stopped(Fake):
     at: int = 1
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         with super().launch(host, launch) as instance:
             if len(self._speeds) == self.at:
                 raise KeyboardInterrupt
@@ -64,7 +64,7 @@ class Gone(Fake):
     name: ClassVar[str] = "gone"
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:  # noqa: ARG002 - as technologies are asked
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:  # noqa: ARG002 - as technologies are asked
         raise Unavailable("its daemon has gone away", "start it again")
         yield  # a generator all the same
 
@@ -85,7 +85,7 @@ class Impatient(Dhrystone):
 
     name: ClassVar[str] = "impatient"
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         assert setup.instance.inside is not None
         argv = ("/usr/lib/tare/dhrystone", "--seconds", "1")
         for _ in range(self.rounds):
@@ -99,7 +99,7 @@ class Printing(Dhrystone):
 
     name: ClassVar[str] = "printing"
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         assert isinstance(setup.instance.inside, FakeHost)
         unit = "us" if setup.instance.inside.speed < 1 else "ms"
         for raw in Dhrystone().measure(setup):
@@ -115,7 +115,7 @@ class Faulty(Startup):
 
     name: ClassVar[str] = "faulty"
 
-    def measure(self, setup: Setup) -> Sequence[Raw]:
+    def measure(self, setup: MeasurementContext) -> Sequence[Raw]:
         return (Raw("timeline", (), f"{len(setup.timeline) / 0}", 0.0),)
 
 
@@ -138,7 +138,7 @@ class Roomy(Fake):
     volumes: ClassVar[bool] = True
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         with super().launch(host, launch) as instance:
             yield replace(instance, proof={"volume": str(launch.volume_bytes)})
 
@@ -156,7 +156,7 @@ class Lacking(Startup):
 
     name: ClassVar[str] = "lacking"
 
-    def measure(self, setup: Setup) -> Sequence[Raw]:
+    def measure(self, setup: MeasurementContext) -> Sequence[Raw]:
         return (Raw(setup.instance.name, (), Path("/nowhere/at-all").read_text(encoding="utf-8"), 0.0),)
 
 
@@ -370,15 +370,15 @@ def run_trial(context: RunContext, step: Step, spec: InstanceSpec, workload: Wor
         return attempt.finished()
 
 
-def launch_at(folder: Path, prefix: str = "tare-test", limits: Limits = LIMITS) -> Launch:
+def launch_at(folder: Path, prefix: str = "tare-test", limits: Limits = LIMITS) -> LaunchRequest:
     """Return what an instance is started with, on a network that nobody makes."""
     network = Network(prefix, ipaddress.IPv4Network("198.18.0.0/24"), Ledger(folder / "ledger"))
     archive, disk, kernel = folder / "root.tar", folder / "disk", folder / "kernel"
     image = Image("0" * 64, folder / "root", archive, disk, kernel, folder / "initrd", "")
     own = folder / f"{prefix}-1"
-    return Launch(own.name, image, limits, network, (17007,), own, network.ledger, lambda *_: None)
+    return LaunchRequest(own.name, image, limits, network, (17007,), own, network.ledger, lambda *_: None)
 
 
-def launch_on(network: Network, image: Image, folder: Path) -> Launch:
+def launch_on(network: Network, image: Image, folder: Path) -> LaunchRequest:
     limits = replace(LIMITS, memory_bytes=256 << 20)
-    return Launch("tare-own", image, limits, network, (), folder, network.ledger, lambda *_: None)
+    return LaunchRequest("tare-own", image, limits, network, (), folder, network.ledger, lambda *_: None)

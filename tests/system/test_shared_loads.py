@@ -17,7 +17,7 @@ from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_until, wait_with
 from whole_runs import IMAGE
 
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.workloads import Instance, MeasurementContext
 from tare.errors import TareError, TimedOut
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
@@ -107,10 +107,10 @@ def _counting() -> Iterator[Callable[[], int]]:
         yield answered
 
 
-def _setup(clients: tuple[Host, ...], patience_seconds: float = 30.0) -> Setup:
+def _setup(clients: tuple[Host, ...], patience_seconds: float = 30.0) -> MeasurementContext:
     first, *further = clients
     instance = Instance("tare-x", None, ADDRESS, "bridge", processes=tuple)
-    return Setup(instance, first, (), patience_seconds=patience_seconds, further_clients=tuple(further))
+    return MeasurementContext(instance, first, (), patience_seconds=patience_seconds, further_clients=tuple(further))
 
 
 def _numbers(name: str, raw: Raw) -> list[float]:

@@ -21,7 +21,7 @@ import typer
 from tare.cli.console import say
 from tare.cli.stopping import stoppable
 from tare.contracts.technologies import ENVIRONMENT
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TareError, Unavailable, UsageError, did_you_mean
 from tare.hosts.exec import TOOLS
 from tare.hosts.host import Host
@@ -83,7 +83,7 @@ def _asked(name: str, suite: Path | None) -> Asked:
     return Asked(stack, read.hosts, read.limits, image, tuple(read.by_name.values()))
 
 
-def _run(setup: Setup, name: str, client: bool, command: tuple[str, ...]) -> int:
+def _run(setup: MeasurementContext, name: str, client: bool, command: tuple[str, ...]) -> int:
     """Run the command, or a shell; return its exit code."""
     host = setup.client if client else setup.instance.inside
     if host is None:
@@ -125,7 +125,7 @@ class Asked:
 
 
 @contextmanager
-def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[Setup]:
+def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[MeasurementContext]:
     """Start an instance and remove it after the block. Raises Unavailable where the stack cannot run."""
     stack = asked.stack
     main = wanted_image(asked.image, asked.workloads, say)
@@ -139,7 +139,9 @@ def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[Setup]:
             log = TrialLog()
             say(f"starting {stack.name}")
             with start_stack(context, context.spec(*stack.layers), log) as parts:
-                yield Setup(combine_layers(parts), parts[-1].context.client, tuple(log.marks), start=main.start)
+                yield MeasurementContext(
+                    combine_layers(parts), parts[-1].context.client, tuple(log.marks), start=main.start
+                )
 
 
 def _refuse(problems: Mapping[str, tuple[Problem, ...]]) -> None:

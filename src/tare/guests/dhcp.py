@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.errors import TrialFailed
 from tare.hosts.exec import RUN
 from tare.hosts.lines import last_lines
@@ -21,12 +21,12 @@ _READY_SECONDS = 10.0
 _PAUSE_SECONDS = 0.05
 
 
-def serve(launch: Launch) -> None:
+def serve(launch: LaunchRequest) -> None:
     """Start the server, once in a run, before a guest is started; raises TrialFailed."""
     _said_before(launch)
 
 
-def log_of(launch: Launch) -> str:
+def log_of(launch: LaunchRequest) -> str:
     """Return what the server has logged since `serve` was called for a guest."""
     return launch.ledger.host.read(_log_path(launch))[_said_before(launch) :]
 
@@ -41,18 +41,18 @@ def given(log: str, mac: str) -> bool:
     return any("DHCPACK" in line for line in log.splitlines() if mac in line)
 
 
-def _log_path(launch: Launch) -> str:
+def _log_path(launch: LaunchRequest) -> str:
     return launch.cache.made("DHCP server", lambda: _served(launch))
 
 
-def _said_before(launch: Launch) -> int:
+def _said_before(launch: LaunchRequest) -> int:
     """Return the length of the log before the guest was started: earlier ones had the same hardware address."""
     read = launch.ledger.host.read
     return int(launch.cache.once(f"DHCP log before {launch.name}", lambda: str(len(read(_log_path(launch))))))
 
 
 @contextmanager
-def _served(launch: Launch) -> Iterator[str]:
+def _served(launch: LaunchRequest) -> Iterator[str]:
     network, host = launch.network, launch.ledger.host
     folder = launch.folder.with_name(f"{network.prefix}-dhcp")
     log, own = f"{folder}/log", str(network.subnet[3])  # after the machine's and the client's

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tare.contracts.technologies import Launch, Technology
+from tare.contracts.technologies import LaunchRequest, Technology
 from tare.contracts.workloads import VOLUME, Instance
 from tare.guests import boot_medium, guest, kvm
 from tare.hosts.control_groups import ControlGroup, limited
@@ -49,7 +49,7 @@ class Ground:
     """
 
     host: Host
-    launch: Launch
+    launch: LaunchRequest
     stack: ExitStack
     groups: list[ControlGroup] = field(default_factory=list)
     bytes_before: int = 0
@@ -132,7 +132,7 @@ class Ground:
 
 
 @contextmanager
-def prepared(host: Host, launch: Launch) -> Iterator[Ground]:
+def prepared(host: Host, launch: LaunchRequest) -> Iterator[Ground]:
     """Make the folder of a machine; remove it, and undo its `stack`, after the block."""
     with ExitStack() as stack:
         stack.enter_context(launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)))

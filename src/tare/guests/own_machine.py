@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.hosts.host import Host
 
 _WRITE_AND_START = 'printf %s "$2" > "$1" && exec firecracker --no-api --config-file "$1"'
@@ -15,7 +15,7 @@ _WRITE_AND_START = 'printf %s "$2" > "$1" && exec firecracker --no-api --config-
 class Hardware:
     """What a machine is made of, by paths on its host; empty where it has none. `line` is the kernel's command line."""
 
-    launch: Launch
+    launch: LaunchRequest
     tap: str
     kernel: str = ""
     initrd: str = ""
@@ -87,7 +87,7 @@ def cloud_hypervisor(machine: Hardware, form: str) -> tuple[str, ...]:
     )
 
 
-def seed(host: Host, launch: Launch, user_data: str, public_key: str) -> str:
+def seed(host: Host, launch: LaunchRequest, user_data: str, public_key: str) -> str:
     """Make the disk from which cloud-init reads (NoCloud): a key for its user, and the user's data; return its path."""
     folder, target = launch.folder / "seed", str(launch.folder / "seed.iso")
     about = {"instance-id": launch.name, "local-hostname": launch.name}

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import Launch, Technology
+from tare.contracts.technologies import LaunchRequest, Technology
 from tare.guests import boot_medium, guest
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
@@ -36,7 +36,7 @@ class VirtualPc(Technology):
         guest.with_disk(host, image)
         boot_medium.initrd(host, image, *self.drivers)
 
-    def boot_cd(self, host: Host, launch: Launch) -> str:
+    def boot_cd(self, host: Host, launch: LaunchRequest) -> str:
         """Make the CD of an instance; return its path."""
         initrd = boot_medium.initrd(host, launch.image, *self.drivers)
         return boot_medium.cd(host, launch, initrd, boot_medium.command_line(launch))

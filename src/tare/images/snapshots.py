@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.hosts.host import Host
 
 TOOLS: Mapping[str, str] = {"dmsetup": "dmsetup", "losetup": "mount", "mke2fs": "e2fsprogs"}
@@ -25,7 +25,7 @@ _REMOVE = '! dmsetup info "$1" >/dev/null 2>&1 || dmsetup remove --retry "$1" &&
 
 
 @contextmanager
-def snapshot(host: Host, launch: Launch) -> Iterator[str]:
+def snapshot(host: Host, launch: LaunchRequest) -> Iterator[str]:
     """Make a snapshot of the image's raw disk by the device mapper; yield its device; removes it after the block.
 
     The file `written` in the instance's folder holds what is written to it.

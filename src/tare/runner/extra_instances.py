@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from tare.contracts.workloads import Another, Further, Instance, Setup, Workload
+from tare.contracts.workloads import Another, Further, Instance, MeasurementContext, Workload
 from tare.errors import OutOfMemory, TareError, TrialFailed, Unavailable, Unreachable
 from tare.hosts.control_groups import group_folder, kernel_bytes
 from tare.hosts.facts import has_own_kernel, parse_meminfo
@@ -167,7 +167,7 @@ class ExtraInstances(Further):
             server = exits.enter_context(serving)
             exits.enter_context(_explained(server.why_soon))
             server.await_answer(self.context.client, self.patience_seconds)
-            setup = Setup(
+            setup = MeasurementContext(
                 instance,
                 server.asking(self.context.client),
                 tuple(log.marks),

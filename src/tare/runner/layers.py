@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from tare.contracts.technologies import ANSWER_PORT, PATIENCE, Launch, Technology, Timeline
+from tare.contracts.technologies import ANSWER_PORT, PATIENCE, LaunchRequest, Technology, Timeline
 from tare.contracts.workloads import Instance
 from tare.errors import NoRoom, OutOfMemory, TareError, TimedOut, TrialFailed, Unavailable
 from tare.hosts.exec import ExecHost, at_hand
@@ -198,7 +198,7 @@ def start_layer(context: RunContext, spec: InstanceSpec, log: TrialLog) -> Itera
             argv = (PROBE, address, str(port or ports[0]), f"{seconds:g}", *(("connect",) if port else ()))
             probes.append(exits.enter_context(context.client.spawn(*argv)))
 
-        request = Launch(
+        request = LaunchRequest(
             name=name,
             image=spec.image,
             limits=spec.limits,

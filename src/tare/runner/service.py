@@ -127,7 +127,7 @@ _LINES = 200
 class ServicePlacement:
     """Where a service runs: the inside and the address of an instance.
 
-    `start` is that of its image, as in `Setup`. The image's program ends by the signal `ends_by`; empty
+    `start` is that of its image, as in `MeasurementContext`. The image's program ends by the signal `ends_by`; empty
     without one.
     """
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from tare.contracts.workloads import Instance, Setup, Workload
+from tare.contracts.workloads import Instance, MeasurementContext, Workload
 from tare.errors import TareError, TimedOut, TrialFailed, Unavailable, in_words
 from tare.hosts.disks import ColdStart, disks_moved, drop_caches
 from tare.hosts.file_systems import begin_to_look, file_systems_under, file_systems_used
@@ -52,7 +52,7 @@ class _LiveTrial:
     """An instance that is ready, with its service, and what watches it."""
 
     parts: StartedLayers
-    setup: Setup
+    setup: MeasurementContext
     telemetry: Telemetry
     edges: Edges
     clock: GuestClockCheck | None
@@ -230,11 +230,11 @@ class TrialRun:
                 begin_to_look(inside)
         log.cautions += [*instance.cautions, *limit_cautions(log.limits)]
 
-    def _setup(self, parts: StartedLayers, instance: Instance, cold_read_bytes: int | None) -> Setup:
+    def _setup(self, parts: StartedLayers, instance: Instance, cold_read_bytes: int | None) -> MeasurementContext:
         """Return what the workload measures with."""
         context, workload, marks = parts[-1].context, self._workload, tuple(self.log.marks)
         outermost = _on_machine(parts)
-        return Setup(
+        return MeasurementContext(
             instance,
             self._server.asking(context.client),
             marks,

@@ -30,7 +30,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.model.trials import Raw, Value
 from tare.model.work import NETWORK, WORK
 from tare.units import Duration
@@ -62,7 +62,7 @@ class Prices(OnDisk):
         """Turns of a tenth of the duration."""
         return rounds_of(self.duration)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Run the program inside for each kind; raises TrialFailed without an inside, or for work that fails."""
         inside, seconds = self.inside(setup), turn_seconds(self.duration)
         for _ in range(self.rounds):

@@ -14,7 +14,7 @@ import pytest
 from compiled import WATCHED
 
 from plug_ins import own
-from tare.contracts.workloads import Instance, Setup, Workload
+from tare.contracts.workloads import Instance, MeasurementContext, Workload
 from tare.errors import TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
@@ -61,9 +61,9 @@ class Inside:
         return LocalHost().run(str(program), *argv[1:], timeout=timeout)
 
 
-def setup_with(inside: Inside | None) -> Setup:
+def setup_with(inside: Inside | None) -> MeasurementContext:
     host = cast("Host", inside)
-    return Setup(Instance("i1", host if inside else None, None, "none", lambda: ()), host, ())
+    return MeasurementContext(Instance("i1", host if inside else None, None, "none", lambda: ()), host, ())
 
 
 @pytest.mark.parametrize("workload", [

@@ -16,8 +16,8 @@ from runs import MACHINE, make_run, pairs
 from tare_fake.technology import Fake
 from waiting import wait_until
 
-from tare.contracts.technologies import Launch
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.technologies import LaunchRequest
+from tare.contracts.workloads import Instance, MeasurementContext
 from tare.errors import UsageError
 from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
@@ -93,7 +93,7 @@ class Alive(Fake):
     pids: list[int] = field(default_factory=list, init=False, compare=False)
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         with super().launch(host, launch) as instance, LocalHost().spawn("sh", "-c", self.script) as process:
             self.pids.append(process.pid)
             yield replace(instance, processes=lambda: (process.pid,))
@@ -170,7 +170,7 @@ def test_a_baseline_alone_is_measured_though_both_of_its_instances_do_not_fit(tm
 class Early(Dhrystone):
     """Dhrystone that may have ten rounds, and is done after three."""
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         yield from itertools.islice(super().measure(setup), 3)
 
 
@@ -200,7 +200,7 @@ class Lasting(Dhrystone):
 
     pids: tuple[int, ...] | list[int] = ()
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         for raw in super().measure(setup):
             wait_until(partial(_has_worked_or_is_paused, self.pids[0], _cpu_ticks(self.pids[0]) + 3))
             yield raw
@@ -258,7 +258,7 @@ class Commanded(Dhrystone):
     def commanded(self, command: tuple[str, ...]) -> Commanded:
         return replace(self, command=command)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         for raw in super().measure(setup):
             yield replace(raw, argv=self.command)
 

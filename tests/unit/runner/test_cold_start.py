@@ -9,7 +9,7 @@ from typing import Literal
 from fakes import Lent, bare_context, run_trial
 from tare_fake.technology import Fake
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.contracts.workloads import Instance
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
@@ -42,7 +42,7 @@ class Prepared(Fake):
     events: list[str] = field(default_factory=list)
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         self.events.append("prepared")
         with super().launch(host, launch) as instance:
             self.events.append("started")

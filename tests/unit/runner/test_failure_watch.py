@@ -12,7 +12,7 @@ from fakes import Bench, planned, suite
 from runs import make_trial
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TimedOut
 from tare.model.trials import Problem, Raw, Trial
 from tare.runner.loop import FailureWatch
@@ -117,7 +117,7 @@ class Endless(Dhrystone):
 
     faster_than: float = math.inf
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         assert isinstance(setup.instance.inside, FakeHost)
         if setup.instance.inside.speed < self.faster_than:
             raise TimedOut(f"{setup.instance.name}: did not end within 20 s")

@@ -16,7 +16,7 @@ from plain import Plain
 from tare_fake.technology import Fake
 from waiting import ENOUGH_SECONDS
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.hosts.exec import ExecHost
@@ -177,7 +177,7 @@ class OnTheMachine(Fake):
     network: str = "host"
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         with super().launch(host, launch) as instance, LocalHost().spawn("sleep", "600") as own:
             inside = Inside()
             yield replace(instance, inside=inside, address=HERE, path=self.network, processes=lambda: (own.pid,))

@@ -17,7 +17,7 @@ from fakes import LIMITS, Bench, Watcher, by_stack, planned, record, suite
 from tare_fake.technology import FakeHost
 from tare_fake.workload import Odd
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed
 from tare.journal import Journal, load_raw
 from tare.model.machines import Facts
@@ -91,7 +91,7 @@ def test_a_fake_proves_its_limits_and_has_no_cautions(bench: Bench) -> None:
 class Curious(Odd):
     """Fails with the limits of its instance."""
 
-    def measure(self, setup: Setup) -> Iterable[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterable[Raw]:
         raise TrialFailed("" if setup.limits is None else f"{setup.limits.asked.memory_bytes >> 20} MiB")
 
 

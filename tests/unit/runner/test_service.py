@@ -21,8 +21,8 @@ from tare_fake.technology import Fake
 from waiting import ENOUGH_SECONDS
 
 from tare.cli.reparse import _read_again
-from tare.contracts.technologies import Launch, Technology
-from tare.contracts.workloads import Instance, Setup, Workload
+from tare.contracts.technologies import LaunchRequest, Technology
+from tare.contracts.workloads import Instance, MeasurementContext, Workload
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
@@ -61,7 +61,7 @@ class Reachable(Fake):
     """A fake whose inside and address are those of this machine."""
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         with super().launch(host, launch) as instance:
             yield replace(instance, inside=Place(), address="127.0.0.1")
 
@@ -78,7 +78,7 @@ class GivenUp(Plain):
     def service(self, listen: str) -> Service:  # noqa: ARG002 - it never listens
         return Service(("sh", "-c", 'echo "cannot listen: in use"; read -r _ <"$1"', "server", self.pipe), 1)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         if self.ends:
             Path(self.pipe).write_text("end\n", encoding="utf-8")
         yield from super().measure(setup)
@@ -150,7 +150,7 @@ class Driven(GivenUp):
     without_pause: ClassVar[bool] = True
     rounds: ClassVar[int] = 2
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:  # noqa: ARG002 - as above
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:  # noqa: ARG002 - as above
         yield Raw("all", ("load",), "100", 0.1, warm_up=True)
         for _ in range(self.rounds):
             yield Raw("all", ("load",), "100", 0.1, client_cpu=self.client_cpu)

@@ -16,8 +16,8 @@ from plain import Plain
 from tare_fake.technology import Fake
 from waiting import ENOUGH_SECONDS
 
-from tare.contracts.technologies import Launch
-from tare.contracts.workloads import Beside, Instance, Setup, Workload
+from tare.contracts.technologies import LaunchRequest
+from tare.contracts.workloads import Beside, Instance, MeasurementContext, Workload
 from tare.errors import TrialFailed, Unavailable
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
@@ -119,7 +119,7 @@ class Reachable(Fake):
     address: str = "127.0.0.1"
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         self.file.write_text("127.0.0.1 localhost\n")
         with super().launch(host, launch) as instance:
             yield replace(instance, inside=Folder(self.file), address=self.address)
@@ -137,7 +137,7 @@ class Shop(Plain):
     def service(self, listen: str) -> Service:  # noqa: ARG002 - it never listens
         return Service(("sleep", "600"), 1)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         if self.pipe:
             Path(self.pipe).write_text("end\n", encoding="utf-8")
         yield from super().measure(setup)

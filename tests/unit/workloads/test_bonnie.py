@@ -9,7 +9,7 @@ import pytest
 from setups import running_in
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed
 from tare.hosts.process import checked
 from tare.images.recipes import guest_recipe
@@ -84,11 +84,11 @@ class Answering(FakeHost):
 LIMITS = Limits((0,), 512 * MIB, 4096)
 
 
-def setup(inside: Answering | None, memory_bytes: int | None = 512 * MIB, asked: Limits = LIMITS) -> Setup:
+def setup(inside: Answering | None, memory_bytes: int | None = 512 * MIB, asked: Limits = LIMITS) -> MeasurementContext:
     return replace(running_in(inside), limits=SetLimits(asked, SeenLimits(1, memory_bytes, 4096)))
 
 
-def with_disks(inside: Answering, *moved: DiskBytes) -> Setup:
+def with_disks(inside: Answering, *moved: DiskBytes) -> MeasurementContext:
     return replace(setup(inside), disks_moved=iter(moved).__next__, drop_caches=lambda: inside.calls.append(("drop",)))
 
 

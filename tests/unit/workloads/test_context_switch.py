@@ -9,7 +9,7 @@ import pytest
 from setups import running_in
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed
 from tare.model.trials import Output
 from tare.runner.values import read_values
@@ -37,7 +37,7 @@ class Answering(FakeHost):
         return Output(argv, 0, text.encode(), b"", timeout)
 
 
-def setup_of(affinity: str, start_seconds: float = 0.0) -> tuple[Answering, Setup]:
+def setup_of(affinity: str, start_seconds: float = 0.0) -> tuple[Answering, MeasurementContext]:
     inside = Answering(affinity=affinity, start_seconds=start_seconds)
     return inside, running_in(inside)
 

@@ -12,7 +12,7 @@ import pytest
 from setups import running_in
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed
 from tare.hosts.process import checked
 from tare.model.machines import DiskBytes
@@ -117,7 +117,7 @@ class Answering(FakeHost):
         return [int(size.removeprefix("--io_size=")) // 4096 for size in sizes][1:]
 
 
-def setup(inside: Answering | None, *says: DiskBytes) -> Setup:
+def setup(inside: Answering | None, *says: DiskBytes) -> MeasurementContext:
     disks = iter(says)
 
     def drop() -> None:

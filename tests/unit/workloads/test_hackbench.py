@@ -9,7 +9,7 @@ import pytest
 from setups import running_in
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed
 from tare.model.trials import Output, Raw
 from tare.runner.values import read_values
@@ -46,7 +46,7 @@ class Answering(FakeHost):
         return Output(argv, 0, text.encode(), self.errors.encode(), timeout)
 
 
-def answering(end_seconds: float = 0.0, errors: str = "") -> tuple[Answering, Setup]:
+def answering(end_seconds: float = 0.0, errors: str = "") -> tuple[Answering, MeasurementContext]:
     inside = Answering(end_seconds=end_seconds, errors=errors)
     return inside, running_in(inside)
 

@@ -9,7 +9,7 @@ import pytest
 from setups import running_in
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TimedOut, TrialFailed
 from tare.model.trials import Limits, Output, SeenLimits, SetLimits
 from tare.runner.values import read_values
@@ -47,7 +47,7 @@ class Building(FakeHost):
         return [call[-1] for call in self.calls if call[0] == "make"]
 
 
-def setup_of(inside: FakeHost | None) -> Setup:
+def setup_of(inside: FakeHost | None) -> MeasurementContext:
     return replace(running_in(inside), limits=SetLimits(LIMITS, SeenLimits(2, 512 << 20, 4096)))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tare.contracts.workloads import Instance, Setup, Workload
+from tare.contracts.workloads import Instance, MeasurementContext, Workload
 from tare.errors import TareError, TrialFailed
 from tare.hosts.host import Process
 from tare.hosts.local import LocalHost
@@ -27,9 +27,9 @@ from tare.workloads.redis import Redis
 BUILT = ("micro.arceos", "micro.hvt", "micro.spt", "micro.virtio", "solo5-hvt", "solo5-spt")
 
 
-def address_of(serves: dict[str, int]) -> Setup:
+def address_of(serves: dict[str, int]) -> MeasurementContext:
     instance = Instance("tare-x", None, "198.18.0.10", "tap", processes=tuple, serves=serves)
-    return Setup(instance, LocalHost(), ())
+    return MeasurementContext(instance, LocalHost(), ())
 
 
 # --- settings and server -------------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_an_instance_that_serves_it_is_asked_at_its_own_port() -> None:
             raise TrialFailed("no wrk")
             yield  # a generator all the same
 
-    setup = Setup(address_of({"micro-http": 8080}).instance, Client(), ())
+    setup = MeasurementContext(address_of({"micro-http": 8080}).instance, Client(), ())
     with pytest.raises(TrialFailed, match="no wrk"):
         tuple(MicroHttp(clients=(50,)).measure(setup))
     assert calls[0][-2:] == ("http://198.18.0.10:8080/file", "50")

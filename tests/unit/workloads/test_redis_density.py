@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.workloads import Instance, MeasurementContext
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import LimitsWanted, Output
@@ -28,7 +28,7 @@ class Client(LocalHost):
 
 def test_an_instance_is_asked_over_one_connection_for_a_moment() -> None:
     client, instance = Client(), Instance("tare-x", None, "198.18.0.2", "bridge", processes=tuple, serves={"redis": 7})
-    raw = RedisDensity(requests=700).ask(Setup(instance, client, ()), "instance 1 of 1")
+    raw = RedisDensity(requests=700).ask(MeasurementContext(instance, client, ()), "instance 1 of 1")
     assert raw.label == "instance 1 of 1"
     line = "redis-benchmark -h 198.18.0.2 -p 7 -t set -n 700 -c 1 -P 1 -k 1 --csv"
     assert client.asked == [tuple(line.split())]

@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TimedOut, TrialFailed, printed
 from tare.model.trials import Metric, Raw, Service, Value
 from tare.units import Duration, Size
@@ -58,7 +58,7 @@ class AtRate(Workload):
         """Return its server."""
         return self.of.service(listen)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Ask; the first run warms up. Raises TrialFailed, or TimedOut for a server that is silent."""
         for number in range(1 + self.rounds):
             yield self._run(setup, warm_up=number == 0)
@@ -72,7 +72,7 @@ class AtRate(Workload):
         """Estimate the seconds of `measure`."""
         return (1 + self.rounds) * (0.1 + self.of.duration)
 
-    def _run(self, setup: Setup, *, warm_up: bool) -> Raw:
+    def _run(self, setup: MeasurementContext, *, warm_up: bool) -> Raw:
         for _ in range(_LOOKS):
             raw = self.of.load(setup, self.rate)
             answers = self.of.answers(raw, self.rate)

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Value
 from tare.units import Duration
@@ -50,7 +50,7 @@ class Computing(Workload):
         """The setting that decides how long it takes."""
         return "passes" if self.passes else "duration"
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Start the program inside in each turn; raises TrialFailed without an inside, or for wrong results.
 
         Where the kernel puts a program's memory and stack can decide a tenth of its speed, and changes with each

@@ -22,7 +22,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Value
@@ -67,7 +67,7 @@ class DnsperfLoad(KneeLoad):
     port = DNS_PORT
     question: ClassVar[str]
 
-    def load(self, setup: Setup, rate: int) -> Raw:
+    def load(self, setup: MeasurementContext, rate: int) -> Raw:
         """Run dnsperf; its text ends with what the client dropped."""
         client = setup.client
         client.write(_QUERIES_PATH, f"{self.question}\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 
-from tare.contracts.workloads import Further, Setup, Workload
+from tare.contracts.workloads import Further, MeasurementContext, Workload
 from tare.errors import TrialFailed
 from tare.model.trials import Service
 
@@ -33,7 +33,7 @@ class WithFurther(Workload):
         """Return its server."""
         return self.load.service(listen)
 
-    def further(self, setup: Setup) -> Further:
+    def further(self, setup: MeasurementContext) -> Further:
         """Return what starts further instances; raises TrialFailed where there are none."""
         if setup.further is None:
             raise TrialFailed(f"{self.name} starts further instances", "this is a bug: it has a single round")

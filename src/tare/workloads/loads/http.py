@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Sweep, Value
@@ -91,7 +91,9 @@ class WrkLoad(Workload):
         return True
 
     @contextmanager
-    def wrk(self, setup: Setup, script: PurePosixPath, clients: int, threads: int | None = None) -> Iterator[Together]:
+    def wrk(
+        self, setup: MeasurementContext, script: PurePosixPath, clients: int, threads: int | None = None
+    ) -> Iterator[Together]:
         """Start wrk on all clients, which have the script: with so many threads, or one for each connection."""
         place = f"{server_address(setup)}:{server_port(setup, self.server, self.port)}"
         header = () if self.keep_alive else ("-H", "Connection: close")
@@ -125,7 +127,7 @@ class HttpLoad(WrkLoad):
         """Turns of a tenth of the duration."""
         return rounds_of(self.duration)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Run wrk for each number of clients; raises TrialFailed if it or the server fails.
 
         All turns of a point come before those of the next one: only its connections are open. In a first turn,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed
 from tare.model.trials import Raw
 from tare.workloads.loads.json_report import Part, read_report
@@ -69,7 +69,7 @@ class Sent:
     seconds: float
 
 
-def send(setup: Setup, label: str, sending: Sending, timeout: float) -> tuple[Raw, Sent]:
+def send(setup: MeasurementContext, label: str, sending: Sending, timeout: float) -> tuple[Raw, Sent]:
     """Run iperf3 to its end; again, a few times, where the server did not begin the test.
 
     Raises TrialFailed with its output unless that is a whole report.

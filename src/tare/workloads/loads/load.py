@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import Fault, SuiteError, TrialFailed
 from tare.hosts.host import Host
 from tare.model.trials import Image, Raw
@@ -29,7 +29,7 @@ Rates = Annotated[tuple[int, ...], AfterValidator(rising_rates)]
 LoadDuration = Annotated[Duration, Field(gt=0, le=600)]  # redis-benchmark counts its requests in an int
 
 
-def server_address(setup: Setup) -> str:
+def server_address(setup: MeasurementContext) -> str:
     """Return the server's address; raises TrialFailed for an instance without a network."""
     if setup.instance.address is None:
         hint = "leave this stack out of workloads that serve, or give it a network"
@@ -37,7 +37,7 @@ def server_address(setup: Setup) -> str:
     return setup.instance.address
 
 
-def server_port(setup: Setup, workload_name: str, default: int) -> int:
+def server_port(setup: MeasurementContext, workload_name: str, default: int) -> int:
     """Return the server's TCP port: that of a built-in server, or else `default`."""
     return setup.instance.serves.get(workload_name, default)
 

@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Sweep, Value
 from tare.workloads.loads.load import (
@@ -126,7 +126,7 @@ class PgbenchLoad(Workload):
         """Turns of a tenth of the duration."""
         return rounds_of(self.duration)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Run pgbench for each mode and number of clients; raises TrialFailed if it or the server fails.
 
         What comes before the first round, the filling and the probes, holds no values.
@@ -165,7 +165,7 @@ class PgbenchLoad(Workload):
         points = len(self.modes) * len(self.clients)
         return self.scale * _FILLING_SECONDS + points * (2 + self.rounds) * (0.05 + turn_seconds(self.duration))
 
-    def _probed(self, setup: Setup, call: Call) -> tuple[Raw, Call]:
+    def _probed(self, setup: MeasurementContext, call: Call) -> tuple[Raw, Call]:
         """Probe until a probe takes half as long as a turn; return the last one, and the call that fills a turn."""
         for _ in range(_PROBES):
             raw, done = self._did(setup, f"probe {call.mode} {call.clients}", call)
@@ -179,7 +179,7 @@ class PgbenchLoad(Workload):
         """Return the call with as many transactions as fill a turn at this rate."""
         return replace(call, each=max(_LEAST, math.ceil(done.rate * turn_seconds(self.duration) / call.clients)))
 
-    def _did(self, setup: Setup, label: str, call: Call) -> tuple[Raw, Done]:
+    def _did(self, setup: MeasurementContext, label: str, call: Call) -> tuple[Raw, Done]:
         """Run the transactions; raises TrialFailed with what pgbench printed unless it did all of them."""
         raw = self._run(setup, label, call.options, limit_seconds(turn_seconds(self.duration)), call.threads)
         try:
@@ -188,10 +188,10 @@ class PgbenchLoad(Workload):
             error.output = as_output(raw)
             raise
 
-    def _server(self, setup: Setup) -> tuple[str, ...]:
+    def _server(self, setup: MeasurementContext) -> tuple[str, ...]:
         place = ("--host", server_address(setup), "--port", str(server_port(setup, self.name, POSTGRES_PORT)))
         return (*place, "--username", "postgres")
 
-    def _run(self, setup: Setup, label: str, options: Sequence[str], timeout: float, cpus: int = 1) -> Raw:
+    def _run(self, setup: MeasurementContext, label: str, options: Sequence[str], timeout: float, cpus: int = 1) -> Raw:
         argv = (*_PGBENCH, *self._server(setup), *options, "postgres")
         return measured_load(setup.client, label, *argv, timeout=timeout, cpus=cpus)

@@ -24,7 +24,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tare.contracts.workloads import Another, Further, Setup, Workload
+from tare.contracts.workloads import Another, Further, MeasurementContext, Workload
 from tare.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable
 from tare.model.trials import Metric, Output, Raw, Sweep, Value
 from tare.units import Percent, Size, format_size
@@ -51,7 +51,7 @@ class UnderPressure(WithFurther):
     least: Annotated[Size, Field(ge=1 << 16)] = 1 << 20
     duration: LoadDuration = 0.5
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Try one memory after the other; raises TrialFailed if the goal is met even with the least one."""
         further = self.further(setup)
         search = Search(further.limit_bytes)

@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.trials import LimitsWanted, Metric, Raw, Value
@@ -71,7 +71,7 @@ class SysbenchTest(Workload):
         """What an event adds to the metric."""
         return 1
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Run sysbench inside; raises TrialFailed without an inside."""
         run = functools.partial(self._run, setup.inside(self.name))
         yield from filled_turns(run, self._events, self.threads, self.rounds)

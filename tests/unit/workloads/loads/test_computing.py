@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from setups import running_in
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.model.trials import Output
 from tare.runner.values import read_values
 from tare.workloads.dhrystone import Dhrystone
@@ -33,7 +33,7 @@ class Computer(FakeHost):
         return Output(argv, 0, self.text.encode(), b"", timeout)
 
 
-def setup_of(text: str) -> tuple[Computer, Setup]:
+def setup_of(text: str) -> tuple[Computer, MeasurementContext]:
     inside = Computer(text=text)
     return inside, running_in(inside)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from setups import running_in
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
@@ -35,7 +35,7 @@ class _Files(OnDisk):
     def folder(self) -> str:
         return self.home or super().folder
 
-    def measure(self, setup: Setup) -> Iterable[Raw]:  # noqa: ARG002 - as workloads are asked
+    def measure(self, setup: MeasurementContext) -> Iterable[Raw]:  # noqa: ARG002 - as workloads are asked
         return ()
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:  # noqa: ARG002 - likewise
@@ -45,7 +45,7 @@ class _Files(OnDisk):
         return 0.0
 
 
-def _setup(inside: Host | None, *says: DiskBytes) -> Setup:
+def _setup(inside: Host | None, *says: DiskBytes) -> MeasurementContext:
     return replace(running_in(inside), disks_moved=iter(says).__next__)
 
 
