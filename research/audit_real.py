@@ -15,20 +15,20 @@ import numpy as np
 from audit_runs import ALIKE, BLOCKS, LESS, MORE, UNDECIDED, WITHIN, decide
 from audit_turns import INSTANCES, ROUNDS, STALLED
 from fakes import Bench, Watcher, record, suite
-from own_testbed import own_testbed
+from own_testbed import own_context
 from tare_fake.noise import draws_of, shaped
 
 from tare import plugins
-from tare.contracts.technologies import Launch
-from tare.contracts.workloads import Instance, Setup, Workload
+from tare.contracts.technologies import LaunchRequest
+from tare.contracts.workloads import Instance, MeasurementContext, Workload
 from tare.errors import TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
 from tare.journal import Journal, Run, load
 from tare.model.trials import Metric, Raw, Value
-from tare.running.runner import Work, work_through
-from tare.running.testbed import Testbed
+from tare.runner.context import RunContext
+from tare.runner.loop import RemainingWork, RunLoop
 from tare.statistics.cells import Cell
 from tare.statistics.grid import arrange
 from tare.statistics.ratios import Reference
@@ -135,7 +135,7 @@ class Job(Workload):
     def rounds(self) -> int:
         return ROUNDS
 
-    def measure(self, setup: Setup) -> Iterable[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterable[Raw]:
         assert setup.instance.inside is not None
         passes = round(float(setup.instance.proof.get(_WORK, "1")) * self.passes)
         argv = ("/usr/lib/tare/whetstone", "--passes", str(passes))
@@ -160,7 +160,7 @@ class Heavier(Crun):
     name: ClassVar[str] = "heavier"
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         with super().launch(host, launch) as instance:
             yield replace(instance, proof={**instance.proof, _WORK: "1.03"})
 
@@ -192,20 +192,20 @@ def contained(
     """Run the job in crun containers so many times, each run until all is decided, beside something. Needs root."""
     isolate_mounts()
     image = built_image(lambda line: print(line, file=sys.stderr))
-    with own_testbed(image, image) as here, tempfile.TemporaryDirectory(prefix="tare-audit-") as folder:
+    with own_context(image, image) as here, tempfile.TemporaryDirectory(prefix="tare-audit-") as folder:
         for seed in range(1, 1 + count):
             with beside():
                 yield _contained(here, Path(folder) / str(seed), seed, passes)
 
 
-def _contained(here: Testbed, folder: Path, seed: int, passes: int) -> Contained:
+def _contained(here: RunContext, folder: Path, seed: int, passes: int) -> Contained:
     """Do one run, until all is decided."""
     job = f'[[workloads]]\nuse = "job"\npasses = {passes}\n'
     text = f'[suite]\nstacks = ["crun", "heavier"]\nblocks = {BLOCKS}\nseed = {seed}\n{job}'
     planned = parse_suite(text, "audit.toml", _Shelf())
     journal = Journal(folder)
     journal.create(record(planned), planned.text)
-    work_through(Work(planned, (), {}, None), here, journal, Watcher(folder / "trials.jsonl"))
+    RunLoop(RemainingWork(planned, (), {}, None), here, journal, Watcher(folder / "trials.jsonl")).run()
     run = load(folder)
     summary = summarize(run)
     return Contained(

@@ -2,7 +2,7 @@
 
 One workload and nine stacks beside the baseline and A/A, decided after every block. Turns differ by 6 or 2 %, fresh
 instances by a share of that; a block's starts take as long as so many rounds. Either every block has the workload's own
-number of rounds, or as many as `tare.running.repetition` finds best.
+number of rounds, or as many as `tare.runner.loop` finds best.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from audit_runs import ALIKE, MARGIN, UNDECIDED, Floats, claims_of
 
-from tare.running.repetition import Costs, best_passes
+from tare.runner.loop import BlockDuration, optimal_passes
 from tare.statistics.anytime import LEAST, LEAST_EARLY, e_bh_beside_control, evidence_needed
 from tare.statistics.center import center
 from tare.statistics.components import components
@@ -69,7 +69,7 @@ def study(case: Case) -> Studied:
 
 def _run(case: Case, method: str, chance: np.random.Generator) -> tuple[Floats, Floats]:
     """Run until all is decided, or for the time of so many blocks; return claims and what each cell took by then."""
-    rows, costs = STACKS + 2, Costs(case.starting, float(OWN), OWN)
+    rows, costs = STACKS + 2, BlockDuration(case.starting, float(OWN), OWN)
     claim, took = np.full(rows, UNDECIDED), np.full(rows, np.inf)
     blocks: list[Floats] = []
     usable: list[Floats] = []
@@ -88,7 +88,7 @@ def _run(case: Case, method: str, chance: np.random.Generator) -> tuple[Floats, 
         ratios[[0, -1]] = own[[0, -1]]
         compared = compare_together(ratios, np.asarray(both.any(axis=-1)), MARGIN, Reference(0, rows - 1))
         if method == CHOSEN and (seen := components(logs[:, np.newaxis], both[:, np.newaxis], np.ones(1), 0)):
-            passes = 1 if _are_soon_decided(compared, claim, len(blocks)) else best_passes(seen, costs)
+            passes = 1 if _are_soon_decided(compared, claim, len(blocks)) else optimal_passes(seen, costs)
         if len(blocks) < LEAST_EARLY:
             continue
         sure = e_bh_beside_control(compared.evidence[1:], np.arange(1, rows) == rows - 1)

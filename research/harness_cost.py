@@ -26,10 +26,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from own_testbed import own_testbed
+from fakes import run_trial
+from own_testbed import own_context
 
 from tare import plugins
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.hosts.chroot import fresh_root
 from tare.hosts.control_groups import limited
 from tare.hosts.exec import RUN
@@ -37,9 +38,9 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
 from tare.model.trials import Limits, Metric, Raw, Value
-from tare.running.layers import Notes, started
-from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
+from tare.runner.context import RunContext
+from tare.runner.layers import start_stack
+from tare.runner.trial_log import TrialLog
 from tare.suites.plan import Step
 
 _TIMES = 9
@@ -59,7 +60,7 @@ class Empty(Workload):
     title: ClassVar[str] = "Empty program"
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("seconds", "seconds inside", "s", "lower"),)
 
-    def measure(self, setup: Setup) -> Iterable[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterable[Raw]:
         """Run `true`."""
         assert setup.instance.inside is not None
         output = setup.instance.inside.run("true", timeout=60)
@@ -74,9 +75,9 @@ class Empty(Workload):
         return 0.0
 
 
-def by_hand(name: str, here: Testbed, root: Path, folder: Path) -> tuple[str, ...]:
+def by_hand(name: str, here: RunContext, root: Path, folder: Path) -> tuple[str, ...]:
     """Return the command line that somebody would type to run `true` with a technology; empty where none is known."""
-    image, oci = here.image, {"crun": "crun", "runc": "runc", "gvisor": "runsc"}
+    image, oci = here.images.main, {"crun": "crun", "runc": "runc", "gvisor": "runsc"}
     if name in oci:
         options = ("--platform=ptrace", "--network=none", "--ignore-cgroups") if name == "gvisor" else ()
         _write_bundle(oci[name], root, folder, here.limits)
@@ -100,7 +101,7 @@ def by_hand(name: str, here: Testbed, root: Path, folder: Path) -> tuple[str, ..
     }.get(name, ())
 
 
-def run_alike(here: Testbed, argv: tuple[str, ...]) -> None:
+def run_alike(here: RunContext, argv: tuple[str, ...]) -> None:
     """Run a command line in a group with the limits of a trial; an engine's with a published port."""
     if argv[0] in ("docker", "podman"):
         lasting = (f"--name={_NAME}",) if argv[0] == "podman" else ("--rm",)
@@ -133,7 +134,7 @@ def timed(call: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def compare(here: Testbed, name: str) -> tuple[list[float], list[float], list[float]]:
+def compare(here: RunContext, name: str) -> tuple[list[float], list[float], list[float]]:
     """Return the seconds of trials, and of the program by hand, alone and with limits or a port, done in turn."""
     technology = plugins.find("technologies", name)()
     ours: list[float] = []
@@ -142,15 +143,10 @@ def compare(here: Testbed, name: str) -> tuple[list[float], list[float], list[fl
     for number in range(1 + (_EMULATED_TIMES if name == "qemu-tcg" else _TIMES)):
         step = Step(f"bench-{name}-{number}", "empty", name, number, 0)
         time.sleep(_REST_SECONDS)
-        with TrialRun(here, step, (technology,), Empty()) as attempt:
-            attempt.start()
-            attempt.measure_from(0)
-            while attempt.take_turn(0, 0.0):
-                pass
-            trial, _ = attempt.end()
+        trial, _ = run_trial(here, step, here.spec(technology), Empty())
         if trial.status != "ok":
             raise SystemExit(f"{name}: {trial.reason}")
-        with fresh_root(here.ledger, here.image, here.instances / _NAME) as root:
+        with fresh_root(here.ledger, here.images.main, here.instances / _NAME) as root:
             plain = by_hand(name, here, root, here.instances / _NAME)
             if plain:
                 raw.append(timed(functools.partial(_HOST.run, *plain, timeout=60, check=name != "qemu-tcg")))
@@ -179,11 +175,11 @@ def words_of(inside: Host) -> tuple[float, float]:
     return statistics.median(starting), statistics.median(telling)
 
 
-def print_words(here: Testbed, names: Sequence[str]) -> None:
+def print_words(here: RunContext, names: Sequence[str]) -> None:
     """Print how long words to an instance of each technology take."""
     print("| technology | a program begins after, ms | a running one hears after, ms |\n| --- | --- | --- |")
     for name in names:
-        with started(here, (plugins.find("technologies", name)(),), None, Notes()) as parts:
+        with start_stack(here, here.spec(plugins.find("technologies", name)()), TrialLog()) as parts:
             inside = parts[0].instance.inside
             if inside is not None:
                 print(f"| {name} | {' | '.join(f'{each * 1e3:.2f}' for each in words_of(inside))} |", flush=True)
@@ -200,7 +196,7 @@ def main() -> None:
     """Print two Markdown tables, of all technologies or those that are named."""
     isolate_mounts()
     image = built_image(lambda text: print(text, file=sys.stderr))
-    with own_testbed(image, image) as here:
+    with own_context(image, image) as here:
         names = [name for name in sys.argv[1:] or plugins.names("technologies") if usable(name)]
         print_words(here, names)
         print("| technology | trial, s | by hand, s | the same with limits or a port, s | tare adds, s |")

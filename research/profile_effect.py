@@ -30,8 +30,8 @@ from tare import plugins
 from tare.contracts.workloads import Workload
 from tare.hosts.control_groups import group_folder
 from tare.hosts.local import LocalHost, isolate_mounts
-from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
+from tare.runner.context import RunContext
+from tare.runner.trial import TrialRun
 from tare.statistics.ratios import block_ratio
 
 _USUAL_SECONDS, _COUNTING, _MOST = 90.0, 0.0125, 0.03
@@ -56,20 +56,20 @@ class _Stretches:
         """Take a stretch."""
         with ExitStack() as stack:
             if profiled:
-                going = self.attempt._going
+                going = self.attempt._live
                 assert going is not None
                 folder = group_folder(LocalHost(), going.parts[0].instance.processes()[0])
                 words = ("--cgroup", folder, "--seconds", "10s", "--out", str(self.out))
                 process = stack.enter_context(LocalHost().spawn(sys.executable, "-m", "tare", "profile", *words))
             for number in itertools.islice(self.numbers, _TURNS):
                 self.sides[number] = pair, profiled
-                assert self.attempt.take_turn(number, 0.0) is not None
+                assert self.attempt.run_turn(number, 0.0) is not None
             if profiled:
                 assert not process.running(), "the profile took longer than its stretch"
                 assert process.exit_code() == 0, process.errors()
 
 
-def block(testbed: Testbed, workload: Workload, chance: random.Random, out: Path) -> float:
+def block(testbed: RunContext, workload: Workload, chance: random.Random, out: Path) -> float:
     """Return the ratio of throughput with a profile to that without."""
     with going(testbed, [plugins.find("technologies", "native")()], workload) as ((attempt,), _):
         attempt.measure_from(0)
@@ -77,7 +77,7 @@ def block(testbed: Testbed, workload: Workload, chance: random.Random, out: Path
         for pair in range(_PAIRS):
             for profiled in chance.sample((True, False), 2):
                 stretches.take(pair, profiled)
-        while attempt.take_turn(next(stretches.numbers), 0.0) is not None:
+        while attempt.run_turn(next(stretches.numbers), 0.0) is not None:
             pass
         trial = ended(attempt)
     rates: dict[tuple[int, bool], list[float]] = {}

@@ -21,7 +21,7 @@ from runs import make_run, make_trial, measured
 
 from tare.journal import Run, WorkloadRecord
 from tare.model.trials import Measured, Metric, Trial
-from tare.running.deciding import Decisions
+from tare.runner.decisions import Decisions
 from tare.statistics.summarize import summarize
 
 _TRIALS = 100_000

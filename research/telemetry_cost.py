@@ -25,7 +25,7 @@ from tare.telemetry.sampler import Pace, Sampler, Way, sampling
 
 _SECONDS = 5.0
 _PROCESSES = 3
-_ALL = Pace(most_share=1.0)
+_ALL = Pace(0.1, most_share=1.0)
 _HOST = LocalHost()
 
 
@@ -69,7 +69,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tare-bench-") as name, instances(11, Path(name)) as groups:
         for count in (1, 4, 11):
             share, _ = cost(groups[:count], _ALL, Path(name))
-            paced, rate = cost(groups[:count], Pace(), Path(name))
+            paced, rate = cost(groups[:count], Pace(0.1), Path(name))
             print(f"{count:9}  {share:23.2%}  {paced:14.2%}  {rate:16.1f}")
 
 

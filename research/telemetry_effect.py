@@ -24,8 +24,8 @@ from tare import plugins
 from tare.contracts.workloads import Workload
 from tare.hosts.local import isolate_mounts
 from tare.model.trials import Trial
-from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
+from tare.runner.context import RunContext
+from tare.runner.trial import TrialRun
 from tare.statistics.ratios import block_ratio
 from tare.telemetry.sampler import Sampler
 
@@ -57,7 +57,7 @@ class _Switch:
     def turn(self, attempt: TrialRun, number: int, on: bool) -> bool:
         """Take a turn with samples, or without."""
         self.on = self.sides[attempt.step.stack, number] = on
-        return attempt.take_turn(number, 0.0) is not None
+        return attempt.run_turn(number, 0.0) is not None
 
 
 def effect_of(trial: Trial, sides: Mapping[tuple[str, int], bool]) -> float:
@@ -70,7 +70,7 @@ def effect_of(trial: Trial, sides: Mapping[tuple[str, int], bool]) -> float:
     return math.exp(statistics.median(whole))
 
 
-def compare(testbed: Testbed, workload: Workload, blocks: int) -> list[_Switch]:
+def compare(testbed: RunContext, workload: Workload, blocks: int) -> list[_Switch]:
     """Print the rows of a workload; return the switch of each block."""
     effects: dict[str, list[float]] = {name: [] for name in _STACKS}
     chance, switches = random.Random(1), list[_Switch]()  # noqa: S311 - nothing secret

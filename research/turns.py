@@ -36,7 +36,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
-from own_testbed import own_testbed
+from own_testbed import own_context
 
 from tare import plugins
 from tare.contracts.technologies import Technology
@@ -45,11 +45,11 @@ from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe, guest_recipe
 from tare.model.trials import Measured, Trial
-from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
+from tare.runner.context import RunContext
+from tare.runner.trial import TrialRun
 from tare.statistics.ratios import block_ratio
 from tare.suites.plan import Step
-from tare.telemetry.sampler import Sampler, sampling, way_to
+from tare.telemetry.sampler import Sampler, sampling
 
 _EQUAL = 4  # stacks of bare metal
 _MARGIN = 0.02
@@ -88,11 +88,11 @@ def workloads() -> dict[str, Workload]:
 
 
 @contextmanager
-def testbed_for(workloads: Iterable[Workload]) -> Iterator[Testbed]:
+def testbed_for(workloads: Iterable[Workload]) -> Iterator[RunContext]:
     """Make the testbed of a benchmark, with what the workloads need in its images."""
     needing = tuple(workloads)
     image, loads = (built_image(say, recipe(needing)) for recipe in (guest_recipe, client_recipe))
-    with own_testbed(image, loads) as testbed:
+    with own_context(image, loads) as testbed:
         yield testbed
 
 
@@ -103,14 +103,18 @@ def say(text: str) -> None:
 
 @contextmanager
 def going(
-    testbed: Testbed, stacks: Sequence[Technology], workload: Workload
+    testbed: RunContext, stacks: Sequence[Technology], workload: Workload
 ) -> Iterator[tuple[list[TrialRun], Sampler]]:
     """Start an instance of each."""
-    with sampling(testbed.run.telemetry / "bench.parquet", way_to(testbed.host)) as sampler, ExitStack() as stack:
-        together, attempts = replace(testbed, start=replace(testbed.start, sampler=sampler)), []
+    with (
+        sampling(testbed.sampling.folder / "bench.parquet", testbed.sampling.of(testbed.host)) as sampler,
+        ExitStack() as stack,
+    ):
+        attempts = []
         for slot, technology in enumerate(stacks):
             step = Step(f"bench-{slot}", workload.name, technology.name, 0, slot)
-            attempt = stack.enter_context(TrialRun(together.slot(slot), step, (technology,), workload))
+            spec = replace(testbed.spec(technology), slot=slot, sampler=sampler)
+            attempt = stack.enter_context(TrialRun(testbed, step, spec, workload))
             attempt.start()
             attempts.append(attempt)
         yield attempts, sampler
@@ -118,13 +122,14 @@ def going(
 
 def ended(attempt: TrialRun) -> Trial:
     """End a trial that has to be good."""
-    trial, _ = attempt.end()
+    attempt.end()
+    trial, _ = attempt.finished()
     if trial.status != "ok":
         raise SystemExit(f"{trial.stack}, {trial.workload}: {trial.reason} {trial.hint}")
     return trial
 
 
-def noise(testbed: Testbed, workload: Workload, blocks: int) -> None:
+def noise(testbed: RunContext, workload: Workload, blocks: int) -> None:
     """Print a row of the table of noise."""
     native = plugins.find("technologies", "native")
     rows: dict[str, list[list[list[float]]]] = {"turns": [], "after": []}  # blocks, stacks, rounds
@@ -135,9 +140,9 @@ def noise(testbed: Testbed, workload: Workload, blocks: int) -> None:
                 for attempt in attempts:
                     attempt.measure_from(0)
                 if way == "turns":
-                    _in_turns(attempts, _Turns(chance, 1))
+                    _in_turns(attempts, _TurnScheduler(chance, 1))
                 for attempt in chance.sample(attempts, _EQUAL):
-                    while attempt.take_turn(0, 0.0):
+                    while attempt.run_turn(0, 0.0):
                         pass
                 values = [_value(ended(attempt), workload) for attempt in attempts]
                 found.append([_logs(value) if way == "turns" else [math.log(value.value)] for value in values])
@@ -168,13 +173,13 @@ def _deviations(blocks: list[list[list[float]]]) -> list[float]:
     return found
 
 
-def bias(testbed: Testbed, workload: Workload, blocks: int) -> None:
+def bias(testbed: RunContext, workload: Workload, blocks: int) -> None:
     """Print the rows of a workload in the table of bias."""
     stacks = _stacks_for(workload)
     found: dict[str, list[float]] = {technology.name: [] for technology in stacks}
     chance = random.Random(1)  # noqa: S311 - nothing secret
     for _ in range(blocks):
-        for trial in _measured(testbed, stacks, workload, _Turns(chance, 2)):
+        for trial in _measured(testbed, stacks, workload, _TurnScheduler(chance, 2)):
             found[trial.stack].append(math.exp(statistics.median(_firsts(trial, workload))))
     bare_metal = found[_STACKS[0]]
     for name, ratios in found.items():
@@ -182,7 +187,7 @@ def bias(testbed: Testbed, workload: Workload, blocks: int) -> None:
         print(f"| {workload.name} | {name} | {_cell(ratios, [1.0] * blocks)} | {beside} |", flush=True)
 
 
-def alone(testbed: Testbed, workload: Workload, blocks: int) -> None:
+def alone(testbed: RunContext, workload: Workload, blocks: int) -> None:
     """Print the rows of a workload in the table of instances that are alone."""
     stacks = _stacks_for(workload)
     found: dict[str, list[float]] = {technology.name: [] for technology in stacks}
@@ -193,7 +198,7 @@ def alone(testbed: Testbed, workload: Workload, blocks: int) -> None:
         groups = [stacks, *([technology] for technology in stacks)]
         for group in chance.sample(groups, len(groups)):
             together = group is stacks
-            turns = _Turns(chance, 1) if together else _Turns(chance, 2, _PAUSE_SECONDS)
+            turns = _TurnScheduler(chance, 1) if together else _TurnScheduler(chance, 2, _PAUSE_SECONDS)
             for trial in _measured(testbed, group, workload, turns):
                 logs[trial.stack][together] = statistics.median(
                     log for number, log in _numbered(trial, workload) if together or number % 2
@@ -209,7 +214,7 @@ def alone(testbed: Testbed, workload: Workload, blocks: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Turns:
+class _TurnScheduler:
     """How instances take turns: so many in succession in each round, after a pause."""
 
     chance: random.Random
@@ -222,7 +227,9 @@ def _stacks_for(workload: Workload) -> list[Technology]:
     return [technology for technology in stacks if not technology.refuses(workload)]
 
 
-def _measured(testbed: Testbed, stacks: Sequence[Technology], workload: Workload, turns: _Turns) -> list[Trial]:
+def _measured(
+    testbed: RunContext, stacks: Sequence[Technology], workload: Workload, turns: _TurnScheduler
+) -> list[Trial]:
     """Measure an instance of each, some times, all alive together."""
     with going(testbed, stacks, workload) as (attempts, _):
         for _ in range(_MEASURED):
@@ -253,12 +260,12 @@ def _firsts(trial: Trial, workload: Workload) -> Iterator[float]:
             yield first - after_own
 
 
-def _in_turns(attempts: Sequence[TrialRun], turns: _Turns) -> None:
+def _in_turns(attempts: Sequence[TrialRun], turns: _TurnScheduler) -> None:
     """Let each instance have its turns in each round until none has more; they are numbered within that."""
 
     def has_more(attempt: TrialRun, number: int) -> bool:
         time.sleep(turns.pause_seconds)
-        return all(attempt.take_turn(turns.each * number + n, 0.0) for n in range(turns.each))
+        return all(attempt.run_turn(turns.each * number + n, 0.0) for n in range(turns.each))
 
     live = list(attempts)
     for number in itertools.count():
@@ -298,7 +305,7 @@ def _busy(cpu: int, seconds: float) -> subprocess.Popen[bytes]:
     return subprocess.Popen(("taskset", "-c", f"{cpu}", "timeout", f"{seconds:.3f}", "sh", "-c", "while :; do :; done"))
 
 
-_TABLES: dict[str, tuple[Callable[[Testbed, Workload, int], None], str]] = {
+_TABLES: dict[str, tuple[Callable[[RunContext, Workload, int], None], str]] = {
     "noise": (noise, "| workload | one after the other | in turns | ratio |"),
     "bias": (bias, "| workload | stack | after others | the same, to that of bare metal |"),
     "alone": (alone, "| workload | stack | in turns, to alone | the same, to bare metal's | alone after a pause |"),
@@ -313,7 +320,7 @@ def main(what: str, *words: str) -> None:
     found = {name: each for name, each in workloads().items() if not names or name in names}
     with testbed_for(found.values()) as testbed:
         for name in _STACKS if what != "noise" else ():
-            plugins.find("technologies", name)().imported(LocalHost(), testbed.image)
+            plugins.find("technologies", name)().imported(LocalHost(), testbed.images.main)
         print(f"{head}\n{'| --- ' * (head.count('|') - 1)}|")
         began = time.monotonic()
         with bursts() if "--bursts" in words else nullcontext():

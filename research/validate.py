@@ -49,8 +49,8 @@ from tare.profiles.finding import Target
 from tare.profiles.profile import FORMAT, Profile, read_profile, written
 from tare.profiles.taking import Taking, counts_of, now
 from tare.profiles.watching import Watch
-from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
+from tare.runner.context import RunContext
+from tare.runner.trial import TrialRun
 from tare.suites.command_line import words_of
 from tare.suites.suite import Planned, read_suite
 from tare.workloads.command import Command
@@ -106,14 +106,14 @@ def take_profiles(run: Path, folder: Path) -> None:
             (folder / f"{planned.name}.json").write_text(text, encoding="utf-8")
 
 
-def profile_of(testbed: Testbed, planned: Planned) -> Profile:
+def profile_of(testbed: RunContext, planned: Planned) -> Profile:
     """Profile an application in an instance of bare metal."""
     workload = cast("Workload", replace(cast("Any", planned.workload), duration=_LOAD_SECONDS))
     native = plugins.find("technologies", "native")()
     with going(testbed, [native], workload) as ((attempt,), _), ExitStack() as stack:
-        if attempt._going is None:
+        if attempt._live is None:
             raise SystemExit(f"{planned.name}: {ended(attempt).reason}")
-        instance = attempt._going.setup.instance
+        instance = attempt._live.setup.instance
         target = Target(planned.name, instance.processes)
         if not isinstance(workload, Command):
             return profile(target, turns(attempt, workload), ())
@@ -165,7 +165,7 @@ def turns(attempt: TrialRun, workload: Workload) -> Iterator[Done]:
     for number in count():
         if number % workload.rounds == 0:
             attempt.measure_from(0)
-        raw = attempt.take_turn(number, 0.0)
+        raw = attempt.run_turn(number, 0.0)
         if raw is None:
             raise SystemExit(f"{workload.name}: {ended(attempt).reason or 'its load ended too soon'}")
         if not raw.warm_up:

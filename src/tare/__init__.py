@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tare.journal import Run
-    from tare.running.progress import ProgressReporter
+    from tare.runner.events import RunObserver
     from tare.tables.frames import Tables
 
 __version__ = "0.1.0"
@@ -25,23 +25,21 @@ def load(*runs: str | Path) -> Tables:
     return frames.load(*runs)
 
 
-def run(
-    suite: str | Path, out: str | Path | None = None, budget: str = "", report: ProgressReporter | None = None
-) -> Run:
+def run(suite: str | Path, out: str | Path | None = None, budget: str = "", report: RunObserver | None = None) -> Run:
     """Run a suite file as `tare run` does, without a terminal; return the run, with all trials in memory.
 
-    `budget` is a time such as "5m"; `report` is called with each event of tare.running.progress. The run's
+    `budget` is a time such as "5m"; `report` is called with each event of tare.runner.events. The run's
     `record.stop_reason` says why it ended. It needs root, and puts this process into a mount namespace of its own.
     Raises TareError if nothing can be measured, and ValueError for a budget that is no time.
     """
     from pathlib import Path  # noqa: PLC0415 - as above
 
-    from tare.running import job, progress  # noqa: PLC0415
+    from tare.runner import events, job  # noqa: PLC0415
     from tare.suites.suite import read_suite  # noqa: PLC0415
     from tare.units import parse_duration  # noqa: PLC0415
 
     seconds = parse_duration(budget) if budget else None
     work = job.new_job(read_suite(Path(suite)), Path(out) if out else None, seconds)
-    job.only_root("python")
-    job.carry_out(work, report or progress.report_to_nobody)
+    job.require_root("python")
+    job.execute(work, report or events.ignore_event)
     return work.journal.run

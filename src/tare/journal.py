@@ -82,7 +82,7 @@ class RunRecord:
     packages: str
     machine: Facts
     noise: tuple[tuple[str, str], ...] = ()
-    margin: float = 0.03
+    margin: float = field(kw_only=True)
     control: str = ""
     stop_reason: StopReason | Literal[""] = ""
     stop_detail: str = ""
@@ -90,7 +90,7 @@ class RunRecord:
     machines: dict[str, Facts] = field(default_factory=dict)
     clients: dict[str, str] = field(default_factory=dict)
     tuning: tuple[Tuning, ...] = ()
-    sample_seconds: float = 0.1
+    sample_seconds: float = field(kw_only=True)
     image_origin: str = ""
     beside: dict[str, str] = field(default_factory=dict)
     own: dict[str, dict[str, str]] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from calls import NothingLeft
+from own_testbed import spec_of
 from todays import todays_runsc, todays_shim
 from waiting import ENOUGH_SECONDS as _PATIENCE_SECONDS
 
@@ -32,10 +33,11 @@ from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe
 from tare.model.machines import Hosts, Machine
-from tare.model.trials import Image, Limits
-from tare.running.layers import Notes, StartedLayers, started
-from tare.running.machines import TestbedSpec, assign_cpus, connected_machines, open_testbed
-from tare.running.testbed import RunResources, Testbed
+from tare.model.trials import Image, LimitsWanted
+from tare.runner.context import RunContext, RunImages, Sampling
+from tare.runner.layers import StartedLayers, start_stack
+from tare.runner.machines import connect_machines, open_context
+from tare.runner.trial_log import TrialLog
 from tare.technologies.kubernetes import Kubernetes
 
 _NAMED = os.environ.get("TARE_TEST_MACHINE", "")
@@ -59,9 +61,6 @@ pgrep -l '^({"|".join(sorted(plugins.processes()))})$'
 true
 """
 PORT = 16379
-MEMORY_BYTES = 512 << 20
-OPEN_FILES = 4096
-VOLUME_BYTES = 64 << 20
 
 
 def _variants(name: str) -> list[str]:
@@ -108,15 +107,14 @@ def _own_mounts() -> None:
 
 
 @pytest.fixture(scope="module")
-def testbed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Testbed]:
-    """The testbed of a run, made as `tare run` makes it, with data volumes."""
-    with connected_machines(Hosts(MACHINE, MACHINE), image) as there:
-        placement = assign_cpus(there, 1)
-        limits = Limits(placement.server, MEMORY_BYTES, OPEN_FILES)
-        run = RunResources(placement, tmp_path_factory.mktemp("run") / "telemetry")
-        spec = TestbedSpec(image, built_image(print, client_recipe()), None, limits, run)
-        with open_testbed(there, spec) as found:
-            yield replace(found, start=replace(found.start, volume_bytes=VOLUME_BYTES))
+def testbed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunContext]:
+    """The testbed of a run, made as `tare run` makes it."""
+    sampling = Sampling(tmp_path_factory.mktemp("run") / "telemetry")
+    with (
+        connect_machines(Hosts(MACHINE, MACHINE), image, 1) as hosts,
+        open_context(hosts, RunImages(image, built_image(print, client_recipe())), LimitsWanted(), sampling) as context,
+    ):
+        yield context
 
 
 @pytest.fixture(scope="module")
@@ -128,12 +126,12 @@ def nothing_left(request: pytest.FixtureRequest, nothing_left: NothingLeft) -> N
 
 
 @pytest.fixture(scope="module", params=[stack for name in TECHNOLOGIES for stack in _variants(name)])
-def technology(request: pytest.FixtureRequest, testbed: Testbed) -> Technology:
+def technology(request: pytest.FixtureRequest, testbed: RunContext) -> Technology:
     return _made(request.param, testbed.host)
 
 
 @pytest.fixture(scope="module")
-def every_usable(testbed: Testbed) -> tuple[Technology, ...]:
+def every_usable(testbed: RunContext) -> tuple[Technology, ...]:
     """All technologies that run here on the real thing, once for each network that they can be given."""
     found = []
     for name, kind in own("technologies").items():
@@ -145,15 +143,15 @@ def every_usable(testbed: Testbed) -> tuple[Technology, ...]:
 
 
 @pytest.fixture(scope="module")
-def notes(technology: Technology) -> Notes:  # noqa: ARG001 - one for each
+def notes(technology: Technology) -> TrialLog:  # noqa: ARG001 - one for each
     """What is noted while the instance starts."""
-    return Notes()
+    return TrialLog()
 
 
 @pytest.fixture(scope="module")
-def parts(testbed: Testbed, technology: Technology, notes: Notes) -> Iterator[StartedLayers]:
+def parts(testbed: RunContext, technology: Technology, notes: TrialLog) -> Iterator[StartedLayers]:
     """One instance of a technology, which answers the client, for all tests of a module."""
-    with started(testbed, (technology,), PORT, notes) as found:
+    with start_stack(testbed, spec_of(testbed, technology, port=PORT), notes) as found:
         yield found
 
 
@@ -163,19 +161,19 @@ def instance(parts: StartedLayers) -> Instance:
 
 
 @pytest.fixture
-def start(testbed: Testbed, technology: Technology) -> Callable[[], AbstractContextManager[Instance]]:
+def start(testbed: RunContext, technology: Technology) -> Callable[[], AbstractContextManager[Instance]]:
     """Start an instance of the technology, as a trial does."""
 
     @contextmanager
     def one() -> Iterator[Instance]:
-        with started(testbed, (technology,), PORT, Notes()) as found:
+        with start_stack(testbed, spec_of(testbed, technology, port=PORT), TrialLog()) as found:
             yield found[0].instance
 
     return one
 
 
 @pytest.fixture(scope="module", params=("local" if MACHINE is None else "ssh", "chroot", *TECHNOLOGIES))
-def host(request: pytest.FixtureRequest, testbed: Testbed) -> Iterator[Host]:
+def host(request: pytest.FixtureRequest, testbed: RunContext) -> Iterator[Host]:
     """Every host that there is: the machine itself, a chroot, and the inside of every technology."""
     with ExitStack() as stack:
         if request.param in ("local", "ssh"):
@@ -183,7 +181,9 @@ def host(request: pytest.FixtureRequest, testbed: Testbed) -> Iterator[Host]:
         elif request.param == "chroot":
             yield testbed.client
         else:
-            (found,) = stack.enter_context(started(testbed, (_made(request.param, testbed.host),), PORT, Notes()))
+            (found,) = stack.enter_context(
+                start_stack(testbed, spec_of(testbed, _made(request.param, testbed.host), port=PORT), TrialLog())
+            )
             assert found.instance.inside is not None
             yield found.instance.inside
 
@@ -217,7 +217,7 @@ def _nothing_left_on(host: Host) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def usable(testbed: Testbed) -> Callable[[Technology], Technology]:
+def usable(testbed: RunContext) -> Callable[[Technology], Technology]:
     """Return a technology back, or skip its test where it cannot run."""
     return functools.partial(_usable, testbed.host)
 

@@ -12,15 +12,16 @@ from threading import Timer
 
 import pytest
 from begun import answering
+from fakes import planned_of
 
 from tare.contracts.workloads import Workload
 from tare.errors import TrialFailed
 from tare.images.micro import SERVER
 from tare.model.trials import Raw, Service, Trial
-from tare.running.block import Rounds
-from tare.running.progress import report_to_nobody
-from tare.running.testbed import Testbed
-from tare.running.values import read_values
+from tare.runner.block import BlockRunner
+from tare.runner.context import RunContext
+from tare.runner.events import ignore_event
+from tare.runner.values import read_values
 from tare.suites.plan import Block, Step
 from tare.technologies.native import Native
 from tare.workloads.apache import Apache
@@ -38,7 +39,7 @@ SMALL = (MicroHttp(clients=(1, 50)), MicroRedis(clients=(1, 50), duration=0.2))
 
 
 @pytest.mark.parametrize("workload", SMALL, ids=lambda each: each.name)
-def test_the_same_server_serves_on_bare_metal(testbed: Testbed, workload: Workload) -> None:
+def test_the_same_server_serves_on_bare_metal(testbed: RunContext, workload: Workload) -> None:
     with answering(testbed, workload) as setup:
         values = read_values(workload, tuple(workload.measure(setup)))
     assert {value.point for value in values} == {1.0, 50.0}
@@ -55,7 +56,7 @@ class Larger(MicroHttp):
         return 4096
 
 
-def test_a_page_of_another_size_fails_the_trial_with_what_wrk_counted(testbed: Testbed) -> None:
+def test_a_page_of_another_size_fails_the_trial_with_what_wrk_counted(testbed: RunContext) -> None:
     workload = Larger(clients=(5,), duration=0.1, keep_alive=False)
     with (
         answering(testbed, workload) as setup,
@@ -75,15 +76,15 @@ SHORT = (
 )
 
 
-def measured(testbed: Testbed, workload: Workload, native: Native) -> Trial:
+def measured(testbed: RunContext, workload: Workload, native: Native) -> Trial:
     steps = (Step("native", workload.name, "native", 0, 0),)
-    rounds = Rounds(testbed, {"native": (native,)}, ("native",), seed=1)
-    ((trial, _),) = rounds.measured(Block(workload.name, 0, steps), workload, report_to_nobody)
+    rounds = BlockRunner(testbed, {"native": (native,)}, ("native",), seed=1)
+    ((trial, _),) = rounds.run(Block(workload.name, 0, steps), planned_of(workload), ignore_event)
     return trial
 
 
 @pytest.mark.parametrize("workload", SHORT, ids=lambda each: each.name)
-def test_a_real_server_has_a_knee_and_values_at_rates(testbed: Testbed, workload: KneeLoad) -> None:
+def test_a_real_server_has_a_knee_and_values_at_rates(testbed: RunContext, workload: KneeLoad) -> None:
     trial = measured(testbed, workload, Native())
     assert (trial.status, trial.reason) == ("ok", "")
     (knee,) = (value.value for value in trial.values if value.metric == "knee")
@@ -94,7 +95,7 @@ def test_a_real_server_has_a_knee_and_values_at_rates(testbed: Testbed, workload
 
 
 def test_a_port_in_use_fails_the_trial_even_where_the_other_server_gives_the_page(
-    testbed: Testbed, tmp_path: Path
+    testbed: RunContext, tmp_path: Path
 ) -> None:
     workload = Lighttpd(rates=(20,), runs=1, duration=0.1, resolution=1)
     (tmp_path / "file").write_text(page(workload.size))
@@ -150,7 +151,7 @@ def _stalled(word: str, after_seconds: float) -> Iterator[None]:
         go_on.join()
 
 
-def _measured(testbed: Testbed, word: str, after_seconds: float) -> tuple[dict[str, float], Raw]:
+def _measured(testbed: RunContext, word: str, after_seconds: float) -> tuple[dict[str, float], Raw]:
     """Measure one turn of four seconds while one is stopped; return the latencies."""
     workload = Micro(rates=(250,), duration=4.0, connections=10)
     with answering(testbed, workload) as setup:
@@ -162,12 +163,12 @@ def _measured(testbed: Testbed, word: str, after_seconds: float) -> tuple[dict[s
     return {value.metric: value.value for value in workload.parse([raw])}, raw
 
 
-def test_all_that_was_due_while_the_server_stalled_is_in_the_latencies(testbed: Testbed) -> None:
+def test_all_that_was_due_while_the_server_stalled_is_in_the_latencies(testbed: RunContext) -> None:
     latency, _ = _measured(testbed, SERVER, after_seconds=0)
     assert latency["p90"] > STALL_SECONDS / 4  # a load that waits for answers would have ten such of a thousand
 
 
-def test_what_the_client_delayed_is_no_latency_and_a_limit_of_the_client(testbed: Testbed) -> None:
+def test_what_the_client_delayed_is_no_latency_and_a_limit_of_the_client(testbed: RunContext) -> None:
     latency, raw = _measured(testbed, "/srv/tare-schedule.lua", after_seconds=0.5)
     assert latency["p90"] < STALL_SECONDS / 2  # with them, a tenth would be of 0.6 s and more
     assert raw.client_limit.startswith("at 250/s, the client itself sent ")

@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from own_testbed import spec_of
 from waiting import in_time
 
 from tare.contracts.technologies import Technology
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.workloads import Instance, MeasurementContext
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.host import Host
-from tare.running.layers import Notes, started
-from tare.running.testbed import Testbed
-from tare.running.values import read_values
+from tare.runner.context import RunContext
+from tare.runner.layers import start_stack
+from tare.runner.trial_log import TrialLog
+from tare.runner.values import read_values
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native
 from tare.workloads.command import Command, read_used
@@ -29,9 +31,9 @@ COMMAND = Command(("sh", "-c", SCRIPT, "sh", "two  words"), metrics=(RATE,), run
 
 
 @pytest.fixture(scope="module", params=[Native(), Crun()], ids=lambda each: each.name)
-def instance(testbed: Testbed, request: pytest.FixtureRequest) -> Iterator[Instance]:
+def instance(testbed: RunContext, request: pytest.FixtureRequest) -> Iterator[Instance]:
     technology: Technology = request.param
-    with started(testbed, (technology,), None, Notes()) as (part,):
+    with start_stack(testbed, spec_of(testbed, technology), TrialLog()) as (part,):
         yield part.instance
 
 
@@ -42,9 +44,9 @@ def inside(instance: Instance) -> Host:
 
 
 def test_a_command_is_measured_inside_and_what_it_leaves_is_ended(
-    testbed: Testbed, instance: Instance, inside: Host
+    testbed: RunContext, instance: Instance, inside: Host
 ) -> None:
-    raws = tuple(COMMAND.measure(Setup(instance, testbed.client, ())))
+    raws = tuple(COMMAND.measure(MeasurementContext(instance, testbed.client, ())))
     found = {value.metric: value for value in read_values(COMMAND, raws)}
     assert read_used(raws[0], (0,))[0] == "not a tty\ntwo  words /root\n"
     assert found["rate"].turns == (12.5, 12.5)
@@ -66,19 +68,19 @@ def test_a_command_is_measured_inside_and_what_it_leaves_is_ended(
     ],
 )
 def test_a_command_that_fails_fails_its_trial_with_its_words(
-    testbed: Testbed, instance: Instance, changed: Command, reason: str
+    testbed: RunContext, instance: Instance, changed: Command, reason: str
 ) -> None:
     with pytest.raises(TrialFailed, match=reason):
-        tuple(changed.measure(Setup(instance, testbed.client, ())))
+        tuple(changed.measure(MeasurementContext(instance, testbed.client, ())))
 
 
 def test_a_command_without_an_end_is_ended_with_its_children(
-    testbed: Testbed, instance: Instance, inside: Host
+    testbed: RunContext, instance: Instance, inside: Host
 ) -> None:
     def run(seconds: float) -> None:
         endless = Command("sh -c 'echo begun; sleep 70308 & sleep 70308'", timeout=0.3 * seconds)
         with pytest.raises(TimedOut, match=r"^sh: did not end within [0-9.]+ m?s$") as failed:
-            tuple(endless.measure(Setup(instance, testbed.client, ())))
+            tuple(endless.measure(MeasurementContext(instance, testbed.client, ())))
         assert failed.value.output is not None
         said.append(failed.value.output.text)
         assert "sleep 70308" not in inside.run("ps", "-eo", "args", timeout=60).text.splitlines()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from waiting import ENOUGH_SECONDS, wait_until
 
-from tare.contracts.technologies import ENVIRONMENT, Launch, Technology
+from tare.contracts.technologies import ENVIRONMENT, LaunchRequest, Technology
 from tare.contracts.workloads import Instance
 from tare.errors import UsageError
 from tare.hosts.engines import listening
@@ -22,7 +22,7 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trials import Output
 from tare.profiles.finding import container
-from tare.running.testbed import Testbed
+from tare.runner.context import RunContext
 from tare.technologies.docker import Docker, daemon
 from tare.technologies.podman import Podman
 
@@ -100,14 +100,14 @@ def command_of(host: Host, pid: int) -> str:
 
 # The first test: the others share an instance, which has this one's network.
 def test_the_engines_process_is_found_whoever_is_the_parent_of_the_first(
-    technology: Technology, start: Callable[[], AbstractContextManager[Instance]], testbed: Testbed
+    technology: Technology, start: Callable[[], AbstractContextManager[Instance]], testbed: RunContext
 ) -> None:
     """Let the engine put its own first process into the container, as where nothing undid its configuration."""
     with pytest.MonkeyPatch.context() as patch:
         assert isinstance(technology, Docker)
         command = type(technology)._command
 
-        def with_init(self: Docker, host: Host, launch: Launch) -> tuple[str, ...]:
+        def with_init(self: Docker, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
             return tuple("--init" if word == "--init=false" else word for word in command(self, host, launch))
 
         patch.setattr(type(technology), "_command", with_init)
@@ -125,7 +125,7 @@ def test_the_inside_has_the_images_variables_alone(instance: Instance) -> None:
     assert {each for each in printed if each and not each.startswith("TARE_")} == set(ENVIRONMENT)
 
 
-def test_no_process_of_the_engines_is_put_before_the_instances_first(instance: Instance, testbed: Testbed) -> None:
+def test_no_process_of_the_engines_is_put_before_the_instances_first(instance: Instance, testbed: RunContext) -> None:
     assert instance.inside is not None
     assert instance.inside.read("/proc/1/cmdline").startswith("/usr/lib/tare/init")
     commands = [command_of(testbed.host, pid) for pid in instance.processes()]
@@ -133,7 +133,7 @@ def test_no_process_of_the_engines_is_put_before_the_instances_first(instance: I
 
 
 def test_the_engines_process_for_the_container_counts_once(
-    technology: Technology, instance: Instance, testbed: Testbed
+    technology: Technology, instance: Instance, testbed: RunContext
 ) -> None:
     pids = instance.processes()
     assert len(set(pids)) == len(pids)

@@ -15,12 +15,12 @@ from calls import NothingLeft
 from fakes import Watcher, record
 from swapping import SwappingGuest
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.journal import Journal, load, load_raw
 from tare.model.trials import Raw, Service, Stop, StopReason, Trial
-from tare.running.progress import Event, TurnsBegin
-from tare.running.runner import Work, work_through
-from tare.running.testbed import Testbed
+from tare.runner.context import RunContext, Sampling
+from tare.runner.events import Event, TurnsBegin
+from tare.runner.loop import RemainingWork, RunLoop
 from tare.suites.suite import Planned, parse_suite
 from tare.technologies.qemu_tcg import QemuTcg
 from tare.workloads.dhrystone import Dhrystone
@@ -39,7 +39,7 @@ _KILLED_AT = 4  # the turn before which the load dies
 class Missing(Dhrystone):
     """A program that is not in the image."""
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         assert setup.instance.inside is not None
         output = setup.instance.inside.run("/usr/lib/tare/nonesuch", timeout=60)
         yield Raw(self.name, output.argv, output.text, output.seconds)
@@ -61,7 +61,7 @@ class Mute(Redis):
         port = super().service(listen).port
         return Service(("/usr/bin/perl", "-MIO::Socket", "-e", _ACCEPTS, str(port)), port)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         return super().measure(replace(setup, patience_seconds=0.5))
 
 
@@ -77,7 +77,7 @@ class LoadDies(Nginx):
 class DiskFills(Dhrystone):
     """Something fills the disk of the instance while it works."""
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         inside = setup.instance.inside
         assert inside is not None
         yield from islice(super().measure(setup), 1)
@@ -90,7 +90,7 @@ class DiskFills(Dhrystone):
 class Swaps(Dhrystone):
     """Something takes more memory than the guest has, which has a file to swap to."""
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         inside = setup.instance.inside
         assert inside is not None
         inside.run("sh", "-c", "head --bytes=76M /dev/zero | tail --lines=1 >/dev/null", timeout=60)  # it keeps a line
@@ -142,7 +142,7 @@ FAULTS = {
 
 
 def test_each_fault_fails_its_own_trials_with_the_reason_and_the_run_goes_on(
-    testbed: Testbed, nothing_left: NothingLeft, tmp_path: Path
+    testbed: RunContext, nothing_left: NothingLeft, tmp_path: Path
 ) -> None:
     suite = parse_suite(_SUITE, "faults.toml")
     (healthy,) = suite.workloads
@@ -152,9 +152,9 @@ def test_each_fault_fails_its_own_trials_with_the_reason_and_the_run_goes_on(
     journal = Journal(folder)
     journal.create(record(suite), suite.text)
     watcher = Killer(folder / "trials.jsonl", address=testbed.network.instance_address.rpartition(".")[0])
-    here = replace(testbed, run=replace(testbed.run, telemetry=folder / "telemetry"))
+    here = replace(testbed, sampling=Sampling(folder / "telemetry"))
     with nothing_left():
-        assert work_through(Work(suite, (), {}, None), here, journal, watcher) == Stop(StopReason.PLAN)
+        assert RunLoop(RemainingWork(suite, (), {}, None), here, journal, watcher).run() == Stop(StopReason.PLAN)
 
     trials = load(folder).trials
     assert watcher.killed > 0
@@ -174,7 +174,7 @@ IN_A_GUEST = {
 
 @pytest.mark.parametrize("fault", IN_A_GUEST.values(), ids=IN_A_GUEST)
 def test_what_happens_to_a_guest_fails_its_trial_with_the_reason_and_the_next_one_is_measured(
-    testbed: Testbed, nothing_left: NothingLeft, fault: Fault
+    testbed: RunContext, nothing_left: NothingLeft, fault: Fault
 ) -> None:
     small = replace(testbed, limits=replace(testbed.limits, memory_bytes=128 << 20))
     with nothing_left():
@@ -186,5 +186,5 @@ def test_what_happens_to_a_guest_fails_its_trial_with_the_reason_and_the_next_on
     assert (after.status, len(after.values)) == ("ok", 1), after
 
 
-def _tried(testbed: Testbed, workload: Workload) -> tuple[Trial, tuple[Raw, ...]]:
+def _tried(testbed: RunContext, workload: Workload) -> tuple[Trial, tuple[Raw, ...]]:
     return whole_trial(testbed, (SwappingGuest() if isinstance(workload, Swaps) else QemuTcg(),), workload)

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 from calls import NothingLeft
+from fakes import planned_of
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.model.trials import Raw
-from tare.running.block import Rounds
-from tare.running.progress import Event, TurnsBegin
-from tare.running.testbed import Testbed
+from tare.runner.block import BlockRunner
+from tare.runner.context import RunContext
+from tare.runner.events import Event, TurnsBegin
 from tare.suites.plan import Block, Step
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native
@@ -49,7 +50,7 @@ class Endless(Dhrystone):
 
     named: list[str] = field(default_factory=list)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         assert setup.instance.inside is not None
         usual = turn_seconds(self.duration)
         for _ in range(self.rounds):
@@ -63,7 +64,7 @@ class Endless(Dhrystone):
 class Served(Redis):
     """Redis, whose load is not waited for as long as usual: redis-benchmark never ends if nobody takes connections."""
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         yield from super().measure(replace(setup, patience_seconds=PATIENCE_SECONDS))
 
 
@@ -75,8 +76,8 @@ class Fault:
     word: str
     reason: str
 
-    def happen(self, testbed: Testbed) -> None:
-        container = testbed.alive[1]
+    def happen(self, testbed: RunContext) -> None:
+        container = testbed.live[1]
         if isinstance(self.workload, Endless):
             self.workload.named.append(container.name)
             return
@@ -104,14 +105,15 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_what_breaks_between_two_turns_costs_its_own_stack_alone(
-    testbed: Testbed, nothing_left: NothingLeft, fault: Fault
+    testbed: RunContext, nothing_left: NothingLeft, fault: Fault
 ) -> None:
     workload = fault.workload
     stacks = {"native": (Native(),), "crun": (Crun(),), "native-again": (Native(),)}
     steps = tuple(Step(name, workload.name, name, 0, order) for order, name in enumerate(stacks))
     with nothing_left():
-        rounds = Rounds(testbed, stacks, ("native", "native-again"), seed=1)
-        measured = rounds.measured(Block(workload.name, 0, steps), workload, _Breaks(lambda: fault.happen(testbed)))
+        rounds = BlockRunner(testbed, stacks, ("native", "native-again"), seed=1)
+        planned = planned_of(workload)
+        measured = rounds.run(Block(workload.name, 0, steps), planned, _Breaks(lambda: fault.happen(testbed)))
         trials = {trial.stack: trial for trial, _ in measured}
 
     broken, others = trials.pop("crun"), trials.values()

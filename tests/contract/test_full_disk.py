@@ -10,14 +10,15 @@ from typing import Literal
 import pytest
 from begun import whole_trial
 from calls import NothingLeft
+from fakes import planned_of
 
 from tare.contracts.workloads import Workload
 from tare.hosts.local import LocalHost
 from tare.images.recipes import MAKE_FILE_SYSTEM
 from tare.model.trials import Trial
-from tare.running.block import Rounds
-from tare.running.progress import report_to_nobody
-from tare.running.testbed import Testbed
+from tare.runner.block import BlockRunner
+from tare.runner.context import RunContext
+from tare.runner.events import ignore_event
 from tare.suites.plan import Block, Step
 from tare.technologies.crun import Crun
 from tare.workloads.bonnie import Bonnie
@@ -49,7 +50,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize(("workload", "place"), LARGER, ids=[workload.name for workload, _ in LARGER])
 def test_a_disk_that_fills_fails_the_trial_with_the_reason_and_the_next_one_is_measured(
-    testbed: Testbed, nothing_left: NothingLeft, small_disk: Path, workload: Workload, place: Place
+    testbed: RunContext, nothing_left: NothingLeft, small_disk: Path, workload: Workload, place: Place
 ) -> None:
     here = replace(testbed, instances=small_disk)
     with nothing_left():
@@ -61,24 +62,24 @@ def test_a_disk_that_fills_fails_the_trial_with_the_reason_and_the_next_one_is_m
     assert _tried(here, Dhrystone(duration=0.2)).status == "ok"
 
 
-def _tried(testbed: Testbed, workload: Workload) -> Trial:
-    rounds = Rounds(testbed, {"crun": (Crun(),)}, (), seed=1)
+def _tried(testbed: RunContext, workload: Workload) -> Trial:
+    rounds = BlockRunner(testbed, {"crun": (Crun(),)}, (), seed=1)
     steps = (Step("one", workload.name, "crun", 0, 0),)
-    ((trial, _),) = rounds.measured(Block(workload.name, 0, steps), workload, report_to_nobody)
+    ((trial, _),) = rounds.run(Block(workload.name, 0, steps), planned_of(workload), ignore_event)
     return trial
 
 
 # --- A cold start of a real instance: what it reads comes from the disk, of which a warm one needs little ---
 
 
-def started(testbed: Testbed, caches: Literal["warm", "cold"]) -> dict[str, float]:
+def started(testbed: RunContext, caches: Literal["warm", "cold"]) -> dict[str, float]:
     trial, _ = whole_trial(testbed, (Crun(),), Startup(caches))
     assert trial.reason == ""
     return {value.metric: value.value for value in trial.values}
 
 
-def test_a_cold_start_reads_its_programs_from_the_disk(testbed: Testbed, nothing_left: NothingLeft) -> None:
-    testbed.run.telemetry.mkdir(exist_ok=True)
+def test_a_cold_start_reads_its_programs_from_the_disk(testbed: RunContext, nothing_left: NothingLeft) -> None:
+    testbed.sampling.folder.mkdir(exist_ok=True)
     with nothing_left(), testbed.cache:
         started(testbed, "warm")
         cold = started(testbed, "cold")

@@ -10,13 +10,14 @@ import pytest
 from calls import NothingLeft
 from swapping import SwappingGuest
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import OutOfMemory, TimedOut, TrialFailed
 from tare.model.trials import Mark, Service
-from tare.running.further import FurtherInstances
-from tare.running.layers import Notes, started
-from tare.running.service import served
-from tare.running.testbed import Testbed
+from tare.runner.context import RunContext
+from tare.runner.extra_instances import ExtraInstances
+from tare.runner.layers import start_stack
+from tare.runner.service import start_service
+from tare.runner.trial_log import TrialLog
 from tare.technologies.native import Native
 from tare.workloads.idle import Idle
 from tare.workloads.redis import Redis
@@ -34,21 +35,24 @@ HOG = ("dd", "if=/dev/zero", "of=/dev/null", "count=1", "bs=64M")  # it fills a 
 class Ground:
     """The trial's own instance, and what starts others beside it."""
 
-    testbed: Testbed
-    setup: Setup
-    further: FurtherInstances
+    testbed: RunContext
+    setup: MeasurementContext
+    further: ExtraInstances
 
 
 @pytest.fixture
-def ground(testbed: Testbed, nothing_left: NothingLeft) -> Iterator[Ground]:
+def ground(testbed: RunContext, nothing_left: NothingLeft) -> Iterator[Ground]:
     """An instance with a server of Redis and 16 MiB; nothing is left of it and of those beside it."""
     small = replace(testbed, limits=replace(testbed.limits, memory_bytes=16 * MIB))
     with nothing_left(), testbed.cache, ExitStack() as exits:
-        notes = Notes()
-        (part,) = exits.enter_context(started(small, (Native(),), Redis().port, notes))
-        further = FurtherInstances(small, (Native(),), tuple(notes.marks))
-        exits.enter_context(served(part.instance, Redis())).await_answer(testbed.client)
-        yield Ground(small, Setup(part.instance, testbed.client, tuple(notes.marks), further=further), further)
+        notes = TrialLog()
+        spec = small.spec(Native()).serving(Redis())
+        (part,) = exits.enter_context(start_stack(small, spec, notes))
+        further = ExtraInstances(small, spec, tuple(notes.marks))
+        exits.enter_context(start_service(part.instance, Redis())).await_answer(testbed.client)
+        yield Ground(
+            small, MeasurementContext(part.instance, testbed.client, tuple(notes.marks), further=further), further
+        )
 
 
 def run_in(ground: Ground, *argv: str, limit_bytes: int) -> None:
@@ -140,10 +144,10 @@ class Swapping(Redis):
         return replace(service, argv=("sh", "-ec", _FILLS, "sh", *service.argv))
 
 
-def test_what_a_guest_has_in_swap_is_reported(testbed: Testbed, nothing_left: NothingLeft) -> None:
+def test_what_a_guest_has_in_swap_is_reported(testbed: RunContext, nothing_left: NothingLeft) -> None:
     load = Swapping(("SET",), (5,), duration=0.1)
     moments = (Mark("requested", 0.0), Mark("ready", 4.0))
-    further = FurtherInstances(testbed, (SwappingGuest(),), moments, patience_seconds=60.0)
+    further = ExtraInstances(testbed, testbed.spec(SwappingGuest()), moments, patience_seconds=60.0)
     with nothing_left(), testbed.cache, further.started(load, 80 * MIB) as another:
         assert [*load.measure(another.setup)]
         assert another.swapped_bytes() > 0

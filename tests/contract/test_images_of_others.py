@@ -9,16 +9,16 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 from oci_made import file, folder, layer, layout, link
+from own_testbed import spec_of
 
 from tare import plugins
 from tare.contracts.technologies import Technology
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.hosts.exec import TOOLS
 from tare.hosts.host import Host
 from tare.hosts.ledger import state_folder
@@ -28,10 +28,11 @@ from tare.images.building import building
 from tare.images.kept import forgotten
 from tare.model.sources import Source
 from tare.model.trials import Image
-from tare.running.layers import Notes, started
-from tare.running.service import served
-from tare.running.testbed import Testbed
-from tare.running.values import read_values
+from tare.runner.context import RunContext
+from tare.runner.layers import start_stack
+from tare.runner.service import start_service
+from tare.runner.trial_log import TrialLog
+from tare.runner.values import read_values
 from tare.technologies.native import Native
 from tare.workloads.command import Command
 from tare.workloads.service import ServerOfYours
@@ -137,10 +138,6 @@ def of_a_kind(
         yield found
 
 
-def without_volume(testbed: Testbed, image: Image) -> Testbed:
-    return replace(testbed, image=image, start=replace(testbed.start, volume_bytes=0))
-
-
 def compiled(path: Path, *compiler: str) -> bytes:
     """Return the probe's program."""
     subprocess.run((*compiler, "-Os", "-o", str(path / "probe"), str(PROBE)), check=True, timeout=60)
@@ -176,9 +173,9 @@ def of_name(name: str, host: Host) -> Technology:
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_user_environment_folder_and_words_are_the_same_everywhere(name: str, lone: Image, testbed: Testbed) -> None:
+def test_user_environment_folder_and_words_are_the_same_everywhere(name: str, lone: Image, testbed: RunContext) -> None:
     technology = of_name(name, testbed.host)
-    with started(without_volume(testbed, lone), (technology,), 17008, Notes()) as (part,):
+    with start_stack(testbed, spec_of(testbed, technology, image=lone, port=17008), TrialLog()) as (part,):
         inside = part.instance.inside
         assert inside is not None
         output = inside.run(*lone.start, "given", "", "code=7", timeout=60, check=False)
@@ -191,10 +188,10 @@ def test_user_environment_folder_and_words_are_the_same_everywhere(name: str, lo
 
 @pytest.mark.parametrize("name", ["native", "docker"])
 def test_images_with_a_c_library_of_their_own_or_with_a_shell_are_run_as_they_are(
-    name: str, of_a_kind: Image, testbed: Testbed
+    name: str, of_a_kind: Image, testbed: RunContext
 ) -> None:
     technology = of_name(name, testbed.host)
-    with started(without_volume(testbed, of_a_kind), (technology,), 17008, Notes()) as (part,):
+    with start_stack(testbed, spec_of(testbed, technology, image=of_a_kind, port=17008), TrialLog()) as (part,):
         inside = part.instance.inside
         assert inside is not None
         output = inside.run(*of_a_kind.start, "given", "code=7", timeout=60, check=False)
@@ -206,10 +203,10 @@ def test_images_with_a_c_library_of_their_own_or_with_a_shell_are_run_as_they_ar
         assert name == "native" or [line for line in left if line.startswith("Z")] == []  # all are buried
 
 
-def test_a_command_in_it_is_measured_behind_its_entry_point(lone: Image, testbed: Testbed) -> None:
-    with started(without_volume(testbed, lone), (Native(),), 17008, Notes()) as (part,):
+def test_a_command_in_it_is_measured_behind_its_entry_point(lone: Image, testbed: RunContext) -> None:
+    with start_stack(testbed, spec_of(testbed, Native(), image=lone, port=17008), TrialLog()) as (part,):
         workload = Command(("given", "", "code=7"), runs=2, warm_up=0, exit_codes=(7,))
-        setup = Setup(part.instance, testbed.client, (), start=lone.start)
+        setup = MeasurementContext(part.instance, testbed.client, (), start=lone.start)
         for raw in workload.measure(setup):
             assert raw.text.startswith(SEEN)
             assert min(value.value for value in workload.parse((raw,)) if value.metric in ("time", "memory")) > 0
@@ -217,19 +214,19 @@ def test_a_command_in_it_is_measured_behind_its_entry_point(lone: Image, testbed
 
 @pytest.mark.parametrize("name", SERVERS)
 def test_the_same_server_answers_everywhere_as_the_same_user_in_the_same_surroundings(
-    name: str, server: Image, testbed: Testbed
+    name: str, server: Image, testbed: RunContext
 ) -> None:
     technology = of_name(name, testbed.host)
     workload = ServerOfYours(ready="/", clients=(1,), duration=0.1).in_image(server)
     assert workload.port == 18081
     with (
-        started(without_volume(testbed, server), (technology,), workload.port, Notes()) as (part,),
-        served(part.instance, workload, server) as running,
+        start_stack(testbed, spec_of(testbed, technology, image=server, port=workload.port), TrialLog()) as (part,),
+        start_service(part.instance, workload, server) as running,
     ):
         running.await_answer(testbed.client)
         url = f"http://{part.instance.address}:{workload.port}/"
         assert testbed.client.run("curl", "--silent", "--noproxy", "*", url, timeout=60).text == SERVED
-        setup = Setup(part.instance, testbed.client, (), start=server.start)
+        setup = MeasurementContext(part.instance, testbed.client, (), start=server.start)
         (throughput,) = read_values(workload, tuple(workload.measure(setup)))
         assert throughput.value > 10
     assert list(running.printed) == ["asked to end"]

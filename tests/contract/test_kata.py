@@ -17,9 +17,9 @@ from tare.contracts.workloads import Instance
 from tare.hosts.control_groups import parse_layout
 from tare.hosts.host import Host
 from tare.model.trials import SetLimits
-from tare.running.doubts import limit_cautions, seen_limits
-from tare.running.layers import StartedLayers
-from tare.running.testbed import Testbed
+from tare.runner.context import RunContext
+from tare.runner.layers import StartedLayers
+from tare.runner.sanity_checks import limit_cautions, read_observed_limits
 from tare.technologies.containerd import Containerd
 
 pytestmark = pytest.mark.machine
@@ -33,7 +33,7 @@ def technology(usable: Callable[[Technology], Technology]) -> Technology:
 
 
 @pytest.fixture(scope="module")
-def monitor(instance: Instance, testbed: Testbed) -> int:
+def monitor(instance: Instance, testbed: RunContext) -> int:
     """The process that stands for the monitor of the machine."""
     [pid] = [pid for pid in instance.processes() if f"sandbox-{instance.name}" in words(testbed.host, pid)]
     return pid
@@ -50,7 +50,7 @@ def status(host: Host, pid: int, name: str) -> str:
 
 # The first test: the others share an instance, which has this one's network.
 def test_the_machine_ends_with_its_container(
-    start: Callable[[], AbstractContextManager[Instance]], testbed: Testbed
+    start: Callable[[], AbstractContextManager[Instance]], testbed: RunContext
 ) -> None:
     with start() as instance:
         name, pids = f"sandbox-{instance.name}", instance.processes()
@@ -67,20 +67,20 @@ def test_the_shim_is_found_by_the_runtimes_name_and_the_proof_has_its_version(in
     assert instance.inside.run("echo", "here", timeout=ENOUGH_SECONDS).text == "here\n"
 
 
-def test_the_machine_gets_the_size_of_the_limits_beside_its_own(monitor: int, testbed: Testbed) -> None:
+def test_the_machine_gets_the_size_of_the_limits_beside_its_own(monitor: int, testbed: RunContext) -> None:
     asked = words(testbed.host, monitor)
     assert asked[asked.index("-smp") + 1] == "2"
     assert asked[asked.index("-m") + 1] == "2560M"
 
 
 def test_the_monitor_counts_though_it_is_nobodys_child_and_in_no_group_of_the_instance(
-    monitor: int, instance: Instance, testbed: Testbed
+    monitor: int, instance: Instance, testbed: RunContext
 ) -> None:
     assert int(status(testbed.host, monitor, "PPid")) not in instance.processes()
     assert instance.name not in testbed.host.read(f"/proc/{monitor}/cgroup")
 
 
-def test_what_runs_outside_of_the_group_is_pinned_too(instance: Instance, testbed: Testbed) -> None:
+def test_what_runs_outside_of_the_group_is_pinned_too(instance: Instance, testbed: RunContext) -> None:
     pinned = ",".join(map(str, testbed.limits.cpus))
     pids = instance.processes()
     found = {status(testbed.host, pid, "Cpus_allowed_list") for pid in pids}
@@ -89,9 +89,9 @@ def test_what_runs_outside_of_the_group_is_pinned_too(instance: Instance, testbe
 
 
 def test_the_group_has_room_for_the_machine_and_the_container_has_its_own_limit(
-    parts: StartedLayers, instance: Instance, testbed: Testbed
+    parts: StartedLayers, instance: Instance, testbed: RunContext
 ) -> None:
-    limits = SetLimits(testbed.limits, seen_limits(parts[0]))
+    limits = SetLimits(testbed.limits, read_observed_limits(parts[0]))
     assert limit_cautions(limits) == ()
     group = f"{parse_layout(testbed.host.read('/proc/self/mounts')).mounts['memory']}/{instance.name}"
     texts = (testbed.host.read(f"{group}/{name}") for name in ("memory.max", "memory.limit_in_bytes"))

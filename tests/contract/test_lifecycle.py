@@ -14,7 +14,7 @@ from tare.contracts.technologies import Technology
 from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.hosts.host import Host
-from tare.running.testbed import Testbed
+from tare.runner.context import RunContext
 
 pytestmark = pytest.mark.machine
 
@@ -27,13 +27,13 @@ class _Broken(Exception):
 
 
 @pytest.fixture
-def _clean(nothing_left: NothingLeft, technology: Technology, testbed: Testbed) -> Iterator[None]:
+def _clean(nothing_left: NothingLeft, technology: Technology, testbed: RunContext) -> Iterator[None]:
     """Check that the test leaves nothing, once the run has ended.
 
     The image is given to engines first, and stays with them.
     """
     if imported := getattr(technology, "imported", None):
-        imported(testbed.host, testbed.image)
+        imported(testbed.host, testbed.images.main)
     with nothing_left():
         yield
         testbed.cache.close()

@@ -10,13 +10,15 @@ from typing import Literal
 import pytest
 from calls import NothingLeft
 from own_disks import debian_disk, debian_kernel, micro_initrd
+from own_testbed import spec_of
 
-from tare.contracts.workloads import Instance, Setup, Workload
+from tare.contracts.workloads import Instance, MeasurementContext, Workload
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.running.layers import Notes, started
-from tare.running.testbed import Testbed
-from tare.running.values import read_values
+from tare.runner.context import RunContext
+from tare.runner.layers import start_stack
+from tare.runner.trial_log import TrialLog
+from tare.runner.values import read_values
 from tare.technologies.machine import Machine
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.nginx import Nginx
@@ -27,11 +29,11 @@ ROOT_BY_KEY = "#cloud-config\ndisable_root: false\n"
 
 
 @pytest.fixture(scope="module")
-def micro(testbed: Testbed, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+def micro(testbed: RunContext, tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """The image's kernel, whose first program is a small HTTP server."""
-    initrd = micro_initrd(testbed.image, tmp_path_factory.mktemp("micro") / "initrd")
+    initrd = micro_initrd(testbed.images.main, tmp_path_factory.mktemp("micro") / "initrd")
     return Machine(
-        kernel=str(testbed.image.kernel),
+        kernel=str(testbed.images.main.kernel),
         initrd=str(initrd),
         arguments="console=ttyS0 panic=-1",
         monitor="qemu-tcg",
@@ -45,9 +47,9 @@ def debian() -> Machine:
     return Machine(str(debian_disk()), monitor="qemu-tcg", service="nginx", timeout=600.0)
 
 
-def served(instance: Instance, testbed: Testbed, workload: Workload) -> float:
+def served(instance: Instance, testbed: RunContext, workload: Workload) -> float:
     """Return the throughput that the client measures."""
-    (value,) = read_values(workload, tuple(workload.measure(Setup(instance, testbed.client, ()))))
+    (value,) = read_values(workload, tuple(workload.measure(MeasurementContext(instance, testbed.client, ()))))
     return value.value
 
 
@@ -58,32 +60,34 @@ def digest(path: Path) -> str:
 
 @pytest.mark.parametrize("address", ["dhcp", "static"])
 def test_a_kernel_serves_at_the_address_that_it_asked_for_or_was_given(
-    address: Literal["dhcp", "static"], micro: Machine, testbed: Testbed, nothing_left: NothingLeft
+    address: Literal["dhcp", "static"], micro: Machine, testbed: RunContext, nothing_left: NothingLeft
 ) -> None:
     words = f"{micro.arguments} address={{address}} gateway={{gateway}}" if address == "static" else micro.arguments
     machine = replace(micro, address=address, arguments=words)
     assert machine.problems(LocalHost()) == ()
-    notes = Notes()
-    with nothing_left(), started(testbed.slot(3), (machine,), None, notes) as (part,):
+    notes = TrialLog()
+    with nothing_left(), start_stack(testbed, spec_of(testbed, machine, slot=3), notes) as (part,):
         instance = part.instance
         assert (instance.inside, instance.path) == (None, "tap")
-        assert instance.address == testbed.slot(3).network.instance_address
+        assert instance.address == testbed.network.at(3).instance_address
         assert [mark.name for mark in notes.marks] == ["requested", "started", "ready"]
         assert [caution.kind for caution in instance.cautions] == ["emulated"]
-        assert instance.proof["sha256"] == digest(testbed.image.kernel)
+        assert instance.proof["sha256"] == digest(testbed.images.main.kernel)
         assert served(instance, testbed, MicroHttp(clients=(1,))) > 10
         testbed.cache.close()  # the DHCP server goes with the run
 
 
 def test_a_machine_that_never_asks_for_an_address_fails_in_its_time_with_its_console(
-    micro: Machine, testbed: Testbed, nothing_left: NothingLeft
+    micro: Machine, testbed: RunContext, nothing_left: NothingLeft
 ) -> None:
     machine = replace(micro, arguments=f"{micro.arguments} address=198.18.7.7", timeout=24.0)
     what = f"machine: {machine.kernel} did not boot: it asked for no address by DHCP for 20 s"
     with nothing_left():
-        with started(testbed, (micro,), None, Notes()):  # one before it, with the same hardware address, has asked
+        with start_stack(
+            testbed, spec_of(testbed, micro), TrialLog()
+        ):  # one before it, with the same hardware address, has asked
             pass
-        with pytest.raises(TrialFailed) as error, started(testbed, (machine,), None, Notes()):
+        with pytest.raises(TrialFailed) as error, start_stack(testbed, spec_of(testbed, machine), TrialLog()):
             pass
         testbed.cache.close()
     assert str(error.value) == what
@@ -91,19 +95,22 @@ def test_a_machine_that_never_asks_for_an_address_fails_in_its_time_with_its_con
     assert error.value.hint.endswith('for a system without virtio drivers: devices = "emulated"')
 
 
-def test_a_kernel_that_panics_fails_at_once(micro: Machine, testbed: Testbed) -> None:
+def test_a_kernel_that_panics_fails_at_once(micro: Machine, testbed: RunContext) -> None:
     machine = replace(micro, initrd="", arguments="console=ttyS0", timeout=3600.0)
-    with pytest.raises(TrialFailed, match="its kernel panicked") as error, started(testbed, (machine,), None, Notes()):
+    with (
+        pytest.raises(TrialFailed, match="its kernel panicked") as error,
+        start_stack(testbed, spec_of(testbed, machine), TrialLog()),
+    ):
         pass
     assert "VFS: Unable to mount root fs" in error.value.hint
 
 
 @pytest.mark.lab  # Debian boots for a minute in emulation
-def test_a_disk_serves_and_is_never_written(debian: Machine, testbed: Testbed, nothing_left: NothingLeft) -> None:
+def test_a_disk_serves_and_is_never_written(debian: Machine, testbed: RunContext, nothing_left: NothingLeft) -> None:
     disk = Path(debian.disk)
     before = digest(disk)
     assert debian.problems(LocalHost()) == ()
-    with nothing_left(), started(testbed, (debian,), None, Notes()) as (part,):
+    with nothing_left(), start_stack(testbed, spec_of(testbed, debian), TrialLog()) as (part,):
         instance = part.instance
         assert instance.serves == {"nginx": 80}
         assert instance.storage is not None
@@ -116,9 +123,9 @@ def test_a_disk_serves_and_is_never_written(debian: Machine, testbed: Testbed, n
 
 
 @pytest.mark.lab  # Debian boots for a minute in emulation
-def test_a_disk_with_cloud_init_is_entered_by_a_key_of_tares(debian: Machine, testbed: Testbed) -> None:
+def test_a_disk_with_cloud_init_is_entered_by_a_key_of_tares(debian: Machine, testbed: RunContext) -> None:
     machine = replace(debian, service="", user="debian", cloud_init=True)
-    with started(testbed, (machine,), None, Notes()) as (part,):
+    with start_stack(testbed, spec_of(testbed, machine), TrialLog()) as (part,):
         inside = part.instance.inside
         assert inside is not None
         assert inside.run("id", "-u", timeout=60).text == "0\n"
@@ -128,7 +135,7 @@ def test_a_disk_with_cloud_init_is_entered_by_a_key_of_tares(debian: Machine, te
 
 
 @pytest.mark.lab  # Debian boots for a minute in emulation
-def test_a_kernel_mounts_a_disk_and_lets_in_the_users_key(debian: Machine, testbed: Testbed, tmp_path: Path) -> None:
+def test_a_kernel_mounts_a_disk_and_lets_in_the_users_key(debian: Machine, testbed: RunContext, tmp_path: Path) -> None:
     kernel, initrd = map(str, debian_kernel())
     words = "root=LABEL=root ro console=ttyS0 net.ifnames=0"
     key, data = tmp_path / "key", tmp_path / "user-data"
@@ -136,7 +143,7 @@ def test_a_kernel_mounts_a_disk_and_lets_in_the_users_key(debian: Machine, testb
     data.write_text(ROOT_BY_KEY)
     booted = replace(debian, kernel=kernel, initrd=initrd, arguments=words)
     machine = replace(booted, user="root", key=str(key), user_data=str(data))
-    with started(testbed, (machine,), None, Notes()) as (part,):
+    with start_stack(testbed, spec_of(testbed, machine), TrialLog()) as (part,):
         inside = part.instance.inside
         assert inside is not None
         assert "net.ifnames=0" in inside.read("/proc/cmdline")
@@ -144,11 +151,11 @@ def test_a_kernel_mounts_a_disk_and_lets_in_the_users_key(debian: Machine, testb
 
 
 @pytest.mark.lab  # Debian boots for a minute in emulation
-def test_a_login_that_is_refused_is_final(debian: Machine, testbed: Testbed, nothing_left: NothingLeft) -> None:
+def test_a_login_that_is_refused_is_final(debian: Machine, testbed: RunContext, nothing_left: NothingLeft) -> None:
     machine = replace(debian, service="", user="nobody")
     with nothing_left():
         with pytest.raises(TrialFailed, match=r"machine: SSH to 198\.18\..*Permission denied") as error:  # noqa: SIM117
-            with started(testbed, (machine,), None, Notes()):
+            with start_stack(testbed, spec_of(testbed, machine), TrialLog()):
                 pass
         testbed.cache.close()
     assert error.value.hint.startswith("is it the right user and key?")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from own_testbed import spec_of
 from waiting import wait_until
 
 from tare.contracts.technologies import Technology
 from tare.hosts.local import LocalHost
 from tare.profiles import finding
-from tare.running.layers import Notes, started
-from tare.running.testbed import Testbed
+from tare.runner.context import RunContext
+from tare.runner.layers import start_stack
+from tare.runner.trial_log import TrialLog
 from tare.technologies.containerd import Containerd
 from tare.technologies.docker import Docker
 from tare.technologies.podman import Podman
@@ -18,8 +20,8 @@ pytestmark = pytest.mark.machine
 
 
 @pytest.mark.parametrize("technology", [Docker(), Podman(), Containerd()], ids=lambda each: each.name)
-def test_a_container_is_found_by_its_name(testbed: Testbed, technology: Technology) -> None:
-    with started(testbed, (technology,), None, Notes()) as (part,):
+def test_a_container_is_found_by_its_name(testbed: RunContext, technology: Technology) -> None:
+    with start_stack(testbed, spec_of(testbed, technology), TrialLog()) as (part,):
         inside = part.instance.inside
         assert inside is not None
         with inside.spawn("sleep", "70311"):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from own_testbed import spec_of
 
-from tare.contracts.workloads import Instance, Setup, Workload
-from tare.running.layers import Notes, started
-from tare.running.testbed import Testbed
-from tare.running.values import read_values
+from tare.contracts.workloads import Instance, MeasurementContext, Workload
+from tare.runner.context import RunContext
+from tare.runner.layers import start_stack
+from tare.runner.trial_log import TrialLog
+from tare.runner.values import read_values
 from tare.technologies.native import Native
 from tare.workloads.context_switch import ContextSwitch
 from tare.workloads.hackbench import Hackbench
@@ -29,14 +31,14 @@ SHORT = (
 
 
 @pytest.fixture(scope="module")
-def bare_metal(testbed: Testbed) -> Iterator[Instance]:
-    with started(testbed, (Native(),), None, Notes()) as (part,):
+def bare_metal(testbed: RunContext) -> Iterator[Instance]:
+    with start_stack(testbed, spec_of(testbed, Native()), TrialLog()) as (part,):
         yield part.instance
 
 
 @pytest.mark.parametrize("workload", SHORT, ids=lambda each: each.name)
-def test_a_program_runs_inside_in_turns(testbed: Testbed, bare_metal: Instance, workload: Workload) -> None:
-    found = read_values(workload, tuple(workload.measure(Setup(bare_metal, testbed.client, ()))))
+def test_a_program_runs_inside_in_turns(testbed: RunContext, bare_metal: Instance, workload: Workload) -> None:
+    found = read_values(workload, tuple(workload.measure(MeasurementContext(bare_metal, testbed.client, ()))))
     assert {value.metric for value in found} == {metric.name for metric in workload.all_metrics}
     assert {value.point for value in found} == ({1.0, 2.0} if workload.sweep else {None})
     assert {len(value.turns) or 1 for value in found} == {workload.rounds}

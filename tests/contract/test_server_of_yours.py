@@ -11,19 +11,21 @@ from statistics import fmean
 
 import pytest
 from begun import answering, begun, whole_trial
+from own_testbed import spec_of
 
 from tare import plugins
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.images.micro import SERVER
 from tare.model.trials import ImageWanted
-from tare.running.doubts import _WAITING
-from tare.running.layers import Notes, started
-from tare.running.service import served
-from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
-from tare.running.values import read_values
+from tare.runner.context import RunContext
+from tare.runner.layers import start_stack
+from tare.runner.sanity_checks import _WAITING
+from tare.runner.service import start_service
+from tare.runner.trial import TrialRun
+from tare.runner.trial_log import TrialLog
+from tare.runner.values import read_values
 from tare.suites.plan import Step
 from tare.technologies.native import Native
 from tare.workloads.application import OfSeveral
@@ -88,14 +90,16 @@ QUIET_WITHIN_SECONDS = 30.0
 LITTLE = 0.05  # of a CPU, which other work and a server that sleeps use together on a machine that rests
 
 
-def asked_for(setup: Setup) -> list[str]:
+def asked_for(setup: MeasurementContext) -> list[str]:
     """What nginx has noted of each request."""
     assert setup.instance.inside is not None
     return setup.instance.inside.read(LOG).splitlines()
 
 
 @pytest.mark.parametrize("technology", ["native", "crun"])
-def test_requests_arrive_as_they_are_written_in_their_order_again_and_again(testbed: Testbed, technology: str) -> None:
+def test_requests_arrive_as_they_are_written_in_their_order_again_and_again(
+    testbed: RunContext, technology: str
+) -> None:
     with answering(testbed, NGINX, plugins.find("technologies", technology)()) as setup:
         values = read_values(NGINX, tuple(NGINX.measure(setup)))
         lines = asked_for(setup)
@@ -106,17 +110,19 @@ def test_requests_arrive_as_they_are_written_in_their_order_again_and_again(test
 
 @pytest.mark.parametrize(("workload", "waits"), [(SLOW, True), (ServerOfYours(clients=(1,), duration=0.5), False)])
 def test_a_server_that_sleeps_before_each_answer_bears_a_caution_and_a_usual_one_does_not(
-    testbed: Testbed, workload: ServerOfYours, waits: bool
+    testbed: RunContext, workload: ServerOfYours, waits: bool
 ) -> None:
     until = time.monotonic() + QUIET_WITHIN_SECONDS
     while True:
-        with TrialRun(testbed, Step("service-0", "service", "native", 0, 0), (Native(),), workload) as attempt:
+        step = Step("service-0", "service", "native", 0, 0)
+        with TrialRun(testbed, step, testbed.spec(Native()), workload) as attempt:
             attempt.start()
             attempt.measure_from(0)
-            while attempt.take_turn(0, time.monotonic()):
+            while attempt.run_turn(0, time.monotonic()):
                 pass
-            busy_cpus = fmean(attempt._notes.busy_cpus["clients 1"])
-            trial, _ = attempt.end()
+            busy_cpus = fmean(attempt.log.busy_cpus["clients 1"])
+            attempt.end()
+            trial, _ = attempt.finished()
         assert trial.status == "ok", trial.reason
         told = "waiting" in {caution.kind for caution in trial.cautions}
         if told or not waits or busy_cpus < LITTLE or time.monotonic() > until:
@@ -127,7 +133,7 @@ def test_a_server_that_sleeps_before_each_answer_bears_a_caution_and_a_usual_one
     assert told or not waits or busy_cpus >= LITTLE
 
 
-def test_a_schedule_has_as_many_of_each_request(testbed: Testbed) -> None:
+def test_a_schedule_has_as_many_of_each_request(testbed: RunContext) -> None:
     workload = replace(NGINX, rates=(1000,), connections=4, duration=1.0)
     with answering(testbed, workload) as setup:
         values = read_values(workload, tuple(workload.measure(setup)))
@@ -138,7 +144,7 @@ def test_a_schedule_has_as_many_of_each_request(testbed: Testbed) -> None:
     assert 367 <= asked[LINES[0]] <= 371
 
 
-def test_a_load_of_the_users_drives_the_server_from_the_client(testbed: Testbed) -> None:
+def test_a_load_of_the_users_drives_the_server_from_the_client(testbed: RunContext) -> None:
     seconds = OwnMetric(name="answer", unit="s", better="lower", pattern="^took ([0-9.]+)$")
     load = ("curl", "--silent", "--output", "/dev/null", "--write-out", "took %{time_total}\n", "{address}:{port}/own")
     workload = replace(NGINX, requests=(), load=load, metrics=(seconds,))
@@ -151,7 +157,7 @@ def test_a_load_of_the_users_drives_the_server_from_the_client(testbed: Testbed)
     assert all(each.client_cpu is not None for each in raw)
 
 
-def test_an_answer_with_another_status_fails_the_trial(testbed: Testbed) -> None:
+def test_an_answer_with_another_status_fails_the_trial(testbed: RunContext) -> None:
     workload = replace(NGINX, requests=(*REQUESTS, Request("/lost")))
     with (
         answering(testbed, workload) as setup,
@@ -164,7 +170,7 @@ def test_an_answer_with_another_status_fails_the_trial(testbed: Testbed) -> None
     ("ready", "told"),
     [("/lost", "does not answer /lost with status 204 within 0.3 s; the last answer: status 404"), ("/", "status 200")],
 )
-def test_a_server_that_answers_otherwise_is_never_ready(testbed: Testbed, ready: str, told: str) -> None:
+def test_a_server_that_answers_otherwise_is_never_ready(testbed: RunContext, ready: str, told: str) -> None:
     with (
         begun(testbed, replace(NGINX, ready=ready, ready_within=0.3)) as (server, _),
         pytest.raises(TimedOut, match=re.escape(told)),
@@ -172,9 +178,9 @@ def test_a_server_that_answers_otherwise_is_never_ready(testbed: Testbed, ready:
         server.await_answer(testbed.client)
 
 
-def test_a_server_whose_port_is_in_use_is_never_ready_though_another_one_answers(testbed: Testbed) -> None:
+def test_a_server_whose_port_is_in_use_is_never_ready_though_another_one_answers(testbed: RunContext) -> None:
     workload = ServerOfYours(ready="/")
-    with answering(testbed, workload) as setup, served(setup.instance, workload) as second:
+    with answering(testbed, workload) as setup, start_service(setup.instance, workload) as second:
         process = second.process
         assert process is not None
         while process.running():
@@ -187,19 +193,19 @@ def test_a_server_whose_port_is_in_use_is_never_ready_though_another_one_answers
 ELSEWHERE = "import socket, time; s = socket.create_server(('', {port})); print('ready', flush=True); time.sleep(600)"
 
 
-def test_on_the_machines_own_network_only_the_instances_server_may_answer(testbed: Testbed) -> None:
+def test_on_the_machines_own_network_only_the_instances_server_may_answer(testbed: RunContext) -> None:
     with (
         LocalHost().spawn(sys.executable, "-c", ELSEWHERE.replace("{port}", "18092")) as other,
-        started(testbed, (Native(network="host"),), None, Notes()) as (part,),
+        start_stack(testbed, spec_of(testbed, Native(network="host")), TrialLog()) as (part,),
     ):
         other.read_line(60)
         absent, present = replace(NGINX, command="sleep 600", port=18092), NGINX
         with (
-            served(part.instance, absent, host=part.host) as server,
+            start_service(part.instance, absent, host=part.host) as server,
             pytest.raises(TrialFailed, match=rf"port 18092: python\S* \(process {other.pid}\), which is not the inst"),
         ):
             server.await_answer(testbed.client)
-        with served(part.instance, present, host=part.host) as server:
+        with start_service(part.instance, present, host=part.host) as server:
             server.await_answer(testbed.client)
 
 
@@ -235,10 +241,10 @@ SHOP = Application(
 
 
 @pytest.mark.parametrize("technology", ["native", "crun", "docker", "qemu-tcg"])
-def test_the_service_under_test_finds_the_one_beside_it_by_its_name(testbed: Testbed, technology: str) -> None:
-    here = replace(testbed, run=replace(testbed.run, beside={ImageWanted(): testbed.image}))
+def test_the_service_under_test_finds_the_one_beside_it_by_its_name(testbed: RunContext, technology: str) -> None:
+    here = replace(testbed, images=replace(testbed.images, sidecars={ImageWanted(): testbed.images.main}))
     trial, _ = whole_trial(here, (plugins.find("technologies", technology)(),), OfSeveral(SHOP))
     assert (trial.reason, trial.status) == ("", "ok")
     status, ready = trial.values
     assert (status.metric, status.value, ready.metric) == ("status", 200.0, "service-ready")
-    assert testbed.alive == []
+    assert testbed.live == []

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
+from own_testbed import VOLUME_BYTES, spec_of
 from waiting import ENOUGH_SECONDS
 
 from tare import plugins
@@ -20,11 +21,12 @@ from tare.hosts.file_systems import begin_to_look, file_systems_under, file_syst
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trials import Image, SetLimits
-from tare.running.doubts import limit_cautions, seen_limits
-from tare.running.inside_check import Conditions, compare_conditions, read_conditions
-from tare.running.layers import KNOCK, Notes, StartedLayers, started
-from tare.running.testbed import Testbed
-from tare.running.trial import footprint_of
+from tare.runner.context import RunContext
+from tare.runner.inside_check import Conditions, compare_conditions, read_conditions
+from tare.runner.layers import PROBE, StartedLayers, start_stack
+from tare.runner.sanity_checks import limit_cautions, read_observed_limits
+from tare.runner.trial import footprint_of
+from tare.runner.trial_log import TrialLog
 from tare.technologies.docker import Docker
 from tare.technologies.native import Native
 from tare.telemetry.edges import Edges
@@ -46,12 +48,12 @@ def processes(technology: Technology, instance: Instance) -> Callable[[], Sequen
     return instance.processes
 
 
-def test_a_technology_that_can_run_reports_its_version(technology: Technology, testbed: Testbed) -> None:
+def test_a_technology_that_can_run_reports_its_version(technology: Technology, testbed: RunContext) -> None:
     assert any(letter.isdigit() for letter in technology.version(testbed.host))
 
 
 def test_its_level_of_isolation_and_its_filter_are_what_a_process_inside_finds(
-    technology: Technology, instance: Instance, testbed: Testbed
+    technology: Technology, instance: Instance, testbed: RunContext
 ) -> None:
     inside, (level, reason) = _inside(instance), (technology.isolation.level, technology.isolation.reason)
     assert has_own_kernel(testbed.host, inside) == (level in {"user-space kernel", "own kernel"})
@@ -67,8 +69,8 @@ def test_every_stack_runs_the_same_bytes(instance: Instance, image: Image) -> No
     assert [line.split()[0] for line in lines] == own
 
 
-def test_the_limits_that_are_seen_are_those_that_were_asked_for(parts: StartedLayers, testbed: Testbed) -> None:
-    seen = seen_limits(parts[0])
+def test_the_limits_that_are_seen_are_those_that_were_asked_for(parts: StartedLayers, testbed: RunContext) -> None:
+    seen = read_observed_limits(parts[0])
     assert (seen.cpus, seen.open_files) == (1, 4096)
     assert seen.memory_bytes is not None
     assert 0.85 * 512 * 2**20 <= seen.memory_bytes <= 512 * 2**20
@@ -102,7 +104,7 @@ def test_what_a_program_writes_and_where_it_runs_is_found_with_its_file_system(i
 
 
 def test_a_data_volume_is_empty_and_has_room_on_a_file_system_apart_from_the_root(
-    technology: Technology, instance: Instance, testbed: Testbed
+    technology: Technology, instance: Instance
 ) -> None:
     if not technology.volumes:
         pytest.skip("it gives none, and a workload that wants one is skipped")
@@ -114,11 +116,11 @@ def test_a_data_volume_is_empty_and_has_room_on_a_file_system_apart_from_the_roo
     (volume,) = file_systems_under(inside, (f"{VOLUME}/files",))
     assert volume.type not in {"overlay", "tmpfs", "ramfs"}
     room = inside.run("df", "--block-size=1", "--output=avail", VOLUME, timeout=ENOUGH_SECONDS).text.split()[-1]
-    assert int(room) >= testbed.start.volume_bytes
+    assert int(room) >= VOLUME_BYTES
 
 
 def test_the_machine_holds_the_instance_to_a_memory_limit(
-    instance: Instance, processes: Callable[[], Sequence[int]], testbed: Testbed
+    instance: Instance, processes: Callable[[], Sequence[int]], testbed: RunContext
 ) -> None:
     limit = memory_limit_of(testbed.host, processes()[0])
     assert limit is not None
@@ -127,7 +129,7 @@ def test_the_machine_holds_the_instance_to_a_memory_limit(
 
 
 def test_the_instance_runs_on_the_cpus_that_were_asked_for(
-    technology: Technology, instance: Instance, testbed: Testbed
+    technology: Technology, instance: Instance, testbed: RunContext
 ) -> None:
     asked = ",".join(map(str, testbed.limits.cpus))
     if technology.family == "type 1":
@@ -143,16 +145,16 @@ def test_the_instance_runs_on_the_cpus_that_were_asked_for(
         assert _cpus_allowed("".join(threads)) == {asked}
 
 
-def test_a_kernel_of_its_own_is_not_the_machines(instance: Instance, testbed: Testbed) -> None:
+def test_a_kernel_of_its_own_is_not_the_machines(instance: Instance, testbed: RunContext) -> None:
     own = not _shares_the_kernel(instance, testbed.host)
     assert has_own_kernel(testbed.host, _inside(instance)) is own
     assert has_own_kernel(testbed.host, Wordless(_inside(instance))) is own  # by when it was started, alone
 
 
 @pytest.fixture(scope="module")
-def bare_conditions(testbed: Testbed) -> Conditions:
+def bare_conditions(testbed: RunContext) -> Conditions:
     """The conditions of a process on bare metal."""
-    with started(testbed.slot(40), (Native(),), PORT, Notes()) as found:
+    with start_stack(testbed, spec_of(testbed, Native(), slot=40, port=PORT), TrialLog()) as found:
         return read_conditions(_inside(found[0].instance))
 
 
@@ -213,13 +215,13 @@ def test_a_setuid_program_works_unless_the_technology_declares_that_it_does_not(
     assert user == ("65534" if "setuid" in technology.differs else "0")
 
 
-def test_the_client_runs_on_other_cpus(testbed: Testbed) -> None:
+def test_the_client_runs_on_other_cpus(testbed: RunContext) -> None:
     status = testbed.client.run("cat", "/proc/self/status", timeout=ENOUGH_SECONDS).text
-    assert _cpus_allowed(status) == {",".join(map(str, testbed.run.placement.client))}
-    assert testbed.run.placement.cautions or not set(testbed.run.placement.client) & set(testbed.limits.cpus)
+    assert _cpus_allowed(status) == {",".join(map(str, testbed.hosts.placement.client))}
+    assert testbed.hosts.placement.cautions or not set(testbed.hosts.placement.client) & set(testbed.limits.cpus)
 
 
-def test_the_start_has_its_moments_in_their_order(instance: Instance, notes: Notes) -> None:
+def test_the_start_has_its_moments_in_their_order(instance: Instance, notes: TrialLog) -> None:
     moments = {mark.name: mark.seconds for mark in notes.marks}
     order = ("requested", "started", "scheduled", "sandbox", "kernel", "userspace", "ready")
     names = [name for name in order if name in moments]
@@ -232,7 +234,7 @@ def test_the_start_has_its_moments_in_their_order(instance: Instance, notes: Not
 
 
 def test_a_virtual_machine_reports_when_its_kernel_and_its_user_space_began(
-    technology: Technology, instance: Instance, notes: Notes
+    technology: Technology, instance: Instance, notes: TrialLog
 ) -> None:
     del instance  # only started
     names = {mark.name for mark in notes.marks}
@@ -243,7 +245,7 @@ def test_a_virtual_machine_reports_when_its_kernel_and_its_user_space_began(
 
 
 def test_the_processes_of_the_instance_are_there_and_cost_memory(
-    parts: StartedLayers, processes: Callable[[], Sequence[int]], testbed: Testbed
+    parts: StartedLayers, processes: Callable[[], Sequence[int]], testbed: RunContext
 ) -> None:
     pids = processes()
     assert pids
@@ -257,7 +259,7 @@ def test_the_processes_of_the_instance_are_there_and_cost_memory(
 
 
 def test_an_instance_that_was_paused_again_and_again_starts_programs_as_before(
-    instance: Instance, testbed: Testbed, processes: Callable[[], Sequence[int]]
+    instance: Instance, testbed: RunContext, processes: Callable[[], Sequence[int]]
 ) -> None:
     """A runtime may take a signal to one of its processes for its end, as gVisor does."""
     quiet = Quiet(testbed.host, processes)
@@ -283,7 +285,7 @@ def test_what_is_written_inside_counts_as_disk_unless_it_is_on_the_data_volume(
 
 
 def test_what_is_computed_inside_is_cpu_time_of_the_processes_of_the_instance(
-    instance: Instance, processes: Callable[[], Sequence[int]], testbed: Testbed
+    instance: Instance, processes: Callable[[], Sequence[int]], testbed: RunContext
 ) -> None:
     spin = ("timeout", "120", "sh", "-c", "while :; do :; done")
     before = _cpu_seconds(testbed.host, processes())
@@ -303,7 +305,7 @@ def test_the_instance_says_what_it_is(technology: Technology, instance: Instance
 
 
 def test_the_service_answers_the_client_and_sees_it_as_itself(
-    technology: Technology, instance: Instance, testbed: Testbed
+    technology: Technology, instance: Instance, testbed: RunContext
 ) -> None:
     network = testbed.network
     assert instance.path == technology.path
@@ -317,7 +319,7 @@ def test_the_service_answers_the_client_and_sees_it_as_itself(
     # Only what is on the machine's own network must not listen on its other addresses.
     listen = instance.address if instance.path == "host" else "0.0.0.0"  # noqa: S104 - inside
     with _inside(instance).spawn(*REDIS, listen or ""):
-        knock = (KNOCK, instance.address or "", str(PORT), "30", "connect")
+        knock = (PROBE, instance.address or "", str(PORT), "30", "connect")
         testbed.client.run(*knock, timeout=ENOUGH_SECONDS)
         redis = ("redis-cli", "-h", instance.address or "", "-p", str(PORT))
         assert testbed.client.run(*redis, "ping", timeout=ENOUGH_SECONDS).text == "PONG\n"

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 
 import pytest
 from calls import NothingLeft
+from own_testbed import spec_of
 from waiting import ENOUGH_SECONDS
 
 from tare import plugins
 from tare.contracts.technologies import ANSWER_PORT, Technology
 from tare.contracts.workloads import VOLUME
 from tare.hosts.network import SLOTS
-from tare.running import trial
-from tare.running.layers import KNOCK, Notes, StartedLayer, started
-from tare.running.testbed import Testbed
+from tare.runner import trial
+from tare.runner.context import RunContext
+from tare.runner.layers import PROBE, StartedLayer, start_stack
+from tare.runner.trial_log import TrialLog
 from tare.telemetry.footprint import footprint
 
 pytestmark = pytest.mark.machine
@@ -31,16 +33,16 @@ REDIS = ("redis-server", "--port", str(PORT), "--protected-mode", "no", "--save"
 class Group:
     """Instances that were started one after the other and are all alive, by their slots."""
 
-    testbed: Testbed
+    testbed: RunContext
     stack: ExitStack
     parts: list[StartedLayer] = field(default_factory=list)
-    notes: list[Notes] = field(default_factory=list)
+    notes: list[TrialLog] = field(default_factory=list)
 
     def start(self, technology: Technology) -> None:
         """Start one more, in the next slot."""
-        notes = Notes()
-        here = self.testbed.slot(len(self.parts))
-        self.parts += self.stack.enter_context(started(here, (technology,), PORT, notes))
+        notes = TrialLog()
+        spec = spec_of(self.testbed, technology, port=PORT, slot=len(self.parts))
+        self.parts += self.stack.enter_context(start_stack(self.testbed, spec, notes))
         self.notes.append(notes)
 
     def serve(self, part: StartedLayer) -> None:
@@ -49,7 +51,7 @@ class Group:
         assert instance.inside is not None
         listen = (instance.address or "") if instance.path == "host" else "0.0.0.0"  # noqa: S104 - inside
         self.stack.enter_context(instance.inside.spawn(*REDIS, instance.name, "--bind", listen))
-        self.testbed.client.run(KNOCK, instance.address or "", str(PORT), PATIENCE, "connect", timeout=ENOUGH_SECONDS)
+        self.testbed.client.run(PROBE, instance.address or "", str(PORT), PATIENCE, "connect", timeout=ENOUGH_SECONDS)
 
     @property
     def addresses(self) -> list[str]:
@@ -63,7 +65,7 @@ class Group:
 
 
 @pytest.fixture
-def together(testbed: Testbed, nothing_left: NothingLeft) -> Iterator[Group]:
+def together(testbed: RunContext, nothing_left: NothingLeft) -> Iterator[Group]:
     """An empty group; nothing of it is left after the test."""
     with nothing_left(), testbed.cache, ExitStack() as stack:
         yield Group(testbed, stack)
@@ -85,7 +87,7 @@ def test_instances_of_all_technologies_are_alive_together_and_each_answers_for_i
     together: Group, every_usable: Sequence[Technology]
 ) -> None:
     for technology in every_usable:
-        technology.imported(together.testbed.host, together.testbed.image)
+        technology.imported(together.testbed.host, together.testbed.images.main)
     wanted = [each for technology in sorted(every_usable, key=_begins_late) for each in _copies(technology)]
     assert len(wanted) <= SLOTS
     for technology in wanted:
@@ -117,7 +119,7 @@ def test_an_instance_costs_among_ten_what_it_costs_alone(
         together.serve(together.parts[-1])
     among_ten = _settled(together.parts[0])
     pids = together.parts[0].instance.processes()
-    proportional, _ = footprint(together.testbed.host, together.testbed.image.root, pids)
+    proportional, _ = footprint(together.testbed.host, together.testbed.images.main.root, pids)
     assert proportional is not None
     assert among_ten == pytest.approx(alone, rel=0.02)
     # What Linux calls the proportional set size has become much less: the file pages of redis and its libraries.
@@ -139,7 +141,7 @@ def _settled(part: StartedLayer) -> int:
 
 def _each_says_when_it_began(group: Group) -> None:
     """Knock at all of them again: what they say is what was heard while they were started, and of each only."""
-    said = [text.split() for text in group.ask(KNOCK, "ADDRESS", str(ANSWER_PORT), PATIENCE)]
+    said = [text.split() for text in group.ask(PROBE, "ADDRESS", str(ANSWER_PORT), PATIENCE)]
     assert {words[1] for words in said} == {"tare"}
     assert len({words[2] for words in said}) == len(said)
     for words, notes in zip(said, group.notes, strict=True):

@@ -9,14 +9,15 @@ import pytest
 
 from plug_ins import own
 from tare.contracts.technologies import START_SECONDS, Technology
-from tare.contracts.workloads import Instance, Setup, Workload
+from tare.contracts.workloads import Instance, MeasurementContext, Workload
 from tare.guests.unikernel import Unikernel
 from tare.hosts.control_groups import memory_limit_of
 from tare.images.micro import UNIKERNELS
-from tare.running.layers import KNOCK, Notes, StartedLayers
-from tare.running.testbed import Testbed
-from tare.running.trial import footprint_of
-from tare.running.values import read_values
+from tare.runner.context import RunContext
+from tare.runner.layers import PROBE, StartedLayers
+from tare.runner.trial import footprint_of
+from tare.runner.trial_log import TrialLog
+from tare.runner.values import read_values
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis
@@ -32,39 +33,39 @@ SMALL = (MicroHttp(clients=(1, 50)), MicroRedis(clients=(1, 50), duration=0.2))
 
 @pytest.fixture(scope="module", params=ALL, ids=lambda each: each.name)
 def technology(
-    request: pytest.FixtureRequest, testbed: Testbed, usable: Callable[[Technology], Technology]
+    request: pytest.FixtureRequest, testbed: RunContext, usable: Callable[[Technology], Technology]
 ) -> Technology:
     found = usable(request.param())
-    found.imported(testbed.host, testbed.image)
+    found.imported(testbed.host, testbed.images.main)
     return found
 
 
-def test_it_reports_the_version_of_its_system(technology: Technology, testbed: Testbed) -> None:
+def test_it_reports_the_version_of_its_system(technology: Technology, testbed: RunContext) -> None:
     expected = "0.3.0-preview.1" if technology.name == "arceos" else "0.7.2"
     assert technology.version(testbed.host) == expected
 
 
-def test_it_has_no_inside_and_says_what_it_serves(instance: Instance, testbed: Testbed) -> None:
+def test_it_has_no_inside_and_says_what_it_serves(instance: Instance, testbed: RunContext) -> None:
     assert instance.inside is None
     assert instance.address == testbed.network.instance_address
     assert instance.path == "tap"
     assert instance.serves == {"micro-http": 18080, "micro-redis": 16379}
 
 
-def test_it_answers_the_client_as_an_init_does(instance: Instance, testbed: Testbed) -> None:
-    said = testbed.client.run(KNOCK, instance.address or "", "17007", "60", timeout=120).text.split()
+def test_it_answers_the_client_as_an_init_does(instance: Instance, testbed: RunContext) -> None:
+    said = testbed.client.run(PROBE, instance.address or "", "17007", "60", timeout=120).text.split()
     assert said[1] == "tare"
     assert int(said[2]) > 0
 
 
 @pytest.mark.parametrize("workload", SMALL, ids=lambda each: each.name)
-def test_it_serves_the_load_of_its_workloads(instance: Instance, testbed: Testbed, workload: Workload) -> None:
-    values = read_values(workload, tuple(workload.measure(Setup(instance, testbed.client, ()))))
+def test_it_serves_the_load_of_its_workloads(instance: Instance, testbed: RunContext, workload: Workload) -> None:
+    values = read_values(workload, tuple(workload.measure(MeasurementContext(instance, testbed.client, ()))))
     assert {value.point for value in values} == {1.0, 50.0}
     assert all(value.value > 10 for value in values)
 
 
-def test_its_start_has_its_moments_in_their_order(technology: Technology, instance: Instance, notes: Notes) -> None:
+def test_its_start_has_its_moments_in_their_order(technology: Technology, instance: Instance, notes: TrialLog) -> None:
     del instance  # only started
     moments = {mark.name: mark.seconds for mark in notes.marks}
     # A firmware comes before its own first line only in QEMU, and its clock is the machine's only in spt.
@@ -75,7 +76,7 @@ def test_its_start_has_its_moments_in_their_order(technology: Technology, instan
     assert 0 < moments["ready"] - moments["requested"] < START_SECONDS
 
 
-def test_the_machine_holds_it_to_its_limits(technology: Technology, instance: Instance, testbed: Testbed) -> None:
+def test_the_machine_holds_it_to_its_limits(technology: Technology, instance: Instance, testbed: RunContext) -> None:
     pid, *others = instance.processes()
     # KVM puts threads of the kernel's into the group of who made the guest.
     assert [each for each in others if testbed.host.read(f"/proc/{each}/cmdline")] == []

@@ -7,20 +7,23 @@ from dataclasses import dataclass
 
 import pytest
 from calls import NothingLeft
+from fakes import planned_of
+from own_testbed import spec_of
 from whole_runs import assert_in_turns
 
 from plug_ins import in_contract
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed
 from tare.guests import unikernel
 from tare.guests.unikernel import Unikernel
 from tare.hosts.local import LocalHost
 from tare.images.micro import UNIKERNELS
-from tare.running.block import Rounds
-from tare.running.layers import Notes, started
-from tare.running.progress import report_to_nobody
-from tare.running.testbed import Testbed
-from tare.running.values import read_values
+from tare.runner.block import BlockRunner
+from tare.runner.context import RunContext
+from tare.runner.events import ignore_event
+from tare.runner.layers import start_stack
+from tare.runner.trial_log import TrialLog
+from tare.runner.values import read_values
 from tare.suites.plan import Block, Step
 from tare.technologies.arceos import Arceos
 from tare.technologies.mirage import Mirage
@@ -41,10 +44,10 @@ class _Broken(Exception):
 
 @pytest.mark.parametrize("technology", BUILT, ids=lambda each: each.name)
 def test_nothing_is_left_of_an_instance_whose_block_raises(
-    technology: Unikernel, testbed: Testbed, nothing_left: NothingLeft
+    technology: Unikernel, testbed: RunContext, nothing_left: NothingLeft
 ) -> None:
     UNIKERNELS.built(print)
-    with nothing_left(), pytest.raises(_Broken), started(testbed, (technology,), None, Notes()):
+    with nothing_left(), pytest.raises(_Broken), start_stack(testbed, spec_of(testbed, technology), TrialLog()):
         raise _Broken
 
 
@@ -66,33 +69,33 @@ class NoKernel(Arceos):
     ("technology", "last"), [(NotForSpt(), "solo5-spt: "), (NoKernel(), "qemu-system-x86_64: ")], ids=["spt", "qemu"]
 )
 def test_a_unikernel_that_does_not_boot_is_reported_with_its_last_line_and_leaves_nothing(
-    technology: Unikernel, last: str, testbed: Testbed, nothing_left: NothingLeft
+    technology: Unikernel, last: str, testbed: RunContext, nothing_left: NothingLeft
 ) -> None:
     UNIKERNELS.built(print)
     what = f"{technology.name}: the unikernel did not boot: its monitor ended"
     with nothing_left(), pytest.raises(TrialFailed, match=what) as error:  # noqa: SIM117 - it is checked after the raise
-        with started(testbed, (technology,), None, Notes()):
+        with start_stack(testbed, spec_of(testbed, technology), TrialLog()):
             pass
     assert error.value.hint.startswith(f"its last line was: '{last}"), error.value.hint
 
 
-def test_a_unikernel_that_says_nothing_fails_in_its_time(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_unikernel_that_says_nothing_fails_in_its_time(testbed: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
     UNIKERNELS.built(print)
     monkeypatch.setattr(unikernel, "BOOT_SECONDS", 0.05)
     what = "arceos: the unikernel did not boot: it does not serve after 0.05 s"
-    with pytest.raises(TrialFailed, match=what), started(testbed, (Arceos(),), None, Notes()):
+    with pytest.raises(TrialFailed, match=what), start_stack(testbed, spec_of(testbed, Arceos()), TrialLog()):
         pass
 
 
-def test_it_is_an_image_of_yours_for_mirage_too(testbed: Testbed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_an_image_of_yours_for_mirage_too(testbed: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = UNIKERNELS.built(print)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     mirage = Mirage(str(folder / "micro.spt"), "micro-http", tender="spt", device="net")
     assert list(mirage.problems(LocalHost())) == []
     workload = MicroHttp(clients=(1,))
-    with started(testbed, (mirage,), workload.port, Notes()) as (part,):
+    with start_stack(testbed, spec_of(testbed, mirage, port=workload.port), TrialLog()) as (part,):
         assert part.instance.serves == {"micro-http": 18080}
-        (value,) = read_values(workload, tuple(workload.measure(Setup(part.instance, testbed.client, ()))))
+        (value,) = read_values(workload, tuple(workload.measure(MeasurementContext(part.instance, testbed.client, ()))))
     assert value.value > 10
 
 
@@ -102,12 +105,13 @@ def test_it_is_an_image_of_yours_for_mirage_too(testbed: Testbed, monkeypatch: p
 WORKLOAD = MicroRedis(("GET",), (5,), duration=0.2)
 
 
-def test_it_has_its_turns_side_by_side_with_the_others(testbed: Testbed, nothing_left: NothingLeft) -> None:
+def test_it_has_its_turns_side_by_side_with_the_others(testbed: RunContext, nothing_left: NothingLeft) -> None:
     UNIKERNELS.built(print)
     stacks = {"native": (Native(),), "solo5-spt": (Solo5Spt(),), "native-again": (Native(),)}
     steps = tuple(Step(name, WORKLOAD.name, name, 0, order) for order, name in enumerate(stacks))
-    rounds = Rounds(testbed, stacks, ("native", "native-again"), seed=1)
+    rounds = BlockRunner(testbed, stacks, ("native", "native-again"), seed=1)
     with nothing_left():
-        trials = [trial for trial, _ in rounds.measured(Block(WORKLOAD.name, 0, steps), WORKLOAD, report_to_nobody)]
+        planned = planned_of(WORKLOAD)
+        trials = [trial for trial, _ in rounds.run(Block(WORKLOAD.name, 0, steps), planned, ignore_event)]
     assert [(trial.stack, trial.status, trial.reason) for trial in trials] == [(name, "ok", "") for name in stacks]
     assert_in_turns(trials)

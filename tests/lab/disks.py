@@ -10,10 +10,11 @@ from tempfile import TemporaryDirectory
 from tare.hosts.local import LocalHost, read_text
 from tare.images.image import built_image
 from tare.images.recipes import machine_recipe
-from tare.model.trials import Image, Limits
-from tare.running.machines import Machines, TestbedSpec, assign_cpus, open_testbed
-from tare.running.nesting import prepare
-from tare.running.testbed import RunResources
+from tare.model.machines import Hosts
+from tare.model.trials import Image, LimitsWanted
+from tare.runner.context import RunImages, Sampling
+from tare.runner.layers import prepare_disk
+from tare.runner.machines import connect_machines, open_context
 from tare.technologies.docker import Docker
 from tare.technologies.qemu import Qemu
 from tare.technologies.qemu_tcg import QemuTcg
@@ -47,15 +48,15 @@ def _nested_disk(image: Image, outer: Image) -> dict[str, Path]:
 
     The two have the same in them. Over there it takes a quarter of an hour, and Docker's import more than its 300 s.
     """
-    there = Machines()
-    placement = assign_cpus(there, 1)
-    limits = Limits(placement.server, 512 << 20, 4096)
-    with TemporaryDirectory() as folder:
-        spec = TestbedSpec(image, image, outer, limits, RunResources(placement, Path(folder) / "telemetry"))
-        with open_testbed(there, spec) as testbed:
-            prepare(testbed, (Docker(), QemuTcg()), lambda text: _say(f"docker/qemu: {text}"))
-            made, wanted = (testbed.machine_image((Docker(), around)).disk for around in (QemuTcg(), Qemu()))
-            return {wanted.name: made}
+    images, stacks = RunImages(image, image, outer), [(Docker(), around) for around in (QemuTcg(), Qemu())]
+    with (
+        TemporaryDirectory() as folder,
+        connect_machines(Hosts(), image, 1) as hosts,
+        open_context(hosts, images, LimitsWanted(), Sampling(Path(folder) / "telemetry")) as context,
+    ):
+        prepare_disk(context, context.spec(*stacks[0]), lambda text: _say(f"docker/qemu: {text}"))
+        made, wanted = (context.spec(*stack).prepared(context.images.outer).disk for stack in stacks)
+        return {wanted.name: made}
 
 
 def _say(text: str) -> None:

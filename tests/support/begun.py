@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from fakes import run_trial
+from own_testbed import spec_of
+
 from tare.contracts.technologies import Technology
-from tare.contracts.workloads import Setup, Workload
-from tare.model.trials import Raw, Trial
-from tare.running.layers import Notes, started
-from tare.running.service import Server, served
-from tare.running.testbed import Testbed
-from tare.running.trial import TrialRun
+from tare.contracts.workloads import MeasurementContext, Workload
+from tare.runner.context import RunContext
+from tare.runner.layers import start_stack
+from tare.runner.service import ServiceProcess, start_service
+from tare.runner.trial import FinishedTrial
+from tare.runner.trial_log import TrialLog
 from tare.suites.plan import Step
 from tare.technologies.native import Native
 
 
 @contextmanager
-def begun(testbed: Testbed, workload: Workload, technology: Technology | None = None) -> Iterator[tuple[Server, Setup]]:
+def begun(
+    testbed: RunContext, workload: Workload, technology: Technology | None = None
+) -> Iterator[tuple[ServiceProcess, MeasurementContext]]:
     """Start a workload's server in an instance, bare metal unless told otherwise; nobody has waited for its answer."""
+    spec = spec_of(testbed, technology or Native(), port=workload.port)
     with (
-        started(testbed, (technology or Native(),), workload.port, Notes()) as (part,),
-        served(part.instance, workload) as server,
+        start_stack(testbed, spec, TrialLog()) as (part,),
+        start_service(part.instance, workload) as server,
     ):
-        yield server, Setup(part.instance, testbed.client, ())
+        yield server, MeasurementContext(part.instance, testbed.client, ())
 
 
 @contextmanager
-def answering(testbed: Testbed, workload: Workload, technology: Technology | None = None) -> Iterator[Setup]:
+def answering(
+    testbed: RunContext, workload: Workload, technology: Technology | None = None
+) -> Iterator[MeasurementContext]:
     """Start a workload's server in an instance, and wait until it answers."""
     with begun(testbed, workload, technology) as (server, setup):
         server.await_answer(testbed.client)
         yield setup
 
 
-def whole_trial(testbed: Testbed, stack: Sequence[Technology], workload: Workload) -> tuple[Trial, tuple[Raw, ...]]:
+def whole_trial(testbed: RunContext, stack: Sequence[Technology], workload: Workload) -> FinishedTrial:
     """Take a trial from its start to its end."""
     step = Step("one", workload.name, stack[0].name, 0, 0)
-    with TrialRun(testbed, step, stack, workload) as attempt:
-        attempt.start()
-        attempt.measure_from(0)
-        while attempt.take_turn(0, time.monotonic()):
-            pass
-        return attempt.end()
+    return run_trial(testbed, step, testbed.spec(*stack), workload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,28 +16,30 @@ from runs import make_run
 from tare_fake.technology import Fake, FakeHost
 
 from tare import plugins
-from tare.contracts.technologies import Launch
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.technologies import LaunchRequest
+from tare.contracts.workloads import Instance, MeasurementContext, Workload
 from tare.errors import TimedOut, Unavailable
 from tare.hosts.cpus import Placement
 from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
+from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.journal import Journal, Run, RunRecord, load
+from tare.model.machines import Hosts
 from tare.model.trials import Image, Limits, Problem, Raw, Trial, Value
-from tare.running.pace import Pace
-from tare.running.progress import BlockBegins, BlockEnded, Event, TrialBegins, TrialEnded, TurnsBegin
-from tare.running.records import workload_record
-from tare.running.runner import Work, work_through
-from tare.running.schedule import BlockTiming, Schedule, TimeLeft
-from tare.running.testbed import RunResources, Testbed
+from tare.runner.context import InstanceSpec, RunContext, RunHosts, RunImages, Sampling
+from tare.runner.events import BlockBegins, BlockEnded, Event, TrialBegins, TrialEnded, TurnsBegin
+from tare.runner.job import workload_record
+from tare.runner.loop import RemainingWork, RunLoop
+from tare.runner.schedule import BlockTiming, DurationEstimates, Schedule, TimeLeft
+from tare.runner.trial import FinishedTrial, TrialRun
 from tare.suites.plan import Block, Step, plan
-from tare.suites.suite import Suite, parse_suite
+from tare.suites.suite import Planned, Suite, parse_suite
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
 
 LIMITS = Limits((0,), 512 << 20, 4096)
-TICKS = itertools.count()  # of the clock that turns go by in the tests of tests/unit/running
+TICKS = itertools.count()  # of the clock that turns go by in the tests of tests/unit/runner
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Stopped(Fake):
     at: int = 1
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         with super().launch(host, launch) as instance:
             if len(self._speeds) == self.at:
                 raise KeyboardInterrupt
@@ -61,7 +64,7 @@ class Gone(Fake):
     name: ClassVar[str] = "gone"
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:  # noqa: ARG002 - as technologies are asked
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:  # noqa: ARG002 - as technologies are asked
         raise Unavailable("its daemon has gone away", "start it again")
         yield  # a generator all the same
 
@@ -82,7 +85,7 @@ class Impatient(Dhrystone):
 
     name: ClassVar[str] = "impatient"
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         assert setup.instance.inside is not None
         argv = ("/usr/lib/tare/dhrystone", "--seconds", "1")
         for _ in range(self.rounds):
@@ -96,7 +99,7 @@ class Printing(Dhrystone):
 
     name: ClassVar[str] = "printing"
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         assert isinstance(setup.instance.inside, FakeHost)
         unit = "us" if setup.instance.inside.speed < 1 else "ms"
         for raw in Dhrystone().measure(setup):
@@ -112,7 +115,7 @@ class Faulty(Startup):
 
     name: ClassVar[str] = "faulty"
 
-    def measure(self, setup: Setup) -> Sequence[Raw]:
+    def measure(self, setup: MeasurementContext) -> Sequence[Raw]:
         return (Raw("timeline", (), f"{len(setup.timeline) / 0}", 0.0),)
 
 
@@ -135,7 +138,7 @@ class Roomy(Fake):
     volumes: ClassVar[bool] = True
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         with super().launch(host, launch) as instance:
             yield replace(instance, proof={"volume": str(launch.volume_bytes)})
 
@@ -153,7 +156,7 @@ class Lacking(Startup):
 
     name: ClassVar[str] = "lacking"
 
-    def measure(self, setup: Setup) -> Sequence[Raw]:
+    def measure(self, setup: MeasurementContext) -> Sequence[Raw]:
         return (Raw(setup.instance.name, (), Path("/nowhere/at-all").read_text(encoding="utf-8"), 0.0),)
 
 
@@ -252,7 +255,7 @@ class FixedTiming(BlockTiming):
 
 def fixed_timing(block: Block, left: TimeLeft, turns: int | None = None, after_it: Step | None = None) -> FixedTiming:
     """Return the timing of a block with the same time left at each moment."""
-    schedule = Schedule((block,), None, 0.0, Pace({}))
+    schedule = Schedule((block,), None, 0.0, DurationEstimates({}))
     return FixedTiming(schedule, {}, 0.0, turns, 0.0, left=left, after_it=after_it)
 
 
@@ -282,23 +285,17 @@ class Bench:
         journal = Journal(self.folder)
         if not self.folder.exists():
             journal.create(record(suite), suite.text)
-        work = Work(suite, journal.run.trials, unusable or {}, budget)
-        stop = work_through(work, self._place(), journal, self.watcher)
+        work = RemainingWork(suite, journal.run.trials, unusable or {}, budget)
+        stop = RunLoop(work, self._place(), journal, self.watcher).run()
         assert journal.run == self.read()  # what is kept in memory is what was written
         return stop.detail or stop.reason
 
-    def _place(self) -> Testbed:
+    def _place(self) -> RunContext:
         home = self.folder.parent
         ledger = Ledger(home / "ledger" / "tare-test.jsonl")
-        return Testbed(
-            client=FakeHost(1.0, "", LIMITS),
-            image=Image("ab" * 32, home, home, home, home, home, ""),
-            network=Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), ledger),
-            ledger=ledger,
-            limits=LIMITS,
-            instances=home / "instances",
-            run=RunResources(Placement((0,), (0,)), self.folder / "telemetry"),
-        )
+        image = Image("ab" * 32, home, home, home, home, home, "")
+        network = Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), ledger)
+        return _context(image, network, self.folder / "telemetry", home / "instances")
 
 
 def record(suite: Suite) -> RunRecord:
@@ -333,26 +330,55 @@ def planned(suite: Suite) -> list[str]:
     return [step.trial for block in plan(suite) for step in block.steps]
 
 
-def bare_testbed(folder: Path, host: Host, slot: int = 0) -> Testbed:
-    """A testbed of which nothing is made, with a client that is a fake."""
+def bare_context(folder: Path, host: Host) -> RunContext:
+    """A context of which nothing is made, with a client that is a fake."""
     ledger = Ledger(folder / "tare-test.jsonl", host)
     image = Image("ab" * 32, folder, folder, folder, folder, folder, "")
-    network = Network("tare-test", ipaddress.IPv4Network("198.18.0.0/21"), ledger).at(slot)
-    client, placement = FakeHost(1.0, "", LIMITS), Placement((0,), (0,))
+    network = Network("tare-test", ipaddress.IPv4Network("198.18.0.0/21"), ledger)
     telemetry = folder / "telemetry"
     telemetry.mkdir(exist_ok=True)
-    return Testbed(client, image, network, ledger, LIMITS, folder, RunResources(placement, telemetry))
+    return _context(image, network, telemetry, folder)
 
 
-def launch_at(folder: Path, prefix: str = "tare-test", limits: Limits = LIMITS) -> Launch:
+def hosts_of(
+    server: Host | None = None, client: Host | None = None, reached: Hosts | None = None, extra: tuple[Host, ...] = ()
+) -> RunHosts:
+    """Return connected machines: this one, unless others are given."""
+    here, placement = LocalHost(), Placement((0,), (0,))
+    return RunHosts(reached or Hosts(), server or here, client or here, placement, extra)
+
+
+def planned_of(workload: Workload) -> Planned:
+    """Return a workload as a suite plans it, with the usual limits."""
+    return Planned(workload.name, workload.name, workload)
+
+
+def _context(image: Image, network: Network, telemetry: Path, instances: Path) -> RunContext:
+    client, images, ledger = FakeHost(1.0, "", LIMITS), RunImages(image, image), network.ledger
+    hosts, sampling = hosts_of(ledger.host), Sampling(telemetry)
+    return RunContext(hosts, images, network, ledger, LIMITS, sampling, client, instances)
+
+
+def run_trial(context: RunContext, step: Step, spec: InstanceSpec, workload: Workload) -> FinishedTrial:
+    """Run a trial that is the only one of its block."""
+    with TrialRun(context, step, spec, workload) as attempt:
+        attempt.start()
+        attempt.measure_from(0)
+        while attempt.run_turn(0, time.monotonic()):
+            pass
+        attempt.end()
+        return attempt.finished()
+
+
+def launch_at(folder: Path, prefix: str = "tare-test", limits: Limits = LIMITS) -> LaunchRequest:
     """Return what an instance is started with, on a network that nobody makes."""
     network = Network(prefix, ipaddress.IPv4Network("198.18.0.0/24"), Ledger(folder / "ledger"))
     archive, disk, kernel = folder / "root.tar", folder / "disk", folder / "kernel"
     image = Image("0" * 64, folder / "root", archive, disk, kernel, folder / "initrd", "")
     own = folder / f"{prefix}-1"
-    return Launch(own.name, image, limits, network, (17007,), own, network.ledger, lambda *_: None)
+    return LaunchRequest(own.name, image, limits, network, (17007,), own, network.ledger, lambda *_: None)
 
 
-def launch_on(network: Network, image: Image, folder: Path) -> Launch:
+def launch_on(network: Network, image: Image, folder: Path) -> LaunchRequest:
     limits = replace(LIMITS, memory_bytes=256 << 20)
-    return Launch("tare-own", image, limits, network, (), folder, network.ledger, lambda *_: None)
+    return LaunchRequest("tare-own", image, limits, network, (), folder, network.ledger, lambda *_: None)

@@ -1,4 +1,4 @@
-"""The testbed of a benchmark: this machine alone, made as a run makes it."""
+"""The context of a benchmark: this machine alone, made as a run makes it."""
 
 from __future__ import annotations
 
@@ -7,25 +7,41 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tare.contracts.technologies import Technology
 from tare.hosts.lock import only_one
-from tare.model.trials import Image, Limits
-from tare.running.machines import Machines, TestbedSpec, assign_cpus, open_testbed
-from tare.running.testbed import RunResources, Testbed
+from tare.model.machines import Hosts
+from tare.model.trials import Image, LimitsWanted
+from tare.runner.context import InstanceSpec, RunContext, RunImages, Sampling
+from tare.runner.machines import connect_machines, open_context
 
 
 @contextmanager
-def own_testbed(image: Image, loads: Image) -> Iterator[Testbed]:
+def own_context(image: Image, loads: Image) -> Iterator[RunContext]:
     """Make the network and the client for instances of one CPU and 512 MiB; no run may be here meanwhile.
 
     Telemetry has a folder of its own in one that is gone after the block.
     """
-    machines = Machines()
-    placement = assign_cpus(machines, 1)
-    limits = Limits(placement.server, 512 << 20, 4096)
     with only_one(), tempfile.TemporaryDirectory(prefix="tare-bench-") as folder:
         telemetry = Path(folder) / "telemetry"
         telemetry.mkdir()
-        with open_testbed(
-            machines, TestbedSpec(image, loads, None, limits, RunResources(placement, telemetry))
-        ) as testbed:
-            yield testbed
+        with (
+            connect_machines(Hosts(), image, 1) as hosts,
+            open_context(hosts, RunImages(image, loads), LimitsWanted(), Sampling(telemetry)) as context,
+        ):
+            yield context
+
+
+VOLUME_BYTES = 64 << 20
+
+
+def spec_of(
+    context: RunContext,
+    *stack: Technology,
+    port: int | None = None,
+    image: Image | None = None,
+    slot: int = 0,
+) -> InstanceSpec:
+    """Return what an instance of a stack is started with: with a data volume, unless it has another image."""
+    volume_bytes = 0 if image else VOLUME_BYTES
+    image = image or context.images.main
+    return InstanceSpec(stack, image, context.limits, slot, port=port, volume_bytes=volume_bytes)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.model.trials import Metric, Raw, Value
 
 
@@ -18,7 +18,7 @@ class Plain(Workload):
     title: ClassVar[str] = "Plain"
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("speed", "Speed", "requests/s", "higher"),)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:  # noqa: ARG002 - nobody is asked
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:  # noqa: ARG002 - nobody is asked
         yield Raw("all", ("load",), "100", 0.1)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:

@@ -117,6 +117,8 @@ def make_run(
         image="sha256:" + "5e" * 32,
         packages="nginx-light 1.22.1-9\nredis-server 5:7.0.15-1\n",
         machine=MACHINE,
+        margin=0.03,
+        sample_seconds=0.1,
         machines=dict.fromkeys(("controller", "server", "client"), MACHINE),
         control="native-again" if "native-again" in stacks else "",
         noise=(("governor", "not readable"), ("steal", "0.4 % in the last second")),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.workloads import Instance, MeasurementContext
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import checked
@@ -26,14 +26,14 @@ def sample(name: str) -> str:
     return (SAMPLES / name).read_text(encoding="utf-8")
 
 
-def serving(client: Host, address: str | None = "198.18.0.10") -> Setup:
+def serving(client: Host, address: str | None = "198.18.0.10") -> MeasurementContext:
     """Return an instance at an address, without an inside, and its client."""
-    return Setup(Instance("tare-x", None, address, "bridge", processes=tuple), client, ())
+    return MeasurementContext(Instance("tare-x", None, address, "bridge", processes=tuple), client, ())
 
 
-def running_in(inside: Host | None) -> Setup:
+def running_in(inside: Host | None) -> MeasurementContext:
     """Return an instance with an inside, without an address."""
-    return Setup(Instance("tare-x", inside, None, "none", processes=tuple), inside or FakeHost(), ())
+    return MeasurementContext(Instance("tare-x", inside, None, "none", processes=tuple), inside or FakeHost(), ())
 
 
 def _answered(answer: Answer, argv: tuple[str, ...], seconds: float) -> Output:

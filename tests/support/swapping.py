@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.contracts.workloads import Instance
 from tare.hosts.host import Host
 from tare.technologies.qemu_tcg import QemuTcg
@@ -24,7 +24,7 @@ class SwappingGuest(QemuTcg):
     """Makes the swap as the guest starts."""
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         with super().launch(host, launch) as instance:
             assert instance.inside is not None
             instance.inside.run("sh", "-ec", _SWAP, timeout=60)

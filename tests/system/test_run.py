@@ -47,7 +47,7 @@ def test_a_served_file_is_on_the_same_file_system_in_every_container_and_the_run
 FROM_PYTHON = """
 import os, sys
 from tare import load, run
-from tare.running.progress import BlockEnded
+from tare.runner.events import BlockEnded
 
 blocks = []
 cpus = os.sched_getaffinity(0)

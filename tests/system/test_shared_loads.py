@@ -17,7 +17,7 @@ from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_until, wait_with
 from whole_runs import IMAGE
 
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.workloads import Instance, MeasurementContext
 from tare.errors import TareError, TimedOut
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
@@ -30,8 +30,7 @@ from tare.images.recipes import client_recipe
 from tare.journal import load, load_raw
 from tare.model.machines import Hosts, Machine
 from tare.model.trials import Image, Raw
-from tare.running.client import client_of
-from tare.running.machines import connected_machines
+from tare.runner.machines import client_of, connect_machines
 from tare.workloads.loads import http
 from tare.workloads.loads.client_load import texts_in
 from tare.workloads.loads.user_load import AtRates, WithoutPause
@@ -107,10 +106,10 @@ def _counting() -> Iterator[Callable[[], int]]:
         yield answered
 
 
-def _setup(clients: tuple[Host, ...], patience_seconds: float = 30.0) -> Setup:
+def _setup(clients: tuple[Host, ...], patience_seconds: float = 30.0) -> MeasurementContext:
     first, *further = clients
     instance = Instance("tare-x", None, ADDRESS, "bridge", processes=tuple)
-    return Setup(instance, first, (), patience_seconds=patience_seconds, further_clients=tuple(further))
+    return MeasurementContext(instance, first, (), patience_seconds=patience_seconds, further_clients=tuple(further))
 
 
 def _numbers(name: str, raw: Raw) -> list[float]:
@@ -202,6 +201,6 @@ def test_two_names_of_one_machine_are_refused(there: Lab, tmp_path: Path) -> Non
     loads = built_image(lambda _: None, client_recipe())
     with (
         pytest.raises(TareError, match=r"^tare-test-another is a machine that \[hosts\] has under another name$"),
-        connected_machines(Hosts(there.server, first, tuple(named)), loads),
+        connect_machines(Hosts(there.server, first, tuple(named)), loads, 1),
     ):
         pytest.fail("they are one machine")

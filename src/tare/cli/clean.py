@@ -20,7 +20,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.lock import LockHolder, lock_holder, only_one
 from tare.hosts.remains import Remains, remains, settings
 from tare.images.kept import forgotten
-from tare.running.leftovers import remove_left
+from tare.runner.cleanup import clean_up
 from tare.units import counted
 
 
@@ -47,7 +47,7 @@ def clean(
         _check(console, json_)
         return
     with only_one():
-        troubles = remove_left(lambda line: console.print(line[: console.width]))
+        troubles = clean_up(lambda line: console.print(line[: console.width]))
         if images:
             shutil.rmtree(state_folder() / "images", ignore_errors=True)
             troubles += [f"on this machine: {trouble}" for trouble in forgotten(LocalHost())]

@@ -21,18 +21,18 @@ from tare.cli.lines import Lines, Printer
 from tare.report.first_rows import FirstRows
 from tare.report.numbers import clean
 from tare.report.terminal import matrix
-from tare.running.progress import (
+from tare.runner.events import (
     BlockBegins,
     BlockEnded,
     Event,
-    ProgressReporter,
     RunBegins,
+    RunObserver,
     TrialBegins,
     TrialEnded,
     TurnEnded,
     TurnsBegin,
 )
-from tare.running.schedule import BlockTiming, TimeLeft
+from tare.runner.schedule import BlockTiming, TimeLeft
 from tare.statistics.summarize import summarize
 from tare.suites.plan import Step
 from tare.units import counted, format_duration
@@ -138,7 +138,7 @@ class Screen(Printer):
 
 
 @contextmanager
-def shown(console: Console) -> Iterator[ProgressReporter]:
+def shown(console: Console) -> Iterator[RunObserver]:
     """Yield what shows a run on the console: a screen on a terminal, lines elsewhere."""
     if not console.is_terminal:
         lines = Lines(console)

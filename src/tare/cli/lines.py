@@ -12,7 +12,7 @@ from rich.console import Console
 from tare.model.trials import Trial
 from tare.report.first_rows import FirstRows
 from tare.report.numbers import clean
-from tare.running.progress import (
+from tare.runner.events import (
     BlockBegins,
     BlockEnded,
     Event,
@@ -26,7 +26,7 @@ from tare.running.progress import (
     TurnsBegin,
     Warned,
 )
-from tare.running.schedule import BlockTiming
+from tare.runner.schedule import BlockTiming
 from tare.suites.plan import Step
 from tare.units import counted, format_duration
 

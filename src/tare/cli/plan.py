@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +19,11 @@ from tare.journal import Run, load
 from tare.model.trials import LimitsWanted
 from tare.report.limits import said_lowered
 from tare.report.numbers import percent
-from tare.running.forecast import Forecast, forecasts
-from tare.running.pace import Pace
-from tare.running.schedule import shortfall
+from tare.runner.schedule import DurationEstimates, shortfall
+from tare.statistics.cells import Cell
+from tare.statistics.planning import blocks_needed, margin_reached
 from tare.statistics.summarize import summarize
+from tare.statistics.summary import Summary
 from tare.suites.brought import brought
 from tare.suites.plan import estimate, to_run
 from tare.suites.schema import suite_schema
@@ -51,7 +55,7 @@ def plan(
     if margin and not pilot:
         raise UsageError("--margin: what it takes is not known without a run", "add --from RUN, a short or earlier run")
     run = load(pilot) if pilot else None
-    pace = Pace(read.by_name)
+    pace = DurationEstimates(read.by_name)
     for trial in run.trials if run else ():
         pace.learn(trial)
     console = output()
@@ -81,7 +85,7 @@ def _in_words(limits: LimitsWanted) -> str:
     return f"{counted(limits.cpus, 'CPU')}, {format_size(limits.memory_bytes)}, {limits.open_files} open files{time}"
 
 
-def _say_time(console: Console, read: Suite, pace: Pace, known: bool) -> None:
+def _say_time(console: Console, read: Suite, pace: DurationEstimates, known: bool) -> None:
     blocks = to_run(read)
     table = Table(box=None, pad_edge=False)
     for column in ("workload", "plug-in", "trials", "about"):
@@ -102,7 +106,7 @@ def _say_time(console: Console, read: Suite, pace: Pace, known: bool) -> None:
     console.print(f"\nin all at most about {total}{without}{ends}")
 
 
-def _budget_in_words(read: Suite, pace: Pace) -> str:
+def _budget_in_words(read: Suite, pace: DurationEstimates) -> str:
     """Return that the budget ends the run, and what it is too short for; empty without a budget."""
     if not read.budget_seconds:
         return ""
@@ -118,7 +122,7 @@ def _say_brought(console: Console, read: Suite) -> None:
         console.print(f"  {line}")
 
 
-def _predict(console: Console, read: Suite, run: Run, pace: Pace) -> None:
+def _predict(console: Console, read: Suite, run: Run, pace: DurationEstimates) -> None:
     """Predict the blocks and minutes of each workload for the margin, from its median and its noisiest stack."""
     table = Table(box=None, pad_edge=False)
     needed, resolved = f"blocks for {percent(read.margin)}", f"{read.blocks} blocks resolve"
@@ -147,3 +151,42 @@ def _cells(forecast: Forecast) -> tuple[str, ...]:
 
 def _about(seconds: float) -> str:
     return format_duration(round(seconds))
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the margin takes for a stack whose ratios to the baseline have this standard deviation (of their logs).
+
+    `blocks` is None where it takes more than can be predicted, `resolves` where the suite's blocks give no interval.
+    """
+
+    stack: str
+    deviation: float
+    blocks: int | None
+    seconds: float
+    resolves: float | None
+
+
+def forecasts(summary: Summary, suite: Suite, pace: DurationEstimates) -> Mapping[str, Sequence[Forecast]]:
+    """Return by workload the forecasts of its median and of its noisiest stack; none without two blocks."""
+    # The A/A control, which varies more, has to be decided only where it is alone.
+    stacks = {stack.name for stack in suite.stacks} - {suite.baseline} or {suite.control}
+    cells = [cell for cell in summary.headlines if cell.stack in stacks and len(cell.ratios) > 1]
+    seconds = {block.workload: estimate((block,), pace.seconds_of) for block in to_run(suite) if block.index == 0}
+    return {
+        planned.name: [
+            _forecast(deviation, stack, suite, seconds[planned.name])
+            for deviation, stack in _median_and_noisiest([cell for cell in cells if cell.workload == planned.name])
+        ]
+        for planned in suite.workloads
+    }
+
+
+def _median_and_noisiest(cells: Sequence[Cell]) -> list[tuple[float, str]]:
+    known = sorted((statistics.stdev(map(math.log, cell.ratios)), cell.stack) for cell in cells)
+    return sorted({known[(len(known) - 1) // 2], known[-1]}) if known else []
+
+
+def _forecast(deviation: float, stack: str, suite: Suite, seconds: float) -> Forecast:
+    blocks = blocks_needed(deviation, suite.margin)
+    return Forecast(stack, deviation, blocks, seconds * (blocks or 0), margin_reached(deviation, suite.blocks))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tare.cli.run import asked_or_usable, run_and_show
-from tare.running.job import new_job, only_root
+from tare.runner.job import new_job, require_root
 from tare.suites.priced import price_suite
 from tare.suites.tried import parse_options
 
@@ -28,6 +28,6 @@ def prices(on: _On = None, budget: _Budget = _BUDGET, out: _Out = None) -> None:
     It measures system calls, page faults, programs started, messages and more, each alone, on bare metal and in every
     stack, and writes a run folder like every other.
     """
-    only_root("tare prices")
+    require_root("tare prices")
     suite = parse_options(price_suite(asked_or_usable(on), budget), "tare prices")
     run_and_show(new_job(suite, out), "prices")

@@ -14,8 +14,8 @@ from tare.contracts.workloads import Workload
 from tare.errors import UsageError, in_words
 from tare.journal import WorkloadRecord, load_raw, rewrite
 from tare.model.trials import SERVICE_READY, Trial
-from tare.running.gate import refuse_absurd
-from tare.running.values import PrintedUnits, read_values
+from tare.runner.sanity_checks import reject_impossible_values
+from tare.runner.values import PrintedUnits, read_values
 from tare.suites.suite import Planned, read_suite
 
 
@@ -52,7 +52,7 @@ def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:
         return trial
     try:
         values = read_values(workload, load_raw(run, trial.trial))
-        refuse_absurd(values, len(trial.limits.asked.cpus) if trial.limits else 1)
+        reject_impossible_values(values, len(trial.limits.asked.cpus) if trial.limits else 1)
     except UsageError:  # it has no raw output: nothing can be read again
         raise
     except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything

@@ -21,8 +21,8 @@ from tare.hosts.facts import parse_cpu_list
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import Taken, only_one, until_free
 from tare.images.layered import discard_old_layers
-from tare.running.job import Job, carry_out, new_job, of_blocks, only_root, resumed_job
-from tare.running.progress import report_to_all
+from tare.runner.events import fan_out
+from tare.runner.job import Job, execute, new_job, require_root, restrict_to_blocks, resumed_job
 from tare.suites.suite import read_suite
 from tare.units import parse_duration
 
@@ -51,7 +51,7 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 
     def asked() -> Job:
         job = _job(suite, out, seconds, resume)
-        return of_blocks(job, numbers) if numbers else job
+        return restrict_to_blocks(job, numbers) if numbers else job
 
     job = asked()
     while wait:
@@ -85,12 +85,12 @@ def run_and_show(job: Job, command: str, port: int | None = None) -> None:
 
     Meanwhile the report is served on a port of the loopback address, if one is given; 0 is a free one.
     """
-    only_root(f"tare {command} …")
+    require_root(f"tare {command} …")
     console = Console(stderr=True)
     dim = partial(say, style="dim")
     with nullcontext() if port is None else _served(port, dim) as served:
         with stoppable(), shown(console) as terminal:
-            stop = carry_out(job, report_to_all(terminal, served) if served else terminal)
+            stop = execute(job, fan_out(terminal, served) if served else terminal)
         show_end(job.journal.run, console, stop)
         if served:
             served.end()

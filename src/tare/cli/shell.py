@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -18,16 +21,23 @@ import typer
 from tare.cli.console import say
 from tare.cli.stopping import stoppable
 from tare.contracts.technologies import ENVIRONMENT
-from tare.contracts.workloads import Setup
-from tare.errors import TareError, UsageError, did_you_mean
+from tare.contracts.workloads import MeasurementContext, Workload
+from tare.errors import TareError, Unavailable, UsageError, did_you_mean
 from tare.hosts.exec import TOOLS
 from tare.hosts.host import Host
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.process import attached
-from tare.running.job import only_root
-from tare.running.opened import Asked, opened
-from tare.suites.stacks import stack_named
+from tare.images.adopted import client_root, wanted_image
+from tare.model.machines import Hosts
+from tare.model.trials import ImageWanted, LimitsWanted, Problem
+from tare.runner.context import RunImages, Sampling
+from tare.runner.job import require_root
+from tare.runner.layers import combine_layers, start_stack
+from tare.runner.machines import connect_machines, open_context
+from tare.runner.prepare import copy_to_server, find_unusable, outer_image, prepare_stacks
+from tare.runner.trial_log import TrialLog
+from tare.suites.stacks import Stack, stack_named
 from tare.suites.suite import read_suite
 
 ADDRESS = "TARE_ADDRESS"
@@ -51,7 +61,7 @@ def shell(
     if asked.stack.layers[0].family == "unikernel" and not client:
         what = f"{stack} has no inside: a unikernel is one application, without a shell"
         raise UsageError(what, f"tare shell {stack} --client gives a shell beside it")
-    only_root("tare shell …")
+    require_root("tare shell …")
     with only_one(), stoppable():
         isolate_mounts()
         with opened(asked, partial(say, style="dim")) as setup:
@@ -73,7 +83,7 @@ def _asked(name: str, suite: Path | None) -> Asked:
     return Asked(stack, read.hosts, read.limits, image, tuple(read.by_name.values()))
 
 
-def _run(setup: Setup, name: str, client: bool, command: tuple[str, ...]) -> int:
+def _run(setup: MeasurementContext, name: str, client: bool, command: tuple[str, ...]) -> int:
     """Run the command, or a shell; return its exit code."""
     host = setup.client if client else setup.instance.inside
     if host is None:
@@ -98,3 +108,42 @@ def _interactive(host: Host, environment: tuple[str, ...], prompt: str) -> int:
     line = f"stty sane rows {rows} columns {columns}; exec {shlex.join(bash)}"
     script = ("script", "--quiet", "--return", "--command", line, "/dev/null")
     return attached(host.command_line(*environment, *script), "passed")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A stack, with the machines, limits and image of a suite.
+
+    The image has the packages of these workloads; where `workloads` is None, of all but those with large packages.
+    """
+
+    stack: Stack
+    hosts: Hosts = field(default_factory=Hosts)
+    limits: LimitsWanted = field(default_factory=LimitsWanted)
+    image: ImageWanted = field(default_factory=ImageWanted)
+    workloads: tuple[Workload, ...] | None = None
+
+
+@contextmanager
+def opened(asked: Asked, say: Callable[[str], None]) -> Iterator[MeasurementContext]:
+    """Start an instance and remove it after the block. Raises Unavailable where the stack cannot run."""
+    stack = asked.stack
+    main = wanted_image(asked.image, asked.workloads, say)
+    with connect_machines(asked.hosts, main, asked.limits.cpus) as hosts:
+        copy_to_server(hosts, (main,), say)
+        _refuse(find_unusable((stack,), hosts.server, say))
+        outer = outer_image((stack,), say)
+        images = RunImages(main, client_root(asked.workloads or (), asked.image.release, say), outer)
+        with open_context(hosts, images, asked.limits, Sampling(Path())) as context:  # samples nothing
+            _refuse(prepare_stacks(context, (stack,), say))
+            log = TrialLog()
+            say(f"starting {stack.name}")
+            with start_stack(context, context.spec(*stack.layers), log) as parts:
+                yield MeasurementContext(
+                    combine_layers(parts), parts[-1].context.client, tuple(log.marks), start=main.start
+                )
+
+
+def _refuse(problems: Mapping[str, tuple[Problem, ...]]) -> None:
+    for stack, reasons in problems.items():
+        raise Unavailable(f"{stack}: {'; '.join(problem.what for problem in reasons)}", reasons[0].fix)

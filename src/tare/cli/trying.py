@@ -14,7 +14,7 @@ from tare.cli.console import say
 from tare.cli.files import writing
 from tare.cli.run import asked_or_usable, run_and_show
 from tare.errors import UsageError
-from tare.running.job import new_job, only_root
+from tare.runner.job import new_job, require_root
 from tare.suites.source import read_source
 from tare.suites.taken import Taken, taken_along
 from tare.suites.tried import Tried, parse_options
@@ -100,7 +100,7 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         raise UsageError("--package is for an image of Debian's packages, and --from names another", "leave one out")
     taken = taken_along(command, file or (), of_others=bool(source))
     if on is None:
-        only_root("tare try …")
+        require_root("tare try …")
     tried = Tried(
         command=taken.command,
         stacks=asked_or_usable(on, quickly=True),

@@ -83,7 +83,7 @@ class Knock(Protocol):
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchRequest:
     """What a technology starts an instance with.
 
     `folder` is the instance's own path on the host's disk; the technology makes it. `volume_bytes` is how much must fit
@@ -153,7 +153,7 @@ class Ground:
     for the technology to mount at `VOLUME`; None if the instance needs none.
     """
 
-    launch: Launch
+    launch: LaunchRequest
     group: ControlGroup
     root: Path
     volume: Path | None = None
@@ -197,7 +197,7 @@ def ready(host: Host, *command: str) -> Iterator[Process]:
 
 
 @contextmanager
-def prepared(launch: Launch, address: str, counted: bool = True) -> Iterator[Ground]:
+def prepared(launch: LaunchRequest, address: str, counted: bool = True) -> Iterator[Ground]:
     """Make the ground of an instance at `address`; remove it after the block.
 
     If `counted`, the time for it is part of the instance's start.
@@ -210,7 +210,7 @@ def prepared(launch: Launch, address: str, counted: bool = True) -> Iterator[Gro
             yield Ground(launch, group, root, _volume(launch))
 
 
-def _volume(launch: Launch) -> Path | None:
+def _volume(launch: LaunchRequest) -> Path | None:
     """Make a folder on the file system that the root's upper layer is on; it goes with the instance's folder."""
     if not launch.volume_bytes:
         return None
@@ -229,10 +229,10 @@ class Technology(ABC):
     thing, on the real thing in an emulated machine, or only against a program that stands in for it; `tested_in` is the
     folder or file of the tests on the real thing. With `gives_machine`, it only lends a machine: it is the outermost
     layer, and tare starts the inner ones there as on any machine over SSH. `volumes`: it gives its instances a data
-    volume where `Launch.volume_bytes` asks for one. `starts_quickly`: an instance answers within a few seconds, so that
-    `tare try` takes it without being asked. `short_name` is another name of it in suites. A word after either name is
-    the value of the setting that `variant_setting` names: with `pod` and `runtime_class`, `pod-gvisor` needs no table
-    in a suite.
+    volume where `LaunchRequest.volume_bytes` asks for one. `starts_quickly`: an instance answers within a few
+    seconds, so that `tare try` takes it without being asked. `short_name` is another name of it in suites. A word after
+    either name is the value of the setting that `variant_setting` names: with `pod` and `runtime_class`, `pod-gvisor`
+    needs no table in a suite.
     """
 
     name: ClassVar[str]
@@ -338,7 +338,7 @@ class Technology(ABC):
         return
 
     @abstractmethod
-    def launch(self, host: Host, launch: Launch) -> AbstractContextManager[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> AbstractContextManager[Instance]:
         """Start an instance; remove it, with all that it made, after the block. Raises TrialFailed or Unavailable."""
 
     def lent(

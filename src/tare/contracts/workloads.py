@@ -58,7 +58,7 @@ class Instance:
 
 
 @dataclass(frozen=True)
-class Setup:
+class MeasurementContext:
     """What a workload measures with: the instance, the client, the marks of the instance's start, and its limits.
 
     `drop_caches` writes back and drops the file caches of the instance and of all machines that it runs on.
@@ -99,7 +99,7 @@ class Setup:
 class Another:
     """A further instance of a trial's stack, whose server answers: what to measure it with, and what it has in swap."""
 
-    setup: Setup
+    setup: MeasurementContext
     swapped_bytes: Callable[[], int]
 
 
@@ -313,7 +313,7 @@ class Workload(ABC):
         return None
 
     @abstractmethod
-    def measure(self, setup: Setup) -> Iterable[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterable[Raw]:
         """Run the load, or the program inside; yield each command's output at once.
 
         A yield ends the turn: the other stacks have theirs before the next output is asked for. The n-th output with

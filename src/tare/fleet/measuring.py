@@ -27,7 +27,7 @@ from tare.fleet.asking import (
 from tare.fleet.spreading import Blocks, given_over, spread, written
 from tare.fleet.state import GONE, Fleet, Member, State, save
 from tare.journal import load
-from tare.running.pace import Pace
+from tare.runner.schedule import DurationEstimates
 from tare.suites.brought import own_files
 from tare.suites.plan import Block, estimate, remaining, to_run
 from tare.suites.suite import Suite
@@ -370,4 +370,4 @@ def carried(suite: Suite) -> dict[str, str]:
 
 def seconds_of(suite: Suite, numbers: Blocks) -> float:
     """Estimate how long these blocks take a machine."""
-    return estimate(blocks_of(suite, numbers), Pace(suite.by_name).seconds_of)
+    return estimate(blocks_of(suite, numbers), DurationEstimates(suite.by_name).seconds_of)

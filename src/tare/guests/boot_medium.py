@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.errors import TrialFailed
 from tare.guests import guest
 from tare.hosts.host import Host, Process
@@ -124,7 +124,7 @@ def in_order(dependencies: str, modules: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(ordered)
 
 
-def cd(host: Host, launch: Launch, initrd: Path, command_line: str) -> str:
+def cd(host: Host, launch: LaunchRequest, initrd: Path, command_line: str) -> str:
     """Make the CD that boots the image's kernel with a command line; return its path in the instance's folder."""
     folder, target = launch.folder / "cd", str(launch.folder / "cd.iso")
     host.run("mkdir", "-p", str(folder), timeout=30)
@@ -138,7 +138,7 @@ def cd(host: Host, launch: Launch, initrd: Path, command_line: str) -> str:
     return target
 
 
-def efi_cd(host: Host, launch: Launch, initrd: Path, command_line: str) -> str:
+def efi_cd(host: Host, launch: LaunchRequest, initrd: Path, command_line: str) -> str:
     """Make the CD that boots the image's kernel on UEFI; return its path in the instance's folder."""
     folder, target, (stub,) = launch.folder / "cd", str(launch.folder / "cd.iso"), EFI_STUB
     host.run("mkdir", "-p", str(folder), timeout=30)
@@ -169,6 +169,6 @@ def with_console(path: str, *command: str) -> tuple[str, ...]:
     return ("sh", "-c", _FOLLOW, "sh", path, *command)
 
 
-def command_line(launch: Launch, console: str = "ttyS0") -> str:
+def command_line(launch: LaunchRequest, console: str = "ttyS0") -> str:
     """Write the kernel's command line for a machine that boots from the CD and has a SCSI disk."""
     return guest.command_line(launch, "/dev/sda", console)

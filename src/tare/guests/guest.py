@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.errors import OutOfMemory, TimedOut, TrialFailed
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host, Process
@@ -53,7 +53,7 @@ def with_monitor(limits: Limits) -> Limits:
     return replace(limits, memory_bytes=limits.memory_bytes + MONITOR_BYTES)
 
 
-def command_line(launch: Launch, root: str = "/dev/vda", console: str = "ttyS0") -> str:
+def command_line(launch: LaunchRequest, root: str = "/dev/vda", console: str = "ttyS0") -> str:
     """Write the guest kernel's command line; programs/guest.c reads the words that start with `tare.`."""
     words = {
         "address": launch.network.instance_address,
@@ -83,7 +83,7 @@ class _Said:
         self.panic = self.last if "Kernel panic" in text else self.panic
         self.short = self.last if _SHORT.search(text) else self.short
 
-    def fault(self, kind: type[TrialFailed], why: str, launch: Launch) -> TrialFailed:
+    def fault(self, kind: type[TrialFailed], why: str, launch: LaunchRequest) -> TrialFailed:
         """Return the reason why it has not booted."""
         had = f"it had {launch.limits.memory_bytes >> 20} MiB of memory"
         if self.short:
@@ -95,7 +95,7 @@ class _Said:
         return kind(f"the guest did not boot: {why}", hint)
 
 
-def watch_boot(console: Process, launch: Launch) -> str:
+def watch_boot(console: Process, launch: LaunchRequest) -> str:
     """Read the console until the guest's door is open, and mark the moments of its boot; return its kernel's release.
 
     Raises TrialFailed with the guest's last output if it is silent for `start_seconds`, ends, or boots again, and
@@ -120,7 +120,7 @@ def watch_boot(console: Process, launch: Launch) -> str:
 
 
 @contextmanager
-def entered(host: Host, launch: Launch) -> Iterator[ExecHost]:
+def entered(host: Host, launch: LaunchRequest) -> Iterator[ExecHost]:
     """Enter the guest through its door, with a resident process in it for the block."""
     reach = (str(launch.image.root / REACH), launch.network.instance_address, str(DOOR_PORT))
     inside = ExecHost(host, *reach, f"{launch.start_seconds:g}")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.errors import TrialFailed, Unreachable
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
@@ -96,7 +96,7 @@ def pause(began: float) -> None:
 
 
 @contextmanager
-def root_inside(host: Host, launch: Launch, target: Machine, called: str) -> Iterator[SshHost]:
+def root_inside(host: Host, launch: LaunchRequest, target: Machine, called: str) -> Iterator[SshHost]:
     """Enter a machine as root, with tare's programs in it and the limit of open files; raises TrialFailed."""
     socket = f"/run/{launch.name}.ssh"
     with launch.ledger.undone_by("rm", "-f", socket), machine(host, target, socket, None) as inside:

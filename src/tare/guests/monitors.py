@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tare.contracts.technologies import Launch, Technology
+from tare.contracts.technologies import LaunchRequest, Technology
 from tare.contracts.workloads import VOLUME, Instance
 from tare.guests import boot_medium, guest, kvm
 from tare.hosts.control_groups import ControlGroup, limited
@@ -43,7 +43,7 @@ class DirectBoot(Technology):
 
 
 def firecracker_machine(
-    launch: Launch, tap: str, source: Mapping[str, str], disks: Mapping[str, str]
+    launch: LaunchRequest, tap: str, source: Mapping[str, str], disks: Mapping[str, str]
 ) -> dict[str, object]:
     """Describe a machine as Firecracker's API does; of its disks, by their names, the `seed` is only read."""
     return {
@@ -68,7 +68,7 @@ class Ground:
     """
 
     host: Host
-    launch: Launch
+    launch: LaunchRequest
     stack: ExitStack
     groups: list[ControlGroup] = field(default_factory=list)
     bytes_before: int = 0
@@ -151,7 +151,7 @@ class Ground:
 
 
 @contextmanager
-def prepared(host: Host, launch: Launch) -> Iterator[Ground]:
+def prepared(host: Host, launch: LaunchRequest) -> Iterator[Ground]:
     """Make the folder of a machine; remove it, and undo its `stack`, after the block."""
     with ExitStack() as stack:
         stack.enter_context(launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)))
@@ -182,7 +182,7 @@ class VirtualPc(Technology):
         guest.with_disk(host, image)
         boot_medium.initrd(host, image, *self.drivers)
 
-    def boot_cd(self, host: Host, launch: Launch) -> str:
+    def boot_cd(self, host: Host, launch: LaunchRequest) -> str:
         """Make the CD of an instance; return its path."""
         initrd = boot_medium.initrd(host, launch.image, *self.drivers)
         return boot_medium.cd(host, launch, initrd, boot_medium.command_line(launch))

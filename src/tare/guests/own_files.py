@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.errors import TrialFailed, Unavailable
 from tare.hosts.host import Host
 
@@ -48,7 +48,7 @@ def beginning(host: Host, path: str, called: str) -> bytes:
         return file.read(_SEEN_BYTES)
 
 
-def placed(host: Host, launch: Launch, path: str, called: str) -> str:
+def placed(host: Host, launch: LaunchRequest, path: str, called: str) -> str:
     """Return the path of a file on the host; copy it there for this instance, if needed. Raises Unavailable."""
     if look_for(host, path, called) == "there":
         return path
@@ -57,7 +57,7 @@ def placed(host: Host, launch: Launch, path: str, called: str) -> str:
     return target
 
 
-def digests(launch: Launch, places: Mapping[str, str]) -> dict[str, str]:
+def digests(launch: LaunchRequest, places: Mapping[str, str]) -> dict[str, str]:
     """Prove which files were booted: the image, then its disk and what else has the application in it.
 
     Each is read once in a run, and again if it has changed.
@@ -79,7 +79,7 @@ def bytes_of(host: Host, files: Iterable[str]) -> int:
     return int(counted.split()[-2])
 
 
-def overlay(host: Host, launch: Launch, disk: str, form: str) -> str:
+def overlay(host: Host, launch: LaunchRequest, disk: str, form: str) -> str:
     """Make an overlay of a disk; raises TrialFailed if that disk refers to another file."""
     _refuse_parts(host, disk, form)
     target = str(launch.folder / "written" / "disk.qcow2")
@@ -88,7 +88,7 @@ def overlay(host: Host, launch: Launch, disk: str, form: str) -> str:
     return target
 
 
-def copy(host: Host, launch: Launch, disk: str, form: str) -> str:
+def copy(host: Host, launch: LaunchRequest, disk: str, form: str) -> str:
     """Copy a disk without its empty blocks, as a raw one; raises TrialFailed if it refers to another file."""
     _refuse_parts(host, disk, form)
     target = str(launch.folder / "written" / "disk.raw")

@@ -21,7 +21,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from tare import plugins
-from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
+from tare.contracts.technologies import LaunchRequest, Technology, first_line, missing_tools
 from tare.contracts.workloads import Instance, Workload
 from tare.errors import TimedOut, TrialFailed, Unavailable, did_you_mean
 from tare.guests import kvm, own_files
@@ -46,7 +46,7 @@ _PANIC = re.compile(r"Kernel panic - not syncing")
 class Boot:
     """What a monitor boots: the image, its own disk, the tap, and the paths of other files."""
 
-    launch: Launch
+    launch: LaunchRequest
     image: str
     disk: str
     tap: str
@@ -148,11 +148,11 @@ class OwnGuest(Technology):
         """The TCP port at which it answers first."""
         return next(iter(self.serves.values()))
 
-    def silence(self, launch: Launch) -> str:
+    def silence(self, launch: LaunchRequest) -> str:
         """Describe why a guest that boots does not answer."""
         return f"nothing answers at {launch.network.instance_address}:{self.first_port}"
 
-    def hint(self, launch: Launch) -> str:  # noqa: ARG002 - for images that have their address built in
+    def hint(self, launch: LaunchRequest) -> str:  # noqa: ARG002 - for images that have their address built in
         """Return a further hint for a guest that does not answer."""
         return ""
 
@@ -160,11 +160,11 @@ class OwnGuest(Technology):
         """Return a further hint for a guest that said this on its console."""
         return ""
 
-    def made_ready(self, host: Host, launch: Launch, placed: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002
+    def made_ready(self, host: Host, launch: LaunchRequest, placed: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002
         """Prepare what is not a part of the start; return the paths of the user's files as they are booted."""
         return placed
 
-    def entered(self, host: Host, launch: Launch) -> AbstractContextManager[Host | None]:  # noqa: ARG002
+    def entered(self, host: Host, launch: LaunchRequest) -> AbstractContextManager[Host | None]:  # noqa: ARG002
         """Enter a guest that answers; None for one without an inside."""
         return nullcontext()
 
@@ -190,7 +190,7 @@ class OwnGuest(Technology):
         return kvm.problems(host, self.without_kvm) if self.needs_kvm else ()
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot the guest and wait until its first port accepts connections; raises TrialFailed."""
         with ExitStack() as stack:
             stack.enter_context(launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)))
@@ -257,7 +257,7 @@ class OwnGuest(Technology):
         """Whether the settings name something that answers."""
         return bool(self.services)
 
-    def _await_answer(self, launch: Launch, monitor: Process) -> None:
+    def _await_answer(self, launch: LaunchRequest, monitor: Process) -> None:
         """Wait until the first port accepts connections."""
         seconds = launch.start_seconds * _OF_THE_START
         knock = (str(launch.image.root / _KNOCK), launch.network.instance_address, str(self.first_port))
@@ -278,7 +278,7 @@ class OwnGuest(Technology):
                 raise TimedOut(f"{failed}{self.silence(launch)} for {seconds:g} s", hint)
             time.sleep(_PAUSE_SECONDS)
 
-    def cautions(self, launch: Launch) -> tuple[Caution, ...]:
+    def cautions(self, launch: LaunchRequest) -> tuple[Caution, ...]:
         """Return the cautions of every instance."""
         cautions = []
         if self.monitor_program == QEMU and self.accelerator == "tcg":

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.errors import TrialFailed
 from tare.guests.monitors import firecracker_machine
 from tare.hosts.exec import RUN
@@ -32,7 +32,7 @@ _PAUSE_SECONDS = 0.05
 class Hardware:
     """What a machine is made of, by paths on its host; empty where it has none. `line` is the kernel's command line."""
 
-    launch: Launch
+    launch: LaunchRequest
     tap: str
     kernel: str = ""
     initrd: str = ""
@@ -82,7 +82,7 @@ def cloud_hypervisor(machine: Hardware, form: str) -> tuple[str, ...]:
     )
 
 
-def seed(host: Host, launch: Launch, user_data: str, public_key: str) -> str:
+def seed(host: Host, launch: LaunchRequest, user_data: str, public_key: str) -> str:
     """Make the disk from which cloud-init reads (NoCloud): a key for its user, and the user's data; return its path."""
     folder, target = launch.folder / "seed", str(launch.folder / "seed.iso")
     about = {"instance-id": launch.name, "local-hostname": launch.name}
@@ -97,12 +97,12 @@ def seed(host: Host, launch: Launch, user_data: str, public_key: str) -> str:
     return target
 
 
-def serve_dhcp(launch: Launch) -> None:
+def serve_dhcp(launch: LaunchRequest) -> None:
     """Start the server, once in a run, before a guest is started; raises TrialFailed."""
     _said_before(launch)
 
 
-def dhcp_log(launch: Launch) -> str:
+def dhcp_log(launch: LaunchRequest) -> str:
     """Return what the server has logged since `serve_dhcp` was called for a guest."""
     return launch.ledger.host.read(_log_path(launch))[_said_before(launch) :]
 
@@ -117,18 +117,18 @@ def given_by_dhcp(log: str, mac: str) -> bool:
     return any("DHCPACK" in line for line in log.splitlines() if mac in line)
 
 
-def _log_path(launch: Launch) -> str:
+def _log_path(launch: LaunchRequest) -> str:
     return launch.cache.made("DHCP server", lambda: _served(launch))
 
 
-def _said_before(launch: Launch) -> int:
+def _said_before(launch: LaunchRequest) -> int:
     """Return the length of the log before the guest was started: earlier ones had the same hardware address."""
     read = launch.ledger.host.read
     return int(launch.cache.once(f"DHCP log before {launch.name}", lambda: str(len(read(_log_path(launch))))))
 
 
 @contextmanager
-def _served(launch: Launch) -> Iterator[str]:
+def _served(launch: LaunchRequest) -> Iterator[str]:
     network, host = launch.network, launch.ledger.host
     folder = launch.folder.with_name(f"{network.prefix}-dhcp")
     log, own = f"{folder}/log", str(network.subnet[3])  # after the machine's and the client's

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
+from tare.contracts.technologies import LaunchRequest, Technology, first_line, missing_tools
 from tare.contracts.workloads import Instance, Workload
 from tare.errors import TimedOut, TrialFailed
 from tare.guests import kvm
@@ -33,7 +33,7 @@ _TENDER_BYTES = 16 << 20  # more than a tender itself needs
 class Boot:
     """What a monitor boots with: the folder of the unikernels on the host, and the tap."""
 
-    launch: Launch
+    launch: LaunchRequest
     folder: str
     tap: str
 
@@ -92,7 +92,7 @@ class Unikernel(Technology):
         bring_unikernels(host, lambda _: None)
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Start the unikernel in a control group and wait until its console reports that it serves."""
         folder = bring_unikernels(launch.ledger.host, lambda _: None)
         digest = host.run("sha256sum", f"{folder}/{self.file}", timeout=60).text.split()[0]
@@ -119,7 +119,7 @@ class Unikernel(Technology):
                 serves=SERVES,
             )
 
-    def _watch(self, console: Process, launch: Launch) -> None:
+    def _watch(self, console: Process, launch: LaunchRequest) -> None:
         """Read the console until the application reports that it serves; after a firmware, mark its first line.
 
         Raises TrialFailed with the last line if the monitor ends or 60 s have passed.

@@ -15,7 +15,7 @@ from rich.text import Text
 from tare.contracts.workloads import Workload
 from tare.model.trials import Measured, Raw
 from tare.report.numbers import clean, point
-from tare.running.values import latest_values
+from tare.runner.values import latest_values
 from tare.suites.plan import Step
 from tare.units import format_duration, format_quantity
 

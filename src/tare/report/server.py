@@ -33,7 +33,7 @@ from tare.hosts.host import Process
 from tare.hosts.local import LocalHost
 from tare.hosts.process import held_back
 from tare.journal import load, write_within
-from tare.running.progress import BlockEnded, Event, RunBegins
+from tare.runner.events import BlockEnded, Event, RunBegins
 
 ADDRESS = "127.0.0.1"
 REFRESH_SECONDS = 5

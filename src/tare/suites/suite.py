@@ -50,10 +50,10 @@ class Suite:
     """What to run. `margin` is a share (0.03 is 3 %); `text` is the file as it was written.
 
     A stack gets no more blocks of a workload `until` its cell is decided, or until all blocks are done, as in the
-    papers. `sample_seconds` are those from one sample of the telemetry to the next. A block has at least so many
-    `rounds`; None: as many as the run finds best. A decided cell goes on until half its interval is at most the
-    `precision`: a factor of 1 and this share, or this share of its ratio's logarithm. Of its blocks, `only` those with
-    these numbers, from 0, are measured, whatever is decided earlier; None: all. Paths are relative to the `folder`.
+    papers. A block has at least so many `rounds`; None: as many as the run finds best. A decided cell goes on until
+    half its interval is at most the `precision`: a factor of 1 and this share, or this share of its ratio's logarithm.
+    Of its blocks, `only` those with these numbers, from 0, are measured, whatever is decided earlier; None: all. Paths
+    are relative to the `folder`.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Suite:
     workloads: tuple[Planned, ...]
     text: str
     hosts: Hosts = field(default_factory=Hosts)
-    sample_seconds: float = 0.1
+    telemetry: TelemetryTable = field(default_factory=TelemetryTable)
     rounds: int | None = None
     precision: float = PRECISION
     image: ImageWanted = field(default_factory=ImageWanted)
@@ -178,7 +178,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
         workloads=workloads,
         text=text,
         hosts=hosts,
-        sample_seconds=telemetry.every,
+        telemetry=telemetry,
         image=image,
         folder=document.folder,
     )

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from tare.model.trials import LimitsWanted
 from tare.units import Duration, Margin, Size
 
 Until = Literal["decided", "blocks"]
@@ -33,9 +34,9 @@ class SuiteTable:
 class LimitsTable:
     """The table `[limits]`."""
 
-    cpus: Annotated[int, Field(ge=1)] = 1
-    memory: Annotated[Size, Field(gt=0)] = 512 * 1024**2
-    open_files: Annotated[int, Field(ge=1)] = 4096
+    cpus: Annotated[int, Field(ge=1)] = LimitsWanted.cpus
+    memory: Annotated[Size, Field(gt=0)] = LimitsWanted.memory_bytes
+    open_files: Annotated[int, Field(ge=1)] = LimitsWanted.open_files
     time: Annotated[Duration, Field(gt=0)] | None = None
 
 

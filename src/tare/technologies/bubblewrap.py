@@ -14,7 +14,7 @@ from tare.contracts.technologies import (
     HOST_NAME,
     PROTECTED,
     Ground,
-    Launch,
+    LaunchRequest,
     Technology,
     first_line,
     prepared,
@@ -51,7 +51,7 @@ class Bubblewrap(Technology):
         return first_line(host, "bwrap", "--version").removeprefix("bubblewrap ")
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Start bwrap in a control group and a network namespace of tare's."""
         address = launch.network.instance_address
         with ExitStack() as stack:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import Launch, first_line, missing_tools
+from tare.contracts.technologies import LaunchRequest, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.hosts.host import Host
@@ -54,7 +54,7 @@ class CloudHypervisor(monitors.DirectBoot):
         return ",image_type=raw" if "image_type" in help_text else ""
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot a machine on a copy of the image's disk."""
         launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:

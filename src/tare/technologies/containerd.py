@@ -29,7 +29,7 @@ from tare.contracts.technologies import (
     ENVIRONMENT,
     HOST_NAME,
     OWN_KERNEL,
-    Launch,
+    LaunchRequest,
     Technology,
     first_line,
     missing_tools,
@@ -167,7 +167,7 @@ class Containerd(Technology):
             yield
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Run a container whose main process is `init`, on the streams of containerd's client.
 
         `init` starts the resident process on them, and the container ends, and is removed, with its standard input.
@@ -222,7 +222,7 @@ class Containerd(Technology):
             )
 
     @contextmanager
-    def _space(self, host: Host, launch: Launch) -> Iterator[str]:
+    def _space(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
         """Make the run's namespace, with the image; yield a folder of its name on the host."""
         space = ContainerdSpace(f"{launch.network.prefix}-containerd", self.address)
         folder = str(launch.folder.parent / space.name)
@@ -246,7 +246,7 @@ class Containerd(Technology):
         own = 0 if self._is("runc") or self._is(_OF_GVISOR) else kata_machine.MACHINE_BYTES
         return replace(limits, memory_bytes=limits.memory_bytes + own)
 
-    def _options(self, launch: Launch) -> Iterator[str]:
+    def _options(self, launch: LaunchRequest) -> Iterator[str]:
         """Yield what the runtime must be told: a machine has the size of the limits.
 
         gVisor's shim connects the streams of a pod's sandbox, and of no other container.
@@ -318,12 +318,12 @@ def _installed(host: Host) -> Mapping[str, str]:
     return {PurePosixPath(path).name: path for path in reversed(paths)}
 
 
-def _image(launch: Launch) -> str:
+def _image(launch: LaunchRequest) -> str:
     return f"localhost/{launch.image.tag}"
 
 
 @contextmanager
-def _volume(launch: Launch) -> Iterator[tuple[str, ...]]:
+def _volume(launch: LaunchRequest) -> Iterator[tuple[str, ...]]:
     """Make a data volume if one is asked for; yield the options that mount it."""
     if not launch.volume_bytes:
         yield ()
@@ -340,7 +340,7 @@ def _group_mounts(group: ControlGroup) -> Iterator[str]:
 
 
 @contextmanager
-def _running(host: Host, launch: Launch, space: ContainerdSpace, run: Sequence[str]) -> Iterator[Process]:
+def _running(host: Host, launch: LaunchRequest, space: ContainerdSpace, run: Sequence[str]) -> Iterator[Process]:
     """Run the container until the end of the block; yield containerd's client."""
     started: list[Process] = []
     # A client that ends well has removed its container.
@@ -369,7 +369,7 @@ def _alive(host: Host, pids: Sequence[int]) -> Iterator[int]:
     return (pid for pid in pids if host.read(f"/proc/{pid}/stat"))
 
 
-def _layer(host: Host, launch: Launch) -> str:
+def _layer(host: Host, launch: LaunchRequest) -> str:
     """Return the name of the image's layer, which takes a second to find."""
     return launch.cache.once(f"layer of {launch.image.digest}", lambda: layer_of(host, launch.image))
 

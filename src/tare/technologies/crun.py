@@ -19,7 +19,7 @@ from tare.contracts.technologies import (
     ENVIRONMENT,
     HOST_NAME,
     Ground,
-    Launch,
+    LaunchRequest,
     Technology,
     first_line,
     missing_tools,
@@ -83,7 +83,7 @@ class Crun(Technology):
         return missing
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Run a bundle in a control group and a network namespace of tare's."""
         command = (self.program, *self.options(host, launch.name))
         address = launch.network.instance_address

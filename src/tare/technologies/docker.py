@@ -22,7 +22,7 @@ from tare.contracts.technologies import (
     HOST_NAME,
     INIT,
     PORTS_OF_USERS,
-    Launch,
+    LaunchRequest,
     Technology,
     first_line,
     missing_tools,
@@ -154,7 +154,7 @@ class Docker(Technology):
             yield
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Run a container whose main process is `init`, on the streams of the engine's client.
 
         `init` starts the resident process on them, and the container ends, and is removed, with its standard input.
@@ -187,11 +187,11 @@ class Docker(Technology):
                 cautions=engines.configuration_cautions(self._settings(host, launch)),
             )
 
-    def _settings(self, host: Host, launch: Launch) -> Sequence[str]:
+    def _settings(self, host: Host, launch: LaunchRequest) -> Sequence[str]:
         return launch.cache.once(f"settings of {self!r}", lambda: "\n".join(self.settings(host))).splitlines()
 
     @contextmanager
-    def _running(self, host: Host, launch: Launch) -> Iterator[Process]:
+    def _running(self, host: Host, launch: LaunchRequest) -> Iterator[Process]:
         """Run the container until the end of the block; yield the engine's client."""
         ready: list[tuple[Process, str]] = []
 
@@ -209,7 +209,7 @@ class Docker(Technology):
                 ready.append((client, client.errors()))
                 yield client
 
-    def _command(self, host: Host, launch: Launch) -> tuple[str, ...]:
+    def _command(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
         # What comes over the streams is not the container's to log.
         removed = ("--rm",) if self.removes else ()
         usual = "--init=false"  # whatever the engine's configuration says
@@ -222,7 +222,7 @@ class Docker(Technology):
         options = (*self.limits(host, launch), *self._addresses(launch), *volume, *inside)
         return (*run, *options, launch.image.tag, *launch.init("0.0.0.0"))  # noqa: S104 - inside the container
 
-    def _runner(self, host: Host, launch: Launch) -> tuple[str, ...]:
+    def _runner(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
         """Return the command that runs a container, without what the engine's configuration adds to it.
 
         The client's own file may name proxies, which become variables of the container.
@@ -273,7 +273,7 @@ class Docker(Technology):
         for number in dict.fromkeys(host.run(self.program, *select, timeout=_SECONDS, check=False).text.split()):
             host.run(self.program, "rmi", "--force", number, timeout=_SECONDS, check=False)
 
-    def limits(self, host: Host, launch: Launch) -> tuple[str, ...]:  # noqa: ARG002 - Podman asks the host
+    def limits(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:  # noqa: ARG002 - Podman asks the host
         """Return the options that set the limits."""
         files, memory = launch.limits.open_files, launch.limits.memory_bytes
         return (
@@ -283,7 +283,7 @@ class Docker(Technology):
             f"--ulimit=nofile={files}:{files}",
         )
 
-    def _addresses(self, launch: Launch) -> tuple[str, ...]:
+    def _addresses(self, launch: LaunchRequest) -> tuple[str, ...]:
         if self.network == "bridge":
             return (f"--network={launch.name}", f"--ip={launch.network.engine_subnet[10]}")
         at = launch.network.machine_address
@@ -292,7 +292,7 @@ class Docker(Technology):
         return tuple(f"--publish={at}:{port}:{port}{kind}" for port, kind in kinds)
 
     @contextmanager
-    def _network(self, host: Host, launch: Launch) -> Iterator[str]:
+    def _network(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
         """Make the network of the container; yield its address for the client."""
         if self.network == "nat":
             yield launch.network.machine_address
@@ -302,14 +302,14 @@ class Docker(Technology):
             stack.enter_context(launch.network.client_on(self.bridge(host, launch, launch.name)))
             yield str(launch.network.engine_subnet[10])
 
-    def bridge(self, host: Host, launch: Launch, name: str) -> str:
+    def bridge(self, host: Host, launch: LaunchRequest, name: str) -> str:
         """Make a network of this name; return its bridge."""
         bridge = launch.network.device("b")
         options = (f"--opt=com.docker.network.bridge.name={bridge}", f"--subnet={launch.network.engine_subnet}")
         host.run(self.program, "network", "create", *options, name, timeout=_SECONDS)
         return bridge
 
-    def _processes(self, host: Host, launch: Launch) -> tuple[int, ...]:
+    def _processes(self, host: Host, launch: LaunchRequest) -> tuple[int, ...]:
         """Find the processes of a container: its first one, the engine's for it, and the proxies of its ports.
 
         The engine's is known by the container's identifier: a parent may be another process, such as `docker-init`.
@@ -332,12 +332,12 @@ class Docker(Technology):
         inspect = (self.program, "container", "inspect", "--format", form, *what)
         return host.run(*inspect, timeout=_SECONDS).text.strip()
 
-    def _image_bytes(self, host: Host, launch: Launch) -> int:
+    def _image_bytes(self, host: Host, launch: LaunchRequest) -> int:
         """Return the bytes of the image as the engine reports them."""
         inspect = (self.program, "image", "inspect", "--format", "{{.Size}}", launch.image.tag)
         return int(host.run(*inspect, timeout=_SECONDS).text)
 
-    def _written_bytes(self, host: Host, launch: Launch, pid: int) -> int:
+    def _written_bytes(self, host: Host, launch: LaunchRequest, pid: int) -> int:
         """Return the bytes written in a container; ask the engine, which takes longer, if its layer is out of sight."""
         layer = _LAYER.search(host.read(f"/proc/{pid}/mounts"))
         with suppress(TrialFailed):

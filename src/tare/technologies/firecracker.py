@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import Launch, first_line, missing_tools
+from tare.contracts.technologies import LaunchRequest, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.hosts.host import Host
@@ -75,7 +75,7 @@ class Firecracker(monitors.DirectBoot):
         boot_medium.initrd(host, image, *_DRIVERS)
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot a machine on a copy of the image's disk."""
         launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:
@@ -91,7 +91,7 @@ class Firecracker(monitors.DirectBoot):
             console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
             yield ground.booted(console, disk, self.path, accelerator="kvm", firecracker=launch.version(self, host))
 
-    def configuration(self, host: Host, launch: Launch, devices: guest.Devices) -> dict[str, object]:
+    def configuration(self, host: Host, launch: LaunchRequest, devices: guest.Devices) -> dict[str, object]:
         """Describe the machine as the API does."""
         kernel = boot_medium.elf_kernel(host, launch.image)
         initrd = boot_medium.initrd(host, launch.image, *_DRIVERS)

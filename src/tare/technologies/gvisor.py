@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tare.contracts.technologies import PROTECTED, Ground, Launch, first_line
+from tare.contracts.technologies import PROTECTED, Ground, LaunchRequest, first_line
 from tare.contracts.workloads import Instance
 from tare.hosts.distributions import distribution_of
 from tare.hosts.host import Host
@@ -108,7 +108,7 @@ class Gvisor(Crun):
         ground.launch.ledger.maker.make(("folder", f"{ground.root}/tmp/.tare"))  # noqa: S108 - the instance's own
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Run a bundle under runsc."""
         # runsc keeps an empty network namespace there for its next container, and a lock when its sandbox is killed.
         undo = 'while umount -l "$1/null-netns" 2>/dev/null; do :; done; rm -rf "$1"'

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tare.contracts.technologies import OWN_KERNEL, Launch, first_line, missing_tools
+from tare.contracts.technologies import OWN_KERNEL, LaunchRequest, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import kvm, monitors
 from tare.hosts import kata_machine
@@ -78,12 +78,12 @@ class Kata(Docker):
         """Find why Kata's machines cannot use KVM."""
         return missing_tools(host, monitors.KVM_TOOLS) or kvm.problems(host)
 
-    def limits(self, host: Host, launch: Launch) -> tuple[str, ...]:
+    def limits(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
         """Return the options that choose the runtime and set the limits."""
         return (f"--runtime={self.runtime}", f"--cpus={len(launch.limits.cpus)}", *super().limits(host, launch))
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Run a container in a machine; its processes are the machine, its shim and its file server."""
         with super().launch(host, launch) as instance:
             inspected = host.run("docker", "container", "inspect", "--format", "{{.Id}}", launch.name, timeout=20)

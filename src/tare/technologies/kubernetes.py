@@ -31,7 +31,7 @@ from tare.contracts.technologies import (
     INIT,
     OWN_KERNEL,
     PORTS_OF_USERS,
-    Launch,
+    LaunchRequest,
     Technology,
     missing_tools,
 )
@@ -166,7 +166,7 @@ class Kubernetes(Technology):
         SPACE.remove_images(host, f"localhost/{tag}")
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Create a pod, wait until the cluster reports that it is ready, and enter it once."""
         launch.imported(self, host)
         kubectl, cache = self.kubectl(host), launch.cache
@@ -197,7 +197,7 @@ class Kubernetes(Technology):
                 launch.timeline.mark(name, seconds)
             yield self._instance(host, launch, start, node)
 
-    def _instance(self, host: Host, launch: Launch, start: PodStart, node: Mapping[str, Any]) -> Instance:
+    def _instance(self, host: Host, launch: LaunchRequest, start: PodStart, node: Mapping[str, Any]) -> Instance:
         state, maker, reader = start.state, launch.ledger.maker, launch.ledger.host
         found = container(start.kubectl.host, state.container)
         pod = PodOnNode.found(reader, state.uid, state.container, found.within)
@@ -226,7 +226,7 @@ class Kubernetes(Technology):
             cautions=tuple(cautions),
         )
 
-    def _check_image(self, launch: Launch, ran: str) -> None:
+    def _check_image(self, launch: LaunchRequest, ran: str) -> None:
         """Raise TrialFailed if a registry's image is not the one that earlier pods ran, or that its name pins."""
         if self.image:
             first = launch.cache.once(f"what {self.image} of {self.context} is", lambda: ran)
@@ -250,7 +250,7 @@ class Kubernetes(Technology):
             proof |= {"RuntimeClass": self.runtime_class, "handler": kind["handler"], "podFixed": declared or "none"}
         return proof
 
-    def _manifest(self, launch: Launch, namespace: str, node: str) -> dict[str, Any]:
+    def _manifest(self, launch: LaunchRequest, namespace: str, node: str) -> dict[str, Any]:
         """Return the pod as the cluster is asked for it."""
         amounts = {"cpu": str(len(launch.limits.cpus)), "memory": str(launch.limits.memory_bytes)}
         init = (INIT, launch.listen("0.0.0.0"))  # noqa: S104 - inside the pod
@@ -290,7 +290,7 @@ class Kubernetes(Technology):
         }
 
     @contextmanager
-    def _made_namespace(self, host: Host, launch: Launch) -> Iterator[str]:
+    def _made_namespace(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
         """Make the run's namespace; delete it after the block, with all that is in it."""
         name = launch.network.prefix
         remove = ("delete", "namespace", name, "--ignore-not-found", "--timeout=50s")
@@ -298,7 +298,7 @@ class Kubernetes(Technology):
             self.kubectl(host).create("/api/v1/namespaces", {"metadata": {"name": name}})
             yield name
 
-    def _undo(self, host: Host, launch: Launch, *words: str) -> tuple[str, ...]:
+    def _undo(self, host: Host, launch: LaunchRequest, *words: str) -> tuple[str, ...]:
         """Return a command of the client that works for `tare clean`, whose environment may be another one."""
         script = ("sh", "-c", 'printf %s "$KUBECONFIG"')
         config = launch.cache.once("KUBECONFIG", lambda: launch.ledger.host.run(*script, timeout=_SECONDS).text)
@@ -334,7 +334,7 @@ def _joined(mine: object, theirs: object) -> object:
 
 
 @contextmanager
-def _forwarding(host: Host, launch: Launch) -> Iterator[str]:
+def _forwarding(host: Host, launch: LaunchRequest) -> Iterator[str]:
     """Let the machine forward packets between the client and its pods, whatever its firewall does with others."""
     port = f"{launch.network.prefix}-m"
     with ExitStack() as stack:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from tare.contracts.technologies import Launch, first_line, missing_tools
+from tare.contracts.technologies import LaunchRequest, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.guests import boot_medium, guest, kvm, monitors
@@ -73,7 +73,7 @@ class Libvirt(monitors.DirectBoot):
             yield
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Create a paused domain, put its tap on tare's bridge, and resume it."""
         launch.imported(self, host)
         virsh, serial = ("virsh", "-q", "-c", self.uri), str(launch.folder / "console")
@@ -100,7 +100,7 @@ class Libvirt(monitors.DirectBoot):
         """Name the connection: some kinds start a program."""
         return () if self.uri == type(self).uri else (f"virsh connects to {self.uri}",)
 
-    def domain(self, launch: Launch, devices: guest.Devices) -> str:
+    def domain(self, launch: LaunchRequest, devices: guest.Devices) -> str:
         """Describe the domain in libvirt's XML."""
         cpus, memory = launch.limits.cpus, launch.limits.memory_bytes >> 20
         pins = "".join(f"<vcpupin vcpu='{number}' cpuset='{cpu}'/>" for number, cpu in enumerate(cpus))

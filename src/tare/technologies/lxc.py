@@ -15,7 +15,7 @@ from tare.contracts.technologies import (
     HOST_NAME,
     PROTECTED,
     Ground,
-    Launch,
+    LaunchRequest,
     Technology,
     first_line,
     prepared,
@@ -55,7 +55,7 @@ class Lxc(Technology):
         return first_line(host, "lxc-execute", "--version")
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Start a container in a control group and a network namespace of tare's."""
         address = launch.network.instance_address
         with ExitStack() as stack:

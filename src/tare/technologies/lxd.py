@@ -22,7 +22,7 @@ from tare.contracts.technologies import (
     INIT,
     PORTS_OF_USERS,
     PROTECTED,
-    Launch,
+    LaunchRequest,
     Technology,
     first_line,
     missing_tools,
@@ -180,7 +180,7 @@ class Lxd(Technology):
             host.run(client, "image", "delete", alias, timeout=SECONDS, check=False)
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Create a container and start it."""
         launch.imported(self, host)
         client, name, address = client_of(launch.ledger.host), launch.name, launch.network.instance_address
@@ -250,7 +250,7 @@ def _alias(tag: str) -> str:
 
 
 @contextmanager
-def _card(host: Host, launch: Launch) -> Iterator[str]:
+def _card(host: Host, launch: LaunchRequest) -> Iterator[str]:
     """Make the container's network card, whose other end is on tare's bridge; yield its name."""
     network = launch.network
     card, port = network.device("c"), network.device("d")  # none that a namespace leaves for a moment
@@ -263,7 +263,7 @@ def _card(host: Host, launch: Launch) -> Iterator[str]:
         yield card
 
 
-def _settings(launch: Launch, card: str) -> dict[str, Any]:
+def _settings(launch: LaunchRequest, card: str) -> dict[str, Any]:
     files, network = launch.limits.open_files, launch.network
     raw = {
         "lxc.uts.name": HOST_NAME,
@@ -288,7 +288,7 @@ def _settings(launch: Launch, card: str) -> dict[str, Any]:
     }
 
 
-def cpus_of(launch: Launch) -> str:
+def cpus_of(launch: LaunchRequest) -> str:
     """Return the CPUs for the daemon, which takes a single number as a count."""
     return ",".join(f"{cpu}-{cpu}" for cpu in launch.limits.cpus)
 

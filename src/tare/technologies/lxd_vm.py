@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from tare.contracts.technologies import Launch, missing_tools
+from tare.contracts.technologies import LaunchRequest, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.hosts.host import Host
@@ -77,7 +77,7 @@ class LxdVm(Lxd):
         """Do nothing: `lxd` removes all of tare's images from the same daemon."""
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Create a machine, start it, and put its tap on tare's bridge before it boots."""
         launch.imported(self, host)
         client, name = client_of(launch.ledger.host), launch.name
@@ -115,7 +115,7 @@ def _alias(image: Image) -> str:
     return f"{alias_of(image)}-{image.disk.stem}-{image.disk_bytes >> 20}"
 
 
-def settings(launch: Launch, cd: str, serial: str) -> dict[str, Any]:
+def settings(launch: LaunchRequest, cd: str, serial: str) -> dict[str, Any]:
     """Return the machine's configuration: its limits, what it boots, and the file of its serial port."""
     nic = {"type": "nic", "nictype": "p2p", "host_name": launch.network.device("t"), "name": "eth0"}
     return {

@@ -32,7 +32,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tare.contracts.technologies import Launch, Technology
+from tare.contracts.technologies import LaunchRequest, Technology
 from tare.contracts.workloads import Workload
 from tare.guests import boot_medium, login, own_files, own_machine
 from tare.guests.own_files import DiskFormat
@@ -183,7 +183,7 @@ class Machine(OwnGuest):
         problems = (Problem(what, "`tare technologies machine` has the settings") for fault, what in wrong if fault)
         return super().setting_problems() or tuple(problems)
 
-    def made_ready(self, host: Host, launch: Launch, placed: Mapping[str, str]) -> Mapping[str, str]:
+    def made_ready(self, host: Host, launch: LaunchRequest, placed: Mapping[str, str]) -> Mapping[str, str]:
         """Start the DHCP server, and make the copies that the monitor and cloud-init need."""
         made = dict(placed)
         if self.address == "dhcp":
@@ -199,13 +199,13 @@ class Machine(OwnGuest):
             made[_SEED] = own_machine.seed(host, launch, user_data, self._public_key(host, launch))
         return made
 
-    def _key_path(self, host: Host, launch: Launch) -> str:
+    def _key_path(self, host: Host, launch: LaunchRequest) -> str:
         """Return the path of the private key on the host: of the user's, or of the one that cloud-init installs."""
         if self.key:
             return own_files.placed(host, launch, self.key, self.name)
         return f"{launch.folder}/key" if self.seeded else ""
 
-    def _public_key(self, host: Host, launch: Launch) -> str:
+    def _public_key(self, host: Host, launch: LaunchRequest) -> str:
         """Return the public key for cloud-init, which tare makes unless the user has one; empty without a login."""
         path = self._key_path(host, launch)
         if self.user and not self.key:
@@ -234,7 +234,7 @@ class Machine(OwnGuest):
         card = self.card(boot, "virtio-net-pci,romfile=" if virtio else "e1000,romfile=")
         return (*self.machine(boot), *own_machine.qemu(hardware, virtio), *card)
 
-    def silence(self, launch: Launch) -> str:
+    def silence(self, launch: LaunchRequest) -> str:
         """Describe how far a machine came that does not answer."""
         if self.address == "static":
             return super().silence(launch)
@@ -245,7 +245,7 @@ class Machine(OwnGuest):
             return "it asked for an address by DHCP, and did not take it"
         return f"it has its address, but {super().silence(launch)}"
 
-    def hint(self, launch: Launch) -> str:
+    def hint(self, launch: LaunchRequest) -> str:
         """Return what to do about a machine that does not answer."""
         if self.address == "static":
             network = launch.network
@@ -253,7 +253,7 @@ class Machine(OwnGuest):
         return 'its console is the serial port; for a system without virtio drivers: devices = "emulated"'
 
     @contextmanager
-    def entered(self, host: Host, launch: Launch) -> Iterator[Host | None]:
+    def entered(self, host: Host, launch: LaunchRequest) -> Iterator[Host | None]:
         """Log in, if a user is given; raises TrialFailed."""
         if not self.user:
             yield None

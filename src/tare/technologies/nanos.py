@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.guests.own_files import DiskFormat
 from tare.guests.own_guest import NETMASK, Boot, OwnImage
 from tare.hosts.host import Host
@@ -64,7 +64,7 @@ class Nanos(OwnImage):
             *self.card(boot, "virtio-net,bus=pci.4,addr=0x0"),
         )
 
-    def hint(self, launch: Launch) -> str:
+    def hint(self, launch: LaunchRequest) -> str:
         """Return the address that the image should have."""
         network = launch.network
         options = f"--ip-address {network.instance_address} --netmask {NETMASK} --gateway {network.gateway}"

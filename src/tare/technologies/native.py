@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts.technologies import CLEAN, HOST_NAME, Launch, Technology, prepared, ready
+from tare.contracts.technologies import CLEAN, HOST_NAME, LaunchRequest, Technology, prepared, ready
 from tare.contracts.workloads import VOLUME, Instance
 from tare.hosts.chroot import make_enterable
 from tare.hosts.exec import ExecHost
@@ -50,7 +50,7 @@ class Native(Technology):
         return host.run("uname", "-r", timeout=10).text.strip()
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Start `init` in a chroot of a fresh copy of the image."""
         shared = self.network == "host"
         address = launch.network.machine_address if shared else launch.network.instance_address

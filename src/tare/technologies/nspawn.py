@@ -12,7 +12,7 @@ from tare.contracts.technologies import (
     FILTERED,
     HOST_NAME,
     PROTECTED,
-    Launch,
+    LaunchRequest,
     Technology,
     first_line,
     prepared,
@@ -51,7 +51,7 @@ class Nspawn(Technology):
         """Return systemd's version."""
         return first_line(host, "systemd-nspawn", "--version").removeprefix("systemd ").partition(" ")[0]
 
-    def _files_of_run(self, launch: Launch, folder: str) -> tuple[str, ...]:
+    def _files_of_run(self, launch: LaunchRequest, folder: str) -> tuple[str, ...]:
         """Return the options that mount what the image has in /run, in `folder`, into nspawn's tmpfs there.
 
         nspawn does not start with another file system in place of the tmpfs.
@@ -66,7 +66,7 @@ class Nspawn(Technology):
         return host.run(*find, "-printf", "%f\\0", timeout=20).text
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Start systemd-nspawn in a control group and a network namespace of tare's."""
         address = launch.network.instance_address
         with ExitStack() as stack:

@@ -25,7 +25,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tare.contracts.technologies import Launch, Technology, missing_tools
+from tare.contracts.technologies import LaunchRequest, Technology, missing_tools
 from tare.contracts.workloads import Instance
 from tare.errors import Unavailable, did_you_mean
 from tare.guests.cloud import INSTALL, Cloud, Wanted, known_clouds
@@ -93,7 +93,7 @@ class Openstack(Technology):
         return ()
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Request a server, and enter it as root; it is ready when SSH answers."""
         if not isinstance(launch.ledger.host, LocalHost):
             hint = "leave out [hosts.server], and write it as the outermost layer"

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import Launch, first_line
+from tare.contracts.technologies import LaunchRequest, first_line
 from tare.hosts import engines
 from tare.hosts.host import Host, Process
 from tare.hosts.ledger import Undo
@@ -116,7 +116,7 @@ class Podman(Docker):
         """Return Podman's version."""
         return first_line(host, "podman", "--version").removeprefix("podman version ")
 
-    def limits(self, host: Host, launch: Launch) -> tuple[str, ...]:
+    def limits(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
         """Return the options that set the limits, with as many processes as a container may have here."""
         count = launch.cache.once("most processes", lambda: _most_processes(launch.ledger.host))
         return (*super().limits(host, launch), f"--ulimit=nproc={count}:{count}")
@@ -126,19 +126,19 @@ class Podman(Docker):
         return ("sh", "-c", _REMOVE, "sh", name)
 
     @contextmanager
-    def _running(self, host: Host, launch: Launch) -> Iterator[Process]:
+    def _running(self, host: Host, launch: LaunchRequest) -> Iterator[Process]:
         """Run the container from the instance's folder: there, conmon leaves a file `oom` when the memory ran out."""
         folder = str(launch.folder)
         made = launch.ledger.made([("folder", folder)], Undo.of_folder(folder))
         with made, super()._running(host, launch) as client:
             yield client
 
-    def _runner(self, host: Host, launch: Launch) -> tuple[str, ...]:  # noqa: ARG002 - Docker asks the host
+    def _runner(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:  # noqa: ARG002 - Docker asks the host
         """Return the command that runs a container, without what the host and the configuration add to it."""
         return ("env", f"--chdir={launch.folder}", self.program, "run", "--http-proxy=false", "--env-host=false")
 
     @contextmanager
-    def _network(self, host: Host, launch: Launch) -> Iterator[str]:
+    def _network(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
         """Make a network, also for `nat`: Podman would leave the bridge of its default network on the machine.
 
         That of `nat` serves all containers of the run, as the default network would.
@@ -153,7 +153,7 @@ class Podman(Docker):
             yield str(network.engine_subnet[10])
 
     @contextmanager
-    def _made(self, host: Host, launch: Launch, name: str) -> Iterator[str]:
+    def _made(self, host: Host, launch: LaunchRequest, name: str) -> Iterator[str]:
         """Make a network; yield its bridge."""
         with ExitStack() as stack:
             stack.enter_context(launch.ledger.undone_by("sh", "-c", _FORGET_NOTES, "sh", name))
@@ -180,11 +180,11 @@ class Podman(Docker):
         near = f"{network.prefix}-m"
         return ("-i", near), ("-i", bridge, "-o", near, "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED")
 
-    def _addresses(self, launch: Launch) -> tuple[str, ...]:
+    def _addresses(self, launch: LaunchRequest) -> tuple[str, ...]:
         own = () if self.network == "bridge" else (f"--network={launch.network.prefix}-podman",)
         return (*own, *super()._addresses(launch))
 
-    def bridge(self, host: Host, launch: Launch, name: str) -> str:
+    def bridge(self, host: Host, launch: LaunchRequest, name: str) -> str:
         """Make a network of this name; Podman chooses the name of its bridge."""
         network = launch.network
         subnet = network.engine_subnet if self.network == "bridge" else network.shared_subnet

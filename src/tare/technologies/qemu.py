@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts.technologies import Launch, missing_tools
+from tare.contracts.technologies import LaunchRequest, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, kvm, monitors
 from tare.hosts.host import Host
@@ -46,7 +46,7 @@ class Qemu(monitors.DirectBoot):
         return kvm.problems(host)
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot a machine on a fresh overlay of the image's disk, and wait until it can be entered."""
         launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:
@@ -62,7 +62,7 @@ class Qemu(monitors.DirectBoot):
             yield ground.booted(console, disk, self.path, **proof)
 
 
-def _machine(launch: Launch, devices: guest.Devices) -> tuple[str, ...]:
+def _machine(launch: LaunchRequest, devices: guest.Devices) -> tuple[str, ...]:
     network = f"tap,id=net0,ifname={devices.card},script=no,downscript=no"
     # The machine keeps the file in no cache of its own: its disk sees each request to the guest's disk.
     volume = ("-drive", f"file={devices.volume},if=virtio,format=raw,cache=none") if devices.volume else ()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.contracts.workloads import Instance
 from tare.guests.guest import EMULATED
 from tare.hosts.host import Host
@@ -34,7 +34,7 @@ class QemuTcg(Qemu):
         return ()
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot a machine in emulation; see `Qemu.launch`."""
         with super().launch(host, launch) as instance:
             yield replace(instance, cautions=(EMULATED,))

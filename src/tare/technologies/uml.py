@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
+from tare.contracts.technologies import LaunchRequest, Technology, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.guests import guest, monitors
@@ -71,7 +71,7 @@ class Uml(Technology):
         guest.with_disk(host, image)
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot a kernel on a copy of the image's disk."""
         launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:
@@ -86,7 +86,7 @@ class Uml(Technology):
             console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *kernel))
             yield ground.booted(console, disk, self.path, uml=launch.version(self, host))
 
-    def machine(self, launch: Launch, disk: str, tap: str) -> tuple[str, ...]:
+    def machine(self, launch: LaunchRequest, disk: str, tap: str) -> tuple[str, ...]:
         """Return the parameters that describe the machine."""
         mac = launch.network.instance_mac
         card = f"vec0:transport=tap,ifname={tap},mac={mac}" if self.vector else f"eth0=tuntap,{tap},{mac}"

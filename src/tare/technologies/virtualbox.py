@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tare.contracts.technologies import Launch, missing_tools
+from tare.contracts.technologies import LaunchRequest, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, guest, monitors
 from tare.guests.monitors import VirtualPc
@@ -57,7 +57,7 @@ class Virtualbox(VirtualPc):
         return ()
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Register and start a machine on a fully allocated copy of the image's disk."""
         launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:
@@ -80,7 +80,7 @@ class Virtualbox(VirtualPc):
             )
             yield replace(instance, disk=lambda: None)  # it was written in full before
 
-    def steps(self, launch: Launch, devices: guest.Devices) -> Iterator[tuple[str, ...]]:
+    def steps(self, launch: LaunchRequest, devices: guest.Devices) -> Iterator[tuple[str, ...]]:
         """Yield the commands of VBoxManage that make the machine."""
         name = launch.name
         folder, mac = str(launch.folder / "machine"), launch.network.instance_mac.replace(":", "")

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tare.contracts.technologies import Launch, missing_tools
+from tare.contracts.technologies import LaunchRequest, missing_tools
 from tare.contracts.workloads import Instance
 from tare.guests import boot_medium, monitors
 from tare.guests.monitors import VirtualPc
@@ -76,7 +76,7 @@ class Vmware(VirtualPc):
         return ()
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Write and start a machine on a fully allocated copy of the image's disk."""
         launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:
@@ -105,7 +105,7 @@ def free_vmnet(networking: str) -> int:
     return next(number for number in range(2, 255) if number not in taken)
 
 
-def configuration(launch: Launch, vmnet: str) -> str:
+def configuration(launch: LaunchRequest, vmnet: str) -> str:
     """Write the machine's .vmx file."""
     keys = {
         ".encoding": "UTF-8",

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tare.contracts.technologies import Launch, Technology, first_line, missing_tools
+from tare.contracts.technologies import LaunchRequest, Technology, first_line, missing_tools
 from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.guests import guest, monitors
@@ -104,7 +104,7 @@ class Xen(Technology):
         guest.with_disk(host, image)
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot a domain on a snapshot of the image's disk, and wait until it can be entered."""
         launch.imported(self, host)
         with monitors.prepared(host, launch) as ground:
@@ -122,7 +122,7 @@ class Xen(Technology):
                 instance = ground.booted(console, disk, self.path, mode=self.mode, xen=launch.version(self, host))
             yield _described(host, instance)
 
-    def configuration(self, launch: Launch, devices: guest.Devices) -> str:
+    def configuration(self, launch: LaunchRequest, devices: guest.Devices) -> str:
         """Write the domain's xl.cfg(5); xl calls a script for its network card."""
         machine: dict[str, object] = {
             "name": launch.name,
@@ -145,7 +145,7 @@ class Xen(Technology):
 
 
 @contextmanager
-def _snapshot(host: Host, launch: Launch) -> Iterator[str]:
+def _snapshot(host: Host, launch: LaunchRequest) -> Iterator[str]:
     """Make a snapshot of the image's raw disk by the device mapper; yield its device; removes it after the block.
 
     The file `written` in the instance's folder holds what is written to it.
@@ -156,7 +156,7 @@ def _snapshot(host: Host, launch: Launch) -> Iterator[str]:
         yield f"/dev/mapper/{launch.name}"
 
 
-def _card(launch: Launch) -> str:
+def _card(launch: LaunchRequest) -> str:
     lan = launch.network.lan
     moved, namespace = (f'ip link set "$vif" netns {lan}', f"-n {lan}") if lan else (":", "")
     return _CARD.format(moved=moved, there=namespace)

@@ -35,8 +35,6 @@ from tare.telemetry.parsers import STEAL_LIMIT
 from tare.telemetry.readings import HostReader, Reading, Totals, read_totals
 from tare.telemetry.series import Row, write
 
-PERIOD_SECONDS = 0.1
-
 _MOST_SECONDS = 5.0  # the trial goes on without a sample that takes longer
 _WHOLE_SECONDS = 1.0  # from one whole sample to the next
 _SLOW = f"a sample took longer than {_MOST_SECONDS:.0f} s"
@@ -97,7 +95,7 @@ class Pace:
     `clock` measures what a sample uses: by default the CPU time of the thread that takes it.
     """
 
-    period_seconds: float = PERIOD_SECONDS
+    period_seconds: float
     most_share: float = 0.005
     clock: Callable[[], float] = time.thread_time
 
@@ -124,7 +122,7 @@ class Way:
     pace: Pace
 
 
-def way_to(host: Host, period_seconds: float = PERIOD_SECONDS) -> Way:
+def way_to(host: Host, period_seconds: float) -> Way:
     """Return how a host is sampled: this machine, or one over SSH."""
     if isinstance(host, LocalHost):
         return Way(LocalFiles(), Pace(period_seconds))

@@ -26,7 +26,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, PlainValidator, ValidationInfo
 
-from tare.contracts.workloads import Beside, Setup, Workload
+from tare.contracts.workloads import Beside, MeasurementContext, Workload
 from tare.errors import Fault, SuiteError
 from tare.images.micro import SERVER
 from tare.model.trials import Image, ImageWanted, Metric, Raw, Service, Value
@@ -173,7 +173,7 @@ class OfSeveral(Workload):
         """Return the service under test, with its places filled."""
         return self.application.under_test.service(listen, self.application.given(self.parameters))
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Run the load, once; raises TrialFailed if it fails."""
         application = self.application
         yield application.load.run(setup, application.under_test, application.given(self.parameters))

@@ -21,7 +21,7 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Service, Value
@@ -112,7 +112,7 @@ class Bind(KneeLoad):
         files = ((_CONFIGURATION_PATH, _CONFIGURATION.replace("LISTEN", address)), (_ZONE_PATH, _ZONE))
         return Service(("/usr/sbin/named", "-g", "-c", _CONFIGURATION_PATH), DNS_PORT, files)
 
-    def load(self, setup: Setup, rate: int) -> Raw:
+    def load(self, setup: MeasurementContext, rate: int) -> Raw:
         """Run dnsperf; its text ends with what the client dropped."""
         client = setup.client
         client.write(_QUERIES_PATH, f"{self.question}\n")

@@ -28,7 +28,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed, printed
 from tare.model.machines import DiskBytes
 from tare.model.trials import LimitsWanted, Metric, Raw, Value
@@ -91,7 +91,7 @@ class Bonnie(OnDisk):
         """The large file, and room for the inodes of the others."""
         return self._file_bytes + 1024 * self.files * _BYTES_PER_INODE
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Run Bonnie++ inside; raises TrialFailed if it fails, or if the file may lie in memory."""
         inside = self.inside(setup)
         self._check_memory(setup)
@@ -125,7 +125,7 @@ class Bonnie(OnDisk):
     def _file_bytes(self) -> int:
         return 2 * self.memory
 
-    def _check_memory(self, setup: Setup) -> None:
+    def _check_memory(self, setup: MeasurementContext) -> None:
         limits = setup.limits
         memory_bytes = 0 if limits is None else limits.seen.memory_bytes or limits.asked.memory_bytes
         if memory_bytes > self.memory:

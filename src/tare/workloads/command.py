@@ -28,7 +28,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TimedOut, TrialFailed, printed
 from tare.hosts.exec import RUN, START, WORDS
 from tare.hosts.host import Host
@@ -198,7 +198,7 @@ class Command(Workload):
         commands = (words_of(each) for each in (self.prepare, self.command) if each)
         return tuple(f"{instances}: {shlex.join(words)}" for words in commands)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Run the command inside again and again; raises TrialFailed without an inside, and when it fails."""
         inside = setup.inside(self.name)
         for _ in range(self.warm_up):

@@ -28,7 +28,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Sweep, Value
 from tare.units import Duration
@@ -82,7 +82,7 @@ class Dbench(OnDisk):
         """The files of all processes."""
         return self.processes[-1] * _BYTES_EACH
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Run DBENCH inside for each mode and number of processes; raises TrialFailed if it fails."""
         inside = self.inside(setup)
         for mode, processes in self._points():

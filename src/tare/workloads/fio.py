@@ -25,7 +25,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.hosts.host import Host
 from tare.model.machines import DiskBytes
 from tare.model.trials import LimitsWanted, Metric, Raw, Sweep, Value
@@ -79,7 +79,7 @@ class Fio(InTurns, OnDisk):
         """The files of all jobs."""
         return self.jobs * self.size
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Write the files, and run fio inside, once a turn; raises TrialFailed without an inside."""
         inside, seeds, least = self.inside(setup), itertools.count(1), self._least
         limit = _SECONDS + self.needed_bytes / _SLOWEST
@@ -125,7 +125,7 @@ class Fio(InTurns, OnDisk):
         points = f"--percentile_list={':'.join(f'{each:g}' for each in _PERCENTILES)}"
         return ("fio", "--name=tare", *settings, "--lat_percentiles=1", points, "--output-format=json")
 
-    def _turn(self, setup: Setup, inside: Host, requests: int, seed: int) -> Raw:
+    def _turn(self, setup: MeasurementContext, inside: Host, requests: int, seed: int) -> Raw:
         if self.caches == "drop":
             setup.drop_caches()
         argv, before = self._command(requests * self.block, seed), setup.disks_moved()

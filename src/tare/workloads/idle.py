@@ -21,7 +21,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Value
 from tare.units import Duration
@@ -62,7 +62,7 @@ class Idle(Workload):
 
     settle: Annotated[Duration, Field(ge=0, le=600)] = 2.0
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Wait, and read what the instance costs and reports; raises TrialFailed where the host does not report it."""
         if setup.further is None:
             raise TrialFailed("idle asks for the cost of all instances", "this is a bug: it has a single round")

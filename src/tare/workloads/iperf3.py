@@ -24,7 +24,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed
 from tare.model.trials import Metric, Raw, Service, Value
 from tare.units import Duration, Size
@@ -159,7 +159,7 @@ class Iperf3(InTurns):
         """Return a server, which serves one test at a time."""
         return Service(("/usr/bin/iperf3", "--server", "--bind", listen, "--port", str(IPERF3_PORT)), IPERF3_PORT)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Send in each mode; raises TrialFailed if iperf3 reports an error.
 
         What comes before the first round holds no values: a run as short as can be, which measures the cost of its
@@ -196,7 +196,7 @@ class Iperf3(InTurns):
         """How many turns of each mode are dropped."""
         return math.ceil(self.omit / turn_seconds(self.duration) - 1e-9)
 
-    def _probed(self, setup: Setup, mode: Mode) -> tuple[Raw, Sending]:
+    def _probed(self, setup: MeasurementContext, mode: Mode) -> tuple[Raw, Sending]:
         """Probe until a probe takes half as long as a turn; return the last one, and what fills a turn."""
         sending = self._sending(mode, _FIRST_PROBE_BYTES)
         for _ in range(_PROBES):
@@ -213,7 +213,7 @@ class Iperf3(InTurns):
         cap = self.cap if mode.endswith("capped") else 0
         return Sending(mode.startswith("udp"), max(size_bytes, self.streams), self.streams, cap)
 
-    def _run(self, setup: Setup, label: str, sending: Sending) -> tuple[Raw, float, float]:
+    def _run(self, setup: MeasurementContext, label: str, sending: Sending) -> tuple[Raw, float, float]:
         """Run iperf3 to its end, and read what it sent; again, a few times, where the server did not begin the test.
 
         Raises TrialFailed with its output unless that is a whole report.

@@ -26,7 +26,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TimedOut, TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Value
@@ -74,7 +74,7 @@ class KernelBuild(Workload):
         """The source, and what is built."""
         return _DISK_BYTES[self.config]
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Unpack the source, configure it, and build it again and again; raises TrialFailed if that fails."""
         inside = setup.inside(self.name)
         cpus = 1 if setup.limits is None else setup.limits.seen.cpus or len(setup.limits.asked.cpus)

@@ -23,7 +23,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.model.trials import Raw, Service
 from tare.model.work import NETWORK
 from tare.units import Duration
@@ -52,7 +52,7 @@ class NetworkPrices(PriceList):
         """Return the server."""
         return Service(("/usr/lib/tare/answer", listen, str(_PORT)), _PORT)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Run the client's program for each kind; raises TrialFailed for an answer that does not come."""
         place, seconds = (server_address(setup), str(_PORT)), turn_seconds(self.duration)
         timeout = limit_seconds(SLOWEST * seconds, setup.patience_seconds)

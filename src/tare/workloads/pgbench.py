@@ -28,7 +28,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Service, Sweep, Value
 from tare.workloads.loads.client_load import (
@@ -147,7 +147,7 @@ class _Load(InTurns):
         if self.clients[-1] > most:
             raise ValueError(f"{self.clients[-1]} clients are over {most}: 250, and for tpc-b no more than `scale`")
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Run pgbench for each mode and number of clients; raises TrialFailed if it or the server fails.
 
         What comes before the first round, the filling and the probes, holds no values.
@@ -186,7 +186,7 @@ class _Load(InTurns):
         points = len(self.modes) * len(self.clients)
         return self.scale * _FILLING_SECONDS + points * (2 + self.rounds) * (0.05 + turn_seconds(self.duration))
 
-    def _probed(self, setup: Setup, call: Call) -> tuple[Raw, Call]:
+    def _probed(self, setup: MeasurementContext, call: Call) -> tuple[Raw, Call]:
         """Probe until a probe takes half as long as a turn; return the last one, and the call that fills a turn."""
         for _ in range(_PROBES):
             raw, rate = self._did(setup, f"probe {call.mode} {call.clients}", call)
@@ -200,7 +200,7 @@ class _Load(InTurns):
         """Return the call with as many transactions as fill a turn at this rate."""
         return replace(call, each=max(_LEAST, math.ceil(rate * turn_seconds(self.duration) / call.clients)))
 
-    def _did(self, setup: Setup, label: str, call: Call) -> tuple[Raw, float]:
+    def _did(self, setup: MeasurementContext, label: str, call: Call) -> tuple[Raw, float]:
         """Run the transactions, and return their rate, too.
 
         Raises TrialFailed with what pgbench printed unless it did all of them.
@@ -212,11 +212,11 @@ class _Load(InTurns):
             error.output = as_output(raw)
             raise
 
-    def _server(self, setup: Setup) -> tuple[str, ...]:
+    def _server(self, setup: MeasurementContext) -> tuple[str, ...]:
         place = ("--host", server_address(setup), "--port", str(server_port(setup, self.name, POSTGRES_PORT)))
         return (*place, "--username", "postgres")
 
-    def _run(self, setup: Setup, label: str, options: Sequence[str], timeout: float, cpus: int = 1) -> Raw:
+    def _run(self, setup: MeasurementContext, label: str, options: Sequence[str], timeout: float, cpus: int = 1) -> Raw:
         argv = (*_PGBENCH, *self._server(setup), *options, "postgres")
         return measured_load(setup.client, label, *argv, timeout=timeout, cpus=cpus)
 

@@ -32,7 +32,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Value
 from tare.model.work import NETWORK, WORK, Work
@@ -90,7 +90,7 @@ class Prices(PriceList, OnDisk):
 
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 0.2
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Run the program inside for each kind; raises TrialFailed without an inside, or for work that fails."""
         inside, seconds = self.inside(setup), turn_seconds(self.duration)
         for _ in range(self.rounds):

@@ -27,7 +27,7 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import LimitsWanted, Metric, Raw, Sweep, Value
 from tare.units import Size
@@ -83,7 +83,7 @@ class Ramspeed(Workload):
         """Each pass is a turn, of each part."""
         return self.passes
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Run the program inside, part by part; raises TrialFailed without an inside, or for a wrong element."""
         inside = setup.inside(self.name)
         once = ("--bytes-per-pass", f"{self.bytes_per_pass}B", "--passes", "1")

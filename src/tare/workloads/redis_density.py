@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.model.trials import Raw
 from tare.workloads.loads.density import Density
 from tare.workloads.loads.redis_benchmark import Operation, slow_seconds
@@ -39,7 +39,7 @@ class RedisDensity(Density):
         """One operation with one client."""
         return Redis((self.operation,), (1,))
 
-    def ask(self, setup: Setup, label: str) -> Raw:
+    def ask(self, setup: MeasurementContext, label: str) -> Raw:
         """Send the requests."""
         return self.load.ask(setup, label, self.requests)
 

@@ -33,7 +33,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import Fault
 from tare.images.micro import SERVER
 from tare.model.trials import Image, ImageWanted, Metric, Raw, Service, Sweep, Value
@@ -190,7 +190,7 @@ class ServerOfYours(Workload):
         files = tuple((path, filled(text, listen=listen, port=self.port)) for path, text in self.files.items())
         return Service(argv, self.port, files, self.ready, self.ready_status, self.ready_within)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Drive the server; raises TrialFailed if it or the load fails."""
         yield from self.driver.measure(setup)
 

@@ -24,7 +24,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Value
 from tare.workloads.loads.parsing import check_labels
@@ -60,7 +60,7 @@ class Startup(Workload):
         """Whether caches are dropped before."""
         return self.caches == "cold"
 
-    def measure(self, setup: Setup) -> Iterable[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterable[Raw]:
         """Yield the timeline as JSON, pairs of a name and seconds of the machine's monotonic clock. Runs nothing."""
         marks = [[mark.name, mark.seconds] for mark in setup.timeline]
         yield Raw("timeline", (), json.dumps(marks) + "\n", 0.0)

@@ -33,7 +33,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from tare.contracts.technologies import Launch, Technology
+from tare.contracts.technologies import LaunchRequest, Technology
 from tare.contracts.workloads import Instance
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import RUN
@@ -42,7 +42,7 @@ from tare.hosts.process import checked
 from tare.model.isolation import Isolation
 from tare.model.machines import Facts
 from tare.model.trials import Family, Limits, Output, Problem
-from tare.running.inside_check import INSPECT
+from tare.runner.inside_check import INSPECT
 from tare.units import Percent
 from tare_fake.machine import Machine
 from tare_fake.noise import CORRELATION, Shape, draws_of, shaped
@@ -95,7 +95,7 @@ class Fake(Technology):
         return ()
 
     @contextmanager
-    def launch(self, host: Host, launch: Launch) -> Iterator[Instance]:  # noqa: ARG002 - likewise
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:  # noqa: ARG002 - likewise
         """Yield an instance that answers. It takes no time: its timeline is made up as well."""
         if self.fails == "start":
             raise TrialFailed("the fake does not start", "it was told so")

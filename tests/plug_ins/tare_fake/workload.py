@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.model.trials import Metric, Raw, Value
 
 _NAN, _INFINITY = float("nan"), float("inf")
@@ -35,7 +35,7 @@ class Odd(Workload):
 
     gives: Literal["", "nan", "infinity", "object", "integer", "point", "text", "seconds", "argv", "surrogate"] = ""
 
-    def measure(self, setup: Setup) -> Iterable[Raw]:  # noqa: ARG002 - as workloads are asked
+    def measure(self, setup: MeasurementContext) -> Iterable[Raw]:  # noqa: ARG002 - as workloads are asked
         """Return one output, in which something may be wrong."""
         seconds = _INFINITY if self.gives == "seconds" else 0.5
         argv: Any = (object(),) if self.gives == "argv" else ("odd",)

@@ -36,7 +36,7 @@ def cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    cleaning = importlib.import_module("tare.running.leftovers")
+    cleaning = importlib.import_module("tare.runner.cleanup")
     trouble_of = cleaning.trouble_of
     monkeypatch.setattr(
         cleaning, "trouble_of", lambda host, argv, seconds: trouble_of(host, argv, 0.5 if argv == SLOW else seconds)
@@ -92,7 +92,7 @@ def test_an_image_that_was_being_built_is_removed_and_those_that_are_whole_stay(
 def test_a_socket_of_a_clean_that_was_killed_is_removed_and_one_in_use_stays(
     tmp_path: Path, cleaned: Clean, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.import_module("tare.running.leftovers"), "_SOCKETS", str(tmp_path))
+    monkeypatch.setattr(importlib.import_module("tare.runner.cleanup"), "_SOCKETS", str(tmp_path))
     names = ("tare-clean-7ffffffe.ssh", f"tare-clean-{os.getpid():x}.ssh", "tare-clean-mine.ssh", "tare-run.ssh")
     for name in names:
         (tmp_path / name).touch()

@@ -20,18 +20,18 @@ from tare.cli.lines import Lines
 from tare.contracts.workloads import Workload
 from tare.journal import Run
 from tare.model.trials import Raw, Trial, Value
-from tare.running.progress import (
+from tare.runner.events import (
     BlockBegins,
     BlockEnded,
-    ProgressReporter,
     RunBegins,
+    RunObserver,
     TrialBegins,
     TrialEnded,
     TurnEnded,
     TurnOfStack,
     TurnsBegin,
 )
-from tare.running.schedule import TimeLeft
+from tare.runner.schedule import TimeLeft
 from tare.suites.plan import Block, Step
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
@@ -81,7 +81,7 @@ def screen() -> tuple[Screen, Console]:
 
 
 def begin(
-    view: ProgressReporter,
+    view: RunObserver,
     workloads: Mapping[str, Workload] = WORKLOADS,
     left: TimeLeft = LEFT,
     after_it: Step | None = NEXT,

@@ -12,7 +12,7 @@ from tare.__main__ import run
 from tare.cli import app
 from tare.cli import prices as command
 from tare.hosts.host import Host
-from tare.running.job import Job
+from tare.runner.job import Job
 
 
 @pytest.fixture

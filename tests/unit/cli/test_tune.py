@@ -20,7 +20,7 @@ from tare.hosts.tuned import Tuned
 from tare.hosts.tuning import SETTINGS
 from tare.journal import Journal, RunRecord, WorkloadRecord, load
 from tare.model.machines import Tuning
-from tare.running.records import check_same
+from tare.runner.job import check_same
 from tare.workloads.loads.http import Request
 
 Tune = Callable[..., tuple[int, str, str]]

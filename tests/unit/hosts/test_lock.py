@@ -21,7 +21,7 @@ from tare.hosts.lock import LockHolder, Taken, lock_holder, machine_lock, only_o
 from tare.hosts.network import Network
 from tare.hosts.remains import Remains, mounts, of_tare, remains, said
 from tare.model.machines import Hosts, Machine
-from tare.running import machines
+from tare.runner import machines
 
 OTHER = """
 import sys, time

@@ -26,7 +26,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.resident import MOST_INPUT_BYTES, ResidentEnded, quoted, unquoted
 from tare.hosts.ssh import unreachable
 from tare.model.trials import Line
-from tare.running.recorder import Recorder
+from tare.runner.layers import CommandRecorder
 from tare.workloads.loads import turns
 
 BUSY = f'"{sys.executable}" -c "{SPIN}"; true'
@@ -273,7 +273,7 @@ class Far(ExecHost):
 
 def test_a_lost_connection_ends_every_wait_also_on_a_host_behind_it(program: Path) -> None:
     far = Far(LocalHost(), "sh", "-c", '"$@"; echo Connection reset by peer >&2', "sh")
-    behind = ExecHost(Recorder(far, []), "env")
+    behind = ExecHost(CommandRecorder(far, []), "env")
     far.supervisor = behind.supervisor = str(program)
     said = r"^SSH to far\.example: Connection reset by peer$"
     with at_hand(far), at_hand(behind), ThreadPoolExecutor(2) as pool:

@@ -16,7 +16,7 @@ from tare.errors import TareError, TrialFailed
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import SLOTS, Network
 from tare.hosts.subnets import _free_subnet, _read_networks
-from tare.running.testbed import new_name, slots_for
+from tare.runner.context import assign_slots, new_name
 from tare.technologies.crun import Crun
 from tare.technologies.nanos import Nanos
 from tare.technologies.native import Native
@@ -102,10 +102,10 @@ def test_an_image_whose_address_is_built_in_has_the_first_slot() -> None:
         "crun": (Crun(),),
         "new": (Nanos(image="/other"),),
     }
-    assert slots_for(stacks) == {"new": 0, "old": 1, "native": 2, "crun": 3}
+    assert assign_slots(stacks) == {"new": 0, "old": 1, "native": 2, "crun": 3}
     in_another_order = dict(reversed(stacks.items()))
-    assert slots_for(in_another_order) == {"new": 0, "old": 1, "crun": 2, "native": 3}
-    assert slots_for({"crun": (Crun(),), "native": (Native(),)}) == {"crun": 0, "native": 1}
+    assert assign_slots(in_another_order) == {"new": 0, "old": 1, "crun": 2, "native": 3}
+    assert assign_slots({"crun": (Crun(),), "native": (Native(),)}) == {"crun": 0, "native": 1}
 
 
 # --- the search for a run's subnet, in the output of `ip -json -4 route` ---------------------------------------------

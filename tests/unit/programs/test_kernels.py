@@ -13,12 +13,12 @@ import pytest
 from compiled import WATCHED
 
 from plug_ins import own
-from tare.contracts.workloads import Instance, Setup, Workload
+from tare.contracts.workloads import Instance, MeasurementContext, Workload
 from tare.errors import TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trials import Output
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.ramspeed import Kind, Ramspeed
 from tare.workloads.whetstone import Whetstone
@@ -60,9 +60,9 @@ class Inside:
         return LocalHost().run(str(program), *argv[1:], timeout=timeout)
 
 
-def setup_with(inside: Inside | None) -> Setup:
+def setup_with(inside: Inside | None) -> MeasurementContext:
     host = cast("Host", inside)
-    return Setup(Instance("i1", host if inside else None, None, "none", lambda: ()), host, ())
+    return MeasurementContext(Instance("i1", host if inside else None, None, "none", lambda: ()), host, ())
 
 
 @pytest.mark.parametrize("workload", [

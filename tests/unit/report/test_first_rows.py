@@ -17,7 +17,7 @@ from rich.console import Console
 from tare.contracts.workloads import Workload
 from tare.model.trials import Metric, Raw, Value
 from tare.report.first_rows import FirstRows
-from tare.running.progress import Event, TurnEnded, TurnsBegin
+from tare.runner.events import Event, TurnEnded, TurnsBegin
 from tare.suites.plan import Step
 from tare.workloads.command import Command
 from tare.workloads.loads.user_load import OwnMetric

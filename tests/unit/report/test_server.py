@@ -25,7 +25,7 @@ from tare.journal import Journal, Run, load
 from tare.report import server as serving
 from tare.report import write_report
 from tare.report.server import REFRESH_SECONDS, ReportServer, ServedReport, serve_report
-from tare.running.progress import BlockEnded, RunBegins
+from tare.runner.events import BlockEnded, RunBegins
 
 WHOLE = pairs([1.0, 1.1, 1.2, 1.0], [1.0, 1.0, 1.1, 1.0])
 REFRESH = f'<meta http-equiv="refresh" content="{REFRESH_SECONDS}">'

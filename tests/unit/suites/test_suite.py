@@ -36,7 +36,7 @@ def test_a_suite_of_stacks_and_workloads_has_defaults_for_the_rest() -> None:
     assert suite.baseline == "native"
     assert suite.blocks == 30
     assert suite.budget_seconds is None
-    assert suite.sample_seconds == 0.1
+    assert suite.telemetry.every == 0.1
     assert suite.margin == 0.03
     assert suite.seed == 1
     assert suite.limits == LimitsWanted(cpus=1, memory_bytes=536870912, open_files=4096)
@@ -99,7 +99,7 @@ def test_every_setting_of_a_suite_is_read() -> None:
     assert (suite.margin, suite.seed) == (0.05, 7)
     assert suite.limits == LimitsWanted(cpus=2, memory_bytes=1073741824, open_files=1024)
     assert suite.image == ImageWanted("trixie")
-    assert suite.sample_seconds == 1.0
+    assert suite.telemetry.every == 1.0
     assert [planned.name for planned in suite.workloads] == ["redis-set", "redis"]
     assert settings(suite.workloads[0]) == Redis(
         operations=("SET",), clients=(1, 50, 200), keep_alive=False, timeout=90.0, share=1.0, pipeline=16

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fakes import launch_at
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.contracts.workloads import VOLUME
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
@@ -54,7 +54,7 @@ class Answering(LocalHost):
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Launch:
+def launch(tmp_path: Path) -> LaunchRequest:
     return launch_at(tmp_path, "tare-1", Limits((1, 3), 1 << 29, 4096))
 
 
@@ -107,7 +107,7 @@ def test_what_the_cluster_refuses_is_a_problem() -> None:
     assert "administrator" in fix
 
 
-def test_a_pod_is_guaranteed_its_limits_on_this_node(launch: Launch) -> None:
+def test_a_pod_is_guaranteed_its_limits_on_this_node(launch: LaunchRequest) -> None:
     pod = Kubernetes(runtime_class="gvisor")._manifest(launch, "tare-1", "node-1")
     (container,) = pod["spec"]["containers"]
     amounts = {"cpu": "2", "memory": str(1 << 29)}
@@ -119,11 +119,11 @@ def test_a_pod_is_guaranteed_its_limits_on_this_node(launch: Launch) -> None:
     assert '"values": ["node-1"]' in json.dumps(pod["spec"]["affinity"])
 
 
-def test_the_default_runtime_is_the_clusters(launch: Launch) -> None:
+def test_the_default_runtime_is_the_clusters(launch: LaunchRequest) -> None:
     assert "runtimeClassName" not in Kubernetes()._manifest(launch, "tare-1", "node-1")["spec"]
 
 
-def test_the_users_table_is_merged_into_the_pod_its_container_and_what_describes_it(launch: Launch) -> None:
+def test_the_users_table_is_merged_into_the_pod_its_container_and_what_describes_it(launch: LaunchRequest) -> None:
     table = {
         "annotations": {"dev.gvisor.flag": "yes"},
         "labels": {"team": "a"},
@@ -141,7 +141,7 @@ def test_the_users_table_is_merged_into_the_pod_its_container_and_what_describes
     assert resources["limits"]["cpu"] == "2"
 
 
-def test_a_data_volume_is_the_clusters_empty_folder_beside_the_users_volumes(launch: Launch) -> None:
+def test_a_data_volume_is_the_clusters_empty_folder_beside_the_users_volumes(launch: LaunchRequest) -> None:
     table = {"volumes": [{"name": "mine", "emptyDir": {}}], "container": {"volumeMounts": [{"name": "mine"}]}}
     spec = Kubernetes(pod=table)._manifest(replace(launch, volume_bytes=1), "tare-1", "node-1")["spec"]
     assert [volume["name"] for volume in spec["volumes"]] == ["tare-volume", "mine"]
@@ -151,19 +151,19 @@ def test_a_data_volume_is_the_clusters_empty_folder_beside_the_users_volumes(lau
 
 
 @pytest.mark.parametrize("key", ["containers", "nodeName", "runtimeClassName", "restartPolicy"])
-def test_what_tare_sets_in_a_pod_cannot_be_set_by_the_user(launch: Launch, key: str) -> None:
+def test_what_tare_sets_in_a_pod_cannot_be_set_by_the_user(launch: LaunchRequest, key: str) -> None:
     with pytest.raises(TrialFailed, match=f"pod: {key} is tare's to set"):
         Kubernetes(pod={key: []})._manifest(launch, "tare-1", "node-1")
 
 
-def test_an_image_of_a_registry_is_pulled(launch: Launch) -> None:
+def test_an_image_of_a_registry_is_pulled(launch: LaunchRequest) -> None:
     (container,) = Kubernetes(image="registry.example/tare:1")._manifest(launch, "tare-1", "node-1")["spec"][
         "containers"
     ]
     assert (container["image"], container["imagePullPolicy"]) == ("registry.example/tare:1", "IfNotPresent")
 
 
-def test_pods_of_one_name_must_run_one_image_in_all_stacks_of_a_run(launch: Launch) -> None:
+def test_pods_of_one_name_must_run_one_image_in_all_stacks_of_a_run(launch: LaunchRequest) -> None:
     pods = (Kubernetes(image="registry.example/tare:1", runtime_class=each) for each in ("", "gvisor", "kata"))
     runc, gvisor, kata = pods
     runc._check_image(launch, "registry.example/tare@sha256:1")
@@ -173,12 +173,14 @@ def test_pods_of_one_name_must_run_one_image_in_all_stacks_of_a_run(launch: Laun
     Kubernetes(image="registry.example/tare:2")._check_image(launch, "registry.example/tare@sha256:2")
 
 
-def test_an_image_that_tare_imports_has_its_bytes_by_its_name(launch: Launch) -> None:
+def test_an_image_that_tare_imports_has_its_bytes_by_its_name(launch: LaunchRequest) -> None:
     Kubernetes()._check_image(launch, "sha256:1")
     Kubernetes()._check_image(launch, "sha256:2")
 
 
-def test_the_undo_works_without_the_environment_of_the_run(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_undo_works_without_the_environment_of_the_run(
+    launch: LaunchRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KUBECONFIG", "/home/user/.kube/lab")
     undo = Kubernetes(context="lab")._undo(LocalHost(), launch, "delete", "namespace", "tare-1")
     assert undo == (

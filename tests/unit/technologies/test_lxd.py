@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.contracts.workloads import VOLUME, Instance
 from tare.errors import TrialFailed
 from tare.guests import boot_medium, monitors
@@ -171,13 +171,13 @@ Start = Callable[[], AbstractContextManager[Instance]]
 
 
 @pytest.fixture
-def launch(host: WithIncus, tmp_path: Path) -> Launch:
+def launch(host: WithIncus, tmp_path: Path) -> LaunchRequest:
     """Describe an instance."""
     ledger = Ledger(tmp_path / "ledger/tare-test.jsonl", host)
     archive = tmp_path / "root.tar"
     archive.write_text("the archive", encoding="utf-8")
     image = Image("0123456789abcdef" * 4, tmp_path, archive, tmp_path, tmp_path, tmp_path, "")
-    return Launch(
+    return LaunchRequest(
         name="tare-1-a",
         image=image,
         limits=Limits((1, 3), 512 << 20, 4096),
@@ -190,7 +190,7 @@ def launch(host: WithIncus, tmp_path: Path) -> Launch:
 
 
 @pytest.fixture
-def start(host: WithIncus, launch: Launch) -> Start:
+def start(host: WithIncus, launch: LaunchRequest) -> Start:
     """Start an instance on the stand-in."""
 
     @contextmanager
@@ -247,7 +247,7 @@ def test_the_container_gets_its_limits_its_card_and_its_first_process(host: With
 
 
 def test_an_instance_with_a_data_volume_has_it_in_its_own_pool_and_leaves_nothing(
-    host: WithIncus, launch: Launch
+    host: WithIncus, launch: LaunchRequest
 ) -> None:
     with Lxd().launch(host, replace(launch, volume_bytes=1 << 20)):
         devices = host.state["instances"]["tare-1-a"]["devices"]  # type: ignore[index]
@@ -256,7 +256,9 @@ def test_an_instance_with_a_data_volume_has_it_in_its_own_pool_and_leaves_nothin
     assert host.state == NOTHING_LEFT
 
 
-def test_nothing_is_left_of_an_instance_with_a_data_volume_that_does_not_start(host: WithIncus, launch: Launch) -> None:
+def test_nothing_is_left_of_an_instance_with_a_data_volume_that_does_not_start(
+    host: WithIncus, launch: LaunchRequest
+) -> None:
     (host.folder / "broken").touch()
     with pytest.raises(TrialFailed, match="forkstart"), Lxd().launch(host, replace(launch, volume_bytes=1 << 20)):
         pytest.fail("it cannot start")
@@ -301,7 +303,7 @@ def test_where_there_is_no_client_the_one_of_this_debian_is_what_to_install(host
     assert Lxd().version(host) == ""
 
 
-def test_a_machine_gets_its_limits_its_card_and_the_cd_that_boots_it(launch: Launch) -> None:
+def test_a_machine_gets_its_limits_its_card_and_the_cd_that_boots_it(launch: LaunchRequest) -> None:
     found = settings(launch, "/cd.iso", "/serial")
     assert found["config"]["limits.cpu"] == "1-1,3-3"
     assert found["config"]["limits.memory"] == "536870912"

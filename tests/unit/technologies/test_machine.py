@@ -21,7 +21,7 @@ from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.model.trials import Image
-from tare.running.layers import start_seconds
+from tare.runner.layers import start_seconds
 from tare.technologies.machine import Machine
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.nginx import Nginx

@@ -13,7 +13,7 @@ import pytest
 from fakes import launch_at
 
 from tare import plugins
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.errors import TrialFailed
 from tare.guests import boot_medium, guest
 from tare.guests.guest import Devices
@@ -58,7 +58,7 @@ class Within(ExecHost):
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Launch:
+def launch(tmp_path: Path) -> LaunchRequest:
     return launch_at(tmp_path, limits=Limits((1, 3), 513 << 20, 4096))
 
 
@@ -82,7 +82,7 @@ def test_a_module_that_the_kernel_does_not_have_is_named() -> None:
         boot_medium.in_order(DEPENDENCIES, ("mptspi",))
 
 
-def test_a_guest_that_boots_again_and_again_did_not_boot(launch: Launch) -> None:
+def test_a_guest_that_boots_again_and_again_did_not_boot(launch: LaunchRequest) -> None:
     said = (
         *("BdsDxe: starting Boot0001", "Linux version 6.1", "Kernel command line: panic=-1"),
         *("Kernel panic - not syncing: no root", "Kernel Offset: disabled"),
@@ -94,7 +94,7 @@ def test_a_guest_that_boots_again_and_again_did_not_boot(launch: Launch) -> None
     assert caught.value.hint == "its kernel said: 'Kernel panic - not syncing: no root'"
 
 
-def test_a_guest_gets_the_address_of_its_host_also_in_another_guest(launch: Launch) -> None:
+def test_a_guest_gets_the_address_of_its_host_also_in_another_guest(launch: LaunchRequest) -> None:
     assert "tare.host=198.18.0.1 tare.door=17006" in guest.command_line(launch)
     inner = replace(launch, network=replace(launch.network, level=1, slot=3))
     assert {"tare.host=198.18.0.13", "tare.address=198.18.0.77"} <= set(guest.command_line(inner).split())
@@ -105,13 +105,13 @@ def test_vmware_gets_the_first_virtual_network_that_nobody_uses() -> None:
     assert free_vmnet("") == 2
 
 
-def test_vmware_s_machine_has_the_limits_and_memory_in_steps_of_4_mib(launch: Launch) -> None:
+def test_vmware_s_machine_has_the_limits_and_memory_in_steps_of_4_mib(launch: LaunchRequest) -> None:
     lines = configuration(launch, "4").splitlines()
     assert {'numvcpus = "2"', 'memsize = "512"', 'ethernet0.vnet = "/dev/vmnet4"'} <= set(lines)
     assert 'scsi0.virtualDev = "pvscsi"' in lines
 
 
-def test_virtualbox_gets_vtmark_s_settings(launch: Launch) -> None:
+def test_virtualbox_gets_vtmark_s_settings(launch: LaunchRequest) -> None:
     steps = [" ".join(words) for words in Virtualbox().steps(launch, Devices("D", "card", "C", "serial"))]
     assert "--nic1 bridged --bridgeadapter1 card" in steps[1]
     assert "--cpus 2 --memory 513" in steps[1]
@@ -119,7 +119,7 @@ def test_virtualbox_gets_vtmark_s_settings(launch: Launch) -> None:
     assert steps[4].endswith("--storagectl SCSI --port 0 --device 0 --type hdd --medium D")
 
 
-def test_libvirt_s_domain_is_pinned_and_named_by_its_kind(launch: Launch) -> None:
+def test_libvirt_s_domain_is_pinned_and_named_by_its_kind(launch: LaunchRequest) -> None:
     domain = ET.fromstring(Libvirt().domain(launch, Devices("/d'isk", "tap", serial="/serial")))  # noqa: S314 - ours
     assert domain.get("type") == "kvm"
     assert [pin.attrib for pin in domain.iter("vcpupin")] == [
@@ -133,7 +133,7 @@ def test_libvirt_s_domain_is_pinned_and_named_by_its_kind(launch: Launch) -> Non
     assert "<domain type='qemu'>" in LibvirtTcg().domain(launch, Devices("/disk", "tap", serial="/serial"))
 
 
-def test_kata_s_container_gets_its_runtime_and_as_many_cpus_as_it_is_pinned_to(launch: Launch) -> None:
+def test_kata_s_container_gets_its_runtime_and_as_many_cpus_as_it_is_pinned_to(launch: LaunchRequest) -> None:
     options = Kata(runtime="kata-runtime").limits(LocalHost(), launch)
     assert options[:3] == ("--runtime=kata-runtime", "--cpus=2", "--cpuset-cpus=1,3")
 
@@ -230,7 +230,7 @@ def test_user_mode_linux_is_usable_only_where_it_runs_a_program(tool: Run) -> No
 
 
 @pytest.mark.parametrize(("mode", "console"), [("pv", "hvc0"), ("pvh", "hvc0"), ("hvm", "ttyS0")])
-def test_a_domain_of_xen_is_as_asked(launch: Launch, mode: Literal["pv", "pvh", "hvm"], console: str) -> None:
+def test_a_domain_of_xen_is_as_asked(launch: LaunchRequest, mode: Literal["pv", "pvh", "hvm"], console: str) -> None:
     text = Xen(mode=mode).configuration(launch, Devices("/dev/mapper/tare-1", "/run/card"))
     domain = {name: ast.literal_eval(value) for name, value in (line.split(" = ", 1) for line in text.splitlines())}
     words = domain.pop("extra").split()

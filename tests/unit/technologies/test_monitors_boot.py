@@ -13,7 +13,7 @@ from typing import Literal
 import pytest
 
 from tare import plugins
-from tare.contracts.technologies import Launch, Timeline
+from tare.contracts.technologies import LaunchRequest, Timeline
 from tare.contracts.workloads import Instance
 from tare.errors import TimedOut, TrialFailed
 from tare.guests import boot_medium, guest
@@ -36,7 +36,7 @@ exec libvirtd
 
 
 @pytest.fixture
-def launch(image: Image, tmp_path: Path) -> Iterator[Launch]:
+def launch(image: Image, tmp_path: Path) -> Iterator[LaunchRequest]:
     prefix = f"tare-{os.getpid() & 0xFFFF:x}"
     ledger = Ledger(tmp_path / "ledger")
     cpus = (max(os.sched_getaffinity(0)),)
@@ -49,7 +49,7 @@ def launch(image: Image, tmp_path: Path) -> Iterator[Launch]:
             knocked.append((address, port))
 
         limits = Limits(cpus, 512 << 20, 4096)
-        yield Launch(f"{prefix}-boot", image, limits, network, (17007,), folder, ledger, knock, Timeline())
+        yield LaunchRequest(f"{prefix}-boot", image, limits, network, (17007,), folder, ledger, knock, Timeline())
         assert knocked in [[(network.instance_address, port)] for port in (None, 17007)]
 
 
@@ -83,7 +83,7 @@ def _stand_ins(_on_the_path: None) -> Iterator[None]:
     ],
 )
 def test_the_image_boots_with_the_devices_of_the_tool_and_nothing_is_left(
-    name: str, disk: str, driver: str, launch: Launch
+    name: str, disk: str, driver: str, launch: LaunchRequest
 ) -> None:
     technology = plugins.find("technologies", name)()
     technology.imported(LocalHost(), launch.image)
@@ -100,7 +100,7 @@ def test_the_image_boots_with_the_devices_of_the_tool_and_nothing_is_left(
 
 @pytest.mark.usefixtures("_stand_ins")
 @pytest.mark.parametrize("name", ["firecracker", "virtualbox"])
-def test_a_machine_that_does_not_start_fails_at_once_with_the_tool_s_words(name: str, launch: Launch) -> None:
+def test_a_machine_that_does_not_start_fails_at_once_with_the_tool_s_words(name: str, launch: LaunchRequest) -> None:
     technology = plugins.find("technologies", name)()
     technology.imported(LocalHost(), launch.image)
     huge = replace(launch, limits=replace(launch.limits, cpus=launch.limits.cpus * 300))
@@ -116,7 +116,7 @@ def test_a_machine_that_does_not_start_fails_at_once_with_the_tool_s_words(name:
 @pytest.mark.usefixtures("_on_the_path")
 @pytest.mark.parametrize("name", ["firecracker", pytest.param("cloud-hypervisor", marks=pytest.mark.lab)])
 def test_a_kernel_and_a_disk_of_the_users_boot_with_a_copy_of_the_disk(
-    name: Literal["firecracker", "cloud-hypervisor"], launch: Launch
+    name: Literal["firecracker", "cloud-hypervisor"], launch: LaunchRequest
 ) -> None:
     image, before = launch.image, launch.image.disk.stat()
     without_pci = boot_medium.initrd(LocalHost(), image, "virtio_mmio", "virtio_blk")
@@ -139,7 +139,7 @@ def test_a_kernel_and_a_disk_of_the_users_boot_with_a_copy_of_the_disk(
     assert _left(launch) == []
 
 
-def test_libvirt_itself_boots_the_image_and_nothing_is_left(launch: Launch, tmp_path: Path) -> None:
+def test_libvirt_itself_boots_the_image_and_nothing_is_left(launch: LaunchRequest, tmp_path: Path) -> None:
     technology, host = plugins.find("technologies", "libvirt-tcg")(), LocalHost()
     if not shutil.which("virsh") or not shutil.which("libvirtd"):
         pytest.skip("apt-get install libvirt-daemon-system libvirt-clients")
@@ -161,7 +161,7 @@ def test_libvirt_itself_boots_the_image_and_nothing_is_left(launch: Launch, tmp_
         folder.rmdir()
 
 
-def test_the_cd_for_uefi_boots_the_image(launch: Launch, tmp_path: Path) -> None:
+def test_the_cd_for_uefi_boots_the_image(launch: LaunchRequest, tmp_path: Path) -> None:
     host = LocalHost()
     host.run("mkdir", "-p", str(launch.folder), timeout=60)
     with launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)):
@@ -190,7 +190,7 @@ def test_the_cd_for_uefi_boots_the_image(launch: Launch, tmp_path: Path) -> None
     launch.knock(launch.network.instance_address)  # as every start does
 
 
-def _left(launch: Launch) -> list[str]:
+def _left(launch: LaunchRequest) -> list[str]:
     """Find what bears the instance's name; other people's instances may come and go meanwhile."""
     prefix = launch.network.prefix
     links = _run("ip", "-br", "link").text + _run("ip", "-n", launch.network.lan, "-br", "link").text
@@ -204,7 +204,7 @@ def _left(launch: Launch) -> list[str]:
     return found
 
 
-def _answers_within_its_limits(instance: Instance, launch: Launch) -> None:
+def _answers_within_its_limits(instance: Instance, launch: LaunchRequest) -> None:
     assert instance.inside is not None
     assert instance.address == launch.network.instance_address
     limits = instance.inside.run("/usr/lib/tare/run", "--limits", timeout=60).text

@@ -16,7 +16,7 @@ import pytest
 from fakes import launch_at
 from openstack_stand_in import ADDRESS, CLOUDS, KEYS, State
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.errors import TareError, TrialFailed, Unavailable
 from tare.guests import cloud, login
 from tare.guests.cloud import Cloud, Wanted
@@ -242,7 +242,7 @@ def test_what_is_not_given_or_not_known_is_a_problem() -> None:
     assert Openstack().version(HERE)
 
 
-def test_inside_another_layer_it_is_refused(launch: Launch) -> None:
+def test_inside_another_layer_it_is_refused(launch: LaunchRequest) -> None:
     inside = replace(launch, ledger=DoomedLedger(ExecHost(HERE, "env"), launch.image.root))
     with (
         pytest.raises(Unavailable, match="cannot be inside another"),
@@ -255,7 +255,7 @@ def test_inside_another_layer_it_is_refused(launch: Launch) -> None:
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Launch:
+def launch(tmp_path: Path) -> LaunchRequest:
     """What a server is asked for with; its image is only needed once it is entered."""
     return launch_at(tmp_path, "tare-cloud")
 
@@ -284,7 +284,9 @@ WHOLE = Openstack("stand-in", "m1.small", "debian-12", "private", user="root", t
 @pytest.mark.machine
 @pytest.mark.ssh
 @pytest.mark.usefixtures("server")
-def test_the_server_is_entered_as_root_and_its_key_is_checked(state: State, launch: Launch, ssh_image: Image) -> None:
+def test_the_server_is_entered_as_root_and_its_key_is_checked(
+    state: State, launch: LaunchRequest, ssh_image: Image
+) -> None:
     launch = replace(launch, image=ssh_image)
     with WHOLE.launch(HERE, launch) as instance:
         assert instance.inside is not None
@@ -302,7 +304,7 @@ def test_the_server_is_entered_as_root_and_its_key_is_checked(state: State, laun
 @pytest.mark.machine
 @pytest.mark.ssh
 @pytest.mark.usefixtures("server")
-def test_a_server_with_another_host_key_is_not_entered(state: State, launch: Launch, ssh_image: Image) -> None:
+def test_a_server_with_another_host_key_is_not_entered(state: State, launch: LaunchRequest, ssh_image: Image) -> None:
     other = launch.folder.with_name("other")
     HERE.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(other), timeout=60)
     state.console = KEYS.format(HERE.read(f"{other}.pub"))
@@ -316,7 +318,7 @@ def test_a_server_with_another_host_key_is_not_entered(state: State, launch: Lau
 
 @pytest.mark.machine
 @pytest.mark.ssh
-def test_a_server_whose_ssh_never_answers_fails_in_its_time(state: State, launch: Launch) -> None:
+def test_a_server_whose_ssh_never_answers_fails_in_its_time(state: State, launch: LaunchRequest) -> None:
     if os.geteuid():
         pytest.skip("the key is made for root's own use")
     state.console = KEYS.format("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA root@x\n")
@@ -329,5 +331,5 @@ def test_a_server_whose_ssh_never_answers_fails_in_its_time(state: State, launch
     assert _everything_is_gone(state, launch) == []
 
 
-def _everything_is_gone(state: State, launch: Launch) -> Sequence[str]:
+def _everything_is_gone(state: State, launch: LaunchRequest) -> Sequence[str]:
     return [*state.left, *(str(path) for path in (launch.folder, launch.ledger.path) if path.exists())]

@@ -15,7 +15,7 @@ from fakes import LIMITS, launch_on
 from pydantic import TypeAdapter, ValidationError
 
 from plug_ins import own
-from tare.contracts.workloads import Instance, Setup, Workload
+from tare.contracts.workloads import Instance, MeasurementContext, Workload
 from tare.errors import TrialFailed, Unavailable
 from tare.guests.own_files import digests, look_for, overlay, placed
 from tare.guests.own_guest import Boot, OwnImage
@@ -206,7 +206,7 @@ def test_a_file_of_this_machine_is_carried_to_another_for_one_instance(boot: Boo
 
 def test_the_load_asks_the_port_of_the_image() -> None:
     instance = Instance("tare-own", None, "198.18.0.10", "tap", processes=tuple, serves={"redis": 6379})
-    setup = Setup(instance, LocalHost(), ())
+    setup = MeasurementContext(instance, LocalHost(), ())
     assert server_port(setup, "redis", 16379) == 6379
     assert server_port(setup, "nginx", 18080) == 18080
 

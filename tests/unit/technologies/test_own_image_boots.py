@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fakes import launch_on
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.contracts.workloads import Instance
 from tare.errors import TrialFailed
 from tare.guests.own_guest import OwnImage
@@ -66,7 +66,7 @@ MODULES = (
 
 
 @pytest.fixture
-def launch(image: Image, tmp_path: Path) -> Iterator[Launch]:
+def launch(image: Image, tmp_path: Path) -> Iterator[LaunchRequest]:
     """An instance that is to be started on a real network; nothing may be left when the test is over."""
     ledger = Ledger(tmp_path / "ledger.jsonl")
     with ledger.making(image.root), connected(ledger, f"tare-{os.getpid() % 0x10000:x}") as network:
@@ -86,11 +86,11 @@ def echo(tmp_path: Path) -> str:
     return str(kernel)
 
 
-def started(technology: OwnImage, launch: Launch) -> AbstractContextManager[Instance]:
+def started(technology: OwnImage, launch: LaunchRequest) -> AbstractContextManager[Instance]:
     return technology.launch(LocalHost(), launch)
 
 
-def told(technology: OwnImage, launch: Launch) -> str:
+def told(technology: OwnImage, launch: LaunchRequest) -> str:
     """Return the command line that has arrived in the echoing kernel."""
     with (
         pytest.raises(TrialFailed, match="did not boot: qemu-system-x86_64 ended") as error,
@@ -101,7 +101,7 @@ def told(technology: OwnImage, launch: Launch) -> str:
 
 
 @pytest.mark.machine
-def test_the_command_line_arrives_whole_with_its_commas_and_quotes(launch: Launch, echo: str) -> None:
+def test_the_command_line_arrives_whole_with_its_commas_and_quotes(launch: LaunchRequest, echo: str) -> None:
     address, gateway = launch.network.instance_address, launch.network.gateway
     osv = Osv(echo, "redis", arguments="/redis-server --port 6379", accelerator="tcg")
     assert told(osv, launch) == (
@@ -111,7 +111,7 @@ def test_the_command_line_arrives_whole_with_its_commas_and_quotes(launch: Launc
 
 
 @pytest.mark.machine
-def test_a_file_that_is_no_kernel_is_an_error_that_names_layer_and_image(launch: Launch) -> None:
+def test_a_file_that_is_no_kernel_is_an_error_that_names_layer_and_image(launch: LaunchRequest) -> None:
     with (
         pytest.raises(TrialFailed, match="osv: /etc/passwd did not boot: qemu-system-x86_64 ended") as error,
         started(Osv("/etc/passwd", "redis", accelerator="tcg"), launch),
@@ -121,7 +121,7 @@ def test_a_file_that_is_no_kernel_is_an_error_that_names_layer_and_image(launch:
 
 
 @pytest.mark.machine
-def test_an_image_that_never_answers_fails_in_its_time(launch: Launch) -> None:
+def test_an_image_that_never_answers_fails_in_its_time(launch: LaunchRequest) -> None:
     launch = replace(launch, start_seconds=1.2)
     address = launch.network.instance_address
     disk = launch.folder.with_name("empty")
@@ -137,7 +137,7 @@ def test_an_image_that_never_answers_fails_in_its_time(launch: Launch) -> None:
 
 @pytest.mark.machine
 def test_a_real_server_in_an_image_is_served_by_its_command_line_alone(
-    launch: Launch, stand_in: Callable[[Path], Unikraft]
+    launch: LaunchRequest, stand_in: Callable[[Path], Unikraft]
 ) -> None:
     knocks: list[tuple[str, int | None]] = []
     launch = replace(launch, knock=lambda address, port=None: knocks.append((address, port)))

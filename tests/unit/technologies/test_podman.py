@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts.technologies import Launch
+from tare.contracts.technologies import LaunchRequest
 from tare.hosts.ledger import Ledger, leftovers
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
@@ -36,11 +36,11 @@ class Described(LocalHost):
         return self.files.get(path, "")
 
 
-def _launch(folder: Path) -> Launch:
+def _launch(folder: Path) -> LaunchRequest:
     ledger = Ledger(folder / "ledger" / "tare-1.jsonl")
     network = Network("tare-1", ipaddress.IPv4Network("198.18.0.0/24"), ledger)
     image = Image("ab" * 32, folder, folder, folder, folder, folder, "")
-    return Launch("tare-1", image, Limits((0,), 1 << 29, 4096), network, (), folder, ledger, lambda *_: None)
+    return LaunchRequest("tare-1", image, Limits((0,), 1 << 29, 4096), network, (), folder, ledger, lambda *_: None)
 
 
 @pytest.mark.parametrize(("datagrams", "kinds"), [(False, ["17007", "16379"]), (True, ["17007", "16379", "16379/udp"])])

@@ -250,21 +250,20 @@ def test_a_machine_over_ssh_is_sampled_every_two_seconds_for_a_hundredth_of_the_
 
 def test_the_pace_is_what_was_asked_for_but_over_ssh_two_seconds_at_least() -> None:
     far = Far()
-    assert way_to(LocalHost()).pace.period_seconds == 0.1
     assert way_to(LocalHost(), 0.05).pace == Pace(0.05)
     assert way_to(SshHost(far, "elsewhere"), 0.05).pace == FAR
     assert way_to(SshHost(far, "elsewhere"), 5.0).pace.period_seconds == 5.0
 
 
 def test_samples_of_this_machine_are_taken_at_every_multiple_that_is_left() -> None:
-    here = Pace()
+    here = Pace(0.1)
     assert here.due(0.08, 0.0) == pytest.approx(0.1)
     assert here.due(0.08, 0.45) == pytest.approx(0.5)  # it was late
     assert here.due(0.71, 0.41) == pytest.approx(0.8)
 
 
 def test_samples_take_half_a_percent_of_the_time_and_a_whole_one_what_the_last_second_left() -> None:
-    here = Pace()
+    here = Pace(0.1)
     assert here.even(0.0, 0.0004, 0.1) == pytest.approx(0.08)
     assert here.even(5.0, 0.0020, 10.0) == pytest.approx(9.4)  # the next one need not wait
     assert here.even(9.4, 0.0060, 10.1) == pytest.approx(10.6)

@@ -31,7 +31,7 @@ from tare.telemetry.sampler import (
 from tare.telemetry.series import Row, write
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
-HERE = way_to(LocalHost())
+HERE = way_to(LocalHost(), 0.1)
 OFTEN = Way(LocalFiles(), Pace(0.01, 1.0))
 NO_PROCESS = 2**22 + 1  # above the highest number that Linux gives out
 
@@ -260,7 +260,7 @@ class Noted(Pace):
 
 
 def test_samples_take_a_small_share_of_a_cpu_however_many_instances_there_are(tmp_path: Path) -> None:
-    pace = Noted()
+    pace = Noted(0.1)
     with sampling(tmp_path / "block.parquet", Way(LocalFiles(), pace)) as sampler, ExitStack() as stack:
         for number in range(50):
             stack.enter_context(sampler.watching(f"trial-{number}", lambda: [os.getpid()]))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from tare.contracts.workloads import Instance, Setup
+from tare.contracts.workloads import Instance, MeasurementContext
 from tare.errors import SuiteError, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.images.recipes import beside_recipe, guest_recipe
@@ -124,7 +124,7 @@ def test_less_time_than_the_load_takes_is_refused_as_nothing_shortens_it(shop: P
 
 def test_the_load_runs_once_and_says_where_it_was_the_bottleneck(shop: Path) -> None:
     host = LocalHost()
-    setup = Setup(Instance("one", host, "198.18.0.10", "bridge", lambda: ()), host, ())
+    setup = MeasurementContext(Instance("one", host, "198.18.0.10", "bridge", lambda: ()), host, ())
     workload = in_suite(shop, "parameters = { users = 3 }\n")
     (raw,) = workload.measure(setup)
     assert raw.argv[-2:] == ("3", "http://198.18.0.10:80/")
@@ -144,7 +144,9 @@ def _shared(load: Load, *, further: int = 1) -> Raw:
     """Run a load on clients that are all this machine."""
     host = LocalHost()
     instance = Instance("one", host, "198.18.0.10", "bridge", lambda: ())
-    setup = Setup(instance, host, (), further_clients=further * (host,), client_address="198.18.9.9" if further else "")
+    setup = MeasurementContext(
+        instance, host, (), further_clients=further * (host,), client_address="198.18.9.9" if further else ""
+    )
     return load.run(setup, OwnService("web", ImageWanted(), port=80), {"users": 3})
 
 

@@ -12,7 +12,7 @@ from tare_fake.technology import FakeHost
 from tare.errors import SuiteError, TimedOut, TrialFailed
 from tare.hosts.exec import START
 from tare.model.trials import Output, Raw
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.suites.suite import parse_suite
 from tare.workloads.command import Command
 from tare.workloads.loads.user_load import OwnMetric

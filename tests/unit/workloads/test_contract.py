@@ -28,7 +28,7 @@ from pydantic import ValidationError
 from tare_fake.technology import FakeHost
 
 from plug_ins import own
-from tare.contracts.workloads import Another, Further, Instance, Setup, Workload
+from tare.contracts.workloads import Another, Further, Instance, MeasurementContext, Workload
 from tare.errors import SuiteError, TareError, TrialFailed
 from tare.hosts.host import Process
 from tare.hosts.process import checked
@@ -95,7 +95,7 @@ class Alone(Further):
 
     limit_bytes = 1 << 30
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: MeasurementContext) -> None:
         self.setup = setup
 
     def started(self, workload: Workload, limit_bytes: int | None = None) -> AbstractContextManager[Another]:
@@ -112,7 +112,7 @@ class Alone(Further):
 def measured(workload: Workload, host: Ending, inside: bool) -> Values:
     """Measure on a host where programs end, or in an instance that has neither an inside nor a network."""
     instance = Instance("tare-x", host if inside else None, ADDRESS if inside else None, "none", processes=tuple)
-    setup = Setup(instance, host, ())
+    setup = MeasurementContext(instance, host, ())
     raw = tuple(workload.measure(replace(setup, further=Alone(setup)) if inside else setup))
     return {(each.metric, each.point): each.value for each in workload.parse(raw)}
 

@@ -14,10 +14,10 @@ from functools import partial
 import pytest
 from setups import Client, sample, serving, word_after
 
-from tare.contracts.workloads import Instance, Setup, Workload
+from tare.contracts.workloads import Instance, MeasurementContext, Workload
 from tare.errors import TrialFailed
 from tare.model.trials import LimitsWanted, Output, Raw
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.suites.bounds import bounded
 from tare.workloads.iperf3 import Iperf3, Mode, Sending, read_sent
 from tare.workloads.pgbench import Pgbench
@@ -271,7 +271,7 @@ def test_requests_are_whole_pipelines_or_redis_benchmark_may_take_the_end_for_a_
 def test_an_instance_is_asked_over_one_connection_for_a_moment() -> None:
     client = Client(lambda _: sample("redis/set-1.csv"))
     instance = Instance("tare-x", None, "198.18.0.2", "bridge", processes=tuple, serves={"redis": 7})
-    raw = RedisDensity(requests=700).ask(Setup(instance, client, ()), "instance 1 of 1")
+    raw = RedisDensity(requests=700).ask(MeasurementContext(instance, client, ()), "instance 1 of 1")
     assert raw.label == "instance 1 of 1"
     assert " ".join(client.calls[0]) == "redis-benchmark -h 198.18.0.2 -p 7 -t set -n 700 -c 1 -P 1 -k 1 --csv"
     assert RedisDensity().slow_seconds(raw.text) == 0.000103

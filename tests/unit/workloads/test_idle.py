@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts.workloads import Another, Further, Instance, Setup, Workload
+from tare.contracts.workloads import Another, Further, Instance, MeasurementContext, Workload
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Footprint, LimitsWanted, Output, Raw
@@ -49,12 +49,12 @@ class Costing(Further):
         return 0.5
 
 
-def setup(costs: Footprint = COST, image_bytes: int | None = 7_000_000) -> Setup:
+def setup(costs: Footprint = COST, image_bytes: int | None = 7_000_000) -> MeasurementContext:
     instance = Instance("tare-x", None, None, "none", processes=tuple, image=lambda: image_bytes)
-    return Setup(instance, Client(), (), further=Costing(costs))
+    return MeasurementContext(instance, Client(), (), further=Costing(costs))
 
 
-def measured(given: Setup) -> tuple[Raw, ...]:
+def measured(given: MeasurementContext) -> tuple[Raw, ...]:
     return tuple(Idle().measure(given))
 
 

@@ -13,7 +13,7 @@ from setups import Inside, running_in, sample, word_after
 from tare.contracts.workloads import Workload
 from tare.errors import TimedOut, TrialFailed
 from tare.model.trials import Limits, Output, Raw, SeenLimits, SetLimits
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.context_switch import ContextSwitch
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.hackbench import Hackbench

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from setups import Inside, running_in, sample
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.images.recipes import guest_recipe
 from tare.model.machines import DiskBytes
 from tare.model.trials import Caution, Limits, Output, Raw, SeenLimits, SetLimits, Value
-from tare.running.doubts import cache_cautions
-from tare.running.values import read_values
+from tare.runner.sanity_checks import cache_cautions
+from tare.runner.values import read_values
 from tare.workloads.bonnie import Bonnie
 from tare.workloads.dbench import Dbench
 from tare.workloads.fio import Fio
@@ -38,7 +38,9 @@ def output_of(code: int, text: str = "", errors: str = "") -> Output:
     return Output((), code, text.encode(), errors.encode(), 1.0)
 
 
-def setup_of(inside: Inside, *says: DiskBytes, seen: int | None = 512 * MIB, asked: Limits = LIMITS) -> Setup:
+def setup_of(
+    inside: Inside, *says: DiskBytes, seen: int | None = 512 * MIB, asked: Limits = LIMITS
+) -> MeasurementContext:
     """Return what a workload measures with, whose disks say in turn what they have moved; drops are calls, too."""
     disks = itertools.chain(says, itertools.repeat(DiskBytes(0, 0)))
     limits = SetLimits(asked, SeenLimits(1, seen, 4096))
@@ -67,7 +69,7 @@ class _Files(OnDisk):
     def folder(self) -> str:
         return self.home or super().folder
 
-    def measure(self, setup: Setup) -> Iterable[Raw]:  # noqa: ARG002 - as workloads are asked
+    def measure(self, setup: MeasurementContext) -> Iterable[Raw]:  # noqa: ARG002 - as workloads are asked
         return ()
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:  # noqa: ARG002 - likewise

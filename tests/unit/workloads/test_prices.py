@@ -19,7 +19,7 @@ from tare.hosts.local import LocalHost
 from tare.images.image import compile_program
 from tare.model.trials import Output, Raw
 from tare.model.work import FAULTS_OF_PROGRAM, NETWORK, OF_CALL, WORK
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.network_prices import NetworkPrices
 from tare.workloads.prices import Prices
 

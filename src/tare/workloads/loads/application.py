@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
-from tare.contracts.workloads import Beside, Setup
+from tare.contracts.workloads import Beside, MeasurementContext
 from tare.errors import TrialFailed, did_you_mean
 from tare.hosts.host import Process
 from tare.model.trials import ImageWanted, Raw, Service
@@ -86,7 +86,7 @@ class Load:
     bottleneck: str = ""
     worker: tuple[str, ...] = ()
 
-    def run(self, setup: Setup, service: OwnService, parameters: Parameters) -> Raw:
+    def run(self, setup: MeasurementContext, service: OwnService, parameters: Parameters) -> Raw:
         """Drive the service, once; raises TrialFailed if the load fails or does not end."""
         cpus = [client_cpus(client) for client in setup.clients]
         places = {

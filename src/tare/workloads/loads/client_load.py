@@ -28,7 +28,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import Fault, SuiteError, TrialFailed
 from tare.hosts.clocks import Clock, read_clock
 from tare.hosts.exec import RUN
@@ -55,7 +55,7 @@ _BEHIND = re.compile(r"^behind: (?P<behind>\d{1,9}\.\d{9})\n", re.ASCII | re.MUL
 _SECONDS = re.compile(r"^seconds: (?P<seconds>\d{1,9}\.\d{9})\n", re.ASCII | re.MULTILINE)
 
 
-def server_address(setup: Setup) -> str:
+def server_address(setup: MeasurementContext) -> str:
     """Return the server's address; raises TrialFailed for an instance without a network."""
     if setup.instance.address is None:
         hint = "leave this stack out of workloads that serve, or give it a network"
@@ -63,7 +63,7 @@ def server_address(setup: Setup) -> str:
     return setup.instance.address
 
 
-def server_port(setup: Setup, workload_name: str, default: int) -> int:
+def server_port(setup: MeasurementContext, workload_name: str, default: int) -> int:
     """Return the server's TCP port: that of a built-in server, or else `default`."""
     return setup.instance.serves.get(workload_name, default)
 

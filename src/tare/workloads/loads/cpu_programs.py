@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.trials import LimitsWanted, Metric, Raw, Value
@@ -69,7 +69,7 @@ class Computing(Workload):
         """The setting that decides how long it takes."""
         return "passes" if self.passes else "duration"
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Start the program inside in each turn; raises TrialFailed without an inside, or for wrong results.
 
         Where the kernel puts a program's memory and stack can decide a tenth of its speed, and changes with each
@@ -134,7 +134,7 @@ class SysbenchTest(InTurns):
         """What an event adds to the metric."""
         return 1
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Run sysbench inside; raises TrialFailed without an inside."""
         run = functools.partial(self._run, setup.inside(self.name))
         yield from filled_turns(run, self._events, self.threads, self.rounds)

@@ -23,7 +23,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tare.contracts.workloads import Further, Setup, Workload
+from tare.contracts.workloads import Further, MeasurementContext, Workload
 from tare.errors import NoRoom, OutOfMemory, TimedOut, TrialFailed, printed
 from tare.hosts.network import SLOTS
 from tare.model.ends import End
@@ -62,7 +62,7 @@ class ServedByLoad(Workload):
 class WithFurther(ServedByLoad):
     """Starts further instances with the server of its load, and has a single round."""
 
-    def further(self, setup: Setup) -> Further:
+    def further(self, setup: MeasurementContext) -> Further:
         """Return what starts further instances; raises TrialFailed where there are none."""
         if setup.further is None:
             raise TrialFailed(f"{self.name} starts further instances", "this is a bug: it has a single round")
@@ -87,14 +87,14 @@ class Density(WithFurther):
     spare: Annotated[Percent, Field(ge=0.05, lt=1)] = 0.2
 
     @abstractmethod
-    def ask(self, setup: Setup, label: str) -> Raw:
+    def ask(self, setup: MeasurementContext, label: str) -> Raw:
         """Ask an instance for a moment."""
 
     @abstractmethod
     def slow_seconds(self, text: str) -> float:
         """Read the 99th percentile of the latency; raises TrialFailed if there is none."""
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Start one instance after the other, and ask them all; the last output has the reason of the end."""
         try:
             end, reason = (yield from self._filled(setup, self.further(setup))), ""
@@ -125,7 +125,7 @@ class Density(WithFurther):
         """Estimate the seconds of `measure`."""
         return self.most * (_START_SECONDS + _ASKING_SECONDS * (self.most + 1) / 2)
 
-    def _filled(self, setup: Setup, further: Further) -> Generator[Raw, None, End]:
+    def _filled(self, setup: MeasurementContext, further: Further) -> Generator[Raw, None, End]:
         """Start one more until something ends it, and return what; all but the trial's own are then gone."""
         alive = [setup]
         with ExitStack() as exits:
@@ -142,7 +142,7 @@ class Density(WithFurther):
                     return End.SPARE
                 alive.append(exits.enter_context(further.started(self.load)).setup)
 
-    def _keeps_goal(self, setup: Setup, label: str) -> Generator[Raw, None, bool]:
+    def _keeps_goal(self, setup: MeasurementContext, label: str) -> Generator[Raw, None, bool]:
         """Ask an instance, up to three times."""
         for _ in range(_LOOKS):
             raw = self.ask(setup, label)

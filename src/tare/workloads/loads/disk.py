@@ -11,7 +11,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
-from tare.contracts.workloads import VOLUME, Setup, Workload
+from tare.contracts.workloads import VOLUME, MeasurementContext, Workload
 from tare.hosts.host import Host
 from tare.model.machines import DiskBytes
 
@@ -50,14 +50,14 @@ class OnDisk(Workload):
         """How much must fit on its volume; 0 if its files are on the root."""
         return self.needed_bytes if self.place == "volume" else 0
 
-    def inside(self, setup: Setup) -> Host:
+    def inside(self, setup: MeasurementContext) -> Host:
         """Make the folder, and return the inside; raises TrialFailed without one."""
         inside = setup.inside(self.name)
         inside.run("mkdir", "-p", self.folder, timeout=60)
         return inside
 
 
-def share_seen(setup: Setup, before: DiskBytes, moved: DiskBytes) -> float:
+def share_seen(setup: MeasurementContext, before: DiskBytes, moved: DiskBytes) -> float:
     """Return the share of the bytes a workload has moved that the machine's disks have seen since `before`; at most 1.
 
     Of the shares of reads and writes it is the smaller one: what the disks have done besides makes up for nothing.

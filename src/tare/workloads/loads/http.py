@@ -27,7 +27,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError, ValidationInfo
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
 from tare.hosts.local import contents
@@ -225,7 +225,9 @@ class WrkLoad(Workload):
         return 1024
 
     @contextmanager
-    def wrk(self, setup: Setup, script: PurePosixPath, clients: int, threads: int | None = None) -> Iterator[Together]:
+    def wrk(
+        self, setup: MeasurementContext, script: PurePosixPath, clients: int, threads: int | None = None
+    ) -> Iterator[Together]:
         """Start wrk on all clients, which have the script: with so many threads, or one for each connection."""
         place = f"{server_address(setup)}:{server_port(setup, self.server, self.port)}"
         header = () if self.keep_alive else ("-H", "Connection: close")
@@ -254,7 +256,7 @@ class HttpLoad(InTurns, WrkLoad):
     duration: LoadDuration = 1.0
     keep_alive: bool = True
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Run wrk for each number of clients; raises TrialFailed if it or the server fails.
 
         All turns of a point come before those of the next one: only its connections are open. In a first turn,

@@ -23,7 +23,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Value
@@ -84,7 +84,7 @@ class HttperfLoad(KneeLoad):
 
     size: PageSize = 1024
 
-    def load(self, setup: Setup, rate: int) -> Raw:
+    def load(self, setup: MeasurementContext, rate: int) -> Raw:
         """Run httperf, once for each CPU of the client."""
         place = ("--server", server_address(setup), "--port", str(server_port(setup, self.name, HTTP_PORT)))
         count = client_cpus(setup.client)

@@ -31,7 +31,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Raw, Sweep, Value
 from tare.units import Duration, Percent
@@ -135,14 +135,14 @@ class KneeLoad(Workload):
         return 30 + 3 * (self.duration + self.timeout)
 
     @abstractmethod
-    def load(self, setup: Setup, rate: int) -> Raw:
+    def load(self, setup: MeasurementContext, rate: int) -> Raw:
         """Run the load at a rate for `duration`; its text also has what `answers` needs to know of the client."""
 
     @abstractmethod
     def answers(self, raw: Raw, rate: int) -> Answers:
         """Read the output of the load at a rate; raises TrialFailed if it is not a whole one. Pure."""
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Search the knee; raises TrialFailed if the load fails, or if there is no answer at all.
 
         The last output has the reason why the knee is only a lower bound, if it is.
@@ -175,7 +175,7 @@ class KneeLoad(Workload):
         rates = len(self.rates) + 5 + math.ceil(math.log2(1 / self.resolution))
         return rates * self.runs * (0.1 + self.duration)
 
-    def _run(self, setup: Setup, rate: int, runs: list[Answers]) -> Raw:
+    def _run(self, setup: MeasurementContext, rate: int, runs: list[Answers]) -> Raw:
         """Run the load, and add what came of it.
 
         That a client failed is said of the knee, if it ends there: another run of it doubts no value.

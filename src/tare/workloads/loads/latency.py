@@ -23,7 +23,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Sweep, Value
 from tare.workloads.loads.client_load import (
@@ -92,7 +92,7 @@ class LatencyLoad(WrkLoad):
         """Turns of a tenth of the duration, or longer ones, which have enough requests at every rate."""
         return rounds_of(self.duration, self._turn_seconds)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Ask at each rate in each round; raises TrialFailed if wrk or the server fails.
 
         What comes before the first round, a tenth of a turn at each rate, holds no values.

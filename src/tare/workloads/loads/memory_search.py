@@ -34,7 +34,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from tare.contracts.workloads import Another, Further, Setup, Workload
+from tare.contracts.workloads import Another, Further, MeasurementContext, Workload
 from tare.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable, printed
 from tare.model.trials import Metric, Output, Raw, Sweep, Value
 from tare.units import Duration, Percent, Size, format_size
@@ -153,7 +153,7 @@ class UnderPressure(WithFurther):
     least: Annotated[Size, Field(ge=1 << 16)] = 1 << 20
     duration: LoadDuration = 0.5
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Try one memory after the other; raises TrialFailed if the goal is met even with the least one."""
         further = self.further(setup)
         search = Search(further.limit_bytes)
@@ -324,7 +324,7 @@ class AtRate(ServedByLoad):
         """The workload whose server is asked."""
         return self.of
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Ask; the first run warms up. Raises TrialFailed, or TimedOut for a server that is silent."""
         for number in range(1 + self.rounds):
             yield self._run(setup, warm_up=number == 0)
@@ -338,7 +338,7 @@ class AtRate(ServedByLoad):
         """Estimate the seconds of `measure`."""
         return (1 + self.rounds) * (0.1 + self.of.duration)
 
-    def _run(self, setup: Setup, *, warm_up: bool) -> Raw:
+    def _run(self, setup: MeasurementContext, *, warm_up: bool) -> Raw:
         for _ in range(_REPEATS):
             raw = self.of.load(setup, self.rate)
             answers = self.of.answers(raw, self.rate)

@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.trials import Metric, Raw, Value
@@ -73,7 +73,7 @@ class PerfBench(Workload):
         """Return what starts perf in the instance."""
         return ("perf", "bench")
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Run perf inside; raises TrialFailed without an inside, and for a benchmark that failed."""
         inside = setup.inside(self.name)
         command = self.command(inside)

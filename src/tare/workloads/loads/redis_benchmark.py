@@ -22,7 +22,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TrialFailed, printed
 from tare.model.trials import Metric, Raw, Sweep, Value
 from tare.workloads.loads.client_load import (
@@ -71,7 +71,7 @@ class RedisLoad(Workload):
         """Turns of a tenth of the duration, fewer with many clients."""
         return rounds_of(self.duration, self._turn_seconds)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Run redis-benchmark for each operation and number of clients; raises TrialFailed if it or the server fails.
 
         What comes before the first round, the probes and a `fill`, holds no values. Every stack has as many of them, so
@@ -107,7 +107,7 @@ class RedisLoad(Workload):
             for (operation, clients), each in zip(points, measured, strict=True)
         )
 
-    def ask(self, setup: Setup, label: str, requests: int) -> Raw:
+    def ask(self, setup: MeasurementContext, label: str, requests: int) -> Raw:
         """Send so many requests of the first operation from the first number of clients."""
         return self._run(setup, _Call(label, self.operations[0], self.clients[0], requests), self.duration)
 
@@ -122,7 +122,7 @@ class RedisLoad(Workload):
     def _turn_seconds(self) -> float:
         return min(self.duration, max(turn_seconds(self.duration), _pauses(self.clients[-1])))
 
-    def _probed(self, setup: Setup, call: _Call) -> tuple[Raw, _Call]:
+    def _probed(self, setup: MeasurementContext, call: _Call) -> tuple[Raw, _Call]:
         """Probe until a probe takes half as long as a turn; return the last one, and the call that fills a turn."""
         probe = replace(call, label=f"probe {call.label}")
         for _ in range(_PROBES):
@@ -142,7 +142,7 @@ class RedisLoad(Workload):
         pipelines = max(_ROUND_TRIPS * call.clients, math.ceil(rate * self._turn_seconds / self.pipeline))
         return replace(call, requests=pipelines * self.pipeline)
 
-    def _run(self, setup: Setup, call: _Call, usual_seconds: float | None = None) -> Raw:
+    def _run(self, setup: MeasurementContext, call: _Call, usual_seconds: float | None = None) -> Raw:
         server = ("-h", server_address(setup), "-p", str(server_port(setup, self.name, REDIS_PORT)))
         counts = ("-n", str(call.requests), "-c", str(call.clients), "-P", str(self.pipeline))
         how = ("-t", call.operation.lower(), *counts, "-k", "1" if self.keep_alive else "0", "--csv")

@@ -23,7 +23,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from tare.contracts.workloads import Setup, Workload
+from tare.contracts.workloads import MeasurementContext, Workload
 from tare.errors import TimedOut, TrialFailed, printed
 from tare.hosts.host import Host
 from tare.model.names import GivenName
@@ -240,7 +240,7 @@ class OwnLoad(Workload):
         """The user's metrics, as the report has them."""
         return tuple(each.metric for each in self.metrics)
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Run the load again and again; raises TrialFailed where it fails, or prints no metric."""
         address, port = server_address(setup), server_port(setup, self.server, self.port)
         argv = tuple(filled(word, address=address, port=port) for word in self.argv)

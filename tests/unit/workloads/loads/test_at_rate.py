@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from setups import serving
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Raw, Value
@@ -27,7 +27,7 @@ class Replayed(Lighttpd):
 
     outputs: list[str] = field(default_factory=list)
 
-    def load(self, setup: Setup, rate: int) -> Raw:  # noqa: ARG002 - nothing is asked
+    def load(self, setup: MeasurementContext, rate: int) -> Raw:  # noqa: ARG002 - nothing is asked
         name = self.outputs.pop(0) if len(self.outputs) > 1 else self.outputs[0]
         text = (SAMPLES / f"{name}.txt").read_text(encoding="utf-8")
         return Raw(f"rate {rate}", ("httperf",), f"{text}client: ports 64512, of which wait 0\n", 0.5)

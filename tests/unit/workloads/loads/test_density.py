@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from tare.contracts.workloads import Another, Further, Instance, Setup, Workload
+from tare.contracts.workloads import Another, Further, Instance, MeasurementContext, Workload
 from tare.errors import NoRoom, OutOfMemory, TimedOut, TrialFailed, Unreachable
 from tare.hosts.local import LocalHost
 from tare.model.trials import Footprint, Raw, Value
@@ -43,7 +43,7 @@ class Room(Further):
         self.alive += 1
         self.most_alive = max(self.most_alive, self.alive)
         try:
-            yield Another(Setup(instance(self.alive), LocalHost(), ()), lambda: 0)
+            yield Another(MeasurementContext(instance(self.alive), LocalHost(), ()), lambda: 0)
         finally:
             self.alive -= 1
 
@@ -66,7 +66,7 @@ class Counted(Density):
     def load(self) -> Startup:
         return Startup()
 
-    def ask(self, setup: Setup, label: str) -> Raw:
+    def ask(self, setup: MeasurementContext, label: str) -> Raw:
         number = int(setup.instance.proof["number"])
         return Raw(label, ("ask",), f"{self.latency(number, self.room.alive)}\n", 0.1)
 
@@ -77,7 +77,7 @@ class Counted(Density):
 
 
 def measured(workload: Counted) -> tuple[Raw, ...]:
-    raw = tuple(workload.measure(Setup(instance(1), LocalHost(), (), further=workload.room)))
+    raw = tuple(workload.measure(MeasurementContext(instance(1), LocalHost(), (), further=workload.room)))
     assert workload.room.alive == 1  # nothing is left
     return raw
 
@@ -190,7 +190,7 @@ def test_one_instance_reports_no_further_one() -> None:
 
 def test_it_needs_further_instances() -> None:
     with pytest.raises(TrialFailed, match="starts further instances"):
-        next(Counted().measure(Setup(instance(1), LocalHost(), ())))
+        next(Counted().measure(MeasurementContext(instance(1), LocalHost(), ())))
 
 
 # --- hostile outputs

@@ -9,11 +9,11 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from setups import serving
 
-from tare.contracts.workloads import Setup
+from tare.contracts.workloads import MeasurementContext
 from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Metric, Raw, Value
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.bind import Bind
 from tare.workloads.loads.knee import Answers, KneeLoad, Search
 
@@ -33,7 +33,7 @@ class Known(KneeLoad):
     share_at: Share = field(default=lambda _rate, _number: "1")
     tried: list[int] = field(default_factory=list)
 
-    def load(self, setup: Setup, rate: int) -> Raw:
+    def load(self, setup: MeasurementContext, rate: int) -> Raw:
         del setup
         self.tried.append(rate)
         return Raw("", ("load",), self.share_at(rate, self.tried.count(rate)), 0.1, client_cpu=0.5)

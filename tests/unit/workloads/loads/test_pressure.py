@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from plain import Plain
 
-from tare.contracts.workloads import Another, Further, Instance, Setup, Workload
+from tare.contracts.workloads import Another, Further, Instance, MeasurementContext, Workload
 from tare.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable
 from tare.hosts.local import LocalHost
 from tare.model.trials import Footprint, Metric, Output, Raw, Value
@@ -33,7 +33,7 @@ class Counter(Plain):
     def rounds(self) -> int:
         return ROUNDS
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         try:
             yield Raw("warming", (), "", 0.1, warm_up=True)
             for _ in range(self.rounds):
@@ -87,7 +87,7 @@ class Shelf(Further):
         rate = self.full() if limit_bytes is None else self.rate(limit_bytes)
         self.alive.append(name)
         try:
-            yield Another(Setup(instance(name, rate), LocalHost(), ()), lambda: self.swapped)
+            yield Another(MeasurementContext(instance(name, rate), LocalHost(), ()), lambda: self.swapped)
         finally:
             self.alive.remove(name)
 
@@ -98,9 +98,9 @@ class Shelf(Further):
         return 0.5
 
 
-def setup(further: Further | None) -> Setup:
+def setup(further: Further | None) -> MeasurementContext:
     """Return what the workload measures with; its own instance has become faster with use, and is in no comparison."""
-    return Setup(instance("own", 2000.0), LocalHost(), (), further=further)
+    return MeasurementContext(instance("own", 2000.0), LocalHost(), (), further=further)
 
 
 def measured(shelf: Shelf, workload: UnderPressure | None = None) -> tuple[Raw, ...]:
@@ -291,7 +291,7 @@ class Breaking(Counter):
 
     against: str = "full"
 
-    def measure(self, setup: Setup) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         yield from list(super().measure(setup))[:3]
         if setup.instance.name.startswith(self.against):
             raise TrialFailed("connection reset by peer")

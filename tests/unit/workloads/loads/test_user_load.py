@@ -12,7 +12,7 @@ from setups import serving
 from tare.errors import TimedOut, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.model.trials import Metric, Raw, Value
-from tare.running.values import read_values
+from tare.runner.values import read_values
 from tare.workloads.loads.user_load import MOST_RUNS, OwnLoad, OwnMetric, filled, values_of
 
 REPORT = '{"results": [{"a/b": {"m~n": 2.5}, "bad": "7", "flag": true, "huge": 1e999}], "": 3, "00": 4}\n'

@@ -15,8 +15,8 @@ from tare.errors import TrialFailed
 from tare.hosts.clocks import Clock
 from tare.hosts.local import LocalHost
 from tare.model.trials import Caution, Line, Raw
-from tare.running.doubts import client_cautions
-from tare.running.values import read_values
+from tare.runner.sanity_checks import client_cautions
+from tare.runner.values import read_values
 from tare.workloads.loads.client_load import Together, common_share, shares, texts_in
 from tare.workloads.loads.http import WrkLoad, check_end
 from tare.workloads.micro_http import MicroHttp

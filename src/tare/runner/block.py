@@ -1,0 +1,370 @@
+"""Block: an instance of every stack, whose measurements take turns.
+
+In each round every stack has a turn, in random order: what disturbs the machine for longer than a turn disturbs all of
+them. A workload of one round is measured one stack at a time. Where a block starts each stack several times, the median
+start counts, not one that a burst on the machine has hit.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from statistics import median
+from time import monotonic
+
+from tare.contracts.technologies import Technology
+from tare.contracts.workloads import Workload
+from tare.hosts.facts import parse_meminfo
+from tare.hosts.process import heed_stop
+from tare.model.trials import Caution, Limits
+from tare.runner.context import InstanceSpec, RunContext, assign_slots, outer_limits
+from tare.runner.events import RunObserver, TrialBegins, TurnEnded, TurnOfStack, TurnsBegin
+from tare.runner.sanity_checks import reject_faster_than_bare_metal, time_cautions
+from tare.runner.schedule import SLOW, rounds_by_label
+from tare.runner.trial import FinishedTrial, TrialRun
+from tare.runner.trial_log import TrialLog
+from tare.runner.values import read_values
+from tare.suites.own_program import OwnProgram
+from tare.suites.plan import Block, Step
+from tare.suites.suite import Planned
+from tare.telemetry.sampler import Sampler, not_kept, sampling
+
+_STARTS_SECONDS = 1.0  # of a block, for all starts of a stack; the first may take longer
+_ONCE: Mapping[str, int] = {}
+_LEAST_ROUNDS = 3  # of a stack that is far slower than the others
+_FEWEST = 3  # stacks: of two, neither is the slow one
+_ROOM = 0.8  # share of the memory that can be had which instances may fill
+_SPARE = 1.5  # times what an instance was seen to cost
+_IN_GROUPS = Caution(
+    "in-groups", "not all instances fit into memory together: it took turns with the baseline, not with every stack"
+)
+
+Steps = tuple[Step, ...]
+
+
+@dataclass
+class BlockRunner:
+    """Runs blocks. `references` are the names of the baseline and of its A/A control.
+
+    `programs` are the commands and images that stacks override.
+    """
+
+    context: RunContext
+    stacks: Mapping[str, Sequence[Technology]]
+    references: Collection[str]
+    seed: int
+    programs: Mapping[str, OwnProgram] = field(default_factory=dict)
+    _seen_bytes: dict[tuple[str, str], int] = field(default_factory=dict)
+    _labels: dict[str, frozenset[str]] = field(default_factory=dict)  # of a whole round of each workload
+    _warm: set[tuple[str, str]] = field(default_factory=set)  # workloads and stacks with a start before
+
+    def run(
+        self,
+        block: Block,
+        planned: Planned,
+        observe: RunObserver,
+        passes: Mapping[str, int] = _ONCE,
+        cautions: Collection[Caution] = (),
+    ) -> Iterator[FinishedTrial]:
+        """Run a block; yield each trial when it has ended, those of stacks that take turns when all have.
+
+        If the first command of the baseline does not end in time, though the workload has not worked before, the block
+        ends: stacks that had no turn until then yield no trial. `passes` is how often stacks measure the workload; once
+        where nothing is said. All trials get these cautions. What is left of the block is gone when the iterator is
+        closed.
+        """
+        self.context.await_machines()  # that they are asked for their memory
+        if planned.workload.alone:
+            several = self._start_repeatedly if planned.workload.rounds > 1 else self._run_together
+            for attempt in several(block, planned, observe):
+                attempt.log.cautions += cautions
+                yield attempt.finished()
+            return
+        target = self.context.sampling.folder / f"{block.name}.parquet"
+        # Each instance has a slot of its own: nothing that is made has an earlier name.
+        with (
+            self.context.ledger.overlapping(),
+            sampling(target, self.context.sampling.of(self.context.host)) as sampler,
+        ):
+            ended = tuple(self._run_together(block, planned, observe, passes, sampler))
+        self._compare_with_bare_metal(ended, planned.workload)
+        for attempt in ended:
+            if sampler.trouble and attempt.log.status == "ok":
+                attempt.log.cautions.append(not_kept(sampler.trouble))
+            attempt.log.cautions += cautions
+            yield attempt.finished()
+
+    def _run_together(
+        self,
+        block: Block,
+        planned: Planned,
+        observe: RunObserver,
+        passes: Mapping[str, int] = _ONCE,
+        sampler: Sampler | None = None,
+    ) -> Iterator[TrialRun]:
+        """Start the stacks of a block and let them take turns; yield each trial when it has ended.
+
+        Where not all instances fit into memory together, they come in groups, one after the other; the baseline and
+        the control stay and have turns with each. Then each group measures once.
+        """
+        workload, limits = planned.workload, self.context.limits_within(planned.limits)
+        chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/turns")  # noqa: S311 - nothing secret
+        staying, groups = self.split_by_memory(block.steps, workload, limits)
+        passes = passes if len(groups) == 1 else _ONCE
+        labels = () if workload.alone else self._labels.get(block.workload, ())
+        turns = _TurnScheduler(chance, observe, not workload.alone, labels, self.references)
+        slots = assign_slots({step.stack: self.stacks[step.stack] for step in block.steps})
+
+        def attempt_of(step: Step) -> TrialRun:
+            stack, image = tuple(self.stacks[step.stack]), self.context.images.of(step.stack)
+            spec = InstanceSpec(stack, image, limits, slots[step.stack], sampler=sampler)
+            return TrialRun(self.context, step, spec, self._as_overridden(workload, step.stack))
+
+        with ExitStack() as held:
+            stay, first = [attempt_of(step) for step in staying], 0
+            for group in groups:
+                if turns.is_hopeless:
+                    break
+                with ExitStack() as exits:
+                    come = [attempt_of(step) for step in group]
+                    for attempt in come if first else [*stay, *come]:
+                        self.context.await_machines()
+                        observe(TrialBegins(attempt.step))
+                        (held if attempt in stay else exits).enter_context(attempt)
+                        heed_stop()
+                        attempt.start()
+                    turns.work([*stay, *come], first)
+                    for number in range(1, max(passes.values(), default=1)):
+                        able = [each for each in come if each.is_running and each not in turns.ended_early]
+                        again = [each for each in able if passes.get(each.step.stack, 1) > number]
+                        if any(each.rounds != number * workload.rounds for each in again):
+                            break  # a time decided how many rounds each stack had: further ones are no pairs
+                        turns.work(again, first)
+                    for attempt in turns.tried(come):
+                        self._end(attempt, planned)
+                        attempt.log.cautions += [_IN_GROUPS] if stay and len(groups) > 1 else []
+                        yield attempt
+                first = max([each.rounds for each in stay if each.rounds > first] or [first + workload.rounds])
+            for attempt in turns.tried(stay):
+                self._end(attempt, planned, len(groups))
+                yield attempt
+
+    def _start_repeatedly(self, block: Block, planned: Planned, observe: RunObserver) -> Iterator[TrialRun]:
+        """Start each stack of a block as often as the workload has rounds, slow ones less often.
+
+        One start of each stack before its first block warms up, unless all starts are to be cold, or each start
+        provisions a machine.
+        """
+        workload = planned.workload
+        chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/starts")  # noqa: S311 - nothing secret
+
+        def start(step: Step) -> TrialRun:
+            [ended] = self._run_together(replace(block, steps=(step,)), planned, observe)
+            return ended
+
+        starts: dict[Step, list[TrialRun]] = {step: [] for step in block.steps}
+        for step in block.steps:
+            is_provisioned = self.stacks[step.stack][-1].gives_machine
+            if not (workload.starts_cold or is_provisioned or (step.workload, step.stack) in self._warm):
+                starts[step].append(start(step))
+                mark_as_warm_up(starts[step][0].log)
+                self._warm.add((step.workload, step.stack))
+        going = [step for step in block.steps if all(each.log.status == "ok" for each in starts[step])]
+        for number in range(workload.rounds):
+            for step in going:
+                starts[step].append(start(step))
+            logs = {step: [each.log for each in starts[step][-number - 1 :]] for step in going}
+            going = [step for step in going if has_time_for_another_start(logs[step])]
+            chance.shuffle(going)
+        for each in starts.values():
+            each[-1].log = merge_starts(workload, [attempt.log for attempt in each])
+            yield each[-1]
+
+    def _compare_with_bare_metal(self, ended: Sequence[TrialRun], workload: Workload) -> None:
+        """Fail trials that beat bare metal by an impossible factor.
+
+        Only stacks are compared that run the same program as the baseline, on the machine's kernel or on another
+        Linux, and only workloads that are known not to measure caches of disks.
+        """
+        if workload.writes_anywhere:
+            return
+        able = [each for each in ended if each.log.status == "ok" and each.step.stack in self.references]
+        bare = next((each for each in able if self._families(each.step.stack) == {"bare metal"}), None)
+        for each in ended if bare else ():
+            overrides = each.step.stack in self.programs or each.step.stack in self.context.images.by_stack
+            if bare and not overrides and self._families(each.step.stack).isdisjoint(("bare metal", "unikernel")):
+                reject_faster_than_bare_metal(each.log, bare.log)
+
+    def _families(self, stack: str) -> set[str]:
+        return {technology.family for technology in self.stacks[stack]}
+
+    def _as_overridden(self, workload: Workload, stack: str) -> Workload:
+        """Return the workload as this stack runs it, with its own command and in its own image."""
+        own = self.programs[stack].workload(workload) if stack in self.programs else workload
+        image = self.context.images.by_stack.get(stack)
+        return own.in_image(image) if image else own
+
+    def split_by_memory(self, steps: Steps, workload: Workload, limits: Limits) -> tuple[Steps, tuple[Steps, ...]]:
+        """Divide the steps of a block into those that stay for all of it, and groups that are there together."""
+        if workload.alone:
+            return (), tuple((step,) for step in steps)
+        room = self._room()
+        needed = {step: self._needed(step, limits) for step in steps}
+        if sum(needed.values()) <= room:
+            return (), (tuple(steps),)
+        staying = tuple(step for step in steps if step.stack in self.references)
+        room -= sum(needed[step] for step in staying)
+        groups: list[list[Step]] = []
+        left = 0.0
+        for step in steps:
+            if step in staying:
+                continue
+            if not groups or needed[step] > left:
+                groups.append([])
+                left = room
+            groups[-1].append(step)
+            left -= needed[step]
+        return staying, tuple(tuple(group) for group in groups) or ((),)
+
+    def _room(self) -> float:
+        available = parse_meminfo(self.context.host.read("/proc/meminfo")).available_bytes
+        return float("inf") if available is None else available * _ROOM
+
+    def _needed(self, step: Step, limits: Limits) -> float:
+        """Return the memory that an instance takes: its limit, or that of its outer machine, until one was seen.
+
+        What was seen may be more than the limit: a machine has a monitor in addition.
+        """
+        seen = self._seen_bytes.get((step.workload, step.stack))
+        if seen is not None:
+            return seen * _SPARE
+        inner = len(self.stacks[step.stack]) - 1
+        return (outer_limits(limits, inner) if inner else limits).memory_bytes
+
+    def _end(self, attempt: TrialRun, planned: Planned, times: int = 1) -> None:
+        """End an attempt, which has measured so many times: once with each of the groups."""
+        attempt.end()
+        log, step = attempt.log, attempt.step
+        if log.footprint and (cost := log.footprint.all_memory_bytes) is not None:
+            self._seen_bytes[step.workload, step.stack] = cost
+        if log.status == "ok":
+            self._labels[step.workload] = frozenset(rounds_by_label(log.turns))
+        if self.context.inside_check:
+            self.context.inside_check.describe(step.stack, log)
+        if planned.limits.seconds is not None:
+            log.cautions += time_cautions(log.measured_seconds, times * planned.limits.seconds)
+
+
+def has_time_for_another_start(starts: Sequence[TrialLog]) -> bool:
+    """Return whether another start of this stack would end in time. None follows a failure."""
+    seconds = [log.seconds for log in starts]
+    return starts[-1].status == "ok" and sum(seconds) + seconds[-1] <= _STARTS_SECONDS
+
+
+def mark_as_warm_up(log: TrialLog) -> None:
+    """Mark the outputs of a start that only fills caches: they count for nothing."""
+    log.raw = [replace(each, warm_up=True) for each in log.raw]
+
+
+def merge_starts(workload: Workload, starts: Sequence[TrialLog]) -> TrialLog:
+    """Return several starts as one: its turns are the starts, all else is that of the median one or a failed one.
+
+    Starts whose outputs are marked as warming up do not count.
+    """
+    raw = [each for log in starts for each in log.raw]
+    seconds = sum(log.seconds for log in starts)
+    failed = next((log for log in starts if log.status != "ok"), None)
+    if failed is not None:
+        failed.raw, failed.seconds = raw, seconds
+        return failed
+    counted = [log for log in starts if not all(each.warm_up for each in log.raw)]
+    merged = sorted(counted, key=_ready_seconds)[(len(counted) - 1) // 2]
+    turns = [replace(turn, number=number) for number, log in enumerate(counted) for turn in log.turns]
+    cautions: list[Caution] = []
+    for log in counted:  # of each kind those of the first start that has it: later ones differ in their numbers only
+        known = {caution.kind for caution in cautions}
+        cautions += [caution for caution in log.cautions if caution.kind not in known]
+    merged.raw, merged.turns, merged.cautions, merged.seconds = raw, turns, cautions, seconds
+    merged.started, merged.ended = starts[0].started, starts[-1].ended
+    merged.values = read_values(workload, raw)
+    return merged
+
+
+def _ready_seconds(log: TrialLog) -> float:
+    """Return when the instance was ready; a technology may report more of its start after that."""
+    return next(mark.seconds for mark in log.timeline if mark.name == "ready")
+
+
+@dataclass
+class _TurnScheduler:
+    """Lets attempts take turns until none has more to do.
+
+    `labels` are those of a whole round, empty where they are unknown. The others do not wait for a stack that is far
+    slower: its turns end when it has had a few whole rounds, unless it is one of the `references`. Until a workload has
+    worked, the references have the first turns of all, so that a command without an end is noticed by its first
+    time-out. Then `is_hopeless` is true, and no more turns are taken.
+    """
+
+    chance: random.Random
+    observe: RunObserver
+    side_by_side: bool
+    labels: Collection[str] = ()
+    references: Collection[str] = ()
+    count: int = 0
+    since: float = 0.0
+    ended_early: list[TrialRun] = field(default_factory=list)
+    is_hopeless: bool = False
+    _tried: set[str] = field(default_factory=set)
+
+    def tried(self, attempts: Sequence[TrialRun]) -> list[TrialRun]:
+        """Return the attempts that count: where the workload is hopeless, those that had a turn or failed to start."""
+        return [
+            each for each in attempts if not (self.is_hopeless and each.is_running) or each.step.trial in self._tried
+        ]
+
+    def work(self, attempts: Sequence[TrialRun], first_round: int) -> None:
+        self.since = self.since or monotonic()
+        for attempt in attempts:
+            attempt.measure_from(first_round)
+        going = list(attempts)
+        while going:
+            if self.side_by_side:
+                self.observe(TurnsBegin(self.count, len(going)))
+            self.chance.shuffle(going)
+            if not (self.labels or self._tried):
+                first = list(self.references)
+                going.sort(key=lambda each: first.index(each.step.stack) if each.step.stack in first else len(first))
+            going = [attempt for attempt in going if self._has_more(attempt)]
+            if self.is_hopeless:
+                return
+            slow = self._far_slower(going)
+            self.ended_early += slow
+            going = [attempt for attempt in going if attempt not in slow]
+            self.count += 1
+
+    def _has_more(self, attempt: TrialRun) -> bool:
+        heed_stop()
+        if self.is_hopeless:
+            return False
+        self.observe(TurnOfStack(attempt.step))
+        raw = attempt.run_turn(self.count, self.since)
+        is_first = not (self.labels or self._tried)
+        self._tried.add(attempt.step.trial)
+        self.is_hopeless = is_first and attempt.timed_out and attempt.step.stack in self.references
+        if raw is not None:
+            self.observe(TurnEnded(attempt.step, raw))
+        return raw is not None
+
+    def _far_slower(self, going: Sequence[TrialRun]) -> list[TrialRun]:
+        if not self.labels or len(going) < _FEWEST:
+            return []
+        usual = SLOW * median(attempt.log.measured_seconds for attempt in going)
+        return [
+            attempt
+            for attempt in going
+            if attempt.step.stack not in self.references
+            and attempt.log.measured_seconds > usual
+            and attempt.rounds_of_all(self.labels) >= _LEAST_ROUNDS
+        ]

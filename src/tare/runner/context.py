@@ -1,0 +1,257 @@
+"""RunContext: what all instances of a run share. InstanceSpec: what one of them is started with."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tare.contracts.technologies import ANSWER_PORT, Technology
+from tare.contracts.workloads import Instance, Workload
+from tare.errors import Unavailable
+from tare.hosts.cpus import Placement, fewer_cpus
+from tare.hosts.exec import ExecHost
+from tare.hosts.facts import read_cores
+from tare.hosts.host import Host
+from tare.hosts.host_cache import HostCache
+from tare.hosts.ledger import DoomedLedger, Ledger
+from tare.hosts.network import Network
+from tare.hosts.ssh import SshHost
+from tare.images.image import located
+from tare.model.machines import Hosts, Machine
+from tare.model.trials import Image, ImageWanted, Limits, LimitsWanted
+from tare.runner.inside_check import InsideCheck
+from tare.suites.tables import TelemetryTable
+from tare.telemetry.sampler import Sampler, Way, way_to
+
+_INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machine
+# What a machine needs for its kernel, its engine and their caches, beyond the limits of the layer in it. A machine in
+# it needs the same again for its monitor.
+_OUTER_BYTES = 1 << 30
+_OUTER_FILES = 1 << 16
+
+
+@dataclass(frozen=True)
+class RunHosts:
+    """Connected machines of a run: the server, on which instances are started, and the clients.
+
+    `placement` has the CPUs of instances and client there. A server that is provisioned for one trial has a
+    `provisioned_prefix`: it replaces the run's prefix of all names there.
+    """
+
+    reached: Hosts
+    server: Host
+    client: Host
+    placement: Placement
+    extra_clients: tuple[Host, ...] = ()
+    provisioned_prefix: str = ""
+
+    @property
+    def client_is_local(self) -> bool:
+        """Whether the client is on the machine of the instances."""
+        return self.reached.server == self.reached.client
+
+    @property
+    def clients(self) -> tuple[tuple[Host, Machine | None], ...]:
+        """All clients, in the order of the suite, each with how it is reached."""
+        extra = zip(self.extra_clients, self.reached.further_clients, strict=True)
+        return ((self.client, self.reached.client), *extra)
+
+    @property
+    def server_address(self) -> str:
+        """Address of the instances' machine as the client's machine sees it."""
+        if self.reached.server is not None and self.reached.server.address:
+            return self.reached.server.address
+        if isinstance(self.server, SshHost):
+            return self.server.own_address
+        assert isinstance(self.client, SshHost)  # noqa: S101 - one of the two is not this machine
+        return self.client.our_address
+
+
+@dataclass(frozen=True)
+class RunImages:
+    """Images of a run: `main` is the suite's, `client` that of the loads.
+
+    `outer` is the image of machines around other layers, None if no stack needs one. `by_stack` has the images of
+    stacks that override the main one, `sidecars` those of sidecar services.
+    """
+
+    main: Image
+    client: Image
+    outer: Image | None = None
+    by_stack: Mapping[str, Image] = field(default_factory=dict)
+    sidecars: Mapping[ImageWanted, Image] = field(default_factory=dict)
+
+    def of(self, stack: str) -> Image:
+        """Return the image of a stack."""
+        return self.by_stack.get(stack, self.main)
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Telemetry of a run: the folder of its files, and the suite's settings."""
+
+    folder: Path
+    settings: TelemetryTable = field(default_factory=TelemetryTable)
+
+    def of(self, host: Host) -> Way:
+        """Return how a host is sampled."""
+        return way_to(host, self.settings.every)
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What all instances on a host share: the run's hosts, images, limits and telemetry, and the host's own network.
+
+    `ledger` is that of the host on which instances are started, and has that host; `images` are in its paths. `live`
+    are the instances on it, in whichever slot. `extra_clients` share the load with the client, which they see at
+    `client_address`; the client's clock is ahead of ours by `clock_ahead_seconds`. `provision` opens a context on a
+    machine that a technology provisions, None where that is not possible. `inside_check` has the conditions that each
+    stack gives a process, None where nobody compares them.
+    """
+
+    hosts: RunHosts
+    images: RunImages
+    network: Network
+    ledger: Ledger
+    limits: Limits
+    sampling: Sampling
+    client: Host
+    instances: Path
+    extra_clients: tuple[Host, ...] = ()
+    client_address: str = ""
+    clock_ahead_seconds: float = 0.0
+    cache: HostCache = field(default_factory=HostCache)
+    live: list[Instance] = field(default_factory=list)
+    provision: Provision | None = None
+    inside_check: InsideCheck | None = None
+
+    @property
+    def host(self) -> Host:
+        """The host that instances are started on."""
+        return self.ledger.host
+
+    def spec(self, *stack: Technology, name: str = "") -> InstanceSpec:
+        """Return what an instance of a stack is started with; `name` is the stack's, which may have its own image."""
+        return InstanceSpec(stack, self.images.of(name), self.limits)
+
+    def limits_within(self, wanted: LimitsWanted) -> Limits:
+        """Return limits that lie within those of the run, on CPUs of different cores where it can."""
+        if (len(self.limits.cpus), self.limits.memory_bytes) == (wanted.cpus, wanted.memory_bytes):
+            return self.limits
+        cpus = fewer_cpus(self.limits.cpus, read_cores(self.host.read), wanted.cpus)
+        return Limits(cpus, wanted.memory_bytes, self.limits.open_files)
+
+    def await_machines(self) -> None:
+        """Wait until the run's machines over SSH respond; raises Unreachable after 90 s."""
+        clients = (self.client, *self.extra_clients)
+        for host in (self.host, *(each.outer for each in clients if isinstance(each, ExecHost))):
+            if isinstance(host, SshHost) and host.master:
+                host.master.await_back()
+        self.ledger.catch_up()
+
+    def inside(self, instance: Instance, spec: InstanceSpec) -> RunContext:
+        """Return the context of an instance's inside; all that is made there vanishes with the instance."""
+        if instance.inside is None:
+            raise Unavailable(f"{instance.name} has no inside", "choose another outer layer")
+        instance.inside.run("mkdir", "-p", str(_INSTANCES), timeout=30)
+        image, outer = located(spec.image), self.images.outer
+        ledger = DoomedLedger(instance.inside, image.root)
+        return replace(
+            self,
+            images=RunImages(image, self.images.client, located(outer) if outer else None),
+            network=self.network.at(spec.slot).within(ledger),
+            ledger=ledger,
+            limits=replace(spec.limits, cpus=tuple(range(len(spec.limits.cpus)))),
+            instances=_INSTANCES,
+            live=[],
+            cache=HostCache(),
+        )
+
+
+@dataclass(frozen=True)
+class InstanceSpec:
+    """What an instance of a stack is started with, its inner technology first in `stack`.
+
+    No two instances that are alive together have the same `slot`. The service listens on the TCP `port`, with `udp`
+    also by UDP. The innermost instance gets a data volume of `volume_bytes`; 0 for none. `parent_ready_at` is when the
+    parent layer became ready, on our clock; None for the outermost layer, before whose start `before_request` is
+    called. `start_timeout_seconds` bounds the start; technologies may have less. `sampler` is that of the instances
+    that are alive together; without it, each has its own.
+    """
+
+    stack: tuple[Technology, ...]
+    image: Image
+    limits: Limits
+    slot: int = 0
+    port: int | None = None
+    udp: bool = False
+    volume_bytes: int = 0
+    start_timeout_seconds: float = math.inf
+    parent_ready_at: float | None = None
+    before_request: Callable[[], None] = lambda: None
+    sampler: Sampler | None = None
+
+    @property
+    def technology(self) -> Technology:
+        """The outermost technology, which is started next."""
+        return self.stack[-1]
+
+    def serving(self, workload: Workload) -> InstanceSpec:
+        """Return it with the port and the volume that a workload needs."""
+        return replace(self, port=workload.port, udp=workload.datagrams, volume_bytes=workload.volume_bytes)
+
+    def outer(self, image: Image) -> InstanceSpec:
+        """Return what the machine around the inner layers is started with, from this image."""
+        return replace(self, image=image, limits=outer_limits(self.limits, len(self.stack) - 1), volume_bytes=0)
+
+    def inner(self, within: RunContext, parent_ready_at: float | None = None) -> InstanceSpec:
+        """Return what the inner layers are started with in the machine around them, whose inside is `within`."""
+        return replace(
+            self,
+            stack=self.stack[:-1],
+            image=within.images.main,
+            limits=within.limits,
+            parent_ready_at=parent_ready_at,
+            before_request=lambda: None,
+        )
+
+    def prepared(self, outer: Image | None) -> Image:
+        """Return the image of the machine around the inner layers, with the disk that `layers.prepare_disk` makes."""
+        if outer is None:
+            raise Unavailable("there is no image for the machine around the inner layers", "report this bug of tare")
+        names = "/".join(technology.name for technology in self.stack)
+        key = hashlib.sha256(f"{outer.digest} {self.image.digest} {names}".encode()).hexdigest()
+        return replace(outer, disk=outer.disk.parents[1] / f"nested-{key[:24]}.qcow2")
+
+
+Provision = Callable[[Machine, InstanceSpec], AbstractContextManager[RunContext]]
+
+
+def outer_limits(limits: Limits, layers: int) -> Limits:
+    """Return the limits of a machine around this number of layers; `limits` are those of the innermost."""
+    more = (2 * layers - 1) * _OUTER_BYTES
+    return Limits(limits.cpus, limits.memory_bytes + more, max(limits.open_files, _OUTER_FILES))
+
+
+def outer_port(context: RunContext) -> int:
+    """Return the port on which a machine around others answers; an instance in it may publish its own there."""
+    return ANSWER_PORT + 1 + context.network.level
+
+
+def assign_slots(stacks: Mapping[str, Sequence[Technology]]) -> dict[str, int]:
+    """Return each of the stacks that are alive together a slot of its own, in their order.
+
+    Stacks whose address is built into an image always have the same: they come first, by their names.
+    """
+    fixed = sorted(name for name, stack in stacks.items() if any(layer.built_in_address for layer in stack))
+    return {name: slot for slot, name in enumerate(dict.fromkeys((*fixed, *stacks)))}
+
+
+def new_name(network: Network) -> str:
+    """Name an instance by its slot, in which nothing else is alive, and by the time. No name begins another."""
+    return f"{network.prefix}-{network.slot:02}-{time.monotonic_ns() // 1_000_000:x}"

@@ -1,0 +1,342 @@
+"""Job of a run: from a suite to a finished run folder. It prints nothing and reports to one observer.
+
+The record of a run (run.json) also decides whether a resumed run still is the one that it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from tare import __version__
+from tare.contracts.technologies import Technology
+from tare.errors import Rebooted, TareError, UsageError, why_of
+from tare.hosts.ledger import ledgers, leftovers
+from tare.hosts.local import LocalHost, isolate_mounts
+from tare.hosts.lock import only_one
+from tare.hosts.needs import refuse_incomplete
+from tare.hosts.tuning import look
+from tare.hosts.undoing import in_short
+from tare.images.adopted import client_root, images_beside, refuse_absent, wanted_image
+from tare.journal import FORMAT, Journal, RunRecord, WorkloadRecord, holds_no_trial, make_within
+from tare.model.isolation import Isolation
+from tare.model.machines import Facts
+from tare.model.trials import Image, Stop, StopReason
+from tare.runner.cleanup import clean_up
+from tare.runner.context import RunContext, RunHosts, RunImages, Sampling
+from tare.runner.events import Preparing, RunBegins, RunObserver, StackSkipped, Warned, as_step_reporter
+from tare.runner.loop import RemainingWork, RunLoop
+from tare.runner.machines import connect_machines, open_context
+from tare.runner.prepare import (
+    Problems,
+    build_stack_images,
+    check_programs,
+    copy_to_server,
+    find_unusable,
+    outer_image,
+    prepare_stacks,
+)
+from tare.runner.sanitize import names_of_secrets, settings_without_secrets
+from tare.suites.suite import Planned, Suite, read_suite
+from tare.telemetry.noise import assess
+
+_SETTINGS = TypeAdapter(dict[str, Any])
+
+
+def make_record(suite: Suite, hosts: RunHosts, images: RunImages) -> RunRecord:
+    """Return the record of a run that is prepared."""
+    noise = tuple((each.name, f"{each.value} ({each.verdict})") for each in assess(hosts.server.read))
+    overrides = {stack.name: stack.own.described(images.by_stack.get(stack.name)) for stack in suite.measured}
+    return RunRecord(
+        format=FORMAT,
+        tare=__version__,
+        suite=suite.name,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        seed=suite.seed,
+        baseline=suite.baseline,
+        blocks=suite.blocks,
+        stacks=tuple(stack.name for stack in suite.measured),
+        workloads=tuple(workload_record(planned) for planned in suite.workloads),
+        image=images.main.digest,
+        image_origin=images.main.origin,
+        packages=images.main.packages,
+        clients={images.client.digest: images.client.packages},
+        machine=hosts.server.facts(),
+        noise=noise,
+        margin=suite.margin,
+        control=suite.control,
+        machines=machines_by_role(suite, hosts),
+        tuning=look(hosts.server.read),
+        sample_seconds=suite.telemetry.every,
+        beside=_beside(suite, images),
+        own={name: own for name, own in overrides.items() if own},
+        years=_years(suite, hosts),
+        families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured},
+        isolation={stack.name: _isolation(stack.layers) for stack in suite.measured},
+        suite_folder=str(suite.folder.absolute()),
+    )
+
+
+def _isolation(layers: Sequence[Technology]) -> tuple[Isolation, ...]:
+    """Return the isolation of each layer, with the technology's name where there are several."""
+    return tuple(replace(each.isolation, layer=each.name if len(layers) > 1 else "") for each in layers)
+
+
+def _years(suite: Suite, hosts: RunHosts) -> dict[str, str]:
+    """Return the year of each stack of one layer whose technology is an old one."""
+    own = {stack.name: stack.layers[0] for stack in suite.stacks if len(stack.layers) == 1}
+    asked = {name: layer for name, layer in own.items() if type(layer).old is not Technology.old}
+    years = {name: layer.old(layer.version(hosts.server)) for name, layer in asked.items()}
+    return {name: year for name, year in years.items() if year}
+
+
+def workload_record(planned: Planned) -> WorkloadRecord:
+    """Return what the record of a run has of a workload."""
+    return WorkloadRecord(
+        name=planned.name,
+        use=planned.use,
+        title=planned.workload.title,
+        metrics=tuple(planned.workload.all_metrics),
+        sweep=planned.workload.sweep,
+        settings=settings_without_secrets(_SETTINGS.dump_python(dict(vars(planned.workload)), mode="json")),
+        lowered=planned.lowered,
+    )
+
+
+def _beside(suite: Suite, images: RunImages) -> dict[str, str]:
+    """Return the images of sidecar services, by the services' names."""
+    services = [each for workload in suite.by_name.values() for each in workload.beside]
+    found = {each.name: images.sidecars[each.image] for each in services}
+    return {name: image.origin or image.digest for name, image in found.items()}
+
+
+def machines_by_role(suite: Suite, hosts: RunHosts) -> dict[str, Facts]:
+    """Return the machines that take part, by role, except those that a technology will lend."""
+    lent = all(stack.layers[-1].gives_machine for stack in suite.stacks)
+    server = {} if lent else {"server": hosts.server.facts()}
+    further = {f"client {number}": each.facts() for number, each in enumerate(hosts.extra_clients, start=2)}
+    return {"controller": LocalHost().facts(), **server, "client": hosts.client.facts(), **further}
+
+
+def check_same(before: RunRecord, now: RunRecord) -> None:
+    """Raise UsageError for a run of another machine, tare, image or settings: its blocks would not be comparable."""
+    if before.tare != now.tare:
+        hint = f"go on with tare {before.tare}, or start a new run"
+        raise UsageError(f"the run was made by tare {before.tare}, and this is {now.tare}", hint)
+    if before.machine != now.machine:
+        raise UsageError("the run was made on another machine, or on this one before a change", "start a new run")
+    if before.stacks != now.stacks:
+        raise UsageError("the run was made by a tare that measured other stacks of this suite", "start a new run")
+    if (before.image, before.beside, before.own) != (now.image, now.beside, now.own):
+        raise UsageError("the run was made with another image", "start a new run, or use the tare that made it")
+    if other := _other_settings(before, now):
+        hint = "a file that the suite names may have changed: restore it, or start a new run"
+        raise UsageError(f"settings are not those that the run began with: {', '.join(other)}", hint)
+    fitted = {each.name: each.fits for each in before.tuning}
+    if other := [each.name for each in now.tuning if fitted.get(each.name, each.fits) != each.fits]:
+        hint = "`tare tune` shows them: set them as they were, or start a new run"
+        raise UsageError(f"settings of the machine are not those that the run began with: {', '.join(other)}", hint)
+
+
+def _other_settings(before: RunRecord, now: RunRecord) -> list[str]:
+    """Return the settings of workloads that have changed, such as requests that come from a file; new ones have not."""
+    began = {each.name: each.settings for each in before.workloads}
+    return [
+        f"{name} of {each.name}"
+        for each in now.workloads
+        for name, value in _SETTINGS.dump_python(each.settings, mode="json").items()
+        if began.get(each.name, {}).get(name, value) != value
+    ]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A suite to run into a folder, within a budget. The journal of a run that is continued has its record."""
+
+    suite: Suite
+    journal: Journal
+    budget_seconds: float | None
+
+
+def new_job(suite: Suite, out: Path | None = None, budget_seconds: float | None = None) -> Job:
+    """Return the job of a new run. Raises UsageError if its folder exists, unless a run ended there without a trial."""
+    folder = out or Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{suite.name}"
+    if folder.exists() and not holds_no_trial(folder):
+        raise UsageError(f"{folder}: the folder already exists", "choose another --out, or continue it with --resume")
+    return Job(suite, Journal(folder), budget_seconds or suite.budget_seconds)
+
+
+def resumed_job(folder: Path, budget_seconds: float | None = None) -> Job:
+    """Return the job that continues a run; raises UsageError if the folder is none."""
+    journal = Journal(folder)
+    record = journal.read()
+    if not os.access(folder, os.W_OK):
+        owner = folder.stat().st_uid
+        own = f"it belongs to user {owner}, who may go on" if owner != os.geteuid() else "is it mounted read-only?"
+        hint = f"{own}; `tare report` and other readers need not write"
+        raise UsageError(f"{folder}: the run cannot go on, as nothing can be written there", hint)
+    for name in ("raw", "telemetry"):
+        make_within(folder, name)
+    suite = read_suite(folder / "suite.toml", folder=record.paths_from)
+    return Job(suite, journal, budget_seconds or suite.budget_seconds)
+
+
+def restrict_to_blocks(job: Job, numbers: frozenset[int]) -> Job:
+    """Return a job of some blocks, from 0, all of which are measured; raises UsageError where it has not so many."""
+    if beyond := [number + 1 for number in numbers if number >= job.suite.blocks]:
+        raise UsageError(f"--blocks: the suite has no block {max(beyond)}", f"its blocks are 1-{job.suite.blocks}")
+    return replace(job, suite=replace(job.suite, only=numbers, until="blocks"))
+
+
+def require_root(command: str) -> None:
+    """Raise TareError unless this is root."""
+    if os.geteuid():
+        raise TareError("only root can start containers, machines and networks", f"sudo {command}")
+
+
+def execute(job: Job, observe: RunObserver) -> Stop:
+    """Run a suite to its end, or to Ctrl-C; return why it ended. The journal then has all trials.
+
+    Where a machine was rebooted, what was made there is made again, and the run continues within the rest of its
+    budget. This puts the process into a private mount namespace, for good. Raises TareError if nothing can be measured.
+    """
+    say, before = as_step_reporter(observe), job.journal.record
+    with only_one(), _usual_scheduling():
+        refuse_incomplete(LocalHost())
+        refuse_absent(stack.own.image(job.suite.image) for stack in job.suite.stacks)
+        _remove_left(say, observe)
+        isolate_mounts()
+        main = wanted_image(job.suite.image, job.suite.by_name.values(), say, before.image_origin if before else "")
+        job = replace(job, suite=job.suite.in_image(main))
+        by_stack = build_stack_images(job.suite, say, before)
+        check_programs(job.suite, main, by_stack)
+        began, stop, left_seconds = monotonic(), None, job.budget_seconds
+        while stop is None:
+            try:
+                with _prepared(job, main, by_stack, observe) as (context, unusable):
+                    work = RemainingWork(job.suite, job.journal.run.trials, unusable, left_seconds)
+                    cpus = () if job.suite.hosts.server else context.hosts.placement.server
+                    stacks = len(job.suite.stacks) - len(unusable)
+                    observe(RunBegins(job.journal.run, stacks, job.suite.by_name, cpus))
+                    stop = RunLoop(work, context, job.journal, observe).run()
+            except Rebooted as error:
+                observe(Warned(f"{error}: what was made there is made again, and the run goes on"))
+                if job.budget_seconds is not None:
+                    left_seconds = max(1.0, job.budget_seconds - (monotonic() - began))
+            except KeyboardInterrupt:
+                if not (job.journal.folder / "run.json").exists():
+                    raise
+                stop = Stop(StopReason.INTERRUPT)
+        with suppress(OSError):  # on a full disk the record keeps its empty stop reason
+            job.journal.end(stop)
+        return stop
+
+
+@contextmanager
+def _prepared(
+    job: Job, main: Image, by_stack: Mapping[str, Image], observe: RunObserver
+) -> Iterator[tuple[RunContext, Problems]]:
+    """Context manager: connect to the machines, make what the run needs, and begin or continue its record.
+
+    Yield the context with the problems of the stacks that cannot run.
+    """
+    suite, journal, say = job.suite, job.journal, as_step_reporter(observe)
+    before, workloads = journal.record, tuple(suite.by_name.values())
+    with _reported_leftovers(observe), connect_machines(suite.hosts, main, suite.limits.cpus) as hosts:
+        copy_to_server(hosts, (main, *by_stack.values()), say)
+        unusable = find_unusable(suite.stacks, hosts.server, say)
+        usable = [stack for stack in suite.stacks if stack.name not in unusable]
+        outer = outer_image(usable, say)
+        client = client_root(workloads, suite.image.release, say)
+        sidecars = images_beside(workloads, say, before.beside if before else {})
+        images = RunImages(main, client, outer, by_stack, sidecars)
+        if suite.hosts.client is None:
+            os.sched_setaffinity(0, hosts.placement.client)
+        _report_skipped(suite, unusable, observe)
+        record = make_record(suite, hosts, images)
+        if before is not None:
+            check_same(before, record)
+        sampling = Sampling(journal.folder / "telemetry", suite.telemetry)
+        with open_context(hosts, images, suite.limits, sampling, journal.keep_lent) as context:
+            failed = prepare_stacks(context, usable, say)
+            _report_skipped(suite, failed, observe, unusable)
+            _begin(job, record, observe)
+            yield context, {**unusable, **failed}
+
+
+def _begin(job: Job, record: RunRecord, observe: RunObserver) -> None:
+    """Make the run folder, or add to the record of a resumed run which client root it has now."""
+    journal = job.journal
+    if before := journal.record:
+        journal.keep(replace(before, clients=before.clients | record.clients))
+        return
+    if journal.folder.exists():
+        text = f"{journal.folder}: a run was ended there before its first trial; this one takes its place"
+        observe(Preparing(text))
+    if names := names_of_secrets(job.suite.text):
+        observe(Warned(f"the run folder keeps the suite as it is written, with {', '.join(names)}: show it to nobody"))
+    try:
+        journal.create(record, job.suite.text)
+    except OSError as error:
+        what = f"{journal.folder}: cannot be made: {why_of(error)}"
+        raise UsageError(what, "choose another folder with --out") from error
+
+
+def _report_skipped(suite: Suite, unusable: Problems, observe: RunObserver, earlier: Problems | None = None) -> None:
+    """Report the stacks that cannot run; raises TareError if nothing remains to compare."""
+    for stack, problems in unusable.items():
+        observe(StackSkipped(stack, problems))
+    skipped = {*unusable, *(earlier or {})}
+    if suite.baseline in skipped and len(skipped) < len(suite.stacks):
+        what = f"the baseline {suite.baseline} cannot run here, and nothing could be compared with it"
+        raise TareError(what, 'fix this, or name another stack: baseline = "…" in [suite]')
+    if len(skipped) == len(suite.stacks):
+        raise TareError("none of the suite's stacks can run here", "`tare doctor` says how to fix this")
+
+
+@contextmanager
+def _usual_scheduling() -> Iterator[None]:
+    """Context manager: run at the usual priority, and give CPUs and priority back after the block.
+
+    What this process starts inherits its priority, but what an engine's daemon starts does not. A run also keeps this
+    process off the CPUs of its instances.
+    """
+    cpus, priority = os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)
+    os.setpriority(os.PRIO_PROCESS, 0, 0)
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, priority)
+        os.sched_setaffinity(0, cpus)
+
+
+def _remove_left(say: Callable[[str], None], observe: RunObserver) -> None:
+    """Remove what killed runs have left; report what stays."""
+    if leftovers(ledgers()):
+        say("removing what a killed run has left")
+    for trouble in clean_up(lambda _: None):
+        observe(Warned(f"a killed run left what cannot be undone: {trouble}"))
+
+
+@contextmanager
+def _reported_leftovers(observe: RunObserver) -> Iterator[None]:
+    """Report what a run could not undo, which stays in the ledger."""
+    before = leftovers(ledgers())
+    try:
+        yield
+    finally:
+        after = leftovers(ledgers())
+        stays = [(left, argv) for path, left in after.items() if path not in before for argv in left.entries]
+        for left, argv in stays:
+            machine = f" (on {left.machine.ssh})" if left.machine else ""
+            observe(Warned(f"not undone: {in_short(argv)}{machine}"))
+        if stays:
+            observe(Warned("`tare clean` tries again, and says what is in the way"))

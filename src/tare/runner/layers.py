@@ -1,0 +1,319 @@
+"""Layers of a stack, started one inside the other: an instance that has an inside is itself a host.
+
+tare starts the outermost on the machine under test; its inside gets a network, a folder and the image, and so on. Each
+layer's cost is recorded separately: the time since its parent layer became ready, and the footprint on its own host.
+
+A machine around other layers boots an image with the engines (`tare.images.recipes.machine_recipe`). tare starts it
+once for each stack, copies the image into it, lets the inner technology's engine import it, and keeps the disk. Every
+trial starts on a fresh copy of that disk.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from tare.contracts.technologies import ANSWER_PORT, PATIENCE, LaunchRequest, Technology, Timeline
+from tare.contracts.workloads import Instance
+from tare.errors import NoRoom, OutOfMemory, TareError, TimedOut, TrialFailed, Unavailable
+from tare.hosts.exec import ExecHost, at_hand
+from tare.hosts.host import Host, Process
+from tare.hosts.local import LocalHost
+from tare.images.image import carried
+from tare.images.kept import in_use
+from tare.model.trials import Caution, LimitsWanted, Mark, Output
+from tare.runner.context import InstanceSpec, RunContext, new_name, outer_port
+from tare.runner.trial_log import TrialLog
+
+
+class CommandRecorder:
+    """A host that records the commands of a technology, for the report."""
+
+    def __init__(self, host: Host, commands: list[tuple[str, ...]]) -> None:
+        self._host = host
+        self._commands: list[tuple[str, ...]] | None = commands
+        self.command_line, self.facts, self.lost = host.command_line, host.facts, host.lost
+        self.put, self.get, self.read, self.write, self.gather = host.put, host.get, host.read, host.write, host.gather
+
+    def stop(self) -> None:
+        """Record no more: the commands that follow are the workload's."""
+        self._commands = None
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+        """Run a command; see `Host.run`."""
+        self._note(argv)
+        return self._host.run(*argv, timeout=timeout, input=input, check=check)
+
+    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
+        """Start a command; see `Host.spawn`."""
+        self._note(argv)
+        return self._host.spawn(*argv, life_line=life_line)
+
+    def _note(self, argv: tuple[str, ...]) -> None:
+        if self._commands is not None:
+            self._commands.append(argv)
+
+
+PROBE = "/usr/lib/tare/knock"
+_LAST_WORD_SECONDS = 5.0  # for the client to report that no answer came
+_IN_LAYER = "in the layer "
+
+
+@dataclass(frozen=True)
+class StartedLayer:
+    """A started layer: its context, and the seconds from when its parent layer was ready until it was."""
+
+    name: str
+    context: RunContext
+    spec: InstanceSpec
+    instance: Instance
+    seconds: float
+
+    @property
+    def host(self) -> Host:
+        """The host that it runs on."""
+        return self.context.host
+
+
+StartedLayers = tuple[StartedLayer, ...]
+
+
+def combine_layers(parts: StartedLayers) -> Instance:
+    """Return a stack as one instance: inside and address of the innermost layer, footprint of the outermost."""
+    outermost, innermost = parts[0].instance, parts[-1].instance
+    if len(parts) == 1:
+        return innermost
+    return replace(
+        innermost,
+        path="/".join(part.instance.path for part in reversed(parts)),
+        processes=outermost.processes,
+        disk=outermost.disk,
+        proof={f"{part.name}: {name}": value for part in parts for name, value in part.instance.proof.items()},
+        cautions=tuple(dict.fromkeys(each for part in parts for each in part.instance.cautions)),
+    )
+
+
+@contextmanager
+def start_stack(context: RunContext, spec: InstanceSpec, log: TrialLog) -> Iterator[StartedLayers]:
+    """Start a stack, layer by layer; every layer is then ready for the client.
+
+    Yield the layers, the outermost first. Raises TrialFailed or Unavailable, which name the layer of a nested stack.
+    """
+    technology, nested = spec.technology, len(spec.stack) > 1
+    if technology.gives_machine:
+        with _start_on_provisioned_machine(context, spec, log) as parts:
+            yield parts
+        return
+    here = spec.outer(spec.prepared(context.images.outer)) if nested else spec
+    before = len(log.marks)
+    with ExitStack() as exits:
+        try:
+            with prefix_errors(technology, nested=nested or spec.parent_ready_at is not None):
+                instance = exits.enter_context(start_layer(context, here, log))
+        finally:
+            _name_by_layer(log, before, technology.name, outermost=before == 0, innermost=not nested)
+        ready = log.marks[-1].seconds
+        seconds = ready - (spec.parent_ready_at or log.marks[0].seconds)
+        part = StartedLayer(technology.name, context, spec, instance, seconds)
+        if not nested:
+            inside = instance.inside
+            if isinstance(inside, ExecHost) and inside.resident:  # a machine around other layers keeps its rights
+                inside.resident.set_conditions()
+            yield (part,)
+            return
+        with prefix_errors(spec.stack[-2], nested=True):
+            within = context.inside(instance, spec)
+            exits.enter_context(within.cache)
+            exits.enter_context(spec.stack[-2].engine(within.host))
+        yield (part, *exits.enter_context(start_stack(within, spec.inner(within, ready), log)))
+
+
+@contextmanager
+def _start_on_provisioned_machine(context: RunContext, spec: InstanceSpec, log: TrialLog) -> Iterator[StartedLayers]:
+    """Start the inner layers of a stack on the machine that the outermost provisions, as on any machine over SSH.
+
+    Preparation there, such as copying the image, does not count: earlier marks move forward by its duration. The limits
+    are those of the innermost instance: the machine itself has none.
+    """
+    technology, inner = spec.technology, spec.stack[:-1]
+    if context.provision is None or not inner:
+        raise Unavailable(
+            f"{technology.name} lends a machine, but not when [hosts.server] names one", "leave out [hosts.server]"
+        )
+    timeline = Timeline(technology=technology.name)
+    host = CommandRecorder(context.host, log.commands)
+    folder = context.instances / new_name(context.network.at(spec.slot))
+    with ExitStack() as exits:
+        try:
+            with prefix_errors(technology, nested=True):
+                lent = technology.lent(host, context.ledger, folder, timeline.mark)
+                machine, instance = exits.enter_context(lent)
+                host.stop()
+                within = exits.enter_context(context.provision(machine, spec))
+                asked = spec.limits
+                wanted = LimitsWanted(len(asked.cpus), asked.memory_bytes, asked.open_files)
+                limits = within.limits_within(wanted)
+        finally:
+            log.marks += timeline.marks
+            _name_by_layer(log, len(log.marks) - len(timeline.marks), technology.name, outermost=True, innermost=False)
+        before, ready = time.monotonic(), timeline.marks[-1].seconds
+        log.marks[:] = [Mark(mark.name, mark.seconds + before - ready) for mark in log.marks]
+        log.cautions += within.hosts.placement.cautions
+        part = StartedLayer(technology.name, context, spec, instance, ready - timeline.marks[0].seconds)
+        there = InstanceSpec(
+            inner,
+            within.images.main,
+            limits,
+            port=spec.port,
+            udp=spec.udp,
+            volume_bytes=spec.volume_bytes,
+            parent_ready_at=before,
+        )
+        yield (part, *exits.enter_context(start_stack(within, there, log)))
+
+
+def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution]) -> float:
+    """Return the seconds in which an instance must answer, `level` layers deep on machines with these cautions."""
+    emulated = any(caution.kind == "emulated" for caution in cautions)
+    machines = level + technology.hosts + emulated
+    return technology.start_seconds * (PATIENCE if machines > 1 else 1)
+
+
+@contextmanager
+def start_layer(context: RunContext, spec: InstanceSpec, log: TrialLog) -> Iterator[Instance]:
+    """Start the outermost layer of a stack, and wait until it is ready for the client on the first of its ports."""
+    technology, network = spec.technology, context.network.at(spec.slot)
+    name = new_name(network)
+    ports = (ANSWER_PORT, *([spec.port] if spec.port else ())) if len(spec.stack) == 1 else (outer_port(context),)
+    probes: list[Process] = []
+    timeline = Timeline(technology=technology.name, before_request=spec.before_request)
+    usual_seconds = start_seconds(technology, network.level, context.hosts.placement.cautions)
+    seconds = min(usual_seconds, spec.start_timeout_seconds)
+    with context.ledger.overlapping(), ExitStack() as exits:
+
+        def probe(address: str, port: int | None = None) -> None:
+            argv = (PROBE, address, str(port or ports[0]), f"{seconds:g}", *(("connect",) if port else ()))
+            probes.append(exits.enter_context(context.client.spawn(*argv)))
+
+        request = LaunchRequest(
+            name=name,
+            image=spec.image,
+            limits=spec.limits,
+            network=network,
+            ports=ports,
+            datagrams=spec.udp,
+            folder=context.instances / name,
+            ledger=context.ledger,
+            knock=probe,
+            timeline=timeline,
+            answer_port=ports[0],
+            start_seconds=seconds,
+            cache=context.cache,
+            volume_bytes=spec.volume_bytes,
+        )
+        host = CommandRecorder(context.host, log.commands)
+        try:
+            instance = exits.enter_context(technology.launch(host, request))
+            for process in probes:
+                _mark_answer(process, timeline, seconds, context.clock_ahead_seconds)
+        finally:
+            log.marks += timeline.marks
+        host.stop()
+        if instance.inside is not None:
+            exits.enter_context(at_hand(instance.inside))
+        context.live.append(instance)
+        exits.callback(context.live.remove, instance)
+        yield instance
+
+
+def _mark_answer(knock: Process, timeline: Timeline, most_seconds: float, clock_ahead_seconds: float) -> None:
+    """Mark the first answer, and the moment at which `init` began, if its clock is the client's."""
+    try:
+        answered, word, *began = knock.read_line(most_seconds + _LAST_WORD_SECONDS).text.split()
+    except TrialFailed as error:
+        target, _, problem = knock.errors().strip().rpartition("knock: ")[2].partition(": ")
+        if not problem:
+            raise
+        what = f"{target} did not answer the client within {most_seconds:g} s: {problem}"
+        raise TimedOut(what, error.hint) from error
+    ready = int(answered) / 1e9 - clock_ahead_seconds
+    requested = timeline.marks[0].seconds
+    if word == "tare" and began and not any(mark.name == "userspace" for mark in timeline.marks):
+        userspace = int(began[0]) / 1e9 - clock_ahead_seconds
+        if requested <= userspace <= ready:
+            timeline.mark("userspace", userspace)
+    timeline.mark("ready", max(ready, requested))
+
+
+def _name_by_layer(log: TrialLog, begin: int, layer: str, *, outermost: bool, innermost: bool) -> None:
+    """Name the marks from `begin` on after their layer, except for the stack's one `requested` and one `ready`."""
+    log.marks[begin:] = [
+        mark if (outermost if mark.name == "requested" else innermost) else Mark(f"{layer}:{mark.name}", mark.seconds)
+        for mark in log.marks[begin:]
+    ]
+
+
+@contextmanager
+def prefix_errors(technology: Technology, nested: bool) -> Iterator[None]:
+    """Add the layer's name to a failure that does not have it."""
+    try:
+        yield
+    except TareError as error:
+        if not nested or str(error).startswith(_IN_LAYER):
+            raise
+        what = f"{_IN_LAYER}{technology.name}: {str(error).removeprefix(f'{technology.name}: ')}"
+        if isinstance(error, TrialFailed):
+            kind = next(kind for kind in (TimedOut, OutOfMemory, NoRoom, TrialFailed) if isinstance(error, kind))
+            raise kind(what, error.hint, error.output) from error
+        raise (Unavailable if isinstance(error, Unavailable) else TareError)(what, error.hint) from error
+
+
+_COPY_SECONDS = 600.0
+
+
+def prepare_disk(context: RunContext, spec: InstanceSpec, say: Callable[[str], None]) -> None:
+    """Make the disk of the machine around a stack's inner layers, unless it exists.
+
+    Raises Unavailable, which names the layer.
+    """
+    technology, inner, outer = spec.technology, spec.stack[:-1], context.images.outer
+    if not inner or technology.gives_machine:  # there, it is done when the machine is provisioned
+        return
+    disk = str(spec.prepared(outer).disk)
+    if context.host.run("test", "-e", disk, timeout=30, check=False).exit_code == 0:
+        if isinstance(context.host, LocalHost):
+            in_use(Path(disk))
+        return
+    assert outer is not None  # noqa: S101 - `prepared` has looked
+    say(f"starting {technology.name}, to put the image into it once")
+    with (
+        prefix_errors(technology, nested=True),
+        start_layer(context, spec.outer(outer), TrialLog()) as instance,
+    ):
+        if instance.inside is None or instance.storage is None:
+            raise Unavailable(f"{technology.name}: its machine has no disk that can be kept", "report this")
+        within = context.inside(instance, spec)
+        with prefix_errors(inner[-1], nested=True), inner[-1].engine(within.host):
+            if problems := tuple(inner[-1].problems(within.host)):
+                words = "; ".join(problem.what for problem in problems)
+                raise Unavailable(f"in the layer {inner[-1].name}, inside {technology.name}: {words}", problems[0].fix)
+            say(f"carrying the image into {technology.name}")
+            image = carried(within.host, spec.image)
+            if len(inner) > 1:
+                carried(within.host, outer)
+                prepare_disk(within, spec.inner(within), say)
+            else:
+                say(f"giving the image to {inner[-1].name}")
+                inner[-1].imported(within.host, image)
+            within.host.run("sync", timeout=_COPY_SECONDS)
+        say("keeping the disk")
+        form = PurePosixPath(instance.storage).suffix[1:]
+        copy = ("qemu-img", "convert", "-U", "-f", form, "-O", "qcow2", "-B", str(outer.disk), "-F", "raw")
+        context.host.run(*copy, instance.storage, f"{disk}.new", timeout=_COPY_SECONDS)
+        # A relative name, beside the disk: the folder may be moved, or have another path.
+        base = f"{outer.digest}/{outer.disk.name}"
+        context.host.run("qemu-img", "rebase", "-u", "-b", base, "-F", "raw", f"{disk}.new", timeout=30)
+        context.host.run("mv", f"{disk}.new", disk, timeout=30)

@@ -1,0 +1,303 @@
+"""Measurement loop: run blocks of trials until all is decided, or the plan or the budget ends.
+
+A workload is measured in each block as often as is most informative for its time. A block costs its starts, and then
+its turns. Where rounds differ more than fresh instances do, more rounds tell more than more blocks. The number of
+rounds that makes an answer cheapest is
+
+    sqrt(seconds of all starts / seconds of a round * variance within / variance between)
+
+(Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM 2013, 63-74, section 6). The first block has the
+workload's own number, later ones a multiple of it: a workload is measured once more as a whole, in another pass.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tare.contracts.technologies import Technology
+from tare.errors import NotRecorded, Unreachable
+from tare.journal import Journal
+from tare.model.trials import Caution, Problem, Stop, StopReason, Trial
+from tare.runner.block import BlockRunner
+from tare.runner.context import RunContext
+from tare.runner.decisions import Decisions
+from tare.runner.events import BlockBegins, BlockEnded, RunObserver, TrialEnded, Warned
+from tare.runner.inside_check import InsideCheck
+from tare.runner.schedule import DurationEstimates, Schedule, least_blocks, shortfall
+from tare.runner.trial import FinishedTrial
+from tare.runner.values import PrintedUnits
+from tare.statistics.anytime import LEAST
+from tare.statistics.components import Components
+from tare.statistics.outcomes import alike
+from tare.suites.own_program import OwnProgram
+from tare.suites.plan import Block, Step, plan, remaining
+from tare.suites.suite import Planned, Suite
+
+
+@dataclass
+class FailureWatch:
+    """What trials have failed for, by workload; `workloads` are those that the run still measures."""
+
+    workloads: frozenset[str]
+    _reasons: dict[str, set[str]] = field(default_factory=dict)
+    _works: bool = False
+
+    def resume(self, done: Iterable[Trial]) -> None:
+        """Take the trials from before the run was resumed into account: failures may have been fixed since."""
+        self._works = any(trial.status == "ok" for trial in done)
+
+    def learn(self, trial: Trial) -> None:
+        """Take a trial into account."""
+        if trial.status == "ok":
+            self._works = True
+        elif trial.status == "failed":
+            self._reasons.setdefault(trial.workload, set()).add(alike(trial.reason))
+
+    def is_certain(self) -> bool:
+        """Return whether every workload has failed, each for one reason."""
+        alike = all(len(self._reasons.get(workload, ())) == 1 for workload in self.workloads)
+        return bool(self.workloads) and alike and not self._works
+
+
+_MOST = 10  # passes: beyond it, the variance between blocks is known too badly to go on
+
+
+@dataclass(frozen=True)
+class BlockDuration:
+    """What a block takes: seconds of all its starts, and of a pass, which has so many rounds."""
+
+    starting: float
+    once: float
+    rounds: int
+
+    @property
+    def seconds(self) -> float:
+        """What a block of one pass takes."""
+        return self.starting + self.once
+
+
+def block_duration(block: Block, pace: DurationEstimates) -> BlockDuration:
+    """Estimate what a block takes."""
+    return BlockDuration(
+        sum(pace.starting_seconds_of(step) for step in block.steps),
+        sum(pace.pass_seconds_of(step) for step in block.steps),
+        pace.workloads[block.workload].rounds,
+    )
+
+
+def optimal_passes(found: Components, costs: BlockDuration, seconds: float = math.inf) -> int:
+    """Return the number of passes of a block that may take so many seconds."""
+    if not costs.once > 0:
+        return 1
+    per_round = costs.once / costs.rounds
+    rounds = math.sqrt(costs.starting / per_round * found.within / found.between)
+    fitting = (seconds - costs.starting) / costs.once
+    return max(1, min(_MOST, round(rounds / costs.rounds), int(min(fitting, _MOST))))
+
+
+@dataclass(frozen=True)
+class RemainingWork:
+    """The work of a run: a suite, the trials that are already done, the stacks that cannot run, and the budget."""
+
+    suite: Suite
+    done: tuple[Trial, ...]
+    unusable: Mapping[str, Sequence[Problem]]
+    budget_seconds: float | None
+
+    def blocks(self) -> tuple[Block, ...]:
+        """Return the remaining blocks. A stack that does not run keeps one step a workload, for the reason."""
+        noted = {(trial.workload, trial.stack) for trial in self.done if trial.status == "skipped"}
+        left = []
+        for block in remaining(plan(self.suite), {trial.trial for trial in self.done}):
+            can = [step for step in block.steps if not self.skip_reason(step)]
+            cannot = [step for step in block.steps if self.skip_reason(step)]
+            unsaid = [step for step in cannot if (step.workload, step.stack) not in noted]
+            noted |= {(step.workload, step.stack) for step in unsaid}
+            if can:
+                left.append(replace(block, steps=(*unsaid, *can)))
+        return tuple(left)
+
+    def skip_reason(self, step: Step) -> str:
+        """Return why a trial does not run; empty if it does."""
+        problems = self.unusable.get(step.stack, ())
+        if not problems and self.suite.excludes(step.workload, step.stack):
+            return "the suite excludes it from this workload"
+        return "; ".join(f"{problem.what} (fix: {problem.fix})" for problem in problems)
+
+
+class RunLoop:
+    """Runs the remaining blocks of a run, and decides after each which are needed next."""
+
+    def __init__(self, work: RemainingWork, context: RunContext, journal: Journal, observe: RunObserver) -> None:
+        suite, began = work.suite, journal.run.record
+        self._work, self._journal, self._observe = work, journal, observe
+        stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}
+        references = (suite.baseline, suite.control)
+        context = replace(context, inside_check=InsideCheck(suite.baseline, stacks))
+        overrides = {stack.name: stack.own for stack in suite.measured if stack.own != OwnProgram()}
+        self._blocks = BlockRunner(context, stacks, references, suite.seed, overrides)
+        self._units = PrintedUnits(references)
+        self._pace = DurationEstimates(suite.by_name)
+        self._decisions = Decisions(
+            began.workloads,
+            began.stacks,
+            began.baseline,
+            began.control,
+            began.margin,
+            suite.until == "blocks",
+            suite.precision,
+        )
+        self._units.checked(work.done)
+        for trial in work.done:
+            self._pace.learn(trial)
+            self._decisions.learn(trial)
+        self._interrupted = {(trial.workload, trial.block) for trial in work.done if trial.status != "skipped"}
+        self._left = work.blocks()
+        self._recorded: set[str] = set()  # of the current block
+        self._failures = FailureWatch(frozenset(block.workload for block in self._left))
+        self._failures.resume(work.done)
+        needed, least = self._decisions.needed(self._left, self._pace.seconds_of), least_blocks(self._left)
+        self._schedule = Schedule(needed, work.budget_seconds, time.monotonic(), self._pace, least=least)
+
+    def run(self) -> Stop:
+        """Run the remaining blocks; return why it stopped."""
+        self._warn_of_shortfall(self._schedule)
+        self._plan_needed_blocks()
+        reason = StopReason.PLAN
+        while block := self._next_block():
+            if not self._schedule.fits():
+                reason = StopReason.BUDGET
+                self._schedule = replace(self._schedule, blocks=self._schedule.blocks[1:], past=self._schedule.past + 1)
+                continue
+            self._observe(BlockBegins(self._schedule.timing()))
+            in_turns = self._planned(block).workload.rounds > 1
+            try:
+                ended: list[FinishedTrial] = []
+                for each in self._begin(block):
+                    ended.append(each)
+                    if not in_turns:
+                        self._record(ended.pop())
+                self._record(*ended)  # comparable only with each other: all of them, or none
+            except (Unreachable, NotRecorded) as error:
+                return Stop(StopReason.ERROR, str(error))
+            self._observe(BlockEnded(self._journal.run))
+            if self._failures.is_certain():
+                return Stop(StopReason.FAILING)
+            if not self._recorded.issuperset(step.trial for step in block.steps):
+                # Its command does not end on the baseline.
+                self._left = tuple(each for each in self._left if each.workload != block.workload)
+            if block.index == 0 and all(each.index for each in self._left):
+                self._warn_of_shortfall(replace(self._schedule, blocks=self._left))
+            self._schedule = replace(self._schedule, past=self._schedule.past + 1)
+            self._plan_needed_blocks()
+        all_decided = reason == StopReason.PLAN and self._decisions.are_complete()
+        return Stop(StopReason.DECIDED if all_decided else reason)
+
+    def _plan_needed_blocks(self) -> None:
+        """Schedule the blocks that are still needed: how often each measures, and those first that add most."""
+        self._schedule = replace(self._schedule, blocks=self._decisions.needed(self._left, self._pace.seconds_of))
+        _set_passes(self._pace, self._schedule, self._decisions, self._work)
+        self._schedule = self._schedule.in_order(self._decisions.nearness())
+
+    def _next_block(self) -> Block | None:
+        """Take the next block from those that are left; shorten it if only that fits the budget."""
+        if not self._schedule.blocks:
+            return None
+        block = self._schedule.blocks[0]
+        left = (each for each in self._left if (each.workload, each.index) != (block.workload, block.index))
+        self._left = tuple(left)
+        self._schedule = shorten_to_fit(self._schedule, self._decisions, once=self._work.suite.rounds is None)
+        return self._schedule.blocks[0]
+
+    def _planned(self, block: Block) -> Planned:
+        return next(each for each in self._work.suite.workloads if each.name == block.workload)
+
+    def _begin(self, block: Block) -> Iterator[FinishedTrial]:
+        """Record the trials of a block that do not run; return the others, which run as they are asked for."""
+        self._recorded = set()
+        is_resumed = (block.workload, block.index) in self._interrupted
+        cautions = (_RESUMED,) if is_resumed else ()
+        reasons = {step: self._work.skip_reason(step) for step in block.steps}
+        for step, reason in reasons.items():
+            if reason:
+                self._record((_skipped(step, reason, cautions), ()))
+        steps = tuple(step for step, reason in reasons.items() if not reason)
+        passes = {step.stack: self._pace.passes_of(step) for step in steps}
+        return self._blocks.run(replace(block, steps=steps), self._planned(block), self._observe, passes, cautions)
+
+    def _record(self, *ended: FinishedTrial) -> None:
+        """Write trials to the journal, and learn from them."""
+        trials = self._units.checked(trial for trial, _ in ended)
+        self._journal.append(*((trial, raw) for trial, (_, raw) in zip(trials, ended, strict=True)))
+        self._recorded |= {trial.trial for trial in trials}
+        for trial in trials:
+            self._pace.learn(trial)
+            self._decisions.learn(trial)
+            self._failures.learn(trial)
+            self._observe(TrialEnded(trial))
+
+    def _warn_of_shortfall(self, schedule: Schedule) -> None:
+        """Warn if the budget is too short for an interval: before the first block, and when durations are known."""
+        if schedule.blocks and schedule.budget_seconds is not None:
+            references = (self._work.suite.baseline, self._work.suite.control)
+            if short := shortfall(schedule.blocks, schedule.pace, references, schedule.left_seconds()):
+                self._observe(Warned(f"the budget is {short}"))
+
+
+def shorten_to_fit(schedule: Schedule, decisions: Decisions, *, once: bool) -> Schedule:
+    """Return the schedule, with a next block of open cells alone, measured `once`, where only that fits the budget."""
+    if schedule.fits():
+        return schedule
+    block, passes = schedule.blocks[0], schedule.pace.passes
+    usual = passes.get(block.workload, 1)
+    passes[block.workload] = 1 if once else usual
+    shorter = replace(schedule, blocks=(decisions.of_open_cells(block), *schedule.blocks[1:]))
+    if shorter.fits():
+        return shorter
+    passes[block.workload] = usual
+    return schedule
+
+
+def _set_passes(pace: DurationEstimates, schedule: Schedule, decisions: Decisions, work: RemainingWork) -> None:
+    """Set how often the next block of each workload is measured: as often as the suite says, or as tells most.
+
+    The latter matters only where the first blocks do not decide all cells anyway. It takes no more than its share of
+    the time that the first blocks of all workloads leave.
+    """
+    following = {block.workload: block for block in reversed(schedule.blocks)}
+    costs = {name: block_duration(block, pace) for name, block in following.items()}
+    once = sum(costs[name].seconds * max(0, LEAST - block.index) for name, block in following.items())
+    spare = max(0.0, schedule.left_seconds() - once) / max(1, len(following))
+    for planned in work.suite.workloads:
+        block, workload = following.get(planned.name), planned.workload
+        if block is None or workload.alone or workload.searches or planned.limits.seconds:
+            continue
+        if work.suite.rounds is not None:
+            pace.passes[planned.name] = math.ceil(work.suite.rounds / workload.rounds)
+        elif block.index and (found := decisions.components(planned.name)):
+            further = max(1, LEAST - block.index)
+            is_enough, own = decisions.are_soon_decided(planned.name, further), costs[planned.name]
+            pace.passes[planned.name] = 1 if is_enough else optimal_passes(found, own, own.seconds + spare / further)
+
+
+_RESUMED = Caution(
+    "resumed-block", "the run was stopped within this block and resumed: its trials are not close in time"
+)
+
+
+def _skipped(step: Step, reason: str, cautions: tuple[Caution, ...]) -> Trial:
+    return Trial(
+        trial=step.trial,
+        block=step.block,
+        order=step.order,
+        workload=step.workload,
+        stack=step.stack,
+        status="skipped",
+        reason=reason,
+        started=time.time(),
+        seconds=0.0,
+        cautions=cautions,
+    )

@@ -1,0 +1,107 @@
+"""Preparation of a run or a shell: images and usable stacks before the first instance is started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from tare.errors import SuiteError, in_words
+from tare.hosts.distributions import localized
+from tare.hosts.host import Host
+from tare.images.adopted import lacking, wanted_image
+from tare.images.image import built_image, carried
+from tare.images.recipes import machine_recipe
+from tare.journal import RunRecord
+from tare.model.trials import Image, ImageWanted, Problem
+from tare.runner.context import RunContext, RunHosts
+from tare.runner.machines import prepare_stack
+from tare.suites.stacks import Stack
+from tare.suites.suite import Suite
+
+Say = Callable[[str], None]
+Problems = Mapping[str, tuple[Problem, ...]]  # by the name of the stack that cannot run
+
+
+def build_stack_images(suite: Suite, say: Say, before: RunRecord | None = None) -> dict[str, Image]:
+    """Return the images of the stacks that have one of their own, by name; build those that are not cached.
+
+    A run that is continued (`before`) gets the same images again. Raises TareError.
+    """
+    workloads = tuple(suite.by_name.values())
+    known: dict[ImageWanted, Image] = {}
+    images = {}
+    for stack in suite.measured:
+        if stack.own.source is None:
+            continue
+        wanted = stack.own.image(suite.image)
+        if wanted not in known:
+            origin = before.own.get(stack.name, {}).get("image", "") if before else ""
+            known[wanted] = wanted_image(wanted, workloads, say, origin)
+        images[stack.name] = known[wanted]
+        for workload in workloads:
+            stack.own.workload(workload).in_image(known[wanted])  # raises now for what is missing
+    return images
+
+
+def check_programs(suite: Suite, image: Image, own: Mapping[str, Image]) -> None:
+    """Raise SuiteError for each program that the image of its stack does not have."""
+    missing = [
+        fault
+        for stack in suite.measured
+        for fault in lacking(
+            own.get(stack.name, image),
+            [name for each in suite.by_name.values() for name in stack.own.workload(each).programs],
+        )
+    ]
+    if missing:
+        raise SuiteError(tuple(dict.fromkeys(missing)))
+
+
+def copy_to_server(hosts: RunHosts, images: Iterable[Image], say: Say) -> None:
+    """Copy images to the server of a run, if that is another machine; technologies look for them there."""
+    if hosts.reached.server is not None:
+        say(f"copying the image to {hosts.reached.server.ssh} (first run only)")
+        for image in images:
+            carried(hosts.server, image)
+
+
+def outer_image(stacks: Iterable[Stack], say: Say) -> Image | None:
+    """Return the image of the machines around inner layers; None if no stack has one that tare boots."""
+    nested = [stack for stack in stacks if len(stack.layers) - stack.layers[-1].gives_machine > 1]
+    inner = [layer for stack in nested for layer in stack.layers[:-1]]
+    return built_image(say, machine_recipe(inner)) if nested else None
+
+
+def prepare_stacks(context: RunContext, stacks: Iterable[Stack], say: Say) -> Problems:
+    """Let each stack's technology prepare the image; return the problems of stacks that cannot take it."""
+
+    def prepare(stack: Stack) -> Sequence[Problem]:
+        if len(stack.layers) == 1:
+            say(f"preparing {stack.name}")
+        prepare_stack(context, context.spec(*stack.layers, name=stack.name), lambda text: say(f"{stack.name}: {text}"))
+        return ()
+
+    return problems_by_stack(stacks, prepare)
+
+
+def problems_by_stack(stacks: Iterable[Stack], look: Callable[[Stack], Sequence[Problem]]) -> Problems:
+    """Return the problems of the stacks that have some; an engine that hangs, or a bug, costs its own stack alone."""
+    found: dict[str, tuple[Problem, ...]] = {}
+    for stack in stacks:
+        try:
+            problems = tuple(look(stack))
+        except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
+            reason = in_words(error)
+            problems = (Problem(str(reason), reason.hint or "`tare doctor` says more"),)
+        if problems:
+            found[stack.name] = problems
+    return found
+
+
+def find_unusable(stacks: Iterable[Stack], host: Host, say: Callable[[str], None]) -> Problems:
+    """Return the problems of the stacks whose outermost technology cannot run on a host, by stack."""
+
+    def look(stack: Stack) -> Sequence[Problem]:
+        say(f"checking {stack.name}")
+        return localized(host, stack.layers[-1].problems(host))
+
+    return problems_by_stack(stacks, look)

@@ -1,1 +1,0 @@
-"""The loop: testbeds, layers, trials, blocks, and decisions during a run."""
