@@ -72,9 +72,9 @@ www IN A 192.0.2.2
 
 @dataclass(frozen=True)
 class Bind(KneeLoad):
-    """dnsperf asks for one name of an authoritative server over UDP, and does not wait for answers.
+    """One name of an authoritative server.
 
-    What dnsperf cannot do, as of version 2.10:
+    dnsperf asks for it over UDP, and does not wait for answers. What dnsperf cannot do, as of version 2.10:
 
     - It stops at 100 queries without an answer (`-q`): the rate is missed silently. tare allows as many as it sends in
       `timeout`, and checks how many were sent.
