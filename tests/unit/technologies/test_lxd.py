@@ -100,9 +100,8 @@ match sys.argv[1:]:
     case ["query", path]:
         *_, name, _ = path.split("/")
         print(json.dumps({"pid": state["instances"][name]["pid"]}))
-    case ["exec", "--mode=non-interactive", "--cwd=/", name, "--", "env", "-i", *words]:
+    case ["exec", "--mode=non-interactive", "--cwd=/", name, "--", *command]:
         needs("pid" in state["instances"][name], "Instance is not running")
-        command = words[words.index("/usr/lib/tare/run"):]
         os.execvp("env", ["env", "-i", *command[command.index("--") + 1:]])
     case ["delete", "--force", name]:
         needs(name in state["instances"], "Instance not found")
