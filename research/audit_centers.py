@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from audit_runs import Floats
 
-from tare.statistics.center import center
+from tare.statistics.descriptive import center
 
 _TRIMMED = 0.25
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.answers.fleet import share_of_each
-from tare.statistics.random_effects import components, group_of, half_width
+from tare.features.fleet.comparison import share_of_each
+from tare.features.fleet.random_effects import components, group_of, half_width
 from tare.statistics.ratios import side_of
 
 _STACKS, _BLOCKS, _SD, _COST, _MARGIN = 10, 10, 0.02, 0.10, 0.03

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.statistics.change_points import change_points
+from tare.features.compare.change_points import change_points
 
 _SERIES, _RUNS, _CHANGED = 10, 52, 12
 _SEED = 20261127

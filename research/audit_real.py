@@ -18,21 +18,21 @@ from fakes import Bench, Watcher, record, suite
 from own_testbed import own_context
 from tare_fake.noise import draws_of, shaped
 
-from tare import plugins
-from tare.contracts.technologies import LaunchRequest
-from tare.contracts.workloads import Instance, MeasurementContext, Workload
-from tare.errors import TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
-from tare.journal import Journal, Run, load
-from tare.model.trials import Metric, Raw, Value
+from tare.model.errors import TrialFailed
+from tare.model.journal import Journal, Run, load
+from tare.model.trial import Metric, Raw, Value
+from tare.plugins import registry
+from tare.plugins.technology import LaunchRequest
+from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.context import RunContext
 from tare.runner.loop import RemainingWork, RunLoop
 from tare.statistics.cells import Cell
 from tare.statistics.grid import arrange
+from tare.statistics.headlines import differences
 from tare.statistics.ratios import Reference
-from tare.statistics.rounds import differences
 from tare.statistics.summarize import summarize
 from tare.suites.suite import parse_suite
 from tare.technologies.crun import Crun
@@ -168,11 +168,11 @@ class Heavier(Crun):
 class _Shelf:
     OWN: ClassVar[dict[str, type[Any]]] = {each.name: each for each in (Heavier, Job)}
 
-    def names(self, kind: plugins.Kind) -> Sequence[str]:
-        return (*plugins.names(kind), *self.OWN)
+    def names(self, kind: registry.Kind) -> Sequence[str]:
+        return (*registry.names(kind), *self.OWN)
 
-    def find(self, kind: plugins.Kind, name: str) -> type[Any]:
-        return self.OWN[name] if name in self.OWN else plugins.find(kind, name)
+    def find(self, kind: registry.Kind, name: str) -> type[Any]:
+        return self.OWN[name] if name in self.OWN else registry.find(kind, name)
 
 
 @dataclass(frozen=True)

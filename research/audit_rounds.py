@@ -14,9 +14,8 @@ from audit_runs import ALIKE, MARGIN, UNDECIDED, Floats, claims_of
 
 from tare.runner.loop import BlockDuration, optimal_passes
 from tare.statistics.anytime import LEAST, LEAST_EARLY, e_bh_beside_control, evidence_needed
-from tare.statistics.center import center
-from tare.statistics.components import components
-from tare.statistics.planning import further_blocks
+from tare.statistics.descriptive import center
+from tare.statistics.planning import components, further_blocks
 from tare.statistics.ratios import Comparison, Reference, compare_together
 
 RUNS = 60

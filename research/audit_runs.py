@@ -11,8 +11,8 @@ from scipy import stats
 from tare_fake.noise import DRAWS, Shape, shaped
 
 from tare.statistics.anytime import e_bh_beside_control, has_interval, least_count
+from tare.statistics.headlines import beside_baseline
 from tare.statistics.ratios import Comparison, Reference, compare_together
-from tare.statistics.rounds import beside_baseline
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]

@@ -14,7 +14,7 @@ from audit_runs import ALIKE, BLOCKS, LESS, MARGIN, UNDECIDED, WITHIN, Counts, F
 from numpy.typing import NDArray
 
 from tare.statistics.anytime import LEAST, LEAST_EARLY, e_bh_beside_control
-from tare.statistics.borrowed import Moderated, moderated
+from tare.statistics.moderated_variance import Moderated, moderated
 from tare.statistics.ratios import Reference, compare_together
 
 CELLS = 45

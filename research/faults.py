@@ -25,9 +25,9 @@ from pathlib import Path
 from soak import measuring, running, state
 from waiting import comes_true, staying
 
-from tare.hosts.remains import Remains
-from tare.journal import load
-from tare.model.trials import Trial
+from tare.model.journal import load
+from tare.model.trial import Trial
+from tare.runner.cleanup import Remains
 
 _TARE = (sys.executable, "-m", "tare")
 _STACKS = ("native", "crun", "docker", "podman", "containerd", "qemu-tcg")

@@ -26,9 +26,9 @@ import numpy as np
 from report_cost import cost
 from runs import MACHINE, believable_run
 
-from tare.answers.stored import NAME, store
-from tare.journal import FORMAT, Journal, load
-from tare.model.machines import Facts
+from tare.features.fleet.headline_cache import NAME, store
+from tare.model.journal import FORMAT, Journal, load
+from tare.model.machine import Facts
 
 _BLOCKS = 250  # of eight stacks and five workloads: ten thousand trials
 _KINDS = (

@@ -29,15 +29,14 @@ from typing import ClassVar
 from fakes import run_trial
 from own_testbed import own_context
 
-from tare import plugins
-from tare.contracts.workloads import MeasurementContext, Workload
-from tare.hosts.chroot import fresh_root
-from tare.hosts.control_groups import limited
-from tare.hosts.exec import RUN
+from tare.hosts.cgroups import limited
+from tare.hosts.exec import RUN, fresh_root
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
-from tare.model.trials import Limits, Metric, Raw, Value
+from tare.model.trial import Limits, Metric, Raw, Value
+from tare.plugins import registry
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import RunContext
 from tare.runner.layers import start_stack
 from tare.runner.trial_log import TrialLog
@@ -136,7 +135,7 @@ def timed(call: Callable[[], object]) -> float:
 
 def compare(here: RunContext, name: str) -> tuple[list[float], list[float], list[float]]:
     """Return the seconds of trials, and of the program by hand, alone and with limits or a port, done in turn."""
-    technology = plugins.find("technologies", name)()
+    technology = registry.find("technologies", name)()
     ours: list[float] = []
     raw: list[float] = []
     alike: list[float] = []
@@ -179,7 +178,7 @@ def print_words(here: RunContext, names: Sequence[str]) -> None:
     """Print how long words to an instance of each technology take."""
     print("| technology | a program begins after, ms | a running one hears after, ms |\n| --- | --- | --- |")
     for name in names:
-        with start_stack(here, here.spec(plugins.find("technologies", name)()), TrialLog()) as parts:
+        with start_stack(here, here.spec(registry.find("technologies", name)()), TrialLog()) as parts:
             inside = parts[0].instance.inside
             if inside is not None:
                 print(f"| {name} | {' | '.join(f'{each * 1e3:.2f}' for each in words_of(inside))} |", flush=True)
@@ -188,7 +187,7 @@ def print_words(here: RunContext, names: Sequence[str]) -> None:
 
 def usable(name: str) -> bool:
     """Return whether the empty program can be run in a technology here."""
-    technology = plugins.find("technologies", name)()
+    technology = registry.find("technologies", name)()
     return not technology.problems(_HOST) and not technology.refuses(Empty())
 
 
@@ -197,7 +196,7 @@ def main() -> None:
     isolate_mounts()
     image = built_image(lambda text: print(text, file=sys.stderr))
     with own_context(image, image) as here:
-        names = [name for name in sys.argv[1:] or plugins.names("technologies") if usable(name)]
+        names = [name for name in sys.argv[1:] or registry.names("technologies") if usable(name)]
         print_words(here, names)
         print("| technology | trial, s | by hand, s | the same with limits or a port, s | tare adds, s |")
         print("| --- | --- | --- | --- | --- |")

@@ -27,7 +27,7 @@ from statistics import median
 from audit_real import Contained, contained
 
 from tare.hosts.facts import parse_meminfo
-from tare.hosts.local import read_text
+from tare.model.files import read_text
 
 _CHUNK = 1 << 20
 _FILE_BYTES = 256 << 20

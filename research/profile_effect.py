@@ -26,10 +26,10 @@ from typing import Any, cast
 
 from turns import ended, going, testbed_for, workloads
 
-from tare import plugins
-from tare.contracts.workloads import Workload
-from tare.hosts.control_groups import group_folder
+from tare.hosts.cgroups import group_folder
 from tare.hosts.local import LocalHost, isolate_mounts
+from tare.plugins import registry
+from tare.plugins.workload import Workload
 from tare.runner.context import RunContext
 from tare.runner.trial import TrialRun
 from tare.statistics.ratios import block_ratio
@@ -71,7 +71,7 @@ class _Stretches:
 
 def block(testbed: RunContext, workload: Workload, chance: random.Random, out: Path) -> float:
     """Return the ratio of throughput with a profile to that without."""
-    with going(testbed, [plugins.find("technologies", "native")()], workload) as ((attempt,), _):
+    with going(testbed, [registry.find("technologies", "native")()], workload) as ((attempt,), _):
         attempt.measure_from(0)
         stretches = _Stretches(attempt, out)
         for pair in range(_PAIRS):

@@ -21,10 +21,10 @@ from report_cost import cost, written
 from runs import believable_run
 from sampled import rows
 
-from tare.journal import Journal, Run, load
-from tare.model.trials import Trial
-from tare.report import write_report
-from tare.telemetry.series import write as write_rows
+from tare.model.journal import Journal, Run, load
+from tare.model.trial import Trial
+from tare.report.writer import write_report
+from tare.telemetry.parquet import write as write_rows
 
 _BLOCKS = 250  # of eight stacks and five workloads: ten thousand trials
 _TURNS = "SELECT run, workload, stack, max(value) AS most FROM turns GROUP BY ALL ORDER BY ALL LIMIT 10"

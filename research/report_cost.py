@@ -18,7 +18,7 @@ from pathlib import Path
 
 from statistics_cost import many_trials
 
-from tare.journal import Journal, Run, _line
+from tare.model.journal import Journal, Run, _line
 
 _SAMPLE_SECONDS = 0.05
 _TARGET = "5 s, 500 MB, 3 MB"

@@ -35,9 +35,9 @@ from pathlib import Path
 from waiting import staying
 
 from tare.hosts.ledger import ledgers, state_folder
-from tare.hosts.remains import Remains, remains, settings
-from tare.journal import load
-from tare.plugins import lists, processes
+from tare.model.journal import load
+from tare.plugins.registry import lists, processes
+from tare.runner.cleanup import Remains, remains, settings
 
 _TARE = (sys.executable, "-m", "tare")
 _SUITE = """\

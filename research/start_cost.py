@@ -22,9 +22,9 @@ from pathlib import Path
 from runs import make_run, make_trial, measured
 from sampled import rows
 
-from tare.journal import Journal, load
-from tare.model.trials import Raw
-from tare.telemetry.series import write
+from tare.model.journal import Journal, load
+from tare.model.trial import Raw
+from tare.telemetry.parquet import write
 
 _TIMES = 9
 _STACKS = 11

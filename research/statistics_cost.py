@@ -19,8 +19,8 @@ from dataclasses import replace
 import numpy as np
 from runs import make_run, make_trial, measured
 
-from tare.journal import Run, WorkloadRecord
-from tare.model.trials import Measured, Metric, Trial
+from tare.model.journal import Run, WorkloadRecord
+from tare.model.trial import Measured, Metric, Trial
 from tare.runner.decisions import Decisions
 from tare.statistics.summarize import summarize
 

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tare.hosts.control_groups import ControlGroup, limited
+from tare.hosts.cgroups import ControlGroup, limited
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
-from tare.model.trials import Limits
-from tare.telemetry.files import LocalFiles
+from tare.model.trial import Limits
+from tare.telemetry.kernel_files import LocalFiles
 from tare.telemetry.sampler import Pace, Sampler, Way, sampling
 
 _SECONDS = 5.0

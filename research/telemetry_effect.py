@@ -20,10 +20,10 @@ from typing import Any, cast
 
 from turns import ended, going, say, testbed_for, workloads
 
-from tare import plugins
-from tare.contracts.workloads import Workload
 from tare.hosts.local import isolate_mounts
-from tare.model.trials import Trial
+from tare.model.trial import Trial
+from tare.plugins import registry
+from tare.plugins.workload import Workload
 from tare.runner.context import RunContext
 from tare.runner.trial import TrialRun
 from tare.statistics.ratios import block_ratio
@@ -76,7 +76,7 @@ def compare(testbed: RunContext, workload: Workload, blocks: int) -> list[_Switc
     chance, switches = random.Random(1), list[_Switch]()  # noqa: S311 - nothing secret
     for _ in range(blocks):
         numbers = itertools.count()
-        stacks = [plugins.find("technologies", name)() for name in _STACKS]
+        stacks = [registry.find("technologies", name)() for name in _STACKS]
         with going(testbed, stacks, workload) as (attempts, sampler):
             switches.append(_Switch(sampler))
             for _ in range(_MEASURED):

@@ -38,13 +38,13 @@ from typing import Any
 
 from own_testbed import own_context
 
-from tare import plugins
-from tare.contracts.technologies import Technology
-from tare.contracts.workloads import Workload
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe, guest_recipe
-from tare.model.trials import Measured, Trial
+from tare.model.trial import Measured, Trial
+from tare.plugins import registry
+from tare.plugins.technology import Technology
+from tare.plugins.workload import Workload
 from tare.runner.context import RunContext
 from tare.runner.trial import TrialRun
 from tare.statistics.ratios import block_ratio
@@ -76,8 +76,8 @@ _MOST_PROCESSES = 4  # on each CPU, in a burst
 def workloads() -> dict[str, Workload]:
     """Return every workload that takes turns, at one point; not those that choose points, or have the user's server."""
     found: dict[str, Workload] = {}
-    for name in plugins.names("workloads"):
-        plug_in = plugins.find("workloads", name)
+    for name in registry.names("workloads"):
+        plug_in = registry.find("workloads", name)
         settings = dict(_ONE_POINT.get(name, {}))
         if "duration" in plug_in.__dataclass_fields__:
             settings.setdefault("duration", _DURATION)
@@ -131,7 +131,7 @@ def ended(attempt: TrialRun) -> Trial:
 
 def noise(testbed: RunContext, workload: Workload, blocks: int) -> None:
     """Print a row of the table of noise."""
-    native = plugins.find("technologies", "native")
+    native = registry.find("technologies", "native")
     rows: dict[str, list[list[list[float]]]] = {"turns": [], "after": []}  # blocks, stacks, rounds
     chance = random.Random(1)  # noqa: S311 - nothing secret
     for _ in range(blocks):
@@ -223,7 +223,7 @@ class _TurnScheduler:
 
 
 def _stacks_for(workload: Workload) -> list[Technology]:
-    stacks = [plugins.find("technologies", name)() for name in _STACKS]
+    stacks = [registry.find("technologies", name)() for name in _STACKS]
     return [technology for technology in stacks if not technology.refuses(workload)]
 
 
@@ -320,7 +320,7 @@ def main(what: str, *words: str) -> None:
     found = {name: each for name, each in workloads().items() if not names or name in names}
     with testbed_for(found.values()) as testbed:
         for name in _STACKS if what != "noise" else ():
-            plugins.find("technologies", name)().imported(LocalHost(), testbed.images.main)
+            registry.find("technologies", name)().imported(LocalHost(), testbed.images.main)
         print(f"{head}\n{'| --- ' * (head.count('|') - 1)}|")
         began = time.monotonic()
         with bursts() if "--bursts" in words else nullcontext():

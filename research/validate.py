@@ -35,26 +35,27 @@ import gvisor_built
 import validated
 from turns import ended, going, say, testbed_for
 
-from tare import __version__, plugins
-from tare.answers.application import application_of
-from tare.answers.orientation import FOLDER as ORIENTATION
-from tare.contracts.workloads import Workload
-from tare.errors import TareError
+from tare import __version__
+from tare.features.advise.cost_model import application_of
+from tare.features.advise.profiler.bpftrace import Schedule, show_tracepoints
+from tare.features.advise.profiler.profile import FORMAT, Profile, read_profile, written
+from tare.features.advise.profiler.recording import Taking, counts_of, now
+from tare.features.advise.profiler.targets import Target
+from tare.features.advise.profiler.usage import Watch
+from tare.features.advise.unit_costs import FOLDER as ORIENTATION
 from tare.hosts.host import Process
 from tare.hosts.local import LocalHost, isolate_mounts
-from tare.journal import Journal, Run, load
-from tare.model.trials import Raw, StopReason, Trial
-from tare.profiles.counting import Schedule, show_tracepoints
-from tare.profiles.finding import Target
-from tare.profiles.profile import FORMAT, Profile, read_profile, written
-from tare.profiles.taking import Taking, counts_of, now
-from tare.profiles.watching import Watch
+from tare.loads.http import WrkLoad
+from tare.model.errors import TareError
+from tare.model.journal import Journal, Run, load
+from tare.model.trial import Raw, StopReason, Trial
+from tare.plugins import registry
+from tare.plugins.workload import Workload
 from tare.runner.context import RunContext
 from tare.runner.trial import TrialRun
-from tare.suites.command_line import words_of
+from tare.suites.stack_overrides import words_of
 from tare.suites.suite import Planned, read_suite
 from tare.workloads.command import Command
-from tare.workloads.loads.http import WrkLoad
 
 _REPOSITORY = Path(__file__).resolve().parents[1]
 _SUITES = {"prices": _REPOSITORY / "examples/prices.toml", "applications": Path(__file__).with_suffix(".toml")}
@@ -109,7 +110,7 @@ def take_profiles(run: Path, folder: Path) -> None:
 def profile_of(testbed: RunContext, planned: Planned) -> Profile:
     """Profile an application in an instance of bare metal."""
     workload = cast("Workload", replace(cast("Any", planned.workload), duration=_LOAD_SECONDS))
-    native = plugins.find("technologies", "native")()
+    native = registry.find("technologies", "native")()
     with going(testbed, [native], workload) as ((attempt,), _), ExitStack() as stack:
         if attempt._live is None:
             raise SystemExit(f"{planned.name}: {ended(attempt).reason}")

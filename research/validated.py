@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 import scipy
 
-from tare.answers.advice import Advice, Asked, Measured, advise
-from tare.answers.application import Application
-from tare.answers.bill import Estimate
-from tare.journal import Run
+from tare.features.advise.advice import Advice, Asked, Measured, advise
+from tare.features.advise.cost_model import Application, Estimate
+from tare.model.journal import Run
 from tare.statistics.summarize import summarize
 
 ADVICE, BILL, MEAN, NEAREST = METHODS = ("tare advise", "bill alone", "mean of the others", "nearest application")

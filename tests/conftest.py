@@ -21,11 +21,12 @@ from ssh_machines import Lab, lab
 from waiting import staying
 
 from tare.hosts.ledger import state_folder
-from tare.hosts.local import isolate_mounts, read_text
-from tare.hosts.remains import Remains, _process_texts, mounts, remains
+from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
-from tare.model.trials import Image
-from tare.plugins import lists, processes
+from tare.model.files import read_text
+from tare.model.trial import Image
+from tare.plugins.registry import lists, processes
+from tare.runner.cleanup import Remains, _process_texts, mounts, remains
 
 # Kernels and engines remove some things a moment after their last user has gone. What stays longer is looked for again
 # when all tests have run, and then for so long in all.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tare.journal import Run
+    from tare.features.sql.query import Tables
+    from tare.model.journal import Run
     from tare.runner.events import RunObserver
-    from tare.tables.frames import Tables
 
 __version__ = "0.1.0"
 
@@ -20,9 +20,9 @@ def load(*runs: str | Path) -> Tables:
     The tables are runs, trials, values, turns, telemetry and decisions, with the methods pandas(), polars() and rows();
     query() takes SQL over them. Raises TareError for what is no run.
     """
-    from tare.tables import frames  # noqa: PLC0415 - the command line does not wait for it
+    from tare.features.sql import query  # noqa: PLC0415 - the command line does not wait for it
 
-    return frames.load(*runs)
+    return query.load(*runs)
 
 
 def run(suite: str | Path, out: str | Path | None = None, budget: str = "", report: RunObserver | None = None) -> Run:
@@ -34,9 +34,9 @@ def run(suite: str | Path, out: str | Path | None = None, budget: str = "", repo
     """
     from pathlib import Path  # noqa: PLC0415 - as above
 
+    from tare.model.units import parse_duration  # noqa: PLC0415
     from tare.runner import events, job  # noqa: PLC0415
     from tare.suites.suite import read_suite  # noqa: PLC0415
-    from tare.units import parse_duration  # noqa: PLC0415
 
     seconds = parse_duration(budget) if budget else None
     work = job.new_job(read_suite(Path(suite)), Path(out) if out else None, seconds)

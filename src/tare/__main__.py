@@ -16,8 +16,9 @@ import typer
 from typer._completion_classes import completion_init
 from typer.main import get_command
 
-from tare.errors import Fault, SuiteError, TareError
-from tare.loading import INTERRUPTED, end_at_interrupt, set_umask
+from tare.cli.signals import INTERRUPTED, end_at_interrupt
+from tare.model.errors import Fault, SuiteError, TareError
+from tare.model.files import set_umask
 
 _COMPLETE = "_TARE_COMPLETE"
 _PIPE_CLOSED = 141  # 128 + SIGPIPE
@@ -28,7 +29,7 @@ def main() -> None:
     """Run the command line that this process was started with."""
     set_umask()
     end_at_interrupt()
-    from tare.cli import app  # noqa: PLC0415 - an interrupt while the libraries load is an interrupt too
+    from tare.cli.app import app  # noqa: PLC0415 - an interrupt while the libraries load is an interrupt too
 
     sys.exit(run(app, sys.argv[1:]))
 

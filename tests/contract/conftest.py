@@ -24,21 +24,21 @@ from todays import todays_runsc, todays_shim
 from waiting import ENOUGH_SECONDS as _PATIENCE_SECONDS
 
 from plug_ins import own
-from tare import plugins
-from tare.contracts.technologies import Technology
-from tare.contracts.workloads import Instance
 from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe
-from tare.model.machines import Hosts, Machine
-from tare.model.trials import Image, LimitsWanted
+from tare.model.machine import Hosts, Machine
+from tare.model.trial import Image, LimitsWanted
+from tare.plugins import registry
+from tare.plugins.technology import Technology
+from tare.plugins.workload import Instance
 from tare.runner.context import RunContext, RunImages, Sampling
 from tare.runner.layers import StartedLayers, start_stack
 from tare.runner.machines import connect_machines, open_context
 from tare.runner.trial_log import TrialLog
-from tare.technologies.kubernetes import Kubernetes
+from tare.technologies.kubernetes.technology import Kubernetes
 
 _NAMED = os.environ.get("TARE_TEST_MACHINE", "")
 ASKED = os.environ.get("TARE_TEST_TECHNOLOGIES", "native").split(",")
@@ -56,8 +56,8 @@ find /sys/fs/cgroup -type d | grep -vE '/(docker|lxc.pivot)$'
 ls /var/lib/tare/instances
 ls /dev/mapper /run | grep tare-
 losetup --list --noheadings
-pgrep -l '^({"|".join(sorted(plugins.processes()))})$'
-{{ {"; ".join(map(shlex.join, sorted(plugins.lists())))}; }} 2>/dev/null | grep -o 'tare-[^ ,]*'
+pgrep -l '^({"|".join(sorted(registry.processes()))})$'
+{{ {"; ".join(map(shlex.join, sorted(registry.lists())))}; }} 2>/dev/null | grep -o 'tare-[^ ,]*'
 true
 """
 PORT = 16379
@@ -71,7 +71,7 @@ def _variants(name: str) -> list[str]:
         return ["containerd", "containerd:gvisor"]
     if name == "kubernetes":
         return [f"kubernetes:{each}" for each in CLASSES] or [name]
-    network = typing.get_type_hints(plugins.find("technologies", name)).get("network")
+    network = typing.get_type_hints(registry.find("technologies", name)).get("network")
     return [f"{name}:{each}" for each in typing.get_args(network)] or [name]
 
 
@@ -224,7 +224,7 @@ def usable(testbed: RunContext) -> Callable[[Technology], Technology]:
 
 def _made(stack: str, host: Host) -> Technology:
     name, _, variant = stack.partition(":")
-    return _usable(host, plugins.find("technologies", name)(**_settings(name, variant)))
+    return _usable(host, registry.find("technologies", name)(**_settings(name, variant)))
 
 
 def _settings(name: str, variant: str) -> dict[str, str]:

@@ -12,9 +12,9 @@ import pytest
 from calls import NothingLeft
 from own_testbed import spec_of
 
-from tare.errors import TimedOut, TrialFailed
 from tare.hosts.network import Network
-from tare.model.trials import Image
+from tare.model.errors import TimedOut, TrialFailed
+from tare.model.trial import Image
 from tare.runner.context import RunContext
 from tare.runner.layers import start_layer, start_stack
 from tare.runner.trial_log import TrialLog

@@ -14,10 +14,13 @@ import pytest
 from begun import answering
 from fakes import planned_of
 
-from tare.contracts.workloads import Workload
-from tare.errors import TrialFailed
 from tare.images.micro import SERVER
-from tare.model.trials import Raw, Service, Trial
+from tare.loads.http import page
+from tare.loads.knee import KneeLoad
+from tare.loads.latency import LatencyLoad
+from tare.model.errors import TrialFailed
+from tare.model.trial import Raw, Service, Trial
+from tare.plugins.workload import Workload
 from tare.runner.block import BlockRunner
 from tare.runner.context import RunContext
 from tare.runner.events import ignore_event
@@ -27,9 +30,6 @@ from tare.technologies.native import Native
 from tare.workloads.apache import Apache
 from tare.workloads.bind import Bind
 from tare.workloads.lighttpd import Lighttpd
-from tare.workloads.loads.http import page
-from tare.workloads.loads.knee import KneeLoad
-from tare.workloads.loads.latency import LatencyLoad
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis
 

@@ -9,10 +9,11 @@ import pytest
 from own_testbed import spec_of
 from waiting import in_time
 
-from tare.contracts.technologies import Technology
-from tare.contracts.workloads import Instance, MeasurementContext
-from tare.errors import TimedOut, TrialFailed
 from tare.hosts.host import Host
+from tare.loads.user_load import OwnMetric
+from tare.model.errors import TimedOut, TrialFailed
+from tare.plugins.technology import Technology
+from tare.plugins.workload import Instance, MeasurementContext
 from tare.runner.context import RunContext
 from tare.runner.layers import start_stack
 from tare.runner.trial_log import TrialLog
@@ -20,7 +21,6 @@ from tare.runner.values import read_values
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native
 from tare.workloads.command import Command, read_used
-from tare.workloads.loads.user_load import OwnMetric
 
 pytestmark = pytest.mark.machine
 

@@ -12,8 +12,7 @@ from calls import NothingLeft
 from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_until
 
-from tare.errors import TareError, TrialFailed
-from tare.hosts.control_groups import (
+from tare.hosts.cgroups import (
     Layout,
     controllers_restored,
     group_folder,
@@ -25,8 +24,10 @@ from tare.hosts.control_groups import (
     processes_below,
 )
 from tare.hosts.ledger import Ledger
-from tare.hosts.local import LocalHost, read_text
-from tare.model.trials import Limits
+from tare.hosts.local import LocalHost
+from tare.model.errors import TareError, TrialFailed
+from tare.model.files import read_text
+from tare.model.trial import Limits
 
 pytestmark = pytest.mark.machine
 

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from waiting import ENOUGH_SECONDS, wait_until
 
-from tare.contracts.technologies import ENVIRONMENT, LaunchRequest, Technology
-from tare.contracts.workloads import Instance
-from tare.errors import UsageError
+from tare.features.advise.profiler.targets import container
 from tare.hosts.engines import listening
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.model.trials import Output
-from tare.profiles.finding import container
+from tare.model.errors import UsageError
+from tare.model.trial import Output
+from tare.plugins.technology import ENVIRONMENT, LaunchRequest, Technology
+from tare.plugins.workload import Instance
 from tare.runner.context import RunContext
 from tare.technologies.docker import Docker, daemon
 from tare.technologies.podman import Podman

@@ -15,9 +15,9 @@ from calls import NothingLeft
 from fakes import Watcher, record
 from swapping import SwappingGuest
 
-from tare.contracts.workloads import MeasurementContext, Workload
-from tare.journal import Journal, load, load_raw
-from tare.model.trials import Raw, Service, Stop, StopReason, Trial
+from tare.model.journal import Journal, load, load_raw
+from tare.model.trial import Raw, Service, Stop, StopReason, Trial
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import RunContext, Sampling
 from tare.runner.events import Event, TurnsBegin
 from tare.runner.loop import RemainingWork, RunLoop

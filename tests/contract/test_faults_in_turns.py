@@ -13,8 +13,9 @@ import pytest
 from calls import NothingLeft
 from fakes import planned_of
 
-from tare.contracts.workloads import MeasurementContext, Workload
-from tare.model.trials import Raw
+from tare.loads.turns import limit_seconds, turn_seconds
+from tare.model.trial import Raw
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.block import BlockRunner
 from tare.runner.context import RunContext
 from tare.runner.events import Event, TurnsBegin
@@ -22,7 +23,6 @@ from tare.suites.plan import Block, Step
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native
 from tare.workloads.dhrystone import Dhrystone
-from tare.workloads.loads.turns import limit_seconds, turn_seconds
 from tare.workloads.redis import Redis
 
 pytestmark = pytest.mark.machine

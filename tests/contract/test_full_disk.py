@@ -12,10 +12,11 @@ from begun import whole_trial
 from calls import NothingLeft
 from fakes import planned_of
 
-from tare.contracts.workloads import Workload
 from tare.hosts.local import LocalHost
 from tare.images.recipes import MAKE_FILE_SYSTEM
-from tare.model.trials import Trial
+from tare.loads.disk import Place
+from tare.model.trial import Trial
+from tare.plugins.workload import Workload
 from tare.runner.block import BlockRunner
 from tare.runner.context import RunContext
 from tare.runner.events import ignore_event
@@ -25,7 +26,6 @@ from tare.workloads.bonnie import Bonnie
 from tare.workloads.dbench import Dbench
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.fio import Fio
-from tare.workloads.loads.disk import Place
 from tare.workloads.startup import Startup
 
 pytestmark = pytest.mark.machine

@@ -10,9 +10,9 @@ import pytest
 from calls import NothingLeft
 from swapping import SwappingGuest
 
-from tare.contracts.workloads import MeasurementContext
-from tare.errors import OutOfMemory, TimedOut, TrialFailed
-from tare.model.trials import Mark, Service
+from tare.model.errors import OutOfMemory, TimedOut, TrialFailed
+from tare.model.trial import Mark, Service
+from tare.plugins.workload import MeasurementContext
 from tare.runner.context import RunContext
 from tare.runner.extra_instances import ExtraInstances
 from tare.runner.layers import start_stack

@@ -8,8 +8,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 from waiting import ENOUGH_SECONDS, in_time
 
-from tare.errors import TimedOut, TrialFailed
 from tare.hosts.host import Host
+from tare.model.errors import TimedOut, TrialFailed
 
 pytestmark = pytest.mark.machine
 

@@ -13,27 +13,28 @@ import pytest
 from disks_made import free_bytes, zeroed
 from waiting import wait_until
 
-from tare import plugins
-from tare.hosts.local import LocalHost, read_text
+from tare.hosts.local import LocalHost
+from tare.images.cache import seal
 from tare.images.image import built_image
-from tare.images.inside import TIME_OF_FILES
-from tare.images.intact import seal
 from tare.images.layered import with_files
 from tare.images.recipes import MAKE_INITRD, Recipe
-from tare.model.trials import Image
+from tare.images.tree import TIME_OF_FILES
+from tare.model.files import read_text
+from tare.model.trial import Image
+from tare.plugins import registry
 
 pytestmark = pytest.mark.machine
 
 TARE = (sys.executable, "-m", "tare")
 SMALL = """
 from tare.images.image import built_image
-from tare.images.intact import seal
+from tare.images.cache import seal
 from tare.images.recipes import Recipe
 print(built_image(print, Recipe(packages=("busybox-static",), kernel="", server=False)).root)
 """
 BUILD = """
 from tare.images.image import built_image
-from tare.errors import TareError
+from tare.model.errors import TareError
 try:
     built_image(print)
 except TareError as error:
@@ -132,7 +133,7 @@ def test_the_initrd_has_the_same_bytes_whenever_it_is_made(image: Image, tmp_pat
 
 @pytest.mark.parametrize("name", ["docker", "podman"])
 def test_an_engine_has_a_suites_files_over_the_image_and_nothing_else(name: str, image: Image, tmp_path: Path) -> None:
-    host, engine = LocalHost(), plugins.find("technologies", name)()
+    host, engine = LocalHost(), registry.find("technologies", name)()
     if problems := engine.problems(host):
         pytest.skip(problems[0].what)
     (tmp_path / "file").write_text("of the suite\n")

@@ -16,18 +16,18 @@ import pytest
 from oci_made import file, folder, layer, layout, link
 from own_testbed import spec_of
 
-from tare import plugins
-from tare.contracts.technologies import Technology
-from tare.contracts.workloads import MeasurementContext
 from tare.hosts.exec import TOOLS
 from tare.hosts.host import Host
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
-from tare.images.adopted import Adoption
-from tare.images.building import building
-from tare.images.kept import forgotten
-from tare.model.sources import Source
-from tare.model.trials import Image
+from tare.images.build_environment import building
+from tare.images.cache import forgotten
+from tare.images.foreign_images import Adoption
+from tare.model.image import Source
+from tare.model.trial import Image
+from tare.plugins import registry
+from tare.plugins.technology import Technology
+from tare.plugins.workload import MeasurementContext
 from tare.runner.context import RunContext
 from tare.runner.layers import start_stack
 from tare.runner.service import start_service
@@ -166,7 +166,7 @@ def taken_over(base: Image, path: Path, layers: Sequence[bytes], config: Mapping
 
 
 def of_name(name: str, host: Host) -> Technology:
-    technology: Technology = plugins.find("technologies", name)()
+    technology: Technology = registry.find("technologies", name)()
     if problems := technology.problems(host):
         pytest.skip(problems[0].what)
     return technology

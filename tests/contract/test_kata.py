@@ -12,15 +12,15 @@ from contextlib import AbstractContextManager
 import pytest
 from waiting import ENOUGH_SECONDS
 
-from tare.contracts.technologies import Technology
-from tare.contracts.workloads import Instance
-from tare.hosts.control_groups import parse_layout
+from tare.hosts.cgroups import parse_layout
 from tare.hosts.host import Host
-from tare.model.trials import SetLimits
+from tare.model.trial import SetLimits
+from tare.plugins.technology import Technology
+from tare.plugins.workload import Instance
 from tare.runner.context import RunContext
 from tare.runner.layers import StartedLayers
 from tare.runner.sanity_checks import limit_cautions, read_observed_limits
-from tare.technologies.containerd import Containerd
+from tare.technologies.containerd.technology import Containerd
 
 pytestmark = pytest.mark.machine
 

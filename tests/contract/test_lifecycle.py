@@ -10,10 +10,10 @@ import pytest
 from calls import NothingLeft
 from waiting import ENOUGH_SECONDS
 
-from tare.contracts.technologies import Technology
-from tare.contracts.workloads import Instance
-from tare.errors import TrialFailed
 from tare.hosts.host import Host
+from tare.model.errors import TrialFailed
+from tare.plugins.technology import Technology
+from tare.plugins.workload import Instance
 from tare.runner.context import RunContext
 
 pytestmark = pytest.mark.machine

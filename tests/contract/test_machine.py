@@ -12,14 +12,14 @@ from calls import NothingLeft
 from own_disks import debian_disk, debian_kernel, micro_initrd
 from own_testbed import spec_of
 
-from tare.contracts.workloads import Instance, MeasurementContext, Workload
-from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
+from tare.model.errors import TrialFailed
+from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.context import RunContext
 from tare.runner.layers import start_stack
 from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values
-from tare.technologies.machine import Machine
+from tare.technologies.machine.technology import Machine
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.nginx import Nginx
 

@@ -11,10 +11,10 @@ import pytest
 from calls import NothingLeft
 from waiting import ENOUGH_SECONDS as SECONDS
 
-from tare.errors import TrialFailed
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network, connected
+from tare.model.errors import TrialFailed
 
 pytestmark = pytest.mark.machine
 
@@ -83,7 +83,7 @@ def test_two_networks_that_begin_at_one_moment_have_different_subnets(
     network: Network, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has read the routes before the other added its own: what decides is the kernel."""
-    monkeypatch.setattr("tare.hosts.subnets.routed_networks", lambda _host: [])
+    monkeypatch.setattr("tare.hosts.subnet.routed_networks", lambda _host: [])
     with connected(ledger, "tare-400001") as second, connected(ledger, "tare-400002") as third:
         assert len({network.subnet, second.subnet, third.subnet}) == 3
         assert not network.engine_subnet.overlaps(second.engine_subnet)

@@ -11,11 +11,11 @@ import pytest
 from todays import todays_runsc
 
 from plug_ins import in_contract, own
-from tare import plugins
-from tare.contracts.technologies import Technology
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
-from tare.model.trials import Output, Problem
+from tare.model.trial import Output, Problem
+from tare.plugins import registry
+from tare.plugins.technology import Technology
 from tare.technologies.crun import Crun
 from tare.technologies.gvisor import Gvisor
 from tare.technologies.lxd import package_for
@@ -171,7 +171,7 @@ def test_at_least_ten_technologies_can_run_where_docker_answers() -> None:
 
 
 def _class(name: str) -> type[Technology]:
-    found: type[Technology] = plugins.find("technologies", name)
+    found: type[Technology] = registry.find("technologies", name)
     return found
 
 

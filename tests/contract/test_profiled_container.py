@@ -6,13 +6,13 @@ import pytest
 from own_testbed import spec_of
 from waiting import wait_until
 
-from tare.contracts.technologies import Technology
+from tare.features.advise.profiler import targets
 from tare.hosts.local import LocalHost
-from tare.profiles import finding
+from tare.plugins.technology import Technology
 from tare.runner.context import RunContext
 from tare.runner.layers import start_stack
 from tare.runner.trial_log import TrialLog
-from tare.technologies.containerd import Containerd
+from tare.technologies.containerd.technology import Containerd
 from tare.technologies.docker import Docker
 from tare.technologies.podman import Podman
 
@@ -25,12 +25,12 @@ def test_a_container_is_found_by_its_name(testbed: RunContext, technology: Techn
         inside = part.instance.inside
         assert inside is not None
         with inside.spawn("sleep", "70311"):
-            found = finding.container(LocalHost(), part.instance.name)
+            found = targets.container(LocalHost(), part.instance.name)
             wait_until(lambda: "sleep\x0070311\0" in commands(found))
         assert set(found.processes()) <= set(part.instance.processes())
     assert found.name == f"{part.instance.name} ({technology.title})"
     assert found.processes() == ()
 
 
-def commands(target: finding.Target) -> list[str]:
+def commands(target: targets.Target) -> list[str]:
     return [LocalHost().read(f"/proc/{pid}/cmdline") for pid in target.processes()]

@@ -13,12 +13,15 @@ import pytest
 from begun import answering, begun, whole_trial
 from own_testbed import spec_of
 
-from tare import plugins
-from tare.contracts.workloads import MeasurementContext
-from tare.errors import TimedOut, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.images.micro import SERVER
-from tare.model.trials import ImageWanted
+from tare.loads.application import Application, Load, OwnService
+from tare.loads.http import HTTP_PORT, Request
+from tare.loads.user_load import OwnMetric
+from tare.model.errors import TimedOut, TrialFailed
+from tare.model.trial import ImageWanted
+from tare.plugins import registry
+from tare.plugins.workload import MeasurementContext
 from tare.runner.context import RunContext
 from tare.runner.layers import start_stack
 from tare.runner.sanity_checks import _WAITING
@@ -29,9 +32,6 @@ from tare.runner.values import read_values
 from tare.suites.plan import Step
 from tare.technologies.native import Native
 from tare.workloads.application import OfSeveral
-from tare.workloads.loads.application import Application, Load, OwnService
-from tare.workloads.loads.http import HTTP_PORT, Request
-from tare.workloads.loads.user_load import OwnMetric
 from tare.workloads.service import ServerOfYours
 
 pytestmark = pytest.mark.machine
@@ -100,7 +100,7 @@ def asked_for(setup: MeasurementContext) -> list[str]:
 def test_requests_arrive_as_they_are_written_in_their_order_again_and_again(
     testbed: RunContext, technology: str
 ) -> None:
-    with answering(testbed, NGINX, plugins.find("technologies", technology)()) as setup:
+    with answering(testbed, NGINX, registry.find("technologies", technology)()) as setup:
         values = read_values(NGINX, tuple(NGINX.measure(setup)))
         lines = asked_for(setup)
     assert [(value.metric, value.point, len(value.turns)) for value in values] == [("throughput", 1.0, 5)]
@@ -243,7 +243,7 @@ SHOP = Application(
 @pytest.mark.parametrize("technology", ["native", "crun", "docker", "qemu-tcg"])
 def test_the_service_under_test_finds_the_one_beside_it_by_its_name(testbed: RunContext, technology: str) -> None:
     here = replace(testbed, images=replace(testbed.images, sidecars={ImageWanted(): testbed.images.main}))
-    trial, _ = whole_trial(here, (plugins.find("technologies", technology)(),), OfSeveral(SHOP))
+    trial, _ = whole_trial(here, (registry.find("technologies", technology)(),), OfSeveral(SHOP))
     assert (trial.reason, trial.status) == ("", "ok")
     status, ready = trial.values
     assert (status.metric, status.value, ready.metric) == ("status", 200.0, "service-ready")

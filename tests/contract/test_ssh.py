@@ -10,13 +10,13 @@ import pytest
 from ssh_machines import Lab
 from waiting import ENOUGH_SECONDS as SECONDS
 
-from tare.errors import TareError, TimedOut, Unreachable, UsageError
 from tare.hosts import ssh
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import SshHost, machine
-from tare.model.machines import Machine
-from tare.model.trials import Image
+from tare.model.errors import TareError, TimedOut, Unreachable, UsageError
+from tare.model.machine import Machine
+from tare.model.trial import Image
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 

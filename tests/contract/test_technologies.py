@@ -12,15 +12,15 @@ import pytest
 from own_testbed import VOLUME_BYTES, spec_of
 from waiting import ENOUGH_SECONDS
 
-from tare import plugins
-from tare.contracts.technologies import ENVIRONMENT, HOST_NAME, START_SECONDS, Technology
-from tare.contracts.workloads import VOLUME, Instance
-from tare.hosts.control_groups import memory_limit_of, processes_below
+from tare.hosts.cgroups import memory_limit_of, processes_below
 from tare.hosts.facts import has_own_kernel
-from tare.hosts.file_systems import begin_to_look, file_systems_under, file_systems_used
+from tare.hosts.filesystems import begin_to_look, file_systems_under, file_systems_used
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.model.trials import Image, SetLimits
+from tare.model.trial import Image, SetLimits
+from tare.plugins import registry
+from tare.plugins.technology import ENVIRONMENT, HOST_NAME, START_SECONDS, Technology
+from tare.plugins.workload import VOLUME, Instance
 from tare.runner.context import RunContext
 from tare.runner.inside_check import Conditions, compare_conditions, read_conditions
 from tare.runner.layers import PROBE, StartedLayers, start_stack
@@ -29,9 +29,7 @@ from tare.runner.trial import footprint_of
 from tare.runner.trial_log import TrialLog
 from tare.technologies.docker import Docker
 from tare.technologies.native import Native
-from tare.telemetry.edges import Edges
-from tare.telemetry.quiet import Quiet
-from tare.telemetry.spent import Spent
+from tare.telemetry.turn_usage import Edges, Quiet, Spent
 
 pytestmark = pytest.mark.machine
 
@@ -78,7 +76,7 @@ def test_the_limits_that_are_seen_are_those_that_were_asked_for(parts: StartedLa
 
 
 def test_the_files_of_workloads_lie_on_the_root_of_the_instance_and_not_in_memory(instance: Instance) -> None:
-    own = [path for name in plugins.names("workloads") for path in plugins.find("workloads", name)().paths]
+    own = [path for name in registry.names("workloads") for path in registry.find("workloads", name)().paths]
     paths = [*own, "/tmp/file", "/var/tmp/file", "/root/file"]  # noqa: S108 - where programs put theirs
     root, *used = file_systems_under(_inside(instance), ("/", *paths))
     assert "/srv/tare-nginx-file" in paths

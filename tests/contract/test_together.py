@@ -12,15 +12,15 @@ from calls import NothingLeft
 from own_testbed import spec_of
 from waiting import ENOUGH_SECONDS
 
-from tare import plugins
-from tare.contracts.technologies import ANSWER_PORT, Technology
-from tare.contracts.workloads import VOLUME
 from tare.hosts.network import SLOTS
+from tare.plugins import registry
+from tare.plugins.technology import ANSWER_PORT, Technology
+from tare.plugins.workload import VOLUME
 from tare.runner import trial
 from tare.runner.context import RunContext
 from tare.runner.layers import PROBE, StartedLayer, start_stack
 from tare.runner.trial_log import TrialLog
-from tare.telemetry.footprint import footprint
+from tare.telemetry.processes import footprint
 
 pytestmark = pytest.mark.machine
 
@@ -153,7 +153,7 @@ def _each_says_when_it_began(group: Group) -> None:
 
 def _each_has_a_volume_of_its_own(group: Group) -> None:
     """Write to all volumes, and then look into them: each has what was written to it and nothing else."""
-    insides = [part.instance.inside for part in group.parts if plugins.find("technologies", part.name).volumes]
+    insides = [part.instance.inside for part in group.parts if registry.find("technologies", part.name).volumes]
     assert len(insides) > 1
     for number, inside in enumerate(insides):
         assert inside is not None

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from plug_ins import own
-from tare.contracts.technologies import START_SECONDS, Technology
-from tare.contracts.workloads import Instance, MeasurementContext, Workload
 from tare.guests.unikernel import Unikernel
-from tare.hosts.control_groups import memory_limit_of
+from tare.hosts.cgroups import memory_limit_of
 from tare.images.micro import UNIKERNELS
+from tare.plugins.technology import START_SECONDS, Technology
+from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.context import RunContext
 from tare.runner.layers import PROBE, StartedLayers
 from tare.runner.trial import footprint_of

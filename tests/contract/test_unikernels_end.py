@@ -12,12 +12,12 @@ from own_testbed import spec_of
 from whole_runs import assert_in_turns
 
 from plug_ins import in_contract
-from tare.contracts.workloads import MeasurementContext
-from tare.errors import TrialFailed
 from tare.guests import unikernel
 from tare.guests.unikernel import Unikernel
 from tare.hosts.local import LocalHost
 from tare.images.micro import UNIKERNELS
+from tare.model.errors import TrialFailed
+from tare.plugins.workload import MeasurementContext
 from tare.runner.block import BlockRunner
 from tare.runner.context import RunContext
 from tare.runner.events import ignore_event

@@ -42,7 +42,7 @@ def _readers(scratch: str) -> tuple[Mapping[str, Reader], type[Exception]]:
     with redirect_stderr(StringIO()), atheris.instrument_imports(include=["tare"], enable_loader_override=False):
         from readers import readers  # noqa: PLC0415 - what is imported here is seen
 
-        from tare.errors import TareError  # noqa: PLC0415
+        from tare.model.errors import TareError  # noqa: PLC0415
 
         return readers(Path(scratch)), TareError
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import machines
 
 from tare.hosts.ledger import state_folder
-from tare.journal import Run, load
+from tare.model.journal import Run, load
 
 TARE = Path(sys.executable).parent / "tare"
 RUN_SECONDS = 3 * 3600.0

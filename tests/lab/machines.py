@@ -26,14 +26,15 @@ from pathlib import Path
 
 from disks import disks_of, make_disk
 
-from tare import plugins
-from tare.errors import TareError, TrialFailed, UsageError
 from tare.guests import guest
 from tare.hosts.ledger import state_folder
-from tare.hosts.local import LocalHost, read_text
+from tare.hosts.local import LocalHost
 from tare.images.image import built_image
 from tare.images.recipes import Recipe, machine_recipe
-from tare.model.trials import Image
+from tare.model.errors import TareError, TrialFailed, UsageError
+from tare.model.files import read_text
+from tare.model.trial import Image
+from tare.plugins import registry
 
 _HERE = LocalHost()
 _QEMU = "qemu-system-x86_64"
@@ -168,7 +169,7 @@ class Machine:
 
 def _with_monitors(recipe: Recipe) -> Recipe:
     """Add the packages of the technologies that the tests run on the machine with KVM."""
-    found = [plugins.find("technologies", name)() for name in plugins.names("technologies")]
+    found = [registry.find("technologies", name)() for name in registry.names("technologies")]
     monitors = [each.debian_packages for each in found if each.tested == "emulated" and each.family == "type 2"]
     return replace(recipe, packages=tuple(sorted({*recipe.packages, *itertools.chain(*monitors)})))
 

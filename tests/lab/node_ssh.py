@@ -12,7 +12,7 @@ from kube_built import built
 
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
-from tare.model.machines import Machine
+from tare.model.machine import Machine
 
 _HOST = LocalHost()
 _NAME, _ADDRESS, _PORT = "tare-lab-node", "10.99.0.1", 2222

@@ -18,8 +18,8 @@ from typing import Any
 from browser import PHONE, chromium, findings, new_page
 from playwright.sync_api import Browser, Page
 
-from tare.journal import load
-from tare.report import write_report
+from tare.model.journal import load
+from tare.report.writer import write_report
 
 DESKTOP = {"viewport": {"width": 1280, "height": 1500}}
 _QUALITY = 70

@@ -21,12 +21,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tare import plugins
 from tare.hosts.host import Process
 from tare.hosts.local import LocalHost
 from tare.images.recipes import Recipe, machine_recipe
-from tare.model.machines import Machine
-from tare.model.trials import Image
+from tare.model.machine import Machine
+from tare.model.trial import Image
+from tare.plugins import registry
 
 _HOST = LocalHost()
 _SECONDS = 30.0
@@ -155,7 +155,7 @@ def suite_on(folder: Path, text: str, clients: Sequence[Machine] = (), **hosts: 
 
 def machines_recipe() -> Recipe:
     """Return the recipe of what the machines run: with the engines that tests start on them, and no others."""
-    return machine_recipe(plugins.find("technologies", name)() for name in ("crun", "lxc", "qemu-tcg"))
+    return machine_recipe(registry.find("technologies", name)() for name in ("crun", "lxc", "qemu-tcg"))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from clean_roots import CleanRoot, clean_root
 
-from tare.journal import load
+from tare.model.journal import load
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 

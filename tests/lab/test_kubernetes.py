@@ -20,7 +20,7 @@ from node_ssh import node_over_ssh
 from registry import registry
 from waiting import ENOUGH_SECONDS
 
-from tare.journal import Run, load, load_raw
+from tare.model.journal import Run, load, load_raw
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 

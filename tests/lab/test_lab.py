@@ -15,8 +15,8 @@ from ssh_machines import lab
 
 from tare.images.image import built_image
 from tare.images.recipes import machine_recipe
-from tare.journal import Run
-from tare.model.trials import Trial
+from tare.model.journal import Run
+from tare.model.trial import Trial
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 

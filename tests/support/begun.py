@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from fakes import run_trial
 from own_testbed import spec_of
 
-from tare.contracts.technologies import Technology
-from tare.contracts.workloads import MeasurementContext, Workload
+from tare.plugins.technology import Technology
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import RunContext
 from tare.runner.layers import start_stack
 from tare.runner.service import ServiceProcess, start_service

@@ -11,8 +11,8 @@ import pytest
 from runs import write
 
 from tare.__main__ import run as command_line
-from tare.cli import app
-from tare.journal import Run
+from tare.cli.app import app
+from tare.model.journal import Run
 
 
 @dataclass(frozen=True)

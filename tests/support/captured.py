@@ -34,9 +34,9 @@ from typing import Any, ClassVar
 from pydantic import TypeAdapter
 
 from plug_ins import own
-from tare.contracts.workloads import Workload
-from tare.errors import TrialFailed
-from tare.model.trials import Raw
+from tare.model.errors import TrialFailed
+from tare.model.trial import Raw
+from tare.plugins.workload import Workload
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 RUN: TypeAdapter[tuple[Raw, ...]] = TypeAdapter(tuple[Raw, ...])

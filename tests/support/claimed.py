@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from tare.answers.claim_file import parse_claims
-from tare.answers.claims import Claims
-from tare.answers.judging import Judged, judge
-from tare.journal import Run
-from tare.units import written
+from tare.features.papers.claim_file import parse_claims
+from tare.features.papers.claims import Claims
+from tare.features.papers.judging import Judged, judge
+from tare.model.journal import Run
+from tare.model.units import written
 
 HEAD = """\
 format = 1

@@ -14,9 +14,9 @@ import pytest
 from called import Call
 from runs import MACHINE, make_run, make_trial, measured
 
-from tare.journal import Run
-from tare.model.machines import Facts
-from tare.model.trials import Status, Trial
+from tare.model.journal import Run
+from tare.model.machine import Facts
+from tare.model.trial import Status, Trial
 
 STACKS = {"native": 1.0, "docker": 0.9}
 

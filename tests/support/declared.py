@@ -20,11 +20,11 @@ from typing import Any
 import manual
 
 from plug_ins import in_contract, own
-from tare import plugins
-from tare.contracts.technologies import Technology
-from tare.contracts.workloads import Workload
-from tare.doctor.catalogue import settings_of
-from tare.suites.schema import suite_schema
+from tare.plugins import registry
+from tare.plugins.descriptions import settings_of
+from tare.plugins.technology import Technology
+from tare.plugins.workload import Workload
+from tare.suites.json_schema import suite_schema
 
 DOCS = Path(__file__).parents[2] / "docs"
 CATALOGUE, SCHEMA = DOCS / "catalogue.md", DOCS / "suite.schema.json"
@@ -101,11 +101,11 @@ def written(text: str) -> str:
 class _Own:
     """Finds tare's own plug-ins."""
 
-    def names(self, kind: plugins.Kind) -> list[str]:
+    def names(self, kind: registry.Kind) -> list[str]:
         """Return their names."""
         return sorted(own(kind))
 
-    def find(self, kind: plugins.Kind, name: str) -> type[Any]:
+    def find(self, kind: registry.Kind, name: str) -> type[Any]:
         """Return the class of one."""
         return own(kind)[name]
 

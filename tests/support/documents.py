@@ -12,14 +12,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tare import plugins
+from tare.plugins import registry
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 RESEARCH = ROOT / "research"
 EXAMPLES = {  # a document with a whole plug-in in it, the plug-in's kind and class, and the protocol that it satisfies
-    "adding-a-technology.md": ("technologies", "unshare", "Unshare", "tare.contracts.technologies.Technology"),
-    "adding-a-workload.md": ("workloads", "byte-copies", "ByteCopies", "tare.contracts.workloads.Workload"),
+    "adding-a-technology.md": ("technologies", "unshare", "Unshare", "tare.plugins.technology.Technology"),
+    "adding-a-workload.md": ("workloads", "byte-copies", "ByteCopies", "tare.plugins.workload.Workload"),
 }
 
 
@@ -78,12 +78,12 @@ class Catalogue:
     def __init__(self, more: dict[str, type[Any]]) -> None:
         self.more = more
 
-    def names(self, kind: plugins.Kind) -> Sequence[str]:
+    def names(self, kind: registry.Kind) -> Sequence[str]:
         added = [name for of, name, *_ in EXAMPLES.values() if of == kind]
-        return (*plugins.names(kind), *added)
+        return (*registry.names(kind), *added)
 
-    def find(self, kind: plugins.Kind, name: str) -> type[Any]:
-        return self.more[name] if name in self.more else plugins.find(kind, name)
+    def find(self, kind: registry.Kind, name: str) -> type[Any]:
+        return self.more[name] if name in self.more else registry.find(kind, name)
 
 
 @contextmanager

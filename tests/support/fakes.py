@@ -15,19 +15,18 @@ from typing import Any, ClassVar
 from runs import make_run
 from tare_fake.technology import Fake, FakeHost
 
-from tare import plugins
-from tare.contracts.technologies import LaunchRequest
-from tare.contracts.workloads import Instance, MeasurementContext, Workload
-from tare.errors import TimedOut, Unavailable
-from tare.hosts.cpus import Placement
 from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.journal import Journal, Run, RunRecord, load
-from tare.model.machines import Hosts
-from tare.model.trials import Image, Limits, Problem, Raw, Trial, Value
-from tare.runner.context import InstanceSpec, RunContext, RunHosts, RunImages, Sampling
+from tare.model.errors import TimedOut, Unavailable
+from tare.model.journal import Journal, Run, RunRecord, load
+from tare.model.machine import Hosts
+from tare.model.trial import Image, Limits, Problem, Raw, Trial, Value
+from tare.plugins import registry
+from tare.plugins.technology import LaunchRequest
+from tare.plugins.workload import Instance, MeasurementContext, Workload
+from tare.runner.context import InstanceSpec, Placement, RunContext, RunHosts, RunImages, Sampling
 from tare.runner.events import BlockBegins, BlockEnded, Event, TrialBegins, TrialEnded, TurnsBegin
 from tare.runner.job import workload_record
 from tare.runner.loop import RemainingWork, RunLoop
@@ -178,11 +177,11 @@ class Shelf:
         for each in (Stopped, Gone, Silent, Confused, Roomy, Impatient, Printing, Faulty, Stored, Lacking)
     }
 
-    def names(self, kind: plugins.Kind) -> Sequence[str]:
-        return (*plugins.names(kind), *self.OWN)
+    def names(self, kind: registry.Kind) -> Sequence[str]:
+        return (*registry.names(kind), *self.OWN)
 
-    def find(self, kind: plugins.Kind, name: str) -> type[Any]:
-        return self.OWN[name] if name in self.OWN else plugins.find(kind, name)
+    def find(self, kind: registry.Kind, name: str) -> type[Any]:
+        return self.OWN[name] if name in self.OWN else registry.find(kind, name)
 
 
 @dataclass(frozen=True)

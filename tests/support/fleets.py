@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from runs import DHRYSTONE, MACHINE, make_run, make_trial, measured, write
 
-from tare.model.machines import Facts
+from tare.model.machine import Facts
 
 _SPEED = 20e6
 

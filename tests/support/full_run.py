@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from runs import CLIENTS, COSTS, isolation_by_plugins, make_run
 
-from tare.journal import Journal, Run, WorkloadRecord
-from tare.model.trials import (
+from tare.model.journal import Journal, Run, WorkloadRecord
+from tare.model.trial import (
     Caution,
     Family,
     Footprint,
@@ -26,8 +26,8 @@ from tare.model.trials import (
     Trial,
     Turn,
 )
-from tare.telemetry.readings import Reading
-from tare.telemetry.series import Row, write
+from tare.telemetry.host_reader import Reading
+from tare.telemetry.parquet import Row, write
 
 STACKS = (*COSTS, "podman", "lxc", "docker/qemu-tcg")
 SPEEDS = {stack: COSTS.get(stack, (1.0, 1.0, 0.9, 0.5)) for stack in STACKS}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from runs import make_run
 
-from tare.journal import Run, WorkloadRecord
-from tare.model.trials import Measured, Metric, Trial
+from tare.model.journal import Run, WorkloadRecord
+from tare.model.trial import Measured, Metric, Trial
 
 MIB = 1 << 20
 IDLE = WorkloadRecord("idle", "idle", "Idle", (Metric("memory", "Memory", "bytes", "lower"),), None)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from oci_made import file, folder, layer
 
-from tare.images import copying
-from tare.model.sources import Source
+from tare.images import skopeo
+from tare.model.image import Source
 
 CAN_TAKE = [
     pytest.mark.skipif(not (shutil.which("skopeo") and shutil.which("umoci")), reason="apt-get install skopeo umoci"),
@@ -24,9 +24,9 @@ CONFIG = {"Entrypoint": ["/app/run"], "User": "7:8"}
 
 def taken(wanted: Source, scratch: Path) -> Path:
     """Return the root of an image, as it is taken over."""
-    here = copying.copied(wanted, copying.digest_of(wanted, scratch), scratch)
-    copying.check_layers(wanted, here, copying.manifest_in(here))
-    copying.unpacked(wanted, here, scratch / "root")
+    here = skopeo.copied(wanted, skopeo.digest_of(wanted, scratch), scratch)
+    skopeo.check_layers(wanted, here, skopeo.manifest_in(here))
+    skopeo.unpacked(wanted, here, scratch / "root")
     return scratch / "root"
 
 

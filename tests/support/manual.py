@@ -10,7 +10,8 @@ from typing import Any
 from documents import ROOT, rows, section
 from typer._completion_shared import get_completion_script
 
-from tare import __version__, cli
+from tare import __version__
+from tare.cli import app
 
 SHARE = ROOT / "share"
 _SHELLS = {
@@ -42,12 +43,12 @@ def write() -> None:
 
 
 def _page() -> Iterator[str]:
-    about = cli.app.info.help or ""
+    about = app.app.info.help or ""
     yield f'.TH TARE 1 "" "tare {__version__}" "User Commands"'
     yield from (".SH NAME", _escaped(f"tare - {about[:1].lower()}{about[1:].rstrip('.')}"))
     yield from (".SH SYNOPSIS", ".B tare", ".I COMMAND", "[OPTION...] [ARGUMENT...]")
     yield ".SH COMMANDS"
-    for name in cli.COMMANDS:
+    for name in app.COMMANDS:
         yield from _command(name)
     yield ".SH EXIT STATUS"
     for code, cells in _exit_codes().items():
@@ -58,7 +59,7 @@ def _page() -> Iterator[str]:
 
 
 def _command(name: str) -> Iterator[str]:
-    found: Any = cli.command(name)
+    found: Any = app.command(name)
     context = found.make_context(name, [], resilient_parsing=True)
     usage = " ".join((f"tare {name}", *found.collect_usage_pieces(context)))
     yield f".SS {_escaped(usage)}"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tare.contracts.technologies import Technology
 from tare.hosts.lock import only_one
-from tare.model.machines import Hosts
-from tare.model.trials import Image, LimitsWanted
+from tare.model.machine import Hosts
+from tare.model.trial import Image, LimitsWanted
+from tare.plugins.technology import Technology
 from tare.runner.context import InstanceSpec, RunContext, RunImages, Sampling
 from tare.runner.machines import connect_machines, open_context
 

@@ -7,8 +7,8 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
-from tare.journal import Run
-from tare.report import find
+from tare.model.journal import Run
+from tare.report.writer import find
 from tare.statistics.summarize import summarize
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.workloads import MeasurementContext, Workload
-from tare.model.trials import Metric, Raw, Value
+from tare.model.trial import Metric, Raw, Value
+from tare.plugins.workload import MeasurementContext, Workload
 
 
 @dataclass(frozen=True)

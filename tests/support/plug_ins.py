@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tare import plugins
-from tare.contracts.technologies import Technology
+from tare.plugins import registry
+from tare.plugins.technology import Technology
 
 
-def own(kind: plugins.Kind) -> dict[str, type[Any]]:
+def own(kind: registry.Kind) -> dict[str, type[Any]]:
     """Return tare's own plug-ins of a kind by their names."""
-    found = {name: plugins.find(kind, name) for name in plugins.names(kind)}
+    found = {name: registry.find(kind, name) for name in registry.names(kind)}
     return {name: each for name, each in found.items() if each.__module__.startswith(f"tare.{kind}.")}
 
 

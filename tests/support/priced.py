@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from runs import MACHINE, isolation_by_plugins, make_run, make_trial
 
-from tare.answers.application import Application, Basket
-from tare.journal import Run, WorkloadRecord
-from tare.model.trials import Family, Footprint, Mark, Measured, Metric
-from tare.model.work import NETWORK, WORK
+from tare.features.advise.cost_model import Application, Basket
+from tare.model.journal import Run, WorkloadRecord
+from tare.model.operations import NETWORK, WORK
+from tare.model.trial import Family, Footprint, Mark, Measured, Metric
 
 # Seconds of a unit on bare metal, of every kind of work alone.
 NATIVE: Mapping[str, float] = {

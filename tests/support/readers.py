@@ -15,18 +15,18 @@ from pathlib import Path
 from captured import SAMPLES, Case, cases
 from runs import believable_run, write
 
-from tare.answers.claim_file import parse_claims, published
-from tare.answers.stored import NAME, read_files, store
-from tare.cli.application import parse_compose
+from tare.features.advise.profiler.bpftrace_output import parse_traced
+from tare.features.advise.profiler.profile import parse_profile
+from tare.features.compose.commands import parse_compose
+from tare.features.compose.convert import composed
+from tare.features.compose.syntax import read_variables
+from tare.features.fleet.headline_cache import NAME, read_files, store
+from tare.features.papers.claim_file import parse_claims, published
 from tare.images.layers import counted
 from tare.images.oci import choose, read_configuration, read_manifest, refuse_other_platform
-from tare.journal import load, load_raw
-from tare.profiles.bpftrace_output import parse_traced
-from tare.profiles.profile import parse_profile
-from tare.suites.composed import composed
+from tare.loads.application_file import parse_application
+from tare.model.journal import load, load_raw
 from tare.suites.suite import parse_suite
-from tare.suites.variables import read_variables
-from tare.workloads.loads.application_file import parse_application
 
 _ROOT = Path(__file__).parents[2]
 _MOST_BYTES = 1 << 20  # of an image's layer

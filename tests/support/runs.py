@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tare import plugins
-from tare.errors import UsageError
-from tare.journal import Journal, Run, RunRecord, WorkloadRecord
+from tare.model.errors import UsageError
 from tare.model.isolation import Isolation
-from tare.model.machines import Facts, FileSystem
-from tare.model.trials import (
+from tare.model.journal import Journal, Run, RunRecord, WorkloadRecord
+from tare.model.machine import Facts, FileSystem
+from tare.model.trial import (
     Better,
     Caution,
     Footprint,
@@ -28,6 +27,7 @@ from tare.model.trials import (
     Trial,
     Turn,
 )
+from tare.plugins import registry
 
 MACHINE = Facts("6.1.0-18-amd64", "x86_64", "Debian GNU/Linux 12", "Imaginary CPU 9000", 2, 8 << 30, "tsc", "none")
 SPEED = Metric("speed", "Speed", "iterations/s", "higher")
@@ -132,7 +132,7 @@ def isolation_by_plugins(stacks: Iterable[str]) -> dict[str, tuple[Isolation, ..
     for stack in stacks:
         names = stack.removesuffix("-again").removesuffix("-bridge").split("/")
         with suppress(UsageError):
-            layers = [(name if len(names) > 1 else "", plugins.find("technologies", name)()) for name in names]
+            layers = [(name if len(names) > 1 else "", registry.find("technologies", name)()) for name in names]
             found[stack] = tuple(replace(each.isolation, layer=name) for name, each in layers)
     return found
 

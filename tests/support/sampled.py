@@ -10,10 +10,10 @@ from pathlib import Path
 
 from runs import make_run, make_trial, write
 
-from tare.telemetry.readings import Reading
+from tare.telemetry.host_reader import Reading
+from tare.telemetry.parquet import Row
+from tare.telemetry.parquet import write as write_rows
 from tare.telemetry.sampler import Telemetry, Way, sampling
-from tare.telemetry.series import Row
-from tare.telemetry.series import write as write_rows
 
 STACKS = ("native", "docker/qemu")
 BEGAN = float(int(time.time()) - 600)  # servers drop what is too old

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import Instance, MeasurementContext
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import checked
-from tare.model.trials import Output
+from tare.model.trial import Output
+from tare.plugins.workload import Instance, MeasurementContext
 
 Answer = Callable[[tuple[str, ...]], str | Output]
 SAMPLES = Path(__file__).parents[1] / "samples"

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
-from tare import plugins
-from tare.errors import SuiteError, UsageError
+from tare.model.errors import SuiteError, UsageError
+from tare.model.units import Duration, Size
+from tare.plugins import registry
 from tare.suites.suite import Planned, Suite, parse_suite
-from tare.units import Duration, Size
 
 
 @dataclass(frozen=True)
@@ -87,16 +87,16 @@ class Fixed:
 class Shelf:
     """A catalogue of the classes above, and a plug-in that cannot be imported."""
 
-    def names(self, kind: plugins.Kind) -> tuple[str, ...]:
+    def names(self, kind: registry.Kind) -> tuple[str, ...]:
         return tuple(sorted(self.classes(kind)))
 
-    def find(self, kind: plugins.Kind, name: str) -> type[Any]:
+    def find(self, kind: registry.Kind, name: str) -> type[Any]:
         found = self.classes(kind)[name]
         if found is None:
             raise UsageError(f"the plug-in {name!r} is broken: no module named 'gone'", "repair or remove its package")
         return found
 
-    def classes(self, kind: plugins.Kind) -> dict[str, type[Any] | None]:
+    def classes(self, kind: registry.Kind) -> dict[str, type[Any] | None]:
         if kind == "technologies":
             known = (Native, Docker, Qemu, Lender, Remote, Cluster)
             return {each.name: each for each in known} | {"broken": None, "plain": object}

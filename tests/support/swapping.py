@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tare.contracts.technologies import LaunchRequest
-from tare.contracts.workloads import Instance
 from tare.hosts.host import Host
+from tare.plugins.technology import LaunchRequest
+from tare.plugins.workload import Instance
 from tare.technologies.qemu_tcg import QemuTcg
 
 _SWAP = """

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tare.hosts.remains import Remains
+from tare.runner.cleanup import Remains
 
 ENOUGH_SECONDS = 120.0
 _LONGEST_PAUSE = 2.0

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tare.journal import load
-from tare.model.trials import SERVICE_READY, Trial
+from tare.model.journal import load
+from tare.model.trial import SERVICE_READY, Trial
 from tare.suites.plan import plan
 from tare.suites.suite import read_suite
 

@@ -15,7 +15,7 @@ from waiting import ENOUGH_SECONDS
 from whole_runs import SUITE
 
 from tare.__main__ import run
-from tare.cli import app
+from tare.cli.app import app
 
 TARE = Path(sys.executable).parent / "tare"
 NO_DOCKER = "unix:///nonexistent/tare-docker.sock"  # whatever engine is there, these tests see none

@@ -14,7 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from compared import made
 from runs import write
 
-from tare.journal import load, rewrite
+from tare.model.journal import load, rewrite
 
 pytestmark = pytest.mark.machine
 

@@ -20,7 +20,7 @@ from whole_runs import SERVED
 
 from plug_ins import own
 from tare.images.recipes import guest_recipe
-from tare.model.trials import Family
+from tare.model.trial import Family
 from tare.suites.suite import read_suite
 
 TARE = Path(sys.executable).parent / "tare"

@@ -24,7 +24,7 @@ from sampled import BEGAN, STACKS, sampled_run
 from waiting import ENOUGH_SECONDS
 
 from tare.__main__ import run
-from tare.cli import app
+from tare.cli.app import app
 
 NAME = 'run, "a"=b ü'  # of a folder, with all that has to be escaped
 CHOSEN = {"run": [NAME], "workload": ["dhrystone"], "block": ["0", "1"], "stack": [*STACKS], "window": ["2s"]}

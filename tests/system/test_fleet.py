@@ -13,9 +13,9 @@ from fleet_machines import Fleet, Kept, fleet
 from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_until
 
-from tare.hosts.local import read_text
-from tare.journal import load
-from tare.model.trials import Image
+from tare.model.files import read_text
+from tare.model.journal import load
+from tare.model.trial import Image
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 

@@ -16,8 +16,8 @@ import pytest
 from calls import Call, NothingLeft
 from waiting import ENOUGH_SECONDS as SECONDS
 
-from tare.hosts.local import read_text
-from tare.journal import load
+from tare.model.files import read_text
+from tare.model.journal import load
 
 pytestmark = pytest.mark.machine
 

@@ -15,8 +15,8 @@ from ssh_machines import Lab
 from waiting import ENOUGH_SECONDS
 
 from tare.hosts.local import LocalHost
-from tare.journal import load
-from tare.model.trials import Trial
+from tare.model.journal import load
+from tare.model.trial import Trial
 
 pytest.importorskip("openstack", reason="openstacksdk is an extra: pip install tare-bench[openstack]")
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]

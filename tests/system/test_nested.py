@@ -13,8 +13,8 @@ from calls import Begin, NothingLeft
 from waiting import ENOUGH_SECONDS
 from whole_runs import IMAGE, assert_in_turns
 
-from tare.hosts.local import read_text
-from tare.journal import load
+from tare.model.files import read_text
+from tare.model.journal import load
 
 pytestmark = pytest.mark.machine
 

@@ -17,8 +17,8 @@ import pytest
 from calls import Begin, Call, NothingLeft
 from waiting import wait_until
 
-from tare.hosts.local import read_text
-from tare.profiles.profile import Profile, basket, read_profile
+from tare.features.advise.profiler.profile import Profile, basket, read_profile
+from tare.model.files import read_text
 
 MACHINE = pytest.mark.machine
 REQUEST, ANSWER = 64, 1000

@@ -14,16 +14,15 @@ from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_with
 from whole_runs import IMAGE, assert_in_turns
 
-from tare.contracts.technologies import START_SECONDS
 from tare.hosts.exec import RUN
-from tare.hosts.local import LocalHost, read_text
+from tare.hosts.local import LocalHost
 from tare.hosts.ssh import machine
-from tare.journal import load
-from tare.model.machines import Machine
-from tare.model.trials import Image, Trial
-from tare.telemetry.edges import Edges
-from tare.telemetry.quiet import Quiet
-from tare.telemetry.spent import Spent
+from tare.model.files import read_text
+from tare.model.journal import load
+from tare.model.machine import Machine
+from tare.model.trial import Image, Trial
+from tare.plugins.technology import START_SECONDS
+from tare.telemetry.turn_usage import Edges, Quiet, Spent
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 

@@ -12,7 +12,7 @@ import pytest
 from calls import Call, Quickly
 from whole_runs import HANGING, SERVED, SUITE, assert_complete
 
-from tare.journal import load, load_raw
+from tare.model.journal import load, load_raw
 from tare.statistics.summarize import summarize
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]

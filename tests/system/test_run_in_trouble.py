@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from calls import Call
 
-from tare.journal import load
+from tare.model.journal import load
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from calls import Call
 
-from tare import plugins
 from tare.hosts.local import LocalHost
-from tare.journal import load
+from tare.model.journal import load
+from tare.plugins import registry
 
 STACKS = ("native", "crun", "runc", "podman", "bubblewrap", "nspawn", "lxc", "gvisor")
 SCRIPT = """set -e
@@ -46,7 +46,7 @@ pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 
 
 def test_a_command_finds_the_same_in_every_stack_whatever_called_tare(tare: Call, tmp_path: Path) -> None:
-    here = [name for name in STACKS if not plugins.find("technologies", name)().problems(LocalHost())]
+    here = [name for name in STACKS if not registry.find("technologies", name)().problems(LocalHost())]
     assert len(here) > 5
     (tmp_path / "inside.toml").write_text(SUITE.format(stacks=json.dumps(here), script=SCRIPT))
     (tmp_path / "token").write_text("secret\n")

@@ -12,7 +12,7 @@ from calls import Begin, Call
 from playwright.sync_api import expect
 from waiting import ENOUGH_SECONDS, wait_until
 
-from tare.journal import load
+from tare.model.journal import load
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 

@@ -17,23 +17,24 @@ from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_until, wait_with
 from whole_runs import IMAGE
 
-from tare.contracts.workloads import Instance, MeasurementContext
-from tare.errors import TareError, TimedOut
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
-from tare.hosts.local import LocalHost, read_text
+from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.hosts.ssh import machine
 from tare.images.image import built_image, carried
 from tare.images.recipes import client_recipe
-from tare.journal import load, load_raw
-from tare.model.machines import Hosts, Machine
-from tare.model.trials import Image, Raw
+from tare.loads import http
+from tare.loads.client_load import texts_in
+from tare.loads.user_load import AtRates, WithoutPause
+from tare.model.errors import TareError, TimedOut
+from tare.model.files import read_text
+from tare.model.journal import load, load_raw
+from tare.model.machine import Hosts, Machine
+from tare.model.trial import Image, Raw
+from tare.plugins.workload import Instance, MeasurementContext
 from tare.runner.machines import client_of, connect_machines
-from tare.workloads.loads import http
-from tare.workloads.loads.client_load import texts_in
-from tare.workloads.loads.user_load import AtRates, WithoutPause
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 

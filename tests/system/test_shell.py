@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 from calls import NothingLeft, Quickly
 
-from tare import plugins
 from tare.hosts.local import LocalHost
+from tare.plugins import registry
 
 TARE = Path(sys.executable).parent / "tare"
 ENOUGH_SECONDS = 200.0
 WORKLOADS = [  # all that are in the usual image
     name
-    for name in plugins.names("workloads")
-    if not (getattr(found := plugins.find("workloads", name), "hidden", False) or found.large_packages)
+    for name in registry.names("workloads")
+    if not (getattr(found := registry.find("workloads", name), "hidden", False) or found.large_packages)
 ]
 MACHINE = pytest.mark.machine
 
@@ -39,7 +39,7 @@ def engines(environment: dict[str, str], ready_home: Path) -> dict[str, str]:
 @pytest.fixture(params=("native", "crun", "docker", "qemu-tcg"))
 def stack(request: pytest.FixtureRequest) -> str:
     name: str = request.param
-    if problems := plugins.find("technologies", name)().problems(LocalHost()):
+    if problems := registry.find("technologies", name)().problems(LocalHost()):
         pytest.skip(f"{name}: {problems[0].what}")
     return name
 

@@ -18,9 +18,9 @@ from own_disks import micro_initrd
 from waiting import ENOUGH_SECONDS, wait_until
 from whole_runs import HANGING, IMAGE, SERVED, SUITE, assert_complete
 
-from tare.hosts.local import read_text
-from tare.journal import load
-from tare.model.trials import Image
+from tare.model.files import read_text
+from tare.model.journal import load
+from tare.model.trial import Image
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 

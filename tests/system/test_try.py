@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from calls import Call
 
-from tare.journal import load
-from tare.model.work import NETWORK, WORK
+from tare.model.journal import load
+from tare.model.operations import NETWORK, WORK
 
 WORDS = ("try", "--on", "native,crun", "--metric", "^rate: ([0-9.]+)$ -> rate events/s", "--budget", "1s")
 COMMAND = ("--", "sh", "-c", "echo rate: 12.5")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from calls import Call
 
-from tare.hosts.local import read_text
 from tare.hosts.tuning import SETTINGS, look
+from tare.model.files import read_text
 
 PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 

@@ -18,16 +18,15 @@ import pytest
 from documents import DOCS, RESEARCH, ROOT, anchors, blocks, by_path, examples, rows, section, settings
 
 from plug_ins import own
-from tare import cli
-from tare.cli import command, screen
-from tare.contracts.technologies import START_SECONDS
-from tare.doctor.usable import Usable
-from tare.errors import SuiteError
+from tare.cli import app, doctor
+from tare.cli.app import command
 from tare.guests import kvm
 from tare.hosts import ssh
-from tare.journal import RunRecord, WorkloadRecord
-from tare.model.machines import Facts, Machine
-from tare.model.trials import (
+from tare.loads.user_load import OwnMetric
+from tare.model.errors import SuiteError
+from tare.model.journal import RunRecord, WorkloadRecord
+from tare.model.machine import Facts, Machine
+from tare.model.trial import (
     Caution,
     Footprint,
     Layer,
@@ -43,19 +42,20 @@ from tare.model.trials import (
     Trial,
     Turn,
 )
-from tare.report import json as report_json
+from tare.model.units import written
+from tare.plugins.technology import START_SECONDS
+from tare.report import data_files as report_json
+from tare.runner.availability import Usable
 from tare.statistics.cells import Cell, Verdict
-from tare.suites.image import ImageTable
+from tare.suites.image_table import ImageTable
 from tare.suites.suite import parse_suite
 from tare.suites.tables import LimitsTable, SuiteTable, TelemetryTable
 from tare.telemetry.noise import Noise
 from tare.telemetry.noise import Verdict as NoiseVerdict
-from tare.telemetry.series import COLUMNS
-from tare.units import written
-from tare.workloads.loads.user_load import OwnMetric
+from tare.telemetry.parquet import COLUMNS
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *RESEARCH.glob("*.md")])
-COMMANDS: dict[str, Any] = {name: command(name) for name in cli.COMMANDS}
+COMMANDS: dict[str, Any] = {name: command(name) for name in app.COMMANDS}
 TECHNOLOGIES, WORKLOADS = own("technologies"), own("workloads")
 
 
@@ -336,10 +336,10 @@ def test_the_example_of_doctor_has_the_form_that_doctor_prints() -> None:
     (text,) = (block for block in blocks(DOCS / "getting-started.md", "text") if "Usable, " in block)
     lines = text.splitlines()
     titles = [line.partition(":")[0].partition(",")[0] for line in lines[2:] if not line.startswith(" ")]
-    source = inspect.getsource(screen)
+    source = inspect.getsource(doctor)
     assert [title for title in titles if f'"{title}' not in source and title not in TECHNOLOGIES] == []
-    assert len(lines) <= screen.LINES
-    assert lines[-1] == screen._LAST
+    assert len(lines) <= doctor.LINES
+    assert lines[-1] == doctor._LAST
 
 
 def test_every_dependency_has_a_row_that_names_its_license() -> None:

@@ -7,10 +7,10 @@ from typing import Annotated
 import pytest
 import typer
 
-from tare import cli
 from tare.__main__ import run
-from tare.cli import COMMANDS, what_it_does
-from tare.errors import Fault, SuiteError, TareError, TrialFailed, Unavailable, UsageError
+from tare.cli import app as cli
+from tare.cli.app import COMMANDS, what_it_does
+from tare.model.errors import Fault, SuiteError, TareError, TrialFailed, Unavailable, UsageError
 
 app = typer.Typer(add_completion=False)
 

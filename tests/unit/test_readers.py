@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from readers import Reader, readers
 
-from tare.errors import TareError
+from tare.model.errors import TareError
 
 FOUND = SAMPLES / "fuzzed"  # what once did harm: found by tests/fuzz/fuzz.py, in folders of the readers' names
 NUMBERS = (b"-1", b"0", 400 * b"9", b"1e400", b"nan", b"inf", b"null", b"true")

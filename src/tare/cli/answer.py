@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from tare.cli.console import output, printable, say
-from tare.cli.files import writing
+from tare.model.files import writing
 from tare.report.answer import Answer
 from tare.report.numbers import clean
 

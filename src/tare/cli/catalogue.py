@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
-from tare import plugins
-from tare.cli.verdicts import AsJson
-from tare.doctor.catalogue import all_other_names, described, entries, technology_row, title_of
-from tare.model.trials import Family
+from tare.cli.arguments import AsJson
+from tare.model.trial import Family
+from tare.plugins import registry
+from tare.plugins.descriptions import all_other_names, described, entries, technology_row, title_of
 
 CheckedJson = Annotated[
     bool,
@@ -32,10 +32,10 @@ _AFTER_WORKLOADS = "`tare workloads NAME` describes one in full, with its settin
 
 def technologies(name: Name = "", as_json: CheckedJson = False) -> None:
     """List the technologies, and the programs of each that are not installed here."""
-    if name and name not in plugins.names("technologies"):
-        from tare.suites.short_names import technologies_of  # noqa: PLC0415 - the list is there at once without it
+    if name and name not in registry.names("technologies"):
+        from tare.suites.stacks import technologies_of  # noqa: PLC0415 - the list is there at once without it
 
-        name = technologies_of(plugins, name)
+        name = technologies_of(registry, name)
     if as_json:
         print(json.dumps({"format": 1, "technologies": _with_use(entries("technologies", name))}, indent=2))
     elif name:
@@ -43,7 +43,7 @@ def technologies(name: Name = "", as_json: CheckedJson = False) -> None:
     else:
         order = {family: number for number, family in enumerate(typing.get_args(Family))}
         rows = sorted(
-            map(technology_row, plugins.names("technologies")), key=lambda row: (order.get(row[1], len(order)), row)
+            map(technology_row, registry.names("technologies")), key=lambda row: (order.get(row[1], len(order)), row)
         )
         others = f"Other names in suites: {', '.join(all_other_names())}."
         after = (*textwrap.wrap(others, 80, break_on_hyphens=False), *_AFTER_TECHNOLOGIES)
@@ -57,7 +57,7 @@ def workloads(name: Name = "", as_json: AsJson = False) -> None:
     elif name:
         print("\n".join(described("workloads", name)))
     else:
-        rows = [(each, title_of("workloads", each)) for each in plugins.names("workloads")]
+        rows = [(each, title_of("workloads", each)) for each in registry.names("workloads")]
         print("\n".join((*_columns(("name", "title"), *rows), "", _AFTER_WORKLOADS)))
 
 
@@ -71,8 +71,8 @@ def _columns(*rows: Sequence[str]) -> Iterator[str]:
 def _with_use(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Add to the entries of technologies whether each can be used here, or what is missing."""
     from tare.cli.console import Console  # noqa: PLC0415 - the list without this check is there at once
-    from tare.doctor.usable import look_at  # noqa: PLC0415
     from tare.hosts.local import LocalHost  # noqa: PLC0415
+    from tare.runner.availability import look_at  # noqa: PLC0415
 
     with Console(stderr=True).status("looking at this machine"):
         found = tuple(look_at(LocalHost(), [str(entry["name"]) for entry in listed]))

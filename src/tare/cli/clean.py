@@ -12,16 +12,15 @@ from typing import Annotated
 
 import typer
 
-from tare import plugins
 from tare.cli.console import Console
-from tare.errors import TareError, UsageError
 from tare.hosts.ledger import LEDGERS, ledgers, leftovers, state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import LockHolder, lock_holder, only_one
-from tare.hosts.remains import Remains, remains, settings
-from tare.images.kept import forgotten
-from tare.runner.cleanup import clean_up
-from tare.units import counted
+from tare.images.cache import forgotten
+from tare.model.errors import TareError, UsageError
+from tare.model.units import counted
+from tare.plugins import registry
+from tare.runner.cleanup import Remains, clean_up, remains, settings
 
 
 def clean(
@@ -60,7 +59,7 @@ def clean(
 def _check(console: Console, as_json: bool) -> None:
     """Print what of tare's is on this machine; raises TareError where there is something of no run under way."""
     holder, is_running = lock_holder()
-    found = remains(plugins.processes(), plugins.lists())
+    found = remains(registry.processes(), registry.lists())
     if as_json:
         owner = asdict(holder) if holder and is_running else None
         print(json.dumps({**replace(found, settings=settings()).document(), "run": owner}, indent=1))

@@ -9,14 +9,13 @@ from typing import Annotated
 import typer
 
 from tare.cli.console import Console
-from tare.errors import TareError
+from tare.hosts.distributions import refuse_incomplete
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import only_one
-from tare.hosts.needs import refuse_incomplete
-from tare.images.adopted import client_root, images_beside, missing_archives, wanted_image
-from tare.images.build_root import make_build_root
-from tare.model.trials import ImageWanted, Release
-from tare.suites.source import read_source
+from tare.images.foreign_images import client_root, images_beside, make_build_root, missing_archives, wanted_image
+from tare.model.errors import TareError
+from tare.model.trial import ImageWanted, Release
+from tare.suites.image_table import read_source
 from tare.suites.suite import read_suite
 
 

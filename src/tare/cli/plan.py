@@ -14,21 +14,21 @@ import typer
 from rich.table import Table
 
 from tare.cli.console import Console, output
-from tare.errors import UsageError
-from tare.journal import Run, load
-from tare.model.trials import LimitsWanted
-from tare.report.limits import said_lowered
+from tare.model.errors import UsageError
+from tare.model.journal import Run, load
+from tare.model.trial import LimitsWanted
+from tare.model.units import counted, format_duration, format_size, margin_option
 from tare.report.numbers import percent
+from tare.report.trial_facts import said_lowered
 from tare.runner.schedule import DurationEstimates, shortfall
 from tare.statistics.cells import Cell
 from tare.statistics.planning import blocks_needed, margin_reached
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
-from tare.suites.brought import brought
+from tare.suites.json_schema import suite_schema
 from tare.suites.plan import estimate, to_run
-from tare.suites.schema import suite_schema
 from tare.suites.suite import Suite, read_suite
-from tare.units import counted, format_duration, format_size, margin_option
+from tare.suites.user_files import brought
 
 
 def plan(

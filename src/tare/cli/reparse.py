@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
+from tare.cli.arguments import read_run
 from tare.cli.console import say
-from tare.cli.reading import read_run
-from tare.contracts.workloads import Workload
-from tare.errors import UsageError, in_words
-from tare.journal import WorkloadRecord, load_raw, rewrite
-from tare.model.trials import SERVICE_READY, Trial
+from tare.model.errors import UsageError, in_words
+from tare.model.journal import WorkloadRecord, load_raw, rewrite
+from tare.model.trial import SERVICE_READY, Trial
+from tare.plugins.workload import Workload
 from tare.runner.sanity_checks import reject_impossible_values
 from tare.runner.values import PrintedUnits, read_values
 from tare.suites.suite import Planned, read_suite

@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-from tare.answers.claim_file import read_together
-from tare.answers.comparing import Question
-from tare.answers.fleet import is_fleet
-from tare.cli.claims import ClaimFiles
+from tare.cli.arguments import read_run
 from tare.cli.console import say
-from tare.cli.files import writing
-from tare.cli.fleet_table import read_fleets, report_fleet
-from tare.cli.reading import read_run
-from tare.errors import UsageError
-from tare.journal import without_collection
-from tare.report import DEFAULT_FORMATS, write_report
+from tare.features.compare.two_runs import Question
+from tare.features.fleet.comparison import is_fleet
+from tare.features.fleet.fleet_text import read_fleets, report_fleet
+from tare.features.papers.claim_file import read_together
+from tare.features.papers.commands import ClaimFiles
+from tare.model.errors import UsageError
+from tare.model.files import writing
+from tare.model.journal import without_collection
+from tare.report.writer import DEFAULT_FORMATS, write_report
 
 
 def report(

@@ -1,8 +1,9 @@
-"""`tare run`: run a suite; write a run folder with its report."""
+"""`tare run`: run a suite and write its report."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
@@ -11,23 +12,100 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tare.cli.console import Console, say
-from tare.cli.display import shown
-from tare.cli.ending import leave, show_end
-from tare.cli.stopping import stoppable
-from tare.doctor.usable import runnable
-from tare.errors import TareError, UsageError
+from tare.cli.console import Console, output, say
+from tare.cli.progress import shown
+from tare.cli.signals import stoppable
+from tare.features.fleet.headline_cache import store
 from tare.hosts.facts import parse_cpu_list
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import Taken, only_one, until_free
 from tare.images.layered import discard_old_layers
+from tare.model.errors import TareError, UsageError, why_of
+from tare.model.journal import Run
+from tare.model.trial import Stop, StopReason
+from tare.model.units import format_duration, parse_duration
+from tare.report.findings import findings
+from tare.report.numbers import clean
+from tare.report.terminal import matrix, usual_values, what_was_found
+from tare.report.writer import write_report
+from tare.runner.availability import runnable
 from tare.runner.events import fan_out
 from tare.runner.job import Job, execute, new_job, require_root, restrict_to_blocks, resumed_job
+from tare.statistics.summarize import summarize
+from tare.statistics.summary import Summary
 from tare.suites.suite import read_suite
-from tare.units import parse_duration
 
 if TYPE_CHECKING:
     from tare.report.server import ServedReport
+
+INTERRUPTED = 130
+WHY = {
+    StopReason.PLAN: "all blocks are done",
+    StopReason.DECIDED: "all is decided",
+    StopReason.BUDGET: "the budget is used up",
+    StopReason.INTERRUPT: "stopped",
+    StopReason.FAILING: "nothing works",
+    StopReason.ERROR: "stopped",
+}
+
+
+def show_end(run: Run, console: Console, stop: Stop) -> None:
+    """Print the table and write the report, whatever ended the run."""
+    ok = sum(trial.status == "ok" for trial in run.trials)
+    failed = [trial for trial in run.trials if trial.status == "failed"]
+    if ok:
+        summary = summarize(run)
+        out = output()
+        out.print(matrix(summary, console.width, final=True))
+        if table := usual_values(summary):
+            out.print(table)
+        out.print(what_was_found(findings(summary, run.record.measured_on)))
+        _report(run, summary, console)
+    for trial in failed[: 0 if stop.reason == StopReason.FAILING else 5]:  # for one reason, which `leave` has
+        console.print(f"failed: {trial.trial}: {clean(trial.reason)}", style="red")
+        if trial.hint:
+            console.print(f"  hint: {clean(trial.hint)}")
+    console.print(f"{WHY[stop.reason]}: {ok} trials ok, {len(failed)} failed")
+
+
+def leave(run: Run, stop: Stop) -> None:
+    """Raise what the command ends with, if that is not success."""
+    if stop.reason == StopReason.INTERRUPT:
+        say(f"go on with: tare run --resume {run.folder}")
+        raise typer.Exit(INTERRUPTED)
+    if stop.reason == StopReason.FAILING:
+        raise _nothing_works(run)
+    if stop.reason == StopReason.ERROR:
+        raise TareError(stop.detail, f"fix this, then run tare clean, and tare run --resume {run.folder}")
+    if all(trial.status != "ok" for trial in run.trials):
+        raise TareError("nothing could be measured", f"`tare show {run.folder}` lists the trials with their reasons")
+
+
+def _nothing_works(run: Run) -> TareError:
+    """Return the error of a run that has stopped because all trials failed for one reason."""
+    last = {trial.workload: trial for trial in run.trials if trial.status == "failed"}
+    reasons = [
+        clean(trial.reason) if len(last) == 1 else f"{name}: {clean(trial.reason)}" for name, trial in last.items()
+    ]
+    hints = [clean(trial.hint) for trial in last.values() if trial.hint]
+    stacks = {trial.stack for trial in run.trials if trial.status == "failed"}
+    whose = "every stack fails for one reason" if len(stacks) > 1 else f"on {stacks.pop()}, which all are compared with"
+    what = f"nothing could be measured: {whose}: {'; '.join(reasons)}"
+    return TareError(what, "; ".join([*dict.fromkeys(hints)] or [f"`tare show {run.folder}` lists the trials"]))
+
+
+def _report(run: Run, summary: Summary, console: Console) -> None:
+    began = time.monotonic()
+    try:
+        pages = write_report([run], summaries=[summary])
+        with suppress(UsageError):  # it cannot be part of a fleet: no trial has the baseline
+            store(run)
+    except OSError as error:
+        console.print(f"no report: {why_of(error)}; later: tare report {run.folder}", style="red")
+        return
+    seconds = format_duration(round(time.monotonic() - began, 1))
+    console.print(f"report: {pages[0]} (written in {seconds})")
+
 
 _NUMBERS = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", re.ASCII)
 

@@ -19,18 +19,18 @@ from typing import Annotated
 import typer
 
 from tare.cli.console import say
-from tare.cli.stopping import stoppable
-from tare.contracts.technologies import ENVIRONMENT
-from tare.contracts.workloads import MeasurementContext, Workload
-from tare.errors import TareError, Unavailable, UsageError, did_you_mean
+from tare.cli.signals import stoppable
 from tare.hosts.exec import TOOLS
 from tare.hosts.host import Host
 from tare.hosts.local import isolate_mounts
 from tare.hosts.lock import only_one
 from tare.hosts.process import attached
-from tare.images.adopted import client_root, wanted_image
-from tare.model.machines import Hosts
-from tare.model.trials import ImageWanted, LimitsWanted, Problem
+from tare.images.foreign_images import client_root, wanted_image
+from tare.model.errors import TareError, Unavailable, UsageError, did_you_mean
+from tare.model.machine import Hosts
+from tare.model.trial import ImageWanted, LimitsWanted, Problem
+from tare.plugins.technology import ENVIRONMENT
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import RunImages, Sampling
 from tare.runner.job import require_root
 from tare.runner.layers import combine_layers, start_stack

@@ -12,16 +12,15 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from tare.cli.arguments import read_run
 from tare.cli.console import Console, output
-from tare.cli.reading import read_run
-from tare.errors import UsageError, did_you_mean
-from tare.journal import Run, load_raw
-from tare.model.trials import Measured, Raw, Trial, Turn
-from tare.report.commands import Alike, alike
-from tare.report.limits import limits_of
-from tare.statistics.file_systems import with_file_systems_compared
-from tare.telemetry.series import samples_in, telemetry_names
-from tare.units import counted, format_duration, format_quantity, format_size
+from tare.model.errors import UsageError, did_you_mean
+from tare.model.journal import Run, load_raw
+from tare.model.trial import Measured, Raw, Trial, Turn
+from tare.model.units import counted, format_duration, format_quantity, format_size
+from tare.report.trial_facts import Alike, alike, limits_of
+from tare.statistics.outcomes import with_file_systems_compared
+from tare.telemetry.parquet import samples_in, telemetry_names
 
 _PIPED = 1000  # columns for what is no terminal, so that a trial is one line
 

@@ -11,13 +11,12 @@ from typing import Annotated, Literal
 import typer
 from rich.text import Text
 
+from tare.cli.arguments import AsJson
 from tare.cli.console import output, say
-from tare.cli.verdicts import AsJson
-from tare.errors import TareError, UsageError
 from tare.hosts.lock import only_one
-from tare.hosts.tuned import Done, Tuned
-from tare.hosts.tuning import SETTINGS, look
-from tare.units import counted
+from tare.hosts.tuning import SETTINGS, Done, Tuned, look
+from tare.model.errors import TareError, UsageError
+from tare.model.units import counted
 
 _NO = 1
 _OPEN_FILES = "Table III's 20000 open files for each program: open_files = 20000 in [limits] of a suite."

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tare.contracts.technologies import LaunchRequest
-from tare.errors import OutOfMemory, TimedOut, TrialFailed
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host, Process
 from tare.hosts.resident import ResidentEnded
-from tare.images.copying import whole
 from tare.images.recipes import MAKE_DISK
-from tare.model.trials import Caution, Image, Limits
+from tare.images.skopeo import whole
+from tare.model.errors import OutOfMemory, TimedOut, TrialFailed
+from tare.model.trial import Caution, Image, Limits
+from tare.plugins.technology import LaunchRequest
 
 # A monitor's memory beside the guest's, so that the group's limit does not end a guest that keeps its own limit. The
 # translation buffer of QEMU's emulation grows to 1 GiB.

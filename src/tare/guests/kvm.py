@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import time
 
-from tare.contracts.technologies import PATIENCE, first_line
-from tare.errors import TrialFailed
 from tare.hosts.facts import is_emulated
 from tare.hosts.host import BOOT_ID, Host
 from tare.hosts.ledger import state_folder
 from tare.images.image import image_on
-from tare.model.trials import Image, Problem
+from tare.model.errors import TrialFailed
+from tare.model.trial import Image, Problem
+from tare.plugins.technology import PATIENCE, first_line
 
 PROGRAM = "qemu-system-x86_64"
 OPTIONS = ("-accel", "kvm", "-cpu", "host")

@@ -12,14 +12,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tare.contracts.technologies import LaunchRequest, Technology
-from tare.contracts.workloads import VOLUME, Instance
-from tare.guests import boot_medium, guest, kvm
-from tare.hosts.control_groups import ControlGroup, limited
+from tare.guests import boot_media, guest, kvm
+from tare.hosts.cgroups import ControlGroup, limited
 from tare.hosts.host import Host, Process
 from tare.images.recipes import MAKE_FILE_SYSTEM
 from tare.model.isolation import Isolation
-from tare.model.trials import Family, Image
+from tare.model.trial import Family, Image
+from tare.plugins.technology import LaunchRequest, Technology
+from tare.plugins.workload import VOLUME, Instance
 
 KVM_TOOLS: Mapping[str, str] = {kvm.PROGRAM: "qemu-system-x86", "qemu-img": "qemu-utils", **guest.TOOLS}
 _COPY_SECONDS = 600.0
@@ -39,7 +39,7 @@ class DirectBoot(Technology):
     def imported(self, host: Host, image: Image) -> None:
         """Make the image's disk where only its directory was carried to, and unpack its kernel."""
         guest.with_disk(host, image)
-        boot_medium.elf_kernel(host, image)
+        boot_media.elf_kernel(host, image)
 
 
 def firecracker_machine(
@@ -170,8 +170,8 @@ class VirtualPc(Technology):
     family = "type 2"
     starts_quickly = False
     isolation = Isolation("own kernel", "a guest on a virtual PC")
-    tools: ClassVar[Mapping[str, str]] = {**boot_medium.TOOLS, **guest.TOOLS}
-    packages = tuple(boot_medium.LOADER.values())
+    tools: ClassVar[Mapping[str, str]] = {**boot_media.TOOLS, **guest.TOOLS}
+    packages = tuple(boot_media.LOADER.values())
     hosts = True
     tested = "stand-in"
     path = "bridge"
@@ -180,9 +180,9 @@ class VirtualPc(Technology):
     def imported(self, host: Host, image: Image) -> None:
         """Make an initial RAM disk with the drivers of its controllers."""
         guest.with_disk(host, image)
-        boot_medium.initrd(host, image, *self.drivers)
+        boot_media.initrd(host, image, *self.drivers)
 
     def boot_cd(self, host: Host, launch: LaunchRequest) -> str:
         """Make the CD of an instance; return its path."""
-        initrd = boot_medium.initrd(host, launch.image, *self.drivers)
-        return boot_medium.cd(host, launch, initrd, boot_medium.command_line(launch))
+        initrd = boot_media.initrd(host, launch.image, *self.drivers)
+        return boot_media.cd(host, launch, initrd, boot_media.command_line(launch))

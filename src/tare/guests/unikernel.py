@@ -13,15 +13,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts.technologies import LaunchRequest, Technology, first_line, missing_tools
-from tare.contracts.workloads import Instance, Workload
-from tare.errors import TimedOut, TrialFailed
 from tare.guests import kvm
 from tare.guests.guest import EMULATED, with_monitor
-from tare.hosts.control_groups import limited
+from tare.hosts.cgroups import limited
 from tare.hosts.host import Host, Process
 from tare.images.micro import UNIKERNELS, bring_unikernels, unikernels_on
-from tare.model.trials import Caution, Image, Limits, Problem
+from tare.model.errors import TimedOut, TrialFailed
+from tare.model.trial import Caution, Image, Limits, Problem
+from tare.plugins.technology import LaunchRequest, Technology, first_line, missing_tools
+from tare.plugins.workload import Instance, Workload
 
 BOOT_SECONDS = 60.0
 SERVES: Mapping[str, int] = {"micro-http": 18080, "micro-redis": 16379}

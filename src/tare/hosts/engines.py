@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tare.hosts.host import Host
-from tare.model.trials import Caution, Problem
+from tare.model.trial import Caution, Problem
 
 _UNIX = "unix://"
 _SECONDS = 60.0

@@ -1,4 +1,4 @@
-"""The inside of a container or chroot, as a host: a command of another host enters it.
+"""Instances and chroots as hosts: enter them and run commands inside.
 
 The image's `run` (programs/run.c) starts each command inside. It kills the command's process tree at the time limit and
 when the connection is lost. Processes that a finished command leaves running go on, as a container's monitor must.
@@ -8,21 +8,24 @@ With a resident process inside (`at_hand`), the outer host enters once; the resi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from tare.errors import TimedOut, TrialFailed
-from tare.hosts.command_scope import CommandScope
+from tare.hosts.cgroups import Mount
 from tare.hosts.facts import read_facts
-from tare.hosts.host import Host, Process
-from tare.hosts.lines import shown
+from tare.hosts.host import CommandScope, Host, Process
+from tare.hosts.ledger import Ledger, Undo
 from tare.hosts.process import checked
 from tare.hosts.resident import MOST_INPUT_BYTES, Resident
-from tare.model.machines import Facts
-from tare.model.trials import Output
+from tare.hosts.setup_helper import Step
+from tare.hosts.streams import shown
+from tare.model.errors import TimedOut, TrialFailed
+from tare.model.machine import Facts
+from tare.model.trial import Image, Output
 
 RUN = "/usr/lib/tare/run"
 TOOLS = "/usr/lib/tare/busybox"  # in images that others have built, which may have no tools
@@ -148,3 +151,55 @@ class ExecHost:
 def at_hand(host: Host) -> AbstractContextManager[Resident | None]:
     """Keep a resident process on a host for the block, if the host is reached through a command."""
     return host.residing() if isinstance(host, ExecHost) and host.supervisor else nullcontext()
+
+
+LOCKED = "nosuid,nodev,noexec"  # Docker's options for /proc, /sys, control groups, /dev/mqueue and /dev/shm
+SHARED_MEMORY = "65536k"  # size of /dev/shm; Docker's default
+
+
+@contextlib.contextmanager
+def fresh_root(ledger: Ledger, image: Image, folder: Path) -> Iterator[Path]:
+    """Context manager: yield a writable directory with the image's files, and remove what was written afterwards.
+
+    The directory is an overlay mount in `folder`, which is created and removed. overlayfs must support the file system
+    of `folder` for its upper layer.
+    """
+    options = f"lowerdir={image.lower},upperdir={folder / 'upper'},workdir={folder / 'work'}"
+    root = str(folder / "root")
+    steps = [("folder", str(each)) for each in (folder, root, folder / "upper", folder / "work")]
+    with ledger.made(
+        [*steps, ("mount", "overlay", "overlay", root, options)],
+        Undo.of_folder(str(folder)),
+        Undo(("unmount", root), ("umount", "--lazy", root)),
+    ):
+        yield folder / "root"
+
+
+def make_enterable(ledger: Ledger, root: Path, groups: Sequence[Mount] = ()) -> None:
+    """Mount /proc, /sys and /dev in a fresh root, with the options and devices of Docker's containers.
+
+    `groups` are the mounts of a control group. The unmounting of the root also unmounts all of these. /proc/sys is
+    read-only, as writing there would change the host's settings.
+    """
+    proc = ("mount", "proc", "proc", str(root / "proc"), LOCKED)
+    ledger.maker.make(proc, *system_steps(root, groups), ("protect", str(root)))
+
+
+def system_steps(root: Path, groups: Sequence[Mount]) -> tuple[Step, ...]:
+    """Return the setup helper's steps that mount /sys, the control groups and /dev below a root."""
+    devices = root / "dev"
+    group_steps: list[Step] = []
+    for each in groups:
+        if group_steps:  # in a file system in memory; /sys has the folder of the first one
+            group_steps.append(("folder", f"{root}{each.target}"))
+        kind = "-" if each.kind == "bind" else each.kind
+        group_steps.append(("mount", kind, each.source, f"{root}{each.target}", ",".join(each.options)))
+    return (
+        ("mount", "sysfs", "sysfs", str(root / "sys"), f"ro,{LOCKED}"),
+        *group_steps,
+        ("mount", "tmpfs", "tmpfs", str(devices), "nosuid,strictatime,mode=755,size=65536k"),
+        ("devices", str(devices)),
+        ("mount", "devpts", "devpts", str(devices / "pts"), "nosuid,noexec,newinstance,ptmxmode=0666,mode=0620,gid=5"),
+        ("mount", "mqueue", "mqueue", str(devices / "mqueue"), LOCKED),
+        ("mount", "tmpfs", "shm", str(devices / "shm"), f"{LOCKED},mode=1777,size={SHARED_MEMORY}"),
+    )

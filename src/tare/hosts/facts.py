@@ -1,4 +1,4 @@
-"""Facts about a machine, from the kernel's text files.
+"""Read facts about a host: CPUs, memory, kernel, virtualization and clock offset.
 
 The parsers take text. `read_facts` and `read_cores` take a function that returns the text of a file, or "" without
 one, so they work on any host that can run `cat`.
@@ -7,14 +7,15 @@ one, so they work on any host that can run `cat`.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from tare.errors import TrialFailed
 from tare.hosts.host import Host
-from tare.model.machines import Facts
+from tare.model.errors import TrialFailed
+from tare.model.machine import Facts
 
 Read = Callable[[str], str]
 CgroupVersion = Literal["v2", "v1", "hybrid", "none"]
@@ -281,3 +282,26 @@ def name_container(cgroup_text: str, mounts_text: str) -> str:
     root = next((line for line in mounts_text.splitlines() if line.split()[1:2] == ["/"]), "")
     traces = f"{cgroup_text}\n{root}"
     return next((name for word, name in _CONTAINER_TRACES if word in traces), "")
+
+
+_LOOKS = 7
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A clock that is ahead of ours by so many seconds; it may be off by `error_seconds`, half of a round trip."""
+
+    ahead_seconds: float = 0.0
+    error_seconds: float = 0.0
+
+
+def read_clock(host: Host, program: str) -> Clock:
+    """Read a host's monotonic clock by `run` (programs/run.c), which is `program` there: the shortest way counts."""
+    looks = []
+    for _ in range(_LOOKS):
+        before = time.monotonic()
+        theirs = int(host.run(program, "--clock", timeout=30).text) / 1e9
+        after = time.monotonic()
+        looks.append(((after - before) / 2, theirs - (before + after) / 2))
+    error_seconds, ahead_seconds = min(looks)
+    return Clock(ahead_seconds, error_seconds)

@@ -1,15 +1,16 @@
-"""What a host offers: where commands run, processes live and files are copied."""
+"""The Host protocol, its per-run cache, and cancellation of groups of commands."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path, PurePosixPath
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
-from tare.errors import TrialFailed
-from tare.model.machines import Facts
-from tare.model.trials import Line, Output
+from tare.model.errors import TrialFailed
+from tare.model.machine import Facts
+from tare.model.trial import Line, Output
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"  # a file: its text is another one after each start of the kernel
 
@@ -87,3 +88,73 @@ class Host(Protocol):
 
     def lost(self, words: str) -> TrialFailed | None:
         """Return the reason if the way to the host is lost, or None. `words` are the last that came over it."""
+
+
+class Command(Protocol):
+    """A command that runs."""
+
+    def give_up(self, why: str) -> None:
+        """End it early; waiting for it then raises the reason."""
+
+    def cancelled(self, why: str) -> TrialFailed:
+        """Return the reason why it has no result."""
+
+
+class CommandScope:
+    """The scope of some commands. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._why = ""
+        self._commands: set[Command] = set()
+        self._changing = threading.Lock()
+
+    def gone(self, why: str) -> None:
+        """End all of its commands, also later ones; waiting for them raises the reason."""
+        with self._changing:
+            self._why = self._why or why
+            commands, self._commands = self._commands, set()
+        for command in commands:
+            command.give_up(why)
+
+    def add(self, command: Command) -> None:
+        """Record a command that has been started; raises TrialFailed if the scope has ended."""
+        with self._changing:
+            if self._why:
+                raise command.cancelled(self._why)
+            self._commands.add(command)
+
+    def remove(self, command: Command) -> None:
+        """Forget a command that has ended."""
+        with self._changing:
+            self._commands.discard(command)
+
+
+class HostCache:
+    """Texts by their meaning; some of them name a thing that exists on the host until the end of the block."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Return it, empty."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove everything."""
+        self.close()
+
+    def once(self, what: str, find: Callable[[], str]) -> str:
+        """Return a text that is read at the first call."""
+        if what not in self._texts:
+            self._texts[what] = find()
+        return self._texts[what]
+
+    def made(self, what: str, make: Callable[[], AbstractContextManager[str]]) -> str:
+        """Return the name of a thing that is made at the first call."""
+        return self.once(what, lambda: self._open.enter_context(make()))
+
+    def close(self) -> None:
+        """Remove what was made, the last thing first, and forget the rest. It can be used again."""
+        self._texts.clear()
+        self._open.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import errno
 import hashlib
 import os
 import shutil
@@ -11,11 +10,12 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 
-from tare.errors import TareError
 from tare.hosts import process
 from tare.hosts.facts import read_facts
-from tare.model.machines import Facts
-from tare.model.trials import Output
+from tare.model.errors import TareError
+from tare.model.files import read_text
+from tare.model.machine import Facts
+from tare.model.trial import Output
 
 _CLONE_NEWNS = 0x20000
 _MS_BIND, _MS_REC, _MS_SLAVE, _MS_SHARED = 0x1000, 0x4000, 0x80000, 0x100000
@@ -98,38 +98,6 @@ def _folders_in(folder: str) -> Sequence[str]:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-def exists(path: str | Path) -> bool:
-    """Return whether a file or folder is there: none has a name that is too long."""
-    return os.path.exists(path)  # noqa: PTH110 - which Path says by raising OSError
-
-
-def is_file(path: str | Path) -> bool:
-    """Return whether a file is there; see `exists`."""
-    return os.path.isfile(path)  # noqa: PTH113
-
-
-class TooLarge(OSError):
-    """A file has more bytes than are read of its kind."""
-
-
-def contents(path: Path, most_bytes: int) -> bytes:
-    """Return the bytes of a file; raises OSError, and TooLarge for more than so many, as those of an endless device."""
-    with path.open("rb") as file:
-        data = file.read(most_bytes + 1)
-    if len(data) > most_bytes:
-        raise TooLarge(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
-    return data
-
-
-def read_text(path: str) -> str:
-    """Return the text of a file, or an empty text where it cannot be read."""
-    try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - likewise: the sampler reads many a second
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def isolate_mounts(names_shown: bool = True) -> None:

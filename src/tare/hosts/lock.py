@@ -17,10 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from tare.errors import TareError, why_of
 from tare.hosts.host import BOOT_ID, Host
 from tare.hosts.ledger import LEDGERS, state_folder
-from tare.hosts.local import read_text
+from tare.model.errors import TareError, why_of
+from tare.model.files import read_text
 
 # In a folder that only root can change: any user may create files in /run/lock itself.
 MACHINE_LOCK = Path("/run/lock/tare/lock")

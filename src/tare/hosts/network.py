@@ -34,12 +34,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tare.errors import TareError, TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.ledger import DoomedLedger, Ledger, Undo
-from tare.hosts.neighbors import NOBODY, closed
-from tare.hosts.subnets import MACHINES, RUN_PREFIX, routed_networks, take_subnet
+from tare.hosts.subnet import MACHINES, NOBODY, RUN_PREFIX, closed, routed_networks, take_subnet
 from tare.hosts.tuning import OF_THE_CLIENT
+from tare.model.errors import TareError, TrialFailed
 
 _SECONDS = 30.0
 SLOTS = 64

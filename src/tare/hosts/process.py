@@ -22,10 +22,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Literal
 
-from tare.errors import TimedOut, TrialFailed
-from tare.hosts.exchange import Exchange, TooMuch
-from tare.hosts.lines import TOO_MUCH, Lines, last_lines, shown
-from tare.model.trials import Line, Output
+from tare.hosts.streams import TOO_MUCH, Exchange, Lines, TooMuch, last_lines, shown
+from tare.model.errors import TimedOut, TrialFailed
+from tare.model.trial import Line, Output
 
 # A command that ends with us, however we end, and with it all that it has started and mounted.
 ALONE = ("setpriv", "--pdeathsig", "KILL", "--", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--")

@@ -18,11 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from tare.errors import TimedOut, TrialFailed, Unreachable
-from tare.hosts.command_scope import CommandScope
-from tare.hosts.host import Process
-from tare.hosts.lines import MOST_OUTPUT_BYTES, TOO_MUCH, Lines, shown
-from tare.model.trials import Line, Output
+from tare.hosts.host import CommandScope, Process
+from tare.hosts.streams import MOST_OUTPUT_BYTES, TOO_MUCH, Lines, shown
+from tare.model.errors import TimedOut, TrialFailed, Unreachable
+from tare.model.trial import Line, Output
 
 MOST_INPUT_BYTES = 1 << 20  # what the resident process keeps for a command that does not read
 _CHUNK_BYTES = 8192

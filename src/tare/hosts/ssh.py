@@ -12,12 +12,12 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import Self
 
-from tare.errors import Rebooted, TareError, TrialFailed, Unreachable, UsageError
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.host import BOOT_ID, Host, Process
 from tare.hosts.process import checked
-from tare.model.machines import Machine
-from tare.model.trials import Output
+from tare.model.errors import Rebooted, TareError, TrialFailed, Unreachable, UsageError
+from tare.model.machine import Machine
+from tare.model.trial import Output
 
 _CONNECT_SECONDS = 30.0
 _RECONNECT_SECONDS = 10.0  # short: an attempt that began while the machine was away is slow to see it return

@@ -16,22 +16,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from tare.errors import TareError, why_of
-from tare.hosts.disks import drop_caches
 from tare.hosts.distributions import fix_of, localized
+from tare.hosts.filesystems import drop_caches
 from tare.hosts.host import Host
 from tare.hosts.ledger import private_state_folder, state_folder
 from tare.hosts.local import LocalHost, sha256_of
 from tare.hosts.process import ALONE
-from tare.images.builder import absent, builder, has_build_root
-from tare.images.building import NO_DISK, building
-from tare.images.copying import with_archive
-from tare.images.inside import TIME_OF_FILES, put_names
-from tare.images.intact import changed, seal
-from tare.images.kept import discard, in_use, link_to, make_room
+from tare.images.build_environment import NO_DISK, absent, builder, building, has_build_root
+from tare.images.cache import changed, discard, in_use, link_to, make_room, seal
 from tare.images.micro import LINUX
 from tare.images.recipes import DROPPED, MAKE_DISK, MAKE_INITRD, Recipe, guest_recipe, program_sources
-from tare.model.trials import Image, Problem, combined_fix
+from tare.images.skopeo import with_archive
+from tare.images.tree import TIME_OF_FILES, put_names
+from tare.model.errors import TareError, why_of
+from tare.model.trial import Image, Problem, combined_fix
 
 _HOST = LocalHost()
 _BUILD_SECONDS = 900.0

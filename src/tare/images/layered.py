@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 from tare.hosts.ledger import state_folder
-from tare.hosts.local import LocalHost, exists, sha256_of
-from tare.images.building import building
-from tare.images.copying import pack
+from tare.hosts.local import LocalHost, sha256_of
+from tare.images.build_environment import building
+from tare.images.cache import changed, discard_oldest, in_use, link_to
 from tare.images.image import BASE, folder_of_images, keep_built, over
-from tare.images.inside import CLOCK_SECONDS, TIME_OF_FILES, hash_of_files, put_files, settle_times, text_in, write_in
-from tare.images.intact import changed
-from tare.images.kept import discard_oldest, in_use, link_to
-from tare.model.trials import Image
+from tare.images.skopeo import pack
+from tare.images.tree import CLOCK_SECONDS, TIME_OF_FILES, hash_of_files, put_files, settle_times, text_in, write_in
+from tare.model.files import exists
+from tare.model.trial import Image
 
 LAYERED = "layered"  # folder of symbolic links, named by a hash of image and files, to the images with these files
 _LAYERS_PER_IMAGE = 2  # stay cached, for users who switch between two versions of their files

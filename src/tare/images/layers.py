@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from tare.errors import TareError
+from tare.model.errors import TareError
 
 _BLOCK = 512
 _CHUNK = 1 << 20

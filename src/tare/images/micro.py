@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from tare.errors import TareError, TrialFailed
 from tare.hosts.distributions import fix_of, localized
 from tare.hosts.host import Host
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
-from tare.images.builder import absent, builder, has_build_root, program_folder, provide
-from tare.images.building import building
-from tare.model.trials import Problem
+from tare.images.build_environment import absent, builder, building, has_build_root, program_folder, provide
+from tare.model.errors import TareError, TrialFailed
+from tare.model.trial import Problem
 
 SERVER = "/usr/lib/tare/micro"  # in the image
 _HOST = LocalHost()

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tare.errors import TareError
-from tare.model.sources import Started
+from tare.model.errors import TareError
+from tare.model.image import Started
 
 # The names of Go, in which images write the architectures that `uname -m` names.
 ARCHITECTURES = {

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tare import plugins
-from tare.contracts.technologies import Technology
-from tare.contracts.workloads import Workload
-from tare.images.builder import builder, program_folder
-from tare.images.inside import TIME_OF_FILES
+from tare.images.build_environment import builder, program_folder
 from tare.images.micro import LINUX
-from tare.model.trials import ImageWanted, Release
+from tare.images.tree import TIME_OF_FILES
+from tare.model.trial import ImageWanted, Release
+from tare.plugins import registry
+from tare.plugins.technology import Technology
+from tare.plugins.workload import Workload
 
 _GIB = 1 << 30
 # What tare needs in every instance: to enter it, to look into it, and to boot it.
@@ -118,7 +118,7 @@ def beside_recipe(wanted: ImageWanted) -> Recipe:
 
 def machine_recipe(technologies: Iterable[Technology] | None = None) -> Recipe:
     """Return the recipe of machines around these technologies; around all that can be nested by default."""
-    chosen = plugins.made("technologies") if technologies is None else technologies
+    chosen = registry.made("technologies") if technologies is None else technologies
     packages = _union(MACHINE, (each.debian_packages for each in chosen if each.nests))
     return replace(Recipe(), packages=packages, room_bytes=6 * _GIB, server=False)
 
@@ -129,7 +129,7 @@ def program_sources() -> list[Path]:
 
 
 def _usual_workloads() -> tuple[Workload, ...]:
-    return tuple(each for each in plugins.made("workloads") if not each.large_packages)
+    return tuple(each for each in registry.made("workloads") if not each.large_packages)
 
 
 def _union(base: Sequence[str], more: Iterable[Sequence[str]]) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tare import __version__
-from tare.errors import TareError
-from tare.report.escapes import in_markdown
+from tare.model.errors import TareError
+from tare.report.documents import in_markdown
 from tare.report.numbers import clean
 
 FORMAT = 1  # of the JSON of every command

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
-from tare.journal import Run
+from tare.model.journal import Run
 from tare.report.chart_theme import ROW_HEIGHT, SHAPES, WIDTH, Look, file_style
 from tare.report.findings import place
 from tare.report.numbers import cut

@@ -9,14 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tare.model.trials import Mark
+from tare.model.trial import Mark
+from tare.model.units import format_duration
 from tare.report.chart_svg import Chart, RowChart, bar, group, mark, names_width, path, px, text
 from tare.report.chart_theme import DOT, ROW_HEIGHT, SAME, STACKS, VERDICTS, WIDTH, WORSE, Look
 from tare.report.numbers import cut, estimate, interval, plus_minus, relative_sd, scale
 from tare.report.svg_axes import Scale, log_scale, number, ratio_scale, round_numbers, scale_of
 from tare.statistics.cells import Cell
 from tare.statistics.stalls import SLOW
-from tare.units import format_duration
 
 
 class TurnBar(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from tare.model.trials import Sweep
+from tare.model.trial import Sweep
 from tare.report.chart_svg import Area, Chart, curve_area, group, legend, mark, path, px, text
 from tare.report.chart_theme import WIDTH, Look, stack_look
 from tare.report.numbers import estimate, interval, plus_minus, point, scale

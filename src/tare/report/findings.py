@@ -8,16 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tare.model.machines import Facts
-from tare.model.trials import SERVICE_READY
-from tare.report.not_working import ALL_WORKS, TITLE, not_working, said
+from tare.model.machine import Facts
+from tare.model.trial import SERVICE_READY
+from tare.model.units import counted, format_duration, format_size
 from tare.report.numbers import NAMED, bounds, cut, from_twice, listing, percent, roughly, some_of
-from tare.report.plain_words import IN_PLAIN_WORDS
-from tare.report.steadiness import firmness, noise
+from tare.report.problems import ALL_WORKS, IN_PLAIN_WORDS, TITLE, firmness, noise, not_working, said
 from tare.statistics.anytime import least_count
 from tare.statistics.cells import DECIDED, CautionCount, Cell, Standing
 from tare.statistics.summary import Summary
-from tare.units import counted, format_duration, format_size
 
 _NOTE_CHARACTERS = 110  # longer notes of a cell are cut
 _READINESS_GAP_SECONDS = 1.0  # between the first and the last server, from which on a hint is given

@@ -1,6 +1,6 @@
 """Numbers for people: percent of the baseline, mean ± SD in one unit, glyphs for verdicts.
 
-`tare.units` writes single quantities; here are those that share a scale or need an interval beside them.
+`tare.model.units` writes single quantities; here are those that share a scale or need an interval beside them.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from markupsafe import Markup
 
-from tare.journal import Run
+from tare.model.journal import Run
 from tare.report.chart_svg import Inner, Words, framed, room, template
 from tare.report.numbers import cost, estimate, interval, listing, percent, plus_minus, state
 from tare.report.svg_axes import Axis, Size, Ticks, cost_axis, cost_ticks, quantity_axis, quantity_ticks, size_of

@@ -28,11 +28,11 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import BinaryIO
 from urllib.parse import unquote
 
-from tare.errors import TrialFailed, UsageError
 from tare.hosts.host import Process
 from tare.hosts.local import LocalHost
 from tare.hosts.process import held_back
-from tare.journal import load, write_within
+from tare.model.errors import TrialFailed, UsageError
+from tare.model.journal import load, write_within
 from tare.runner.events import BlockEnded, Event, RunBegins
 
 ADDRESS = "127.0.0.1"
@@ -254,10 +254,10 @@ def _write_unfinished(folder: Path) -> None:
     run = load(folder)
     if any(trial.status == "ok" for trial in run.trials):
         # Imported here, as these import large libraries, which would delay the server's start.
-        from tare.report import html  # noqa: PLC0415
+        from tare.report.html import rendering  # noqa: PLC0415
         from tare.statistics.summarize import summarize  # noqa: PLC0415
 
-        for name, content in html.render(summarize(run), run, REFRESH_SECONDS).items():
+        for name, content in rendering.render(summarize(run), run, REFRESH_SECONDS).items():
             write_within(folder, f"report/{name}", content)
 
 

@@ -9,12 +9,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tare.model.units import format_quantity
 from tare.report.findings import Findings
 from tare.report.numbers import GLYPHS, clean, estimate, interval, longer, percent, quantity, reason, state
 from tare.report.overview import bar_scale, bars, by_cost
 from tare.statistics.cells import Cell
 from tare.statistics.summary import Summary
-from tare.units import format_quantity
 
 STYLES = {
     "better": "bold bright_blue",

@@ -1,4 +1,4 @@
-"""What people choose between: what a stack costs, beside what isolates it, the memory it takes, and how soon it starts.
+"""Trade-off figure: cost against isolation, memory and start time, as SVG.
 
 One panel for each of these that is known of the baseline or of a stack. In all of them the cost is that over all
 workloads together, with its interval.
@@ -7,22 +7,59 @@ workloads together, with its interval.
 from __future__ import annotations
 
 import math
+import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from tare.answers.isolation import LANES, UNKNOWN, isolation_of
-from tare.journal import Run
-from tare.model.isolation import Isolation
-from tare.model.trials import Trial
+from tare.model.isolation import LEVELS, Isolation, strongest
+from tare.model.journal import Run
+from tare.model.trial import Trial
 from tare.report.chart_svg import Inner, Words, framed, template
 from tare.report.numbers import estimate, interval, listing, plus_minus
 from tare.report.overview import quantity_logs
 from tare.report.svg_axes import Axis, Size, Ticks, cost_axis, cost_ticks, quantity_axis, quantity_ticks, size_of
 from tare.statistics.cells import Standing
 from tare.statistics.summary import Summary
+
+UNKNOWN = "unknown"
+LANES = (*LEVELS, UNKNOWN)  # in tables and figures, the weakest first
+_RUNTIME = re.compile(r"[.-](runsc|kata)[.-]")  # in the name of containerd's runtime, or of its shim
+_RUNTIME_ISOLATION = {
+    "runsc": Isolation("user-space kernel", "its runtime is gVisor's: a kernel in user space behind a seccomp filter"),
+    "kata": Isolation("own kernel", "its runtime is Kata's: a guest for each container or pod"),
+}
+_NOT_KATA = "shared-kernel"  # kind of the caution of an instance whose runtime is named Kata's but started no guest
+
+
+def isolation_of(run: Run, stacks: Iterable[str]) -> Mapping[str, Isolation]:
+    """Return the isolation of each of the stacks, without those for which the run has recorded none.
+
+    The runtime in the proof of the trials (gVisor's or Kata's) counts as a layer, as containerd and Kubernetes isolate
+    as their runtime does.
+    """
+    runtimes: dict[str, set[str]] = {}
+    without_guest = set()
+    for trial in run.trials:
+        runtime_texts = (text for name, text in trial.proof if name.rpartition(": ")[2] == "runtime")
+        runtimes.setdefault(trial.stack, set()).update(
+            name for text in runtime_texts for name in _RUNTIME.findall(text)
+        )
+        if any(caution.kind == _NOT_KATA for caution in trial.cautions):
+            without_guest.add(trial.stack)
+    found = {}
+    for stack in stacks:
+        if not (recorded := run.record.isolation.get(stack)):
+            continue
+        inner, *outer = recorded  # the innermost layer first, which `strongest` prefers among equal ones
+        layers = [inner, *(_RUNTIME_ISOLATION[name] for name in runtimes.get(stack, ()))]
+        if stack in without_guest:
+            layers = [Isolation("shared kernel", "it ran on the machine's kernel, under the name of Kata", inner.layer)]
+        found[stack] = strongest((*layers, *outer)) or inner
+    return found
+
 
 TITLE = "Cost against isolation, memory and start-up"
 _LEFT, _ACROSS, _LEAD, _NAMES = 110, 170, 16, 116  # widths of a panel's parts, pixels

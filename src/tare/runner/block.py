@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from time import monotonic
 
-from tare.contracts.technologies import Technology
-from tare.contracts.workloads import Workload
 from tare.hosts.facts import parse_meminfo
 from tare.hosts.process import heed_stop
-from tare.model.trials import Caution, Limits
+from tare.model.trial import Caution, Limits
+from tare.plugins.technology import Technology
+from tare.plugins.workload import Workload
 from tare.runner.context import InstanceSpec, RunContext, assign_slots, outer_limits
 from tare.runner.events import RunObserver, TrialBegins, TurnEnded, TurnOfStack, TurnsBegin
 from tare.runner.sanity_checks import reject_faster_than_bare_metal, time_cautions
@@ -26,8 +26,8 @@ from tare.runner.schedule import SLOW, rounds_by_label
 from tare.runner.trial import FinishedTrial, TrialRun
 from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values
-from tare.suites.own_program import OwnProgram
 from tare.suites.plan import Block, Step
+from tare.suites.stack_overrides import OwnProgram
 from tare.suites.suite import Planned
 from tare.telemetry.sampler import Sampler, not_kept, sampling
 

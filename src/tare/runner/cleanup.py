@@ -1,27 +1,34 @@
-"""Cleanup of what killed runs left on this machine and on others, by their ledgers.
+"""Find and remove what killed runs left on this machine and on others.
 
 Callers hold this machine's lock.
+
+A resource is tare's if its name has `tare-`, if it is in tare's folder, or if it belongs to such a resource. Firewall
+rules and kernel settings have no such names: they can only be compared.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tare.errors import TareError
 from tare.hosts.host import Host
-from tare.hosts.ledger import Leftovers, keep, ledgers, leftovers, state_folder
+from tare.hosts.ledger import Leftovers, in_short, keep, ledgers, leftovers, state_folder, trouble_of
 from tare.hosts.local import LocalHost
+from tare.hosts.lock import LockHolder
 from tare.hosts.ssh import machine
-from tare.hosts.undoing import in_short, trouble_of
-from tare.images.building import remove_abandoned
-from tare.images.kept import GOING
-from tare.model.machines import Machine
+from tare.images.build_environment import remove_abandoned
+from tare.images.cache import GOING
+from tare.model.errors import TareError, TrialFailed
+from tare.model.files import read_text
+from tare.model.machine import Machine
 
 _UNDO_SECONDS = 60.0
 _SOCKETS, _SOCKET = "/run", "tare-clean-"  # to other machines: their folder, and the begin of their names
@@ -82,3 +89,228 @@ def _remove_sockets() -> None:
         number = path.stem.removeprefix(_SOCKET)
         if re.fullmatch("[0-9a-f]{1,8}", number) and not Path(f"/proc/{int(number, 16)}").exists():
             path.unlink(missing_ok=True)
+
+
+# A lock of systemd-nspawn and a network namespace of Podman's are named by numbers.
+_OURS = re.compile("tare-|^inode-|^netns-")
+_RUN = re.compile(r"tare-[0-9a-f]+(?!\w)")  # prefix of the names of one run's resources
+_IN_HOME = ("instances", "ledgers")  # kinds that are searched in this process's home only
+_MARKS = ("tare-", "/tare/", "TARE_")  # in a process's command line, environment, control groups or root
+_ENGINE_FOLDERS = ("/run", "/var/lib", "/etc")
+_FIND_DEPTH = "4"  # as deep as /run/systemd/nspawn/locks/inode-…
+_SECONDS = 60.0
+# Podman mounts its store, and `ip netns` its folder, over itself in the mount namespace in which it is first used.
+# These mounts stay, and are no leftovers of a run.
+_LASTING_MOUNTS = ("/run/netns", "/var/lib/containers/storage/overlay")
+_SYSCTL_FOLDER = Path("/proc/sys")
+# Settings that change without tare, that belong to a network device, or that act when they are read (vm/stat_refresh).
+_IGNORED_SYSCTLS = re.compile(
+    r"fs/(dentry-state|file-nr|inode-nr|inode-state|aio-nr|binfmt_misc/.*|quota/.*)|kernel/(random/.*|ns_last_pid|pty/nr|seccomp/.*"
+    r"|hostname|domainname|keys/.*)|net/.*/(conf|neigh)/.*|net/netfilter/nf_conntrack_(count|buckets)|net/ipv4/route/flush"
+    r"|net/.*/stat.*|vm/(stat_refresh|compact_memory|drop_caches)|dev/.*"
+)
+# Packet counters and comments (with the time) in the output of iptables-save.
+_COUNTERS = re.compile(r" \[\d+:\d+\]$|^#.*", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Remains:
+    """Names of the resources on a machine, by their kind, such as `links` or `mounts`.
+
+    `ours` are tare's resources. `settings` are the machine's: kernel settings and firewall rules, as `NAME = VALUE` or
+    as a line of the firewall's listing.
+    """
+
+    ours: Mapping[str, frozenset[str]]
+    settings: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def beyond(self, before: Remains) -> Remains:
+        """Return the resources that `before` lacks; a changed setting is among them with its new value."""
+        return Remains(_beyond(self.ours, before.ours), _beyond(self.settings, before.settings))
+
+    def within(self, others: Remains) -> Remains:
+        """Return the resources that `others` have too."""
+        return Remains(_within(self.ours, others.ours), _within(self.settings, others.settings))
+
+    def not_of(self, holder: LockHolder) -> Remains:
+        """Return tare's resources that belong to another run than that of the lock's `holder`; no settings.
+
+        A resource's owner is the run in its name, or else the run of the home that the resource is in. If neither is
+        known, the resource counts as the holder's.
+        """
+        runs = holder.runs()
+        ours = holder.home == str(state_folder())
+
+        def is_other(kind: str, name: str) -> bool:
+            if kind in _IN_HOME and not ours:
+                return True
+            named = _RUN.findall(_process_texts(name.rpartition(" ")[2]) if kind == "processes" else name)
+            return bool(runs and named) and not runs.intersection(named)
+
+        return Remains(
+            {kind: frozenset(name for name in names if is_other(kind, name)) for kind, names in self.ours.items()}
+        )
+
+    def __bool__(self) -> bool:
+        """Return whether there is any resource or setting."""
+        return any(self.ours.values()) or any(self.settings.values())
+
+    def lines(self) -> list[str]:
+        """Return a line for each of tare's resources, such as `links: tare-1ef1-m`."""
+        return [f"{kind}: {name}" for kind, names in self.ours.items() for name in sorted(names)]
+
+    def document(self) -> dict[str, dict[str, list[str]]]:
+        """Return the names as `tare clean --check --json` prints them: part, kind, sorted list."""
+        return {
+            part: {kind: sorted(names) for kind, names in kinds.items()}
+            for part, kinds in (("ours", self.ours), ("settings", self.settings))
+        }
+
+
+def _beyond(now: Mapping[str, frozenset[str]], before: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+    return {kind: names - before.get(kind, frozenset()) for kind, names in now.items()}
+
+
+def _within(some: Mapping[str, frozenset[str]], others: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+    return {kind: names & others.get(kind, frozenset()) for kind, names in some.items()}
+
+
+def remains(programs: Collection[str], lists: Iterable[tuple[str, ...]]) -> Remains:
+    """Return tare's resources on this machine, without settings; complete only for root.
+
+    `programs` are the names of the programs that tare starts. `lists` are commands that print the names of engines'
+    resources, such as containers; a command that fails, as that of an engine without its daemon, lists nothing.
+    """
+    home = state_folder()
+    ours = {
+        "links": of_tare(link["ifname"] for link in json.loads(said("ip", "-json", "link") or "[]")),
+        "mounts": of_tare(mounts("/proc/1/mountinfo")),
+        "control groups": _control_groups(),
+        "processes": _processes(programs),
+        "instances": _names(home / "instances"),
+        "ledgers": _names(ledgers()),
+        "images under way": frozenset(_images_under_way(home)),
+        "files": _files(home),
+        "dead network namespaces": _dead_namespaces(),
+        "disks": of_tare(_disks(home)),
+        "tracing": of_tare(path.name for path in Path("/sys/kernel/tracing/instances").glob("*")),
+    }
+    commands = sorted(lists)
+    with ThreadPoolExecutor() as pool:  # a client whose daemon does not run takes seconds to fail
+        texts = pool.map(lambda words: said(*words), commands)
+        listed = {
+            " ".join(words): of_tare(re.split(r"[\s,]+", text)) for words, text in zip(commands, texts, strict=True)
+        }
+    return Remains(ours | listed)
+
+
+def settings() -> Mapping[str, frozenset[str]]:
+    """Return the kernel's settings but those of single network devices, and the firewall's rules, by their kind."""
+    return {
+        "sysctl": frozenset(_sysctls()),
+        "nft": frozenset(said("nft", "--stateless", "list", "ruleset").splitlines()),
+        **{name: frozenset(_COUNTERS.sub("", said(name)).splitlines()) for name in ("iptables-save", "ip6tables-save")},
+    }
+
+
+def of_tare(names: Iterable[str]) -> frozenset[str]:
+    """Return those of the names that belong to tare."""
+    return frozenset(name for name in names if _OURS.search(name))
+
+
+def mounts(path: str) -> frozenset[str]:
+    """Return the mount points in a file such as /proc/1/mountinfo, without the lasting ones of Podman and `ip netns`.
+
+    Empty if the file cannot be read.
+    """
+    points = (line.split()[4] for line in read_text(path).splitlines())
+    return frozenset(point for point in points if point not in _LASTING_MOUNTS)
+
+
+def said(*argv: str) -> str:
+    """Return a command's standard output, whatever its exit code; empty after a time-out."""
+    try:
+        output = LocalHost().run(*argv, timeout=_SECONDS, check=False)
+    except TrialFailed:  # time-out
+        return ""
+    return output.text
+
+
+def _images_under_way(home: Path) -> Iterator[str]:
+    """Yield the names of folders in which images are being built: in tare's folder, and mmdebstrap's in /tmp."""
+    for folder in (home / "images", Path(tempfile.gettempdir())):
+        yield from (path.name for path in folder.glob("tare-building-*"))
+
+
+def _files(home: Path) -> frozenset[str]:
+    """Return the paths with tare's name in the folders of engines' state; other kinds cover `home`."""
+    found = said(
+        "find", *_ENGINE_FOLDERS, "-maxdepth", _FIND_DEPTH, "-path", str(home), "-prune", "-o", "-print"
+    ).splitlines()
+    return frozenset(path for path in found if _OURS.search(Path(path).name))
+
+
+def _control_groups() -> frozenset[str]:
+    kinds = ("(", "-fstype", "cgroup", "-o", "-fstype", "cgroup2", ")")
+    names = ("(", "-name", "*tare-*", "-prune", ")")  # -prune: the groups below it are removed with it
+    return of_tare(said("find", "/sys/fs/cgroup", "-mindepth", "1", "-type", "d", *kinds, *names).splitlines())
+
+
+def _processes(programs: Collection[str]) -> frozenset[str]:
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        name, _, rest = read_text(str(path)).partition("(")[2].rpartition(") ")
+        # Zombies (Z) have ended: the machine's first process reaps them.
+        if name in programs and not rest.startswith("Z") and _is_tares(path.parent):
+            found.add(f"{name} {path.parent.name}")
+    return frozenset(found)
+
+
+def _is_tares(process: Path) -> bool:
+    """Return whether tare started a process, by its command line, environment, control groups and root."""
+    return any(mark in _process_texts(process.name) for mark in _MARKS)
+
+
+def _process_texts(pid: str) -> str:
+    """Return a process's command line, environment, control groups and root as one text; empty if it has ended."""
+    process = Path("/proc", pid)
+    try:
+        texts = [(process / name).read_bytes() for name in ("cmdline", "environ", "cgroup")]
+        return "\n".join((*(text.decode("utf-8", "replace") for text in texts), str((process / "root").readlink())))
+    except OSError:
+        return ""
+
+
+def _dead_namespaces() -> frozenset[str]:
+    """Return the names in /run/netns at which no network namespace is mounted, for this process or the first one."""
+    points = mounts("/proc/1/mountinfo") | mounts("/proc/self/mountinfo")
+    return frozenset(name for name in _names(Path("/run/netns")) if f"/run/netns/{name}" not in points)
+
+
+def _disks(home: Path) -> Iterator[str]:
+    """Yield loop devices with their files, and names of device-mapper devices.
+
+    `tare-loop` marks a loop device whose file is in tare's folder, so that `of_tare` finds it.
+    """
+    for path in Path("/sys/block").glob("loop*/loop/backing_file"):
+        file = read_text(str(path)).strip()
+        mark = "tare-loop " if Path(file).is_relative_to(home) else ""
+        yield f"{mark}{path.parts[3]} {file}"
+    yield from (read_text(str(path)).strip() for path in Path("/sys/block").glob("dm-*/dm/name"))
+
+
+def _names(folder: Path) -> frozenset[str]:
+    try:
+        return frozenset(path.name for path in folder.iterdir())
+    except OSError:
+        return frozenset()
+
+
+def _sysctls() -> Iterator[str]:
+    for path in _SYSCTL_FOLDER.rglob("*"):
+        name = str(path.relative_to(_SYSCTL_FOLDER))
+        if not _IGNORED_SYSCTLS.fullmatch(name) and path.is_file():
+            try:
+                yield f"{name} = {path.read_text(encoding='utf-8', errors='replace').strip()}"
+            except OSError:
+                continue

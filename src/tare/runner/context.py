@@ -1,4 +1,4 @@
-"""RunContext: what all instances of a run share. InstanceSpec: what one of them is started with."""
+"""What all trials of a run share, what an instance is started with, and the CPUs of instances and client."""
 
 from __future__ import annotations
 
@@ -10,23 +10,72 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tare.contracts.technologies import ANSWER_PORT, Technology
-from tare.contracts.workloads import Instance, Workload
-from tare.errors import Unavailable
-from tare.hosts.cpus import Placement, fewer_cpus
 from tare.hosts.exec import ExecHost
 from tare.hosts.facts import read_cores
-from tare.hosts.host import Host
-from tare.hosts.host_cache import HostCache
+from tare.hosts.host import Host, HostCache
 from tare.hosts.ledger import DoomedLedger, Ledger
 from tare.hosts.network import Network
 from tare.hosts.ssh import SshHost
 from tare.images.image import located
-from tare.model.machines import Hosts, Machine
-from tare.model.trials import Image, ImageWanted, Limits, LimitsWanted
+from tare.model.errors import Unavailable
+from tare.model.machine import Hosts, Machine
+from tare.model.trial import Caution, Image, ImageWanted, Limits, LimitsWanted
+from tare.plugins.technology import ANSWER_PORT, Technology
+from tare.plugins.workload import Instance, Workload
 from tare.runner.inside_check import InsideCheck
 from tare.suites.tables import TelemetryTable
 from tare.telemetry.sampler import Sampler, Way, way_to
+
+
+@dataclass(frozen=True)
+class Placement:
+    """CPU numbers of the instance and of the client, with cautions. tare itself runs on the client's CPUs.
+
+    Services beside the one under test have the client's or, where that is on another machine, those that the machine of
+    the instances `has_beside` them.
+    """
+
+    server: tuple[int, ...]
+    client: tuple[int, ...]
+    cautions: tuple[Caution, ...] = ()
+    has_beside: tuple[int, ...] = ()
+
+    @property
+    def beside(self) -> tuple[int, ...]:
+        """The CPUs of services beside the one under test."""
+        return self.has_beside or self.client
+
+
+def choose_cpus(cores: Sequence[Sequence[int]], wanted: int) -> Placement:
+    """Return the instance the last `wanted` CPUs, of different cores where possible, and the client the other cores.
+
+    `cores` are the CPUs that tare may use, grouped by physical core. The instance gets the last ones because interrupts
+    and kernel threads prefer the first.
+    """
+    one_of_each = [core[0] for core in cores]
+    others = [cpu for core in cores for cpu in core[1:]]
+    every = [*one_of_each, *others]
+    server = tuple(sorted(one_of_each[-wanted:] if wanted <= len(one_of_each) else every[-wanted:]))
+    used = [core for core in cores if set(core) & set(server)]
+    client = tuple(sorted(cpu for core in cores if core not in used for cpu in core))
+    if client and len(server) == wanted:
+        return Placement(server, client)
+    cautions = []
+    if len(server) < wanted:
+        cautions.append(Caution("too-few-cpus", f"{wanted} CPUs were asked for, the machine has {len(server)}"))
+    if not client:
+        siblings = tuple(sorted(set(every) - set(server)))
+        shared = "share a core" if siblings else "run on the same CPUs"
+        cautions.append(Caution("shared-cpus", f"client and instance {shared}: the machine is too small"))
+        client = siblings or server
+    return Placement(server, client, tuple(cautions))
+
+
+def fewer_cpus(cpus: tuple[int, ...], cores: Sequence[Sequence[int]], wanted: int) -> tuple[int, ...]:
+    """Return so many of these CPUs, of different cores where possible."""
+    among = [core for each in cores if (core := tuple(cpu for cpu in each if cpu in cpus))]
+    return choose_cpus(among or [(cpu,) for cpu in cpus], wanted).server
+
 
 _INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machine
 # What a machine needs for its kernel, its engine and their caches, beyond the limits of the layer in it. A machine in

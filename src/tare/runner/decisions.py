@@ -15,13 +15,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.journal import WorkloadRecord
-from tare.model.trials import Trial
+from tare.model.journal import WorkloadRecord
+from tare.model.trial import Trial
 from tare.statistics.anytime import ALONE, evidence_needed
-from tare.statistics.components import Components, components_of
 from tare.statistics.headlines import Headline
 from tare.statistics.looks import Looks
-from tare.statistics.planning import blocks_until_narrow, further_blocks
+from tare.statistics.planning import Components, blocks_until_narrow, components_of, further_blocks
 from tare.statistics.ratios import Comparison, Reference
 from tare.suites.plan import Block, Step
 from tare.suites.tables import PRECISION

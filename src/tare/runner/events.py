@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.contracts.workloads import Workload
-from tare.journal import Run
-from tare.model.trials import Problem, Raw, Trial
+from tare.model.journal import Run
+from tare.model.trial import Problem, Raw, Trial
+from tare.plugins.workload import Workload
 from tare.runner.schedule import BlockTiming
 from tare.suites.plan import Step
 

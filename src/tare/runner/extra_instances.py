@@ -12,18 +12,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from tare.contracts.workloads import Another, Further, Instance, MeasurementContext, Workload
-from tare.errors import OutOfMemory, TareError, TrialFailed, Unavailable, Unreachable
-from tare.hosts.control_groups import group_folder, kernel_bytes
+from tare.hosts.cgroups import group_folder, kernel_bytes
 from tare.hosts.facts import has_own_kernel, parse_meminfo
 from tare.hosts.host import Host
 from tare.hosts.network import SLOTS
-from tare.model.trials import Footprint, Mark
+from tare.model.errors import OutOfMemory, TareError, TrialFailed, Unavailable, Unreachable
+from tare.model.trial import Footprint, Mark
+from tare.plugins.workload import Another, Further, Instance, MeasurementContext, Workload
 from tare.runner.context import InstanceSpec, RunContext
 from tare.runner.layers import combine_layers, start_stack
 from tare.runner.service import start_service
 from tare.runner.trial_log import TrialLog
-from tare.telemetry.footprint import footprint
+from tare.telemetry.processes import footprint
 
 
 def measure_footprint(context: RunContext, instances: Collection[Instance]) -> Footprint:

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
-from tare.contracts.technologies import Technology, list_by_reason
-from tare.contracts.workloads import VOLUME
 from tare.hosts.host import Host
-from tare.model.trials import Caution
+from tare.model.trial import Caution
+from tare.plugins.technology import Technology, list_by_reason
+from tare.plugins.workload import VOLUME
 from tare.runner.trial_log import TrialLog
 
 INSPECT = "/usr/lib/tare/inspect"

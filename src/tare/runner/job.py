@@ -17,19 +17,18 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from tare import __version__
-from tare.contracts.technologies import Technology
-from tare.errors import Rebooted, TareError, UsageError, why_of
-from tare.hosts.ledger import ledgers, leftovers
+from tare.hosts.distributions import refuse_incomplete
+from tare.hosts.ledger import in_short, ledgers, leftovers
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import only_one
-from tare.hosts.needs import refuse_incomplete
 from tare.hosts.tuning import look
-from tare.hosts.undoing import in_short
-from tare.images.adopted import client_root, images_beside, refuse_absent, wanted_image
-from tare.journal import FORMAT, Journal, RunRecord, WorkloadRecord, holds_no_trial, make_within
+from tare.images.foreign_images import client_root, images_beside, refuse_absent, wanted_image
+from tare.model.errors import Rebooted, TareError, UsageError, why_of
 from tare.model.isolation import Isolation
-from tare.model.machines import Facts
-from tare.model.trials import Image, Stop, StopReason
+from tare.model.journal import FORMAT, Journal, RunRecord, WorkloadRecord, holds_no_trial, make_within
+from tare.model.machine import Facts
+from tare.model.trial import Image, Stop, StopReason
+from tare.plugins.technology import Technology
 from tare.runner.cleanup import clean_up
 from tare.runner.context import RunContext, RunHosts, RunImages, Sampling
 from tare.runner.events import Preparing, RunBegins, RunObserver, StackSkipped, Warned, as_step_reporter

@@ -16,15 +16,15 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from tare.contracts.technologies import ANSWER_PORT, PATIENCE, LaunchRequest, Technology, Timeline
-from tare.contracts.workloads import Instance
-from tare.errors import NoRoom, OutOfMemory, TareError, TimedOut, TrialFailed, Unavailable
 from tare.hosts.exec import ExecHost, at_hand
 from tare.hosts.host import Host, Process
 from tare.hosts.local import LocalHost
+from tare.images.cache import in_use
 from tare.images.image import carried
-from tare.images.kept import in_use
-from tare.model.trials import Caution, LimitsWanted, Mark, Output
+from tare.model.errors import NoRoom, OutOfMemory, TareError, TimedOut, TrialFailed, Unavailable
+from tare.model.trial import Caution, LimitsWanted, Mark, Output
+from tare.plugins.technology import ANSWER_PORT, PATIENCE, LaunchRequest, Technology, Timeline
+from tare.plugins.workload import Instance
 from tare.runner.context import InstanceSpec, RunContext, new_name, outer_port
 from tare.runner.trial_log import TrialLog
 

@@ -17,10 +17,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tare.contracts.technologies import Technology
-from tare.errors import NotRecorded, Unreachable
-from tare.journal import Journal
-from tare.model.trials import Caution, Problem, Stop, StopReason, Trial
+from tare.model.errors import NotRecorded, Unreachable
+from tare.model.journal import Journal
+from tare.model.trial import Caution, Problem, Stop, StopReason, Trial
+from tare.plugins.technology import Technology
 from tare.runner.block import BlockRunner
 from tare.runner.context import RunContext
 from tare.runner.decisions import Decisions
@@ -30,10 +30,10 @@ from tare.runner.schedule import DurationEstimates, Schedule, least_blocks, shor
 from tare.runner.trial import FinishedTrial
 from tare.runner.values import PrintedUnits
 from tare.statistics.anytime import LEAST
-from tare.statistics.components import Components
 from tare.statistics.outcomes import alike
-from tare.suites.own_program import OwnProgram
+from tare.statistics.planning import Components
 from tare.suites.plan import Block, Step, plan, remaining
+from tare.suites.stack_overrides import OwnProgram
 from tare.suites.suite import Planned, Suite
 
 

@@ -13,25 +13,21 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tare.contracts.technologies import ENVIRONMENT
-from tare.errors import TareError, Unavailable
-from tare.hosts.chroot import fresh_root, make_enterable
-from tare.hosts.clocks import read_clock
-from tare.hosts.control_groups import controllers_restored
-from tare.hosts.cpus import Placement, choose_cpus
-from tare.hosts.exec import RUN, ExecHost, at_hand
-from tare.hosts.facts import is_emulated, read_cores
-from tare.hosts.host import BOOT_ID, Host
-from tare.hosts.host_cache import HostCache
+from tare.hosts.cgroups import controllers_restored
+from tare.hosts.exec import RUN, ExecHost, at_hand, fresh_root, make_enterable
+from tare.hosts.facts import is_emulated, read_clock, read_cores
+from tare.hosts.host import BOOT_ID, Host, HostCache
 from tare.hosts.ledger import Ledger, ledgers, state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import only_one_on
 from tare.hosts.network import Network, connected, routed, source_address
 from tare.hosts.ssh import SshHost, machine
 from tare.images.image import carried
-from tare.model.machines import Facts, Hosts, Machine
-from tare.model.trials import Caution, Image, Limits, LimitsWanted
-from tare.runner.context import InstanceSpec, RunContext, RunHosts, RunImages, Sampling
+from tare.model.errors import TareError, Unavailable
+from tare.model.machine import Facts, Hosts, Machine
+from tare.model.trial import Caution, Image, Limits, LimitsWanted
+from tare.plugins.technology import ENVIRONMENT
+from tare.runner.context import InstanceSpec, Placement, RunContext, RunHosts, RunImages, Sampling, choose_cpus
 from tare.runner.layers import prepare_disk
 
 _MARK = "TARE_CLIENT"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tare.errors import SuiteError, in_words
 from tare.hosts.distributions import localized
 from tare.hosts.host import Host
-from tare.images.adopted import lacking, wanted_image
+from tare.images.foreign_images import lacking, wanted_image
 from tare.images.image import built_image, carried
 from tare.images.recipes import machine_recipe
-from tare.journal import RunRecord
-from tare.model.trials import Image, ImageWanted, Problem
+from tare.model.errors import SuiteError, in_words
+from tare.model.journal import RunRecord
+from tare.model.trial import Image, ImageWanted, Problem
 from tare.runner.context import RunContext, RunHosts
 from tare.runner.machines import prepare_stack
 from tare.suites.stacks import Stack

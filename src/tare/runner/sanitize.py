@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
 
-from tare.model.trials import Raw, Trial
+from tare.model.trial import Raw, Trial
 
 _FIELDS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(hint) for name, hint in get_type_hints(Trial).items()}
 _RAW: TypeAdapter[Any] = TypeAdapter(Raw)

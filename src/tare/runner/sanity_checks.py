@@ -21,18 +21,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from tare.contracts.technologies import Technology
-from tare.contracts.workloads import Instance
-from tare.errors import TrialFailed
-from tare.hosts.control_groups import memory_limit_of
-from tare.hosts.cpus import Placement
+from tare.hosts.cgroups import memory_limit_of
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
-from tare.model.trials import Caution, Measured, Raw, SeenLimits, SetLimits
+from tare.model.errors import TrialFailed
+from tare.model.trial import Caution, Measured, Raw, SeenLimits, SetLimits
+from tare.model.units import format_duration, format_quantity
+from tare.plugins.technology import Technology
+from tare.plugins.workload import Instance
+from tare.runner.context import Placement
 from tare.runner.layers import StartedLayer
 from tare.runner.trial_log import TrialLog
-from tare.telemetry.parsers import parse_swapped_pages, read_as
-from tare.units import format_duration, format_quantity
+from tare.telemetry.procfs import parse_swapped_pages, read_as
 
 _BUSY = 0.95  # a load generator that uses this share of its CPU counts as the bottleneck
 _WAITING = 0.1  # of a CPU, for server and load together: twice the work of both would then change a tenth

@@ -14,11 +14,11 @@ from itertools import accumulate
 from math import inf
 from operator import itemgetter
 
-from tare.contracts.workloads import Workload
-from tare.model.trials import Trial, Turn
+from tare.model.trial import Trial, Turn
+from tare.model.units import format_duration
+from tare.plugins.workload import Workload
 from tare.statistics.anytime import LEAST, least_count
 from tare.suites.plan import Block, Step, estimate
-from tare.units import format_duration
 
 _START_SECONDS = 2.0  # what starting and ending an instance takes, until the run has seen it
 SLOW = 3.0  # times as long as the median stack's turns: the others do not wait for more of them

@@ -16,12 +16,11 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 
-from tare.contracts.workloads import Instance, Workload
-from tare.errors import TimedOut, TrialFailed
-from tare.hosts.command_scope import CommandScope
 from tare.hosts.exec import TOOLS, WORDS, ExecHost
-from tare.hosts.host import Host, Process
-from tare.model.trials import Image, Line, Raw, Service
+from tare.hosts.host import CommandScope, Host, Process
+from tare.model.errors import TimedOut, TrialFailed
+from tare.model.trial import Image, Line, Raw, Service
+from tare.plugins.workload import Instance, Workload
 from tare.runner.layers import PROBE
 
 SHARED = "host"  # the path of an instance on its host's network

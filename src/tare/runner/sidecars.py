@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
-from tare import plugins
-from tare.contracts.technologies import Technology
-from tare.contracts.workloads import Beside, Instance, Workload
-from tare.errors import TrialFailed, Unavailable
-from tare.hosts.command_scope import CommandScope
+from tare.hosts.host import CommandScope
 from tare.hosts.network import SLOTS
-from tare.model.trials import Image, Limits, Raw
+from tare.model.errors import TrialFailed, Unavailable
+from tare.model.trial import Image, Limits, Raw
+from tare.plugins import registry
+from tare.plugins.technology import Technology
+from tare.plugins.workload import Beside, Instance, Workload
 from tare.runner.context import InstanceSpec, RunContext
 from tare.runner.layers import combine_layers, start_stack
 from tare.runner.service import ServicePlacement, ServiceProcess, run_service
@@ -71,7 +71,7 @@ class SidecarServices:
         image = context.images.sidecars.get(group[0].image)
         if image is None:
             raise TrialFailed(f"there is no image for {group[0].name}", "report this bug of tare")
-        plain = self.plain or plugins.find("technologies", "native")()
+        plain = self.plain or registry.find("technologies", "native")()
         limits = Limits(context.hosts.placement.beside, group[0].memory_bytes, context.limits.open_files)
         spec = InstanceSpec((plain,), image, limits, slot)
         names = ", ".join(each.name for each in group)

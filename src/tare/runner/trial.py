@@ -10,12 +10,18 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from tare.contracts.workloads import Instance, MeasurementContext, Workload
-from tare.errors import TareError, TimedOut, TrialFailed, Unavailable, in_words
-from tare.hosts.disks import ColdStart, disks_moved, drop_caches
-from tare.hosts.file_systems import begin_to_look, file_systems_under, file_systems_used
+from tare.hosts.filesystems import (
+    ColdStart,
+    begin_to_look,
+    disks_moved,
+    drop_caches,
+    file_systems_under,
+    file_systems_used,
+)
 from tare.hosts.host import Host
-from tare.model.trials import Caution, Footprint, Layer, Output, Raw, SetLimits, Status, Trial, Turn
+from tare.model.errors import TareError, TimedOut, TrialFailed, Unavailable, in_words
+from tare.model.trial import Caution, Footprint, Layer, Output, Raw, SetLimits, Status, Trial, Turn
+from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.context import InstanceSpec, RunContext
 from tare.runner.extra_instances import ExtraInstances, measure_footprint
 from tare.runner.layers import StartedLayer, StartedLayers, combine_layers, start_stack
@@ -39,10 +45,8 @@ from tare.runner.sidecars import SidecarServices
 from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values, service_ready
 from tare.suites.plan import Step
-from tare.telemetry.edges import Edges
-from tare.telemetry.quiet import Quiet
 from tare.telemetry.sampler import Sampler, Telemetry, not_kept
-from tare.telemetry.spent import Spent
+from tare.telemetry.turn_usage import Edges, Quiet, Spent
 
 FinishedTrial = tuple[Trial, tuple[Raw, ...]]
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tare.model.machines import FileSystem
-from tare.model.trials import Caution, Footprint, Layer, Mark, Measured, Raw, SetLimits, Status, Trial, Turn
+from tare.model.machine import FileSystem
+from tare.model.trial import Caution, Footprint, Layer, Mark, Measured, Raw, SetLimits, Status, Trial, Turn
 from tare.suites.plan import Step
 
 _Item = TypeVar("_Item")

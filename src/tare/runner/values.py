@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
-from tare.contracts.workloads import Workload
-from tare.errors import TrialFailed
-from tare.model.trials import SERVICE_READY, Measured, Metric, Raw, Trial, Value
-from tare.units import singular
+from tare.model.errors import TrialFailed
+from tare.model.trial import SERVICE_READY, Measured, Metric, Raw, Trial, Value
+from tare.model.units import singular
+from tare.plugins.workload import Workload
 
 Key = tuple[str, float | None]  # a metric and a point
 _UNIT_HINT = "let the command print this number in one unit always, or as JSON"

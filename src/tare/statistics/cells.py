@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tare.model.trials import Better, Caution
+from tare.model.trial import Better, Caution
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "too few blocks", "baseline", "no value"]
 Side = Literal["more", "less", "equivalent", "undecided", "too few blocks"]

@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.journal import WorkloadRecord
-from tare.model.trials import Metric, Trial
+from tare.model.journal import WorkloadRecord
+from tare.model.trial import Metric, Trial
 
 # Values beyond this cannot be squared; no quantity that a machine measures comes near.
 LARGEST = 1e150

@@ -25,8 +25,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.journal import WorkloadRecord
-from tare.model.trials import Better, Trial
+from tare.model.journal import WorkloadRecord
+from tare.model.trial import Better, Trial
 from tare.statistics.anytime import ALONE, LEAST_EARLY, has_interval, needed_together
 from tare.statistics.grid import Arranging, Grid
 from tare.statistics.headlines import Headline, headlines

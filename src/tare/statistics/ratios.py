@@ -1,7 +1,7 @@
 """How many times the baseline's value a stack has, compared inside blocks.
 
 A block holds one trial of every stack, close together in time, so that what disturbs the machine disturbs both sides
-of a ratio (`tare.statistics.rounds`). The logarithms of the ratios of the blocks are averaged and given an interval
+of a ratio (`tare.statistics.headlines`). The logarithms of the ratios of the blocks are averaged and given an interval
 that holds at every look (`tare.statistics.anytime`), and both are transformed back: the estimate is a geometric mean,
 as ratios need (Fleming and Wallace, "How not to lie with statistics: the correct way to summarize benchmark results",
 Communications of the ACM 29 (1986), 218-221). Pairing within blocks is Fisher's (The Design of Experiments, 1935).
@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.statistics.anytime import ALONE, log_evidence, widths_per_deviation
-from tare.statistics.borrowed import Moderated, moderated
 from tare.statistics.cells import DECIDING, Cell, Side, Spread, in_words
-from tare.statistics.correlation import autocorrelation_of_rows, explains, pooled_autocorrelation
-from tare.statistics.describe import moments
+from tare.statistics.dependence import autocorrelation_of_rows, explains, pooled_autocorrelation
+from tare.statistics.descriptive import moments
+from tare.statistics.moderated_variance import Moderated, moderated
 
 MARGIN = 0.03
 # Logarithms of equal ratios differ by rounding alone below this.
@@ -190,7 +190,7 @@ def compare(
     """Compare rows of log ratios (last axis: blocks) with 0; only those count that are present.
 
     `margin` is a share: ratios between 1 / (1 + margin) and 1 + margin count as equivalent. Where the first axis are
-    stacks of one workload, standard deviations may borrow from each other (`tare.statistics.borrowed`).
+    stacks of one workload, standard deviations may borrow from each other (`tare.statistics.moderated_variance`).
     """
     seen = moments(logs, present)
     mean = np.where(np.abs(seen.mean) < ROUNDING, 0.0, seen.mean)
@@ -222,7 +222,7 @@ def compare_together(
 ) -> Comparison:
     """Compare stacks (first axis) with the baseline, each in the light of all; its own row, of zeros, is among them.
 
-    Where all stacks together depend on the blocks before (`tare.statistics.correlation`), all intervals are wider.
+    Where all stacks together depend on the blocks before (`tare.statistics.dependence`), all intervals are wider.
     Where the interval of the A/A control excludes 0, something on the machine
     makes differences of that size by itself, so the intervals of the others are wider by as much.
     """

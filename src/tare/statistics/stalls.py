@@ -24,15 +24,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.model.trials import Caution
+from tare.model.trial import Caution
 from tare.statistics.anytime import CONFIDENCE
 from tare.statistics.cells import Cell, with_caution
-from tare.statistics.center import center
-from tare.statistics.describe import moments
+from tare.statistics.descriptive import center, moments
 from tare.statistics.grid import Grid
-from tare.statistics.headlines import Headline
+from tare.statistics.headlines import Differences, Headline, beside_baseline, beside_mean, logs_of_turns
 from tare.statistics.ratios import Reference, backwards, compare
-from tare.statistics.rounds import Differences, beside_baseline, beside_mean, logs_of_turns
 
 SLOW = 0.2  # of the speed is missing in a slow turn, at least
 _PRIOR = 0.5

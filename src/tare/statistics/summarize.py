@@ -9,21 +9,18 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.journal import Run, RunRecord, WorkloadRecord
-from tare.model.trials import Caution, Trial
+from tare.model.journal import Run, RunRecord, WorkloadRecord
+from tare.model.trial import Caution, Trial
 from tare.statistics.anytime import ALONE, CONFIDENCE, least_count
 from tare.statistics.cells import CautionCount, Cell, with_caution
-from tare.statistics.coarse import are_coarse
-from tare.statistics.describe import Moments, description, moments
-from tare.statistics.effects import find_effects
-from tare.statistics.file_systems import with_file_systems_compared
+from tare.statistics.dependence import find_effects
+from tare.statistics.descriptive import Moments, are_coarse, description, moments
 from tare.statistics.grid import Grid
-from tare.statistics.headlines import Headline
+from tare.statistics.headlines import Differences, Headline, differences, usual_levels
 from tare.statistics.looks import Judged, Looks
-from tare.statistics.outcomes import Outcome, latest, outcome
+from tare.statistics.outcomes import Outcome, latest, outcome, with_file_systems_compared
 from tare.statistics.ranking import rank
 from tare.statistics.ratios import Comparison, Ratio, Reference, backwards, compare_together, with_ratio
-from tare.statistics.rounds import Differences, differences, usual_levels
 from tare.statistics.shapes import shapes
 from tare.statistics.stalls import unevenness
 from tare.statistics.summary import Summary

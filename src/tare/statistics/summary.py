@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tare.statistics.cells import Cell, HeadlineRule, Overall
-from tare.statistics.effects import Effects
+from tare.statistics.dependence import Effects
 from tare.statistics.headlines import Headline
 from tare.statistics.outcomes import Outcome
 

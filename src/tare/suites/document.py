@@ -19,10 +19,9 @@ from pydantic import TypeAdapter, ValidationError, ValidationInfo
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import ErrorDetails
 
-from tare import plugins
-from tare.errors import Fault, SuiteError, UsageError, did_you_mean, nearest
-from tare.model.names import given_name
-from tare.units import like
+from tare.model.errors import Fault, SuiteError, UsageError, did_you_mean, nearest
+from tare.model.units import given_name, like
+from tare.plugins import registry
 
 Key = tuple[str | int, ...]
 
@@ -44,16 +43,16 @@ _WORDS = {  # pydantic's kind of error, what people call it, and what they can w
 
 
 class Catalogue(Protocol):
-    """Finds technologies and workloads by name: `tare.plugins`, or a small one in a test."""
+    """Finds technologies and workloads by name: `tare.plugins.registry`, or a small one in a test."""
 
-    def names(self, kind: plugins.Kind) -> Sequence[str]:
+    def names(self, kind: registry.Kind) -> Sequence[str]:
         """Return the names of all plug-ins of a kind."""
 
-    def find(self, kind: plugins.Kind, name: str) -> type[Any]:
+    def find(self, kind: registry.Kind, name: str) -> type[Any]:
         """Return a plug-in's class; raises UsageError if it is broken."""
 
 
-def loadable(catalogue: Catalogue, kind: plugins.Kind) -> Iterator[tuple[str, type[Any]]]:
+def loadable(catalogue: Catalogue, kind: registry.Kind) -> Iterator[tuple[str, type[Any]]]:
     """Yield the plug-ins of a kind with their names; a broken one breaks only itself."""
     for name in catalogue.names(kind):
         with suppress(UsageError):
@@ -143,7 +142,7 @@ class Document:
             self.fault((*key, name), "unknown key", hint)
         return {nearest(name, known) for name in unknown}
 
-    def plugin(self, key: Key, kind: plugins.Kind, name: str) -> type[Any] | None:
+    def plugin(self, key: Key, kind: registry.Kind, name: str) -> type[Any] | None:
         """Return a plug-in's class; a broken plug-in is a fault."""
         try:
             plugin = self.catalogue.find(kind, name)

@@ -1,21 +1,75 @@
-"""Stacks: technologies nested, inner first, as `docker/qemu` is Docker in a QEMU guest.
+"""Parse stacks of nested technologies, their short names and settings.
+
+`pod` is Kubernetes, and `pod-gvisor` is Kubernetes with runtime_class = "gvisor": a technology declares its short name,
+and which setting the word is.
 
 A suite lists stacks in `[suite]`; a table `[stacks.NAME]` makes a variant, a technology with other settings. Some
-variants need no table (`tare.suites.short_names`). A nested stack has its settings by layer, in tables below that, as
+variants need no table (`tare.suites.stacks`). A nested stack has its settings by layer, in tables below that, as
 `[stacks.NAME.docker]`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-from tare import plugins
-from tare.errors import Fault, SuiteError, nearest
-from tare.suites.document import Document, Key
-from tare.suites.own_program import OWN, OwnProgram, read_own_program
-from tare.suites.short_names import named_layer, nearest_layer, technologies_of
+from tare.model.errors import Fault, SuiteError, nearest
+from tare.plugins import registry
+from tare.suites.document import Catalogue, Document, Key, loadable
+from tare.suites.stack_overrides import OWN, OwnProgram, read_own_program
+
+
+@dataclass(frozen=True)
+class NamedLayer:
+    """What the name of a layer stands for: a technology by its own name, and settings of it."""
+
+    technology: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+def named_layer(catalogue: Catalogue, name: str) -> NamedLayer | None:
+    """Return what a name stands for; None if it stands for nothing.
+
+    A technology's own name comes first. Of two that begin a name, the longer one counts.
+    """
+    if name in catalogue.names("technologies"):
+        return NamedLayer(name)
+    found: dict[str, NamedLayer] = {}
+    for known, plugin in _known(catalogue):
+        setting = getattr(plugin, "variant_setting", "")
+        if name == known:
+            found[known] = NamedLayer(plugin.name)
+        elif setting and name.startswith(f"{known}-") and name != f"{known}-":
+            found[known] = NamedLayer(plugin.name, {setting: name.removeprefix(f"{known}-")})
+    return found[max(found, key=len)] if found else None
+
+
+def technologies_of(catalogue: Catalogue, stack: str) -> str:
+    """Return a stack with the technologies' own names; what stands for nothing stays as it is."""
+    layers = ((name, named_layer(catalogue, name)) for name in stack.split("/"))
+    return "/".join(found.technology if found else name for name, found in layers)
+
+
+def nearest_layer(catalogue: Catalogue, name: str) -> str:
+    """Return the name that was probably meant by one that stands for nothing; empty if none is near."""
+    own, known = catalogue.names("technologies"), dict(_known(catalogue))
+    likely = {*own, *known}
+    for between in re.finditer(r"[-_:](?=.)", name):
+        head, word = name[: between.start()], name[between.end() :]
+        meant = head if head in known else nearest(head, {*own, *known})
+        if head not in own and getattr(known.get(meant), "variant_setting", None):
+            likely.add(f"{meant}-{word}")
+    return nearest(name, likely)
+
+
+def _known(catalogue: Catalogue) -> Iterator[tuple[str, type[Any]]]:
+    """Yield the names of the technologies that can be loaded, and the short ones."""
+    for name, plugin in loadable(catalogue, "technologies"):
+        yield name, plugin
+        if short := getattr(plugin, "short_name", ""):
+            yield short, plugin
 
 
 @dataclass(frozen=True)
@@ -55,7 +109,7 @@ def read_stacks(document: Document) -> tuple[Stack, ...]:
 
 def stack_named(name: str) -> Stack:
     """Return a stack by name, with default settings; raises SuiteError if it does not exist or needs settings."""
-    document = Document({"suite": {"stacks": [name]}}, plugins)
+    document = Document({"suite": {"stacks": [name]}}, registry)
     stacks = read_stacks(document)
     if document.faults:
         raise SuiteError([Fault(what, hint) for what, hint in document.faults.values()])

@@ -14,17 +14,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tare import plugins
-from tare.contracts.workloads import Workload
-from tare.errors import Fault, SuiteError, did_you_mean, nearest, unreadable
-from tare.hosts.local import contents
-from tare.model.machines import Hosts, Machine
-from tare.model.trials import Image, ImageWanted, LimitsWanted, Lowered
-from tare.suites.bounds import bounded
+from tare.model.errors import Fault, SuiteError, did_you_mean, nearest, unreadable
+from tare.model.files import contents
+from tare.model.machine import Hosts, Machine
+from tare.model.trial import Image, ImageWanted, LimitsWanted, Lowered
+from tare.plugins import registry
+from tare.plugins.workload import Workload
 from tare.suites.document import Catalogue, Document, Key, parse_tables
-from tare.suites.image import read_image
+from tare.suites.image_table import read_image
 from tare.suites.stacks import Stack, read_stacks, refuse_far_clients
-from tare.suites.tables import PRECISION, BoundsTable, LimitsTable, SuiteTable, TelemetryTable, Until
+from tare.suites.tables import PRECISION, BoundsTable, LimitsTable, SuiteTable, TelemetryTable, Until, bounded
 
 # --- what a suite is -----------------------------------------------------------------------------------------------
 
@@ -112,7 +111,7 @@ _UNKNOWN = LimitsWanted(sys.maxsize, sys.maxsize)  # where [limits] has a fault,
 # --- reading it ----------------------------------------------------------------------------------------------------
 
 
-def read_suite(path: Path, catalogue: Catalogue = plugins, folder: Path | None = None) -> Suite:
+def read_suite(path: Path, catalogue: Catalogue = registry, folder: Path | None = None) -> Suite:
     """Read a suite's file; raises SuiteError with all its faults.
 
     Paths in it are relative to the folder of the file, or to another `folder` for the copy of a suite.
@@ -128,7 +127,7 @@ def read_suite(path: Path, catalogue: Catalogue = plugins, folder: Path | None =
     return parse_suite(text, str(path), catalogue, path.parent if folder is None else folder)
 
 
-def parse_suite(text: str, source: str, catalogue: Catalogue = plugins, folder: Path | None = None) -> Suite:
+def parse_suite(text: str, source: str, catalogue: Catalogue = registry, folder: Path | None = None) -> Suite:
     """Read a suite's text; messages call it `source`. Raises SuiteError with all its faults.
 
     Paths in it are relative to the folder, or else to the current one.

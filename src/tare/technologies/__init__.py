@@ -1,5 +1,5 @@
 """Technologies: one file each, with the technology's name."""
 
-from tare.contracts.technologies import Technology
+from tare.plugins.technology import Technology
 
 CONTRACT = Technology

@@ -10,20 +10,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import (
-    HOST_NAME,
-    PROTECTED,
-    Ground,
-    LaunchRequest,
-    Technology,
-    first_line,
-    prepared,
-    ready,
-)
-from tare.contracts.workloads import VOLUME, Instance
-from tare.hosts.chroot import system_steps
+from tare.hosts.exec import system_steps
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
+from tare.plugins.technology import HOST_NAME, PROTECTED, Ground, LaunchRequest, Technology, first_line, prepared, ready
+from tare.plugins.workload import VOLUME, Instance
 
 
 @dataclass(frozen=True)

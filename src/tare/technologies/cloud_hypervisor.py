@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import LaunchRequest, first_line, missing_tools
-from tare.contracts.workloads import Instance
-from tare.guests import boot_medium, guest, kvm, monitors
+from tare.guests import boot_media, guest, kvm, monitors
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
-from tare.model.trials import Problem
+from tare.model.trial import Problem
+from tare.plugins.technology import LaunchRequest, first_line, missing_tools
+from tare.plugins.workload import Instance
 
 _PROGRAM = "cloud-hypervisor"
 _INSTALL = "put `cloud-hypervisor` of a release of github.com/cloud-hypervisor/cloud-hypervisor on the PATH"
@@ -62,7 +62,7 @@ class CloudHypervisor(monitors.DirectBoot):
             ground.requested()
             group = ground.group()
             tap = ground.stack.enter_context(launch.network.tap())
-            kernel = boot_medium.elf_kernel(host, launch.image)
+            kernel = boot_media.elf_kernel(host, launch.image)
             command = (
                 *(_PROGRAM, "--kernel", str(kernel), "--initramfs", str(launch.image.initrd)),
                 *("--cmdline", guest.command_line(launch)),

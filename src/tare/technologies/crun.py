@@ -14,7 +14,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tare.contracts.technologies import (
+from tare.hosts.exec import SHARED_MEMORY, ExecHost
+from tare.hosts.host import Host, Process
+from tare.model.isolation import Isolation
+from tare.model.trial import Family, Problem
+from tare.plugins.technology import (
     CAPABILITIES,
     ENVIRONMENT,
     HOST_NAME,
@@ -26,12 +30,7 @@ from tare.contracts.technologies import (
     prepared,
     ready,
 )
-from tare.contracts.workloads import VOLUME, Instance
-from tare.hosts.chroot import SHARED_MEMORY
-from tare.hosts.exec import ExecHost
-from tare.hosts.host import Host, Process
-from tare.model.isolation import Isolation
-from tare.model.trials import Family, Problem
+from tare.plugins.workload import VOLUME, Instance
 
 # Docker's lists, in programs/maker.c, too.
 _READ_ONLY = "bus fs irq sys sysrq-trigger"

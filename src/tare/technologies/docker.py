@@ -14,7 +14,18 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts.technologies import (
+from tare.hosts import engines
+from tare.hosts.cgroups import group_folder, processes_below
+from tare.hosts.exec import SHARED_MEMORY, ExecHost
+from tare.hosts.filesystems import drop_caches
+from tare.hosts.host import Host, Process
+from tare.hosts.ledger import Ledger, ledgers
+from tare.hosts.streams import last_lines
+from tare.images.skopeo import with_archive
+from tare.model.errors import TrialFailed
+from tare.model.isolation import Isolation
+from tare.model.trial import Family, Image, Problem
+from tare.plugins.technology import (
     CAPABILITIES,
     CONTROLLERS,
     ENGINE_FILES,
@@ -27,19 +38,7 @@ from tare.contracts.technologies import (
     first_line,
     missing_tools,
 )
-from tare.contracts.workloads import VOLUME, Instance
-from tare.errors import TrialFailed
-from tare.hosts import engines
-from tare.hosts.chroot import SHARED_MEMORY
-from tare.hosts.control_groups import group_folder, processes_below
-from tare.hosts.disks import drop_caches
-from tare.hosts.exec import ExecHost
-from tare.hosts.host import Host, Process
-from tare.hosts.ledger import Ledger, ledgers
-from tare.hosts.lines import last_lines
-from tare.images.copying import with_archive
-from tare.model.isolation import Isolation
-from tare.model.trials import Family, Image, Problem
+from tare.plugins.workload import VOLUME, Instance
 
 # A container that ends by itself, as after the end of a tare that was killed, is just then removed by its engine.
 _REMOVE = """

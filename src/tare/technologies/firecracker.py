@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import LaunchRequest, first_line, missing_tools
-from tare.contracts.workloads import Instance
-from tare.guests import boot_medium, guest, kvm, monitors
+from tare.guests import boot_media, guest, kvm, monitors
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
-from tare.model.trials import Image, Problem
+from tare.model.trial import Image, Problem
+from tare.plugins.technology import LaunchRequest, first_line, missing_tools
+from tare.plugins.workload import Instance
 
 _DRIVERS = ("virtio_mmio", "virtio_blk")
 _OLDEST = (1, 8)
@@ -38,7 +38,7 @@ class Firecracker(monitors.DirectBoot):
         "a guest on few virtual devices; seccomp filters the system calls of its monitor",
     )
     needs = "firecracker 1.8 or newer, KVM that boots a guest"
-    tools: ClassVar[Mapping[str, str]] = {**boot_medium.ELF_TOOLS, **monitors.KVM_TOOLS}
+    tools: ClassVar[Mapping[str, str]] = {**boot_media.ELF_TOOLS, **monitors.KVM_TOOLS}
     tested = "emulated"
 
     def version(self, host: Host) -> str:
@@ -72,7 +72,7 @@ class Firecracker(monitors.DirectBoot):
     def imported(self, host: Host, image: Image) -> None:
         """Unpack the kernel, and make an initial RAM disk with the drivers of its devices."""
         super().imported(host, image)
-        boot_medium.initrd(host, image, *_DRIVERS)
+        boot_media.initrd(host, image, *_DRIVERS)
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
@@ -93,8 +93,8 @@ class Firecracker(monitors.DirectBoot):
 
     def configuration(self, host: Host, launch: LaunchRequest, devices: guest.Devices) -> dict[str, object]:
         """Describe the machine as the API does."""
-        kernel = boot_medium.elf_kernel(host, launch.image)
-        initrd = boot_medium.initrd(host, launch.image, *_DRIVERS)
+        kernel = boot_media.elf_kernel(host, launch.image)
+        initrd = boot_media.initrd(host, launch.image, *_DRIVERS)
         # The guest powers off by the keyboard controller, and must not probe for PCI.
         words = f"{guest.command_line(launch)} reboot=k pci=off"
         source = {"kernel_image_path": str(kernel), "initrd_path": str(initrd), "boot_args": words}

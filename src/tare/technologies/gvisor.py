@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tare.contracts.technologies import PROTECTED, Ground, LaunchRequest, first_line
-from tare.contracts.workloads import Instance
 from tare.hosts.distributions import distribution_of
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
-from tare.model.trials import APT, Caution, Problem
+from tare.model.trial import APT, Caution, Problem
+from tare.plugins.technology import PROTECTED, Ground, LaunchRequest, first_line
+from tare.plugins.workload import Instance
 from tare.technologies.crun import Crun
 
 # What the tests build: the newest of the module's branch for the ordinary go command on 2026-11-22.

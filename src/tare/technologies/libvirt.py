@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
-from tare.contracts.technologies import LaunchRequest, first_line, missing_tools
-from tare.contracts.workloads import Instance
-from tare.errors import TrialFailed
-from tare.guests import boot_medium, guest, kvm, monitors
+from tare.guests import boot_media, guest, kvm, monitors
 from tare.hosts.host import Host
+from tare.model.errors import TrialFailed
 from tare.model.isolation import Isolation
-from tare.model.trials import Problem
+from tare.model.trial import Problem
+from tare.plugins.technology import LaunchRequest, first_line, missing_tools
+from tare.plugins.workload import Instance
 
 _SECONDS = 180.0  # a daemon that was just started asks every QEMU what it can
 _DAEMON_SECONDS = 30.0
@@ -81,7 +81,7 @@ class Libvirt(monitors.DirectBoot):
             ground.requested()
             disk, file, tap = ground.overlay(), str(launch.folder / "domain.xml"), launch.network.device("t")
             host.write(file, self.domain(launch, guest.Devices(disk, tap, serial=serial)))
-            console = ground.stack.enter_context(boot_medium.console(host, serial))
+            console = ground.stack.enter_context(boot_media.console(host, serial))
             launch.timeline.mark("started")
             ground.stack.enter_context(launch.ledger.undone_by("rm", "-f", f"/var/log/libvirt/qemu/{launch.name}.log"))
             ground.stack.enter_context(launch.ledger.undone_by(*virsh, "destroy", launch.name))
@@ -113,7 +113,7 @@ class Libvirt(monitors.DirectBoot):
   <cputune>{pins}<emulatorpin cpuset='{launch.cpu_list}'/></cputune>
   <os>
     <type arch='x86_64' machine='q35'>hvm</type>
-    <kernel>{boot_medium.unpacked(launch.image)}</kernel>
+    <kernel>{boot_media.unpacked(launch.image)}</kernel>
     <initrd>{launch.image.initrd}</initrd>
     <cmdline>{escape(guest.command_line(launch))}</cmdline>
   </os>

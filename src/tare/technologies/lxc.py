@@ -10,7 +10,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import (
+from tare.hosts.exec import SHARED_MEMORY, ExecHost
+from tare.hosts.host import Host
+from tare.model.isolation import Isolation
+from tare.plugins.technology import (
     FILTERED,
     HOST_NAME,
     PROTECTED,
@@ -21,11 +24,7 @@ from tare.contracts.technologies import (
     prepared,
     ready,
 )
-from tare.contracts.workloads import VOLUME, Instance
-from tare.hosts.chroot import SHARED_MEMORY
-from tare.hosts.exec import ExecHost
-from tare.hosts.host import Host
-from tare.model.isolation import Isolation
+from tare.plugins.workload import VOLUME, Instance
 
 
 @dataclass(frozen=True)

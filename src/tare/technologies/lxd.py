@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tare.contracts.technologies import (
+from tare.hosts.cgroups import group_folder, processes_below
+from tare.hosts.exec import SHARED_MEMORY, ExecHost
+from tare.hosts.host import Host
+from tare.images.skopeo import with_archive
+from tare.model.errors import TrialFailed
+from tare.model.isolation import Isolation
+from tare.model.trial import Family, Image, Problem
+from tare.plugins.technology import (
     CONTROLLERS,
     FILTERED,
     HOST_NAME,
@@ -27,15 +34,7 @@ from tare.contracts.technologies import (
     first_line,
     missing_tools,
 )
-from tare.contracts.workloads import VOLUME, Instance
-from tare.errors import TrialFailed
-from tare.hosts.chroot import SHARED_MEMORY
-from tare.hosts.control_groups import group_folder, processes_below
-from tare.hosts.exec import ExecHost
-from tare.hosts.host import Host
-from tare.images.copying import with_archive
-from tare.model.isolation import Isolation
-from tare.model.trials import Family, Image, Problem
+from tare.plugins.workload import VOLUME, Instance
 
 SECONDS = 120.0
 _IMPORT_SECONDS = 900.0

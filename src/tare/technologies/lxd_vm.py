@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from tare.contracts.technologies import LaunchRequest, missing_tools
-from tare.contracts.workloads import Instance
-from tare.guests import boot_medium, guest, kvm, monitors
+from tare.guests import boot_media, guest, kvm, monitors
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
-from tare.model.trials import Image, Problem
+from tare.model.trial import Image, Problem
+from tare.plugins.technology import LaunchRequest, missing_tools
+from tare.plugins.workload import Instance
 from tare.technologies.lxd import (
     REMOVE,
     SECONDS,
@@ -53,8 +53,8 @@ class LxdVm(Lxd):
     needs = "or Incus instead, its daemon and driver of QEMU, KVM that boots a guest"
     nests = False
     volumes = False
-    tools: ClassVar[Mapping[str, str]] = {**Lxd.tools, **boot_medium.EFI_TOOLS, **monitors.KVM_TOOLS}
-    packages = ("lxd-agent", "lxd-client", "ovmf", *boot_medium.EFI_STUB.values())
+    tools: ClassVar[Mapping[str, str]] = {**Lxd.tools, **boot_media.EFI_TOOLS, **monitors.KVM_TOOLS}
+    packages = ("lxd-agent", "lxd-client", "ovmf", *boot_media.EFI_STUB.values())
     hosts = True
     tested = "emulated"
     path = "tap"
@@ -62,7 +62,7 @@ class LxdVm(Lxd):
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether a daemon that can run machines answers, and whether a guest boots on KVM."""
         missing = missing_tools(host, self._installed(host))
-        missing = missing or boot_medium.missing_files(host, boot_medium.EFI_STUB) or self.engine_problems(host)
+        missing = missing or boot_media.missing_files(host, boot_media.EFI_STUB) or self.engine_problems(host)
         if not missing and "qemu" not in asked(host, client_of(host), "/1.0")["environment"]["driver"].split(" | "):
             return (Problem(_NO_DRIVER, _DRIVER_FIX),)
         return missing or kvm.problems(host)
@@ -70,7 +70,7 @@ class LxdVm(Lxd):
     def imported(self, host: Host, image: Image) -> None:
         """Copy the image's disk to the daemon, once: it stays in the daemon's store under the name of its content."""
         guest.with_disk(host, image)
-        boot_medium.initrd(host, image, *_DRIVERS)
+        boot_media.initrd(host, image, *_DRIVERS)
         keep(host, image.disk, _alias(image))
 
     def forget(self, host: Host, tag: str) -> None:
@@ -82,12 +82,12 @@ class LxdVm(Lxd):
         launch.imported(self, host)
         client, name = client_of(launch.ledger.host), launch.name
         with monitors.prepared(host, launch) as ground:
-            initrd, serial = boot_medium.initrd(host, launch.image, *_DRIVERS), str(launch.folder / "console")
-            words = boot_medium.command_line(launch, _CONSOLE)
-            cd = boot_medium.efi_cd(host, launch, initrd, words)
+            initrd, serial = boot_media.initrd(host, launch.image, *_DRIVERS), str(launch.folder / "console")
+            words = boot_media.command_line(launch, _CONSOLE)
+            cd = boot_media.efi_cd(host, launch, initrd, words)
             ground.stack.enter_context(launch.ledger.undone_by("sh", "-c", REMOVE, "sh", client, name))
             host.run(client, "storage", "create", "--quiet", name, "dir", timeout=SECONDS)
-            console = ground.stack.enter_context(boot_medium.console(host, serial))
+            console = ground.stack.enter_context(boot_media.console(host, serial))
             ground.requested()
             create = (client, "init", "--quiet", "--no-profiles", "--vm", _alias(launch.image), name)
             host.run(*create, timeout=_COPY_SECONDS, input=json.dumps(settings(launch, cd, serial)).encode())

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tare.guests.own_guest import PREFIX, QEMU_TOOLS, Boot, OwnImage
+from tare.guests.user_guest import PREFIX, QEMU_TOOLS, Boot, OwnImage
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
-from tare.model.trials import Problem
+from tare.model.trial import Problem
 from tare.technologies.solo5_spt import Solo5Spt
 
 _OPAM = "opam install solo5, and have it on root's PATH"

@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.contracts.technologies import LaunchRequest
-from tare.guests.own_files import DiskFormat
-from tare.guests.own_guest import NETMASK, Boot, OwnImage
+from tare.guests.user_files import DiskFormat
+from tare.guests.user_guest import NETMASK, Boot, OwnImage
 from tare.hosts.host import Host
-from tare.model.trials import Problem
+from tare.model.trial import Problem
+from tare.plugins.technology import LaunchRequest
 
 
 @dataclass(frozen=True)

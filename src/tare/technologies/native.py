@@ -13,12 +13,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts.technologies import CLEAN, HOST_NAME, LaunchRequest, Technology, prepared, ready
-from tare.contracts.workloads import VOLUME, Instance
-from tare.hosts.chroot import make_enterable
-from tare.hosts.exec import ExecHost
+from tare.hosts.exec import ExecHost, make_enterable
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
+from tare.plugins.technology import CLEAN, HOST_NAME, LaunchRequest, Technology, prepared, ready
+from tare.plugins.workload import VOLUME, Instance
 
 
 @dataclass(frozen=True)

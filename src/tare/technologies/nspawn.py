@@ -7,7 +7,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import (
+from tare.hosts.host import Host
+from tare.hosts.ledger import Undo
+from tare.model.isolation import Isolation
+from tare.plugins.technology import (
     CONTROLLERS,
     FILTERED,
     HOST_NAME,
@@ -18,10 +21,7 @@ from tare.contracts.technologies import (
     prepared,
     ready,
 )
-from tare.contracts.workloads import VOLUME, Instance
-from tare.hosts.host import Host
-from tare.hosts.ledger import Undo
-from tare.model.isolation import Isolation
+from tare.plugins.workload import VOLUME, Instance
 
 _OWN_TMP = ("env", "SYSTEMD_NSPAWN_TMPFS_TMP=0")  # /tmp stays on the root: no file system in memory over it
 

@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.guests.own_files import DiskFormat
-from tare.guests.own_guest import Boot, OwnImage
+from tare.guests.user_files import DiskFormat
+from tare.guests.user_guest import Boot, OwnImage
 
 
 @dataclass(frozen=True)

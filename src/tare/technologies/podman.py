@@ -12,13 +12,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import LaunchRequest, first_line
 from tare.hosts import engines
 from tare.hosts.host import Host, Process
 from tare.hosts.ledger import Undo
-from tare.hosts.lines import last_lines
 from tare.hosts.network import Network
-from tare.model.trials import Problem
+from tare.hosts.streams import last_lines
+from tare.model.trial import Problem
+from tare.plugins.technology import LaunchRequest, first_line
 from tare.technologies.crun import Crun
 from tare.technologies.docker import Docker
 

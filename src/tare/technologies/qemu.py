@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.contracts.technologies import LaunchRequest, missing_tools
-from tare.contracts.workloads import Instance
-from tare.guests import boot_medium, guest, kvm, monitors
+from tare.guests import boot_media, guest, kvm, monitors
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
-from tare.model.trials import Problem
+from tare.model.trial import Problem
+from tare.plugins.technology import LaunchRequest, missing_tools
+from tare.plugins.workload import Instance
 
 
 @dataclass(frozen=True)
@@ -73,5 +73,5 @@ def _machine(launch: LaunchRequest, devices: guest.Devices) -> tuple[str, ...]:
         *volume,
         *("-netdev", network, "-device", f"virtio-net-pci,netdev=net0,mac={launch.network.instance_mac},romfile="),
         # Unpacked, as the guest would do it itself: an emulated processor takes a quarter of a second for that.
-        *("-kernel", str(boot_medium.unpacked(launch.image)), "-initrd", str(launch.image.initrd)),
+        *("-kernel", str(boot_media.unpacked(launch.image)), "-initrd", str(launch.image.initrd)),
     )

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from tare.contracts.technologies import LaunchRequest
-from tare.contracts.workloads import Instance
 from tare.guests.guest import EMULATED
 from tare.hosts.host import Host
-from tare.model.trials import Problem
+from tare.model.trial import Problem
+from tare.plugins.technology import LaunchRequest
+from tare.plugins.workload import Instance
 from tare.technologies.qemu import Qemu
 
 

@@ -22,8 +22,8 @@ import json
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from tare.guests.own_files import DiskFormat
-from tare.guests.own_guest import PREFIX, Boot, OwnImage
+from tare.guests.user_files import DiskFormat
+from tare.guests.user_guest import PREFIX, Boot, OwnImage
 
 
 @dataclass(frozen=True)

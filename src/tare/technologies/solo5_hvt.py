@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.contracts.technologies import missing_tools
-from tare.errors import TrialFailed
 from tare.guests import kvm
 from tare.guests.unikernel import READY, Solo5
 from tare.hosts.host import Host
 from tare.images.micro import has_unikernels, unikernels_on
+from tare.model.errors import TrialFailed
 from tare.model.isolation import Isolation
-from tare.model.trials import Problem
+from tare.model.trial import Problem
+from tare.plugins.technology import missing_tools
 
 _PROBE_SECONDS = 10.0
 # In a network namespace of its own, which vanishes with the tender.

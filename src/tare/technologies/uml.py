@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.contracts.technologies import LaunchRequest, Technology, first_line, missing_tools
-from tare.contracts.workloads import Instance
-from tare.errors import TrialFailed
 from tare.guests import guest, monitors
 from tare.hosts.host import Host
+from tare.model.errors import TrialFailed
 from tare.model.isolation import Isolation
-from tare.model.trials import Image, Problem
+from tare.model.trial import Image, Problem
+from tare.plugins.technology import LaunchRequest, Technology, first_line, missing_tools
+from tare.plugins.workload import Instance
 
 _PROGRAM = "linux.uml"
 _PROBE_SECONDS = 30.0  # it is slow on an emulated CPU

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.guests.own_guest import Boot, OwnImage
+from tare.guests.user_guest import Boot, OwnImage
 
 # Even if it is built with a fixed seed (CONFIG_LIBUKRANDOM_SEED_INSECURE).
 _NO_SEED = (

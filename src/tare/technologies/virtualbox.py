@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tare.contracts.technologies import LaunchRequest, missing_tools
-from tare.contracts.workloads import Instance
-from tare.guests import boot_medium, guest, monitors
+from tare.guests import boot_media, guest, monitors
 from tare.guests.monitors import VirtualPc
 from tare.hosts.host import Host
-from tare.model.trials import Problem
+from tare.model.trial import Problem
+from tare.plugins.technology import LaunchRequest, missing_tools
+from tare.plugins.workload import Instance
 
 _SECONDS = 120.0
 _INSTALL = "install VirtualBox from virtualbox.org: Debian has no package of it"
@@ -48,7 +48,7 @@ class Virtualbox(VirtualPc):
         if host.run("sh", "-c", "command -v VBoxManage VBoxHeadless", timeout=10, check=False).exit_code:
             return (Problem("VBoxManage is not installed", _INSTALL, missing="program"),)
         missing = missing_tools(host, self.tools)
-        if missing := missing or boot_medium.missing_files(host, boot_medium.LOADER):
+        if missing := missing or boot_media.missing_files(host, boot_media.LOADER):
             return missing
         for device, module in (("/dev/vboxdrv", "vboxdrv"), ("/dev/vboxnetctl", "vboxnetflt")):
             if host.run("test", "-c", device, timeout=10, check=False).exit_code:
@@ -73,7 +73,7 @@ class Virtualbox(VirtualPc):
                 host.run("VBoxManage", *words, timeout=_SECONDS)
             launch.timeline.mark("started")
             start = (*group.join, "VBoxHeadless", "--startvm", launch.name, "--vrde", "off")
-            console = ground.stack.enter_context(host.spawn(*boot_medium.with_console(serial, *start)))
+            console = ground.stack.enter_context(host.spawn(*boot_media.with_console(serial, *start)))
             ground.stack.enter_context(launch.ledger.undone_by("VBoxManage", "controlvm", launch.name, "poweroff"))
             instance = ground.booted(
                 console, disk, self.path, virtualbox=launch.version(self, host), controller=self.controller

@@ -19,12 +19,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tare.contracts.technologies import LaunchRequest, missing_tools
-from tare.contracts.workloads import Instance
-from tare.guests import boot_medium, monitors
+from tare.guests import boot_media, monitors
 from tare.guests.monitors import VirtualPc
 from tare.hosts.host import Host
-from tare.model.trials import Problem
+from tare.model.trial import Problem
+from tare.plugins.technology import LaunchRequest, missing_tools
+from tare.plugins.workload import Instance
 
 _SECONDS = 120.0
 _INSTALL = "install VMware Workstation or Player from Broadcom's site: Debian has no package of it"
@@ -56,7 +56,7 @@ class Vmware(VirtualPc):
         if host.run("sh", "-c", "command -v vmrun vmware-networks", timeout=10, check=False).exit_code:
             return (Problem("vmrun is not installed", _INSTALL, missing="program"),)
         missing = missing_tools(host, self.tools)
-        if missing := missing or boot_medium.missing_files(host, boot_medium.LOADER):
+        if missing := missing or boot_media.missing_files(host, boot_media.LOADER):
             return missing
         return self.service_problems(host)
 
@@ -90,7 +90,7 @@ class Vmware(VirtualPc):
             group = ground.group()
             file, run = str(launch.folder / "machine.vmx"), ("vmrun", "-T", self.product)
             host.write(file, configuration(launch, number))
-            console = ground.stack.enter_context(boot_medium.console(host, str(launch.folder / "console")))
+            console = ground.stack.enter_context(boot_media.console(host, str(launch.folder / "console")))
             launch.timeline.mark("started")
             ground.stack.enter_context(launch.ledger.undone_by(*run, "stop", file, "hard"))
             host.run(*group.join, *run, "start", file, "nogui", timeout=_SECONDS)

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tare.contracts.technologies import LaunchRequest, Technology, first_line, missing_tools
-from tare.contracts.workloads import Instance
-from tare.errors import TrialFailed
 from tare.guests import guest, monitors
 from tare.hosts.host import Host, Process
+from tare.model.errors import TrialFailed
 from tare.model.isolation import Isolation
-from tare.model.trials import Caution, Image, Problem
+from tare.model.trial import Caution, Image, Problem
+from tare.plugins.technology import LaunchRequest, Technology, first_line, missing_tools
+from tare.plugins.workload import Instance
 
 _PACKAGES = {
     "xl": "xen-utils-common",

@@ -21,7 +21,7 @@ from tare.hosts.facts import (
     read_cpus,
     read_hypervisor,
 )
-from tare.telemetry.parsers import STEAL_LIMIT, parse_cpu_total
+from tare.telemetry.procfs import STEAL_LIMIT, parse_cpu_total
 
 Verdict = Literal["quiet", "watch", "noisy", "unknown"]
 

@@ -1,4 +1,4 @@
-"""What the processes of an instance have used together, including those that have ended.
+"""Resource usage and proportional memory of a set of processes.
 
 The kernel counts for each process. When a process ends, its counters vanish, except that the kernel adds them to those
 of its parent. `Used` makes a sum of such counters that never falls and counts nothing twice.
@@ -7,8 +7,11 @@ of its parent. `Used` makes a sum of such counters that never falls and counts n
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from tare.hosts.host import Host
 
 Identity = tuple[int, float]  # process number and start: numbers are given out again
 
@@ -86,3 +89,26 @@ def _heir(parent: int, parents_of_ended: Mapping[int, int]) -> int:
     while parent in unseen:  # each only once: numbers that were given out again could make a circle
         parent = unseen.pop(parent)
     return parent
+
+
+PROGRAM = "usr/lib/tare/footprint"  # in the image: it runs on the host, which has the image's directory
+_SECONDS = 60.0
+
+
+def footprint(host: Host, root: Path, pids: Sequence[int], others: Iterable[int] = ()) -> tuple[int | None, int]:
+    """Return the proportional set size of processes of a host in bytes, and the number of processes.
+
+    A page that n processes share counts one nth for each, but a share of `others`, the processes of instances that are
+    alive together with this one, does not count: this is what the instance costs alone (programs/footprint.c). `root`
+    is the directory of the image on the host. Processes that have ended do not count. The size is None if no process is
+    left, or if the kernel does not report which pages are shared: a partial sum, or a resident set size instead, would
+    look like a result.
+    """
+    if not pids:
+        return None, 0
+    words = (*map(str, pids), "--", *map(str, others))
+    output = host.run(str(root / PROGRAM), *words, timeout=_SECONDS, check=False)
+    if output.exit_code:
+        return None, len(pids)
+    size, processes = (int(word) for word in output.text.split())
+    return (size if processes else None), processes

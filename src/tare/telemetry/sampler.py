@@ -28,12 +28,12 @@ from pathlib import Path
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import held_back
-from tare.model.trials import Caution
-from tare.telemetry.files import FarFiles, Files, LocalFiles
-from tare.telemetry.instances import InstanceReader
-from tare.telemetry.parsers import STEAL_LIMIT
-from tare.telemetry.readings import HostReader, Reading, Totals, read_totals
-from tare.telemetry.series import Row, write
+from tare.model.trial import Caution
+from tare.telemetry.host_reader import HostReader, Reading, Totals, read_totals
+from tare.telemetry.instance_reader import InstanceReader
+from tare.telemetry.kernel_files import FarFiles, Files, LocalFiles
+from tare.telemetry.parquet import Row, write
+from tare.telemetry.procfs import STEAL_LIMIT
 
 _MOST_SECONDS = 5.0  # the trial goes on without a sample that takes longer
 _WHOLE_SECONDS = 1.0  # from one whole sample to the next

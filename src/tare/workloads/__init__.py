@@ -1,5 +1,5 @@
 """Workloads: one file each, with the workload's name."""
 
-from tare.contracts.workloads import Workload
+from tare.plugins.workload import Workload
 
 CONTRACT = Workload

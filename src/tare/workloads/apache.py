@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.model.trials import Service
-from tare.workloads.loads.http import HTTP_PORT, page
-from tare.workloads.loads.httperf import HttperfLoad
+from tare.loads.http import HTTP_PORT, page
+from tare.loads.httperf import HttperfLoad
+from tare.model.trial import Service
 
 _CONFIGURATION_PATH = "/srv/tare-apache.conf"
 _FILE_PATH = "/srv/tare-apache-file"

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tare.loads.memory_search import UnderPressureAtRate
 from tare.workloads.apache import Apache
-from tare.workloads.loads.memory_search import UnderPressureAtRate
 
 
 @dataclass(frozen=True)

@@ -26,18 +26,18 @@ from typing import Annotated, Self
 
 from pydantic import Field, PlainValidator, ValidationInfo
 
-from tare.contracts.workloads import Beside, MeasurementContext, Workload
-from tare.errors import Fault, SuiteError
 from tare.images.micro import SERVER
-from tare.model.trials import Image, ImageWanted, Metric, Raw, Service, Value
+from tare.loads.application import Application, Load, OwnService, Parameters, in_places
+from tare.loads.application_file import read_application
+from tare.loads.client_load import exposed_port
+from tare.loads.http import HTTP_PORT
+from tare.loads.parsing import check_labels
+from tare.loads.user_load import LABEL, OwnMetric, values_of
+from tare.model.errors import Fault, SuiteError
+from tare.model.trial import Image, ImageWanted, Metric, Raw, Service, Value
+from tare.model.units import Duration
+from tare.plugins.workload import Beside, MeasurementContext, Workload
 from tare.suites.document import folder_of
-from tare.units import Duration
-from tare.workloads.loads.application import Application, Load, OwnService, Parameters, in_places
-from tare.workloads.loads.application_file import read_application
-from tare.workloads.loads.client_load import exposed_port
-from tare.workloads.loads.http import HTTP_PORT
-from tare.workloads.loads.parsing import check_labels
-from tare.workloads.loads.user_load import LABEL, OwnMetric, values_of
 
 _OWN = Application(
     name="own",

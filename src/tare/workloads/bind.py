@@ -21,12 +21,12 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from tare.contracts.workloads import MeasurementContext
-from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
-from tare.model.trials import Metric, Raw, Service, Value
-from tare.workloads.loads.client_load import client_cpus, measured_load, server_address, server_port, while_sending
-from tare.workloads.loads.knee import Answers, KneeLoad
+from tare.loads.client_load import client_cpus, measured_load, server_address, server_port, while_sending
+from tare.loads.knee import Answers, KneeLoad
+from tare.model.errors import TrialFailed, printed
+from tare.model.trial import Metric, Raw, Service, Value
+from tare.plugins.workload import MeasurementContext
 
 DNS_PORT = 15353  # not the usual one, which the machine may use
 _QUERIES_PATH = "/srv/tare-dnsperf"

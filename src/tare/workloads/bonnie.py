@@ -28,13 +28,13 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts.workloads import MeasurementContext
-from tare.errors import TrialFailed, printed
-from tare.model.machines import DiskBytes
-from tare.model.trials import LimitsWanted, Metric, Raw, Value
-from tare.units import Size, format_size
-from tare.workloads.loads.disk import OnDisk, share_seen
-from tare.workloads.loads.parsing import check_labels
+from tare.loads.disk import OnDisk, share_seen
+from tare.loads.parsing import check_labels
+from tare.model.errors import TrialFailed, printed
+from tare.model.machine import DiskBytes
+from tare.model.trial import LimitsWanted, Metric, Raw, Value
+from tare.model.units import Size, format_size
+from tare.plugins.workload import MeasurementContext
 
 _MEBIBYTE = 1024**2
 _BYTES_PER_INODE = 16384  # of ext4: a disk of so many bytes has room for one more file

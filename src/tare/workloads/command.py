@@ -28,16 +28,16 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts.workloads import MeasurementContext, Workload
-from tare.errors import TimedOut, TrialFailed, printed
 from tare.hosts.exec import RUN, START, WORDS
 from tare.hosts.host import Host
-from tare.hosts.lines import last_lines
-from tare.model.trials import Metric, Raw, Value
-from tare.suites.command_line import CommandLine, NoCommand, Packages, words_of
-from tare.units import Duration, format_duration, format_size
-from tare.workloads.loads.parsing import check_labels
-from tare.workloads.loads.user_load import OwnMetric, values_of
+from tare.hosts.streams import last_lines
+from tare.loads.parsing import check_labels
+from tare.loads.user_load import OwnMetric, values_of
+from tare.model.errors import TimedOut, TrialFailed, printed
+from tare.model.trial import Metric, Raw, Value
+from tare.model.units import Duration, format_duration, format_size
+from tare.plugins.workload import MeasurementContext, Workload
+from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, words_of
 
 METRICS = (
     Metric("time", "Wall time", "s", "lower"),

@@ -21,10 +21,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tare.errors import TrialFailed, printed
 from tare.hosts.host import Host
-from tare.model.trials import Metric
-from tare.workloads.loads.perf_bench import MOST_LOOPS, Bench, SameLoops
+from tare.loads.perf_bench import MOST_LOOPS, Bench, SameLoops
+from tare.model.errors import TrialFailed, printed
+from tare.model.trial import Metric
 
 _RESULT = re.compile(
     r"# Running 'sched/pipe' benchmark:\n# Executed (?P<loops>\d{1,10}) pipe operations between two processes\n\n"

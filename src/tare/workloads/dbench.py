@@ -28,12 +28,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts.workloads import MeasurementContext
-from tare.errors import TrialFailed, printed
-from tare.model.trials import Metric, Raw, Sweep, Value
-from tare.units import Duration
-from tare.workloads.loads.disk import OnDisk
-from tare.workloads.loads.parsing import EachOnce, check_labels, rising
+from tare.loads.disk import OnDisk
+from tare.loads.parsing import EachOnce, check_labels, rising
+from tare.model.errors import TrialFailed, printed
+from tare.model.trial import Metric, Raw, Sweep, Value
+from tare.model.units import Duration
+from tare.plugins.workload import MeasurementContext
 
 Mode = Literal["plain", "fsync", "sync"]
 Processes = Annotated[tuple[int, ...], AfterValidator(rising("numbers of processes", 1, 256))]

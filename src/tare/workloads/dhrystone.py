@@ -15,8 +15,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tare.model.trials import Metric
-from tare.workloads.loads.cpu_programs import Computing
+from tare.loads.cpu_programs import Computing
+from tare.model.trial import Metric
 
 _RESULT = re.compile(
     r"program: dhrystone 2\.1\nruns: (?P<passes>\d+)\nseconds: \d+\.\d+\n"

@@ -25,14 +25,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from tare.contracts.workloads import MeasurementContext
 from tare.hosts.host import Host
-from tare.model.machines import DiskBytes
-from tare.model.trials import LimitsWanted, Metric, Raw, Sweep, Value
-from tare.units import Duration, Size
-from tare.workloads.loads.disk import OnDisk, share_seen
-from tare.workloads.loads.parsing import Part, check_labels, read_report
-from tare.workloads.loads.turns import InTurns, filled_turns, limit_seconds, turn_seconds
+from tare.loads.disk import OnDisk, share_seen
+from tare.loads.parsing import Part, check_labels, read_report
+from tare.loads.turns import InTurns, filled_turns, limit_seconds, turn_seconds
+from tare.model.machine import DiskBytes
+from tare.model.trial import LimitsWanted, Metric, Raw, Sweep, Value
+from tare.model.units import Duration, Size
+from tare.plugins.workload import MeasurementContext
 
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 _LEAST = 1000  # requests

@@ -21,9 +21,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from tare.model.trials import Metric, Sweep
-from tare.workloads.loads.parsing import EachOnce, rising
-from tare.workloads.loads.perf_bench import Bench, SameLoops
+from tare.loads.parsing import EachOnce, rising
+from tare.loads.perf_bench import Bench, SameLoops
+from tare.model.trial import Metric, Sweep
 
 Kind = Literal["sockets", "pipes"]
 _RECEIVERS = _SENDERS = 20  # of a group

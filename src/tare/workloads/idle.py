@@ -21,11 +21,11 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from tare.contracts.workloads import MeasurementContext, Workload
-from tare.errors import TrialFailed, printed
-from tare.model.trials import Metric, Raw, Value
-from tare.units import Duration
-from tare.workloads.loads.parsing import check_labels
+from tare.loads.parsing import check_labels
+from tare.model.errors import TrialFailed, printed
+from tare.model.trial import Metric, Raw, Value
+from tare.model.units import Duration
+from tare.plugins.workload import MeasurementContext, Workload
 
 _MOST_BYTES = 2**63 - 1
 _Bytes = Annotated[int, Field(gt=0, le=_MOST_BYTES)]

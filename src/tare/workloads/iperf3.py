@@ -24,13 +24,13 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from tare.contracts.workloads import MeasurementContext
-from tare.errors import TrialFailed
-from tare.model.trials import Metric, Raw, Service, Value
-from tare.units import Duration, Size
-from tare.workloads.loads.client_load import measured_load, server_address, server_port, while_sending
-from tare.workloads.loads.parsing import EachOnce, Part, as_output, check_labels, read_report
-from tare.workloads.loads.turns import InTurns, limit_seconds, turn_seconds
+from tare.loads.client_load import measured_load, server_address, server_port, while_sending
+from tare.loads.parsing import EachOnce, Part, as_output, check_labels, read_report
+from tare.loads.turns import InTurns, limit_seconds, turn_seconds
+from tare.model.errors import TrialFailed
+from tare.model.trial import Metric, Raw, Service, Value
+from tare.model.units import Duration, Size
+from tare.plugins.workload import MeasurementContext
 
 DATAGRAM_BYTES = 1448
 IPERF3_PORT = 15201  # not the usual one, which the machine may use

@@ -26,11 +26,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tare.contracts.workloads import MeasurementContext, Workload
-from tare.errors import TimedOut, TrialFailed, printed
 from tare.hosts.host import Host
-from tare.model.trials import Metric, Raw, Value
-from tare.workloads.loads.parsing import check_labels
+from tare.loads.parsing import check_labels
+from tare.model.errors import TimedOut, TrialFailed, printed
+from tare.model.trial import Metric, Raw, Value
+from tare.plugins.workload import MeasurementContext, Workload
 
 _GIB = 1 << 30
 _TOOLS = ("bc", "bison", "flex", "gcc", "libc6-dev", "libelf-dev", "libssl-dev", "make", "xz-utils")

@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tare.images.micro import SERVER
-from tare.model.trials import Service
-from tare.workloads.loads.http import HttpLoad
+from tare.loads.http import HttpLoad
+from tare.model.trial import Service
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tare.images.micro import SERVER
-from tare.model.trials import Service
-from tare.workloads.loads.redis_benchmark import RedisLoad
+from tare.loads.redis_benchmark import RedisLoad
+from tare.model.trial import Service
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tare.contracts.workloads import MeasurementContext
-from tare.model.trials import Raw, Service
-from tare.model.work import NETWORK
-from tare.units import Duration
-from tare.workloads.loads.client_load import measured_load, server_address
-from tare.workloads.loads.turns import SLOWEST, limit_seconds, turn_seconds
+from tare.loads.client_load import measured_load, server_address
+from tare.loads.turns import SLOWEST, limit_seconds, turn_seconds
+from tare.model.operations import NETWORK
+from tare.model.trial import Raw, Service
+from tare.model.units import Duration
+from tare.plugins.workload import MeasurementContext
 from tare.workloads.prices import PriceList, metrics_of
 
 _PORT = 17070

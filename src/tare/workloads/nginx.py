@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.model.trials import Service
-from tare.workloads.loads.http import HTTP_PORT, HttpLoad, PageSize, page
+from tare.loads.http import HTTP_PORT, HttpLoad, PageSize, page
+from tare.model.trial import Service
 
 # Not in /tmp, which some technologies keep in memory and others on a disk.
 _CONFIGURATION_PATH = "/srv/tare-nginx.conf"

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.model.trials import Service
-from tare.workloads.loads.latency import LatencyLoad
+from tare.loads.latency import LatencyLoad
+from tare.model.trial import Service
 from tare.workloads.nginx import Nginx
 
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.workloads.loads.client_load import ClientCount
-from tare.workloads.loads.http import PageSize
-from tare.workloads.loads.memory_search import UnderPressure
+from tare.loads.client_load import ClientCount
+from tare.loads.http import PageSize
+from tare.loads.memory_search import UnderPressure
 from tare.workloads.nginx import Nginx
 
 

@@ -28,10 +28,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tare.contracts.workloads import MeasurementContext
-from tare.errors import TrialFailed, printed
-from tare.model.trials import Metric, Raw, Service, Sweep, Value
-from tare.workloads.loads.client_load import (
+from tare.loads.client_load import (
     ClientCounts,
     LoadDuration,
     client_cpus,
@@ -40,9 +37,12 @@ from tare.workloads.loads.client_load import (
     server_port,
     while_sending,
 )
-from tare.workloads.loads.disk import OnDisk
-from tare.workloads.loads.parsing import EachOnce, as_output, check_labels
-from tare.workloads.loads.turns import InTurns, limit_seconds, turn_seconds
+from tare.loads.disk import OnDisk
+from tare.loads.parsing import EachOnce, as_output, check_labels
+from tare.loads.turns import InTurns, limit_seconds, turn_seconds
+from tare.model.errors import TrialFailed, printed
+from tare.model.trial import Metric, Raw, Service, Sweep, Value
+from tare.plugins.workload import MeasurementContext
 
 POSTGRES_PORT = 15432  # not the usual one, which the machine may use
 Mode = Literal["tpc-b", "select"]

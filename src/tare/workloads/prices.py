@@ -32,14 +32,14 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tare.contracts.workloads import MeasurementContext
-from tare.errors import TrialFailed, printed
-from tare.model.trials import Metric, Raw, Value
-from tare.model.work import NETWORK, WORK, Work
-from tare.units import Duration
-from tare.workloads.loads.disk import OnDisk
-from tare.workloads.loads.parsing import check_labels
-from tare.workloads.loads.turns import SLOWEST, InTurns, limit_seconds, turn_seconds
+from tare.loads.disk import OnDisk
+from tare.loads.parsing import check_labels
+from tare.loads.turns import SLOWEST, InTurns, limit_seconds, turn_seconds
+from tare.model.errors import TrialFailed, printed
+from tare.model.operations import NETWORK, WORK, Work
+from tare.model.trial import Metric, Raw, Value
+from tare.model.units import Duration
+from tare.plugins.workload import MeasurementContext
 
 _PROBING = 0.5  # the share of a turn that comes before the stretch that counts, to find how often the work fills it
 

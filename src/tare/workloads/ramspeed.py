@@ -27,12 +27,12 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts.workloads import MeasurementContext, Workload
-from tare.errors import TrialFailed, printed
-from tare.model.trials import LimitsWanted, Metric, Raw, Sweep, Value
-from tare.units import Size
-from tare.workloads.loads.parsing import EachOnce, check_labels, each_once
-from tare.workloads.loads.turns import SLOWEST, limit_seconds
+from tare.loads.parsing import EachOnce, check_labels, each_once
+from tare.loads.turns import SLOWEST, limit_seconds
+from tare.model.errors import TrialFailed, printed
+from tare.model.trial import LimitsWanted, Metric, Raw, Sweep, Value
+from tare.model.units import Size
+from tare.plugins.workload import MeasurementContext, Workload
 
 Kind = Literal["integer", "float", "mmx", "sse", "mmx-nt", "sse-nt"]
 _OPERATIONS = ("copy", "scale", "add", "triad", "average")

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.model.trials import Service
-from tare.workloads.loads.redis_benchmark import REDIS_PORT, RedisLoad
+from tare.loads.redis_benchmark import REDIS_PORT, RedisLoad
+from tare.model.trial import Service
 
 
 @dataclass(frozen=True)

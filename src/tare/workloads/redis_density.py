@@ -14,10 +14,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tare.contracts.workloads import MeasurementContext
-from tare.model.trials import Raw
-from tare.workloads.loads.density import Density
-from tare.workloads.loads.redis_benchmark import Operation, slow_seconds
+from tare.loads.density import Density
+from tare.loads.redis_benchmark import Operation, slow_seconds
+from tare.model.trial import Raw
+from tare.plugins.workload import MeasurementContext
 from tare.workloads.redis import Redis
 
 

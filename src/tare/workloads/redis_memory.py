@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.workloads.loads.client_load import ClientCount
-from tare.workloads.loads.memory_search import UnderPressure
-from tare.workloads.loads.redis_benchmark import Operation
+from tare.loads.client_load import ClientCount
+from tare.loads.memory_search import UnderPressure
+from tare.loads.redis_benchmark import Operation
 from tare.workloads.redis import Redis
 
 

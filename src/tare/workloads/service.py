@@ -33,15 +33,15 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field
 
-from tare.contracts.workloads import MeasurementContext, Workload
-from tare.errors import Fault
 from tare.images.micro import SERVER
-from tare.model.trials import Image, ImageWanted, Metric, Raw, Service, Sweep, Value
-from tare.suites.command_line import CommandLine, NoCommand, Packages, words_of
-from tare.units import Duration
-from tare.workloads.loads.client_load import ClientCounts, exposed_port, rising_rates
-from tare.workloads.loads.http import HTTP_PORT, Request, Requests, as_path
-from tare.workloads.loads.user_load import AtRates, OwnLoad, OwnMetric, WithoutPause, filled
+from tare.loads.client_load import ClientCounts, exposed_port, rising_rates
+from tare.loads.http import HTTP_PORT, Request, Requests, as_path
+from tare.loads.user_load import AtRates, OwnLoad, OwnMetric, WithoutPause, filled
+from tare.model.errors import Fault
+from tare.model.trial import Image, ImageWanted, Metric, Raw, Service, Sweep, Value
+from tare.model.units import Duration
+from tare.plugins.workload import MeasurementContext, Workload
+from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, words_of
 
 
 class _Unsaid(int):

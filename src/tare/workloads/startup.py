@@ -24,10 +24,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 
-from tare.contracts.workloads import MeasurementContext, Workload
-from tare.errors import TrialFailed, printed
-from tare.model.trials import Metric, Raw, Value
-from tare.workloads.loads.parsing import check_labels
+from tare.loads.parsing import check_labels
+from tare.model.errors import TrialFailed, printed
+from tare.model.trial import Metric, Raw, Value
+from tare.plugins.workload import MeasurementContext, Workload
 
 _TIMELINE = TypeAdapter(list[tuple[str, FiniteFloat]])
 _HINT = "`tare show` has the whole timeline"

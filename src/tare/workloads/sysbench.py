@@ -17,8 +17,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tare.model.trials import Metric
-from tare.workloads.loads.cpu_programs import HEAD, STARTED, TAIL, SysbenchTest
+from tare.loads.cpu_programs import HEAD, STARTED, TAIL, SysbenchTest
+from tare.model.trial import Metric
 
 _RESULT = re.compile(
     rf"{HEAD}Prime numbers limit: (?P<limit>\d+)\n\n{STARTED}CPU speed:\n    events per second: .*\n\n{TAIL}", re.ASCII

@@ -21,9 +21,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator
 
-from tare.model.trials import LimitsWanted, Metric
-from tare.units import Size
-from tare.workloads.loads.cpu_programs import HEAD, STARTED, TAIL, SysbenchTest
+from tare.loads.cpu_programs import HEAD, STARTED, TAIL, SysbenchTest
+from tare.model.trial import LimitsWanted, Metric
+from tare.model.units import Size
 
 _KIB, _GIB = 1 << 10, 1 << 30
 _RESULT = re.compile(

@@ -20,10 +20,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tare.model.trials import Metric
-from tare.units import Duration
-from tare.workloads.loads.perf_bench import MOST_LOOPS, Bench, PerfBench
-from tare.workloads.loads.turns import InTurns, turn_seconds
+from tare.loads.perf_bench import MOST_LOOPS, Bench, PerfBench
+from tare.loads.turns import InTurns, turn_seconds
+from tare.model.trial import Metric
+from tare.model.units import Duration
 
 _RESULT = re.compile(
     r"# Running 'syscall/basic' benchmark:\n# Executed (?P<loops>\d{1,10}) getppid\(\) calls\n"

@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tare.model.trials import Metric
-from tare.workloads.loads.cpu_programs import Computing
+from tare.loads.cpu_programs import Computing
+from tare.model.trial import Metric
 
 _MODULES = (
     "array_elements",

@@ -33,17 +33,17 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from tare.contracts.technologies import LaunchRequest, Technology
-from tare.contracts.workloads import Instance
-from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host, Process
 from tare.hosts.process import checked
+from tare.model.errors import TimedOut, TrialFailed
 from tare.model.isolation import Isolation
-from tare.model.machines import Facts
-from tare.model.trials import Family, Limits, Output, Problem
+from tare.model.machine import Facts
+from tare.model.trial import Family, Limits, Output, Problem
+from tare.model.units import Percent
+from tare.plugins.technology import LaunchRequest, Technology
+from tare.plugins.workload import Instance
 from tare.runner.inside_check import INSPECT
-from tare.units import Percent
 from tare_fake.machine import Machine
 from tare_fake.noise import CORRELATION, Shape, draws_of, shaped
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tare.contracts.workloads import MeasurementContext, Workload
-from tare.model.trials import Metric, Raw, Value
+from tare.model.trial import Metric, Raw, Value
+from tare.plugins.workload import MeasurementContext, Workload
 
 _NAN, _INFINITY = float("nan"), float("inf")
 _VALUES: dict[str, tuple[Any, Any]] = {  # the point and the value

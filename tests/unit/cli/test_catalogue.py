@@ -10,8 +10,8 @@ import pytest
 
 from plug_ins import own
 from tare.cli.catalogue import technologies, workloads
-from tare.doctor.usable import look_at
 from tare.hosts.local import LocalHost
+from tare.runner.availability import look_at
 
 # Libraries of statistics, charts, tables, clouds and the terminal.
 LARGE = {
@@ -96,7 +96,7 @@ def test_a_technology_is_described_by_any_of_its_names(name: str, capsys: pytest
 def test_a_program_that_is_not_on_the_path_is_named_and_of_several_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tare.doctor.catalogue._PATH_OF_ROOT", ())
+    monkeypatch.setattr("tare.plugins.descriptions._PATH_OF_ROOT", ())
     for name in ("ip", "runc", "qemu-img"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
@@ -113,7 +113,7 @@ def test_no_line_is_wider_than_80_columns_even_if_every_program_is_missing(
     listing: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert callable(listing)
-    monkeypatch.setattr("tare.doctor.catalogue._PATH_OF_ROOT", ())
+    monkeypatch.setattr("tare.plugins.descriptions._PATH_OF_ROOT", ())
     monkeypatch.setenv("PATH", "/nonexistent")
     listing()
     lines = capsys.readouterr().out.splitlines()

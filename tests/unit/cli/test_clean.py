@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tare.__main__ import run
-from tare.cli import app
+from tare.cli.app import app
 from tare.hosts.ledger import Leftovers, keep, leftovers
 from tare.hosts.lock import LockHolder
-from tare.hosts.remains import Remains
-from tare.model.machines import Machine
+from tare.model.machine import Machine
+from tare.runner.cleanup import Remains
 
 Clean = Callable[..., tuple[int, str]]
 SLOW = ("sh", "-c", "sleep 600", "tare-slow")

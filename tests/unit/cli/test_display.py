@@ -15,11 +15,10 @@ from runs import make_run, make_trial, measured
 from waiting import wait_until
 
 from tare.cli.console import Once
-from tare.cli.display import Screen, shown
-from tare.cli.lines import Lines
-from tare.contracts.workloads import Workload
-from tare.journal import Run
-from tare.model.trials import Raw, Trial, Value
+from tare.cli.progress import Lines, Screen, shown
+from tare.model.journal import Run
+from tare.model.trial import Raw, Trial, Value
+from tare.plugins.workload import Workload
 from tare.runner.events import (
     BlockBegins,
     BlockEnded,
@@ -70,7 +69,7 @@ def plain() -> tuple[Console, StringIO]:
 
 @pytest.fixture(autouse=True)
 def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tare.cli.display.time", SimpleNamespace(monotonic=lambda: 1000.0))
+    monkeypatch.setattr("tare.cli.progress.time", SimpleNamespace(monotonic=lambda: 1000.0))
 
 
 def screen() -> tuple[Screen, Console]:
@@ -260,8 +259,8 @@ def test_lines_say_nothing_of_rounds() -> None:
 
 
 def test_lines_say_what_takes_long_each_time_it_has_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tare.cli.lines._PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr("tare.cli.lines._LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("tare.cli.progress._PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr("tare.cli.progress._LOOK_SECONDS", 0.02)
     console, file = plain()
     lines = Lines(console)
     with lines.watching():

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tare.__main__ import run as command_line
-from tare.cli import app
 from tare.cli import doctor as module
-from tare.contracts.technologies import NOT_ROOT
-from tare.doctor.usable import Usable
+from tare.cli.app import app
 from tare.hosts.distributions import distribution_of
 from tare.hosts.local import LocalHost
-from tare.model.trials import Problem
+from tare.model.trial import Problem
+from tare.plugins.technology import NOT_ROOT
+from tare.runner.availability import Usable
 
 CRUN, LXC = (Problem.fixed_by(f"{name} is not installed", name, "iproute2") for name in ("crun", "lxc"))
 YOURS = Problem("no image is named", "name one", missing="yours")

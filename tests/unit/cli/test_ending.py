@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from runs import DHRYSTONE, make_run, make_trial, measured, write
 
-from tare.answers.stored import condensed_runs
-from tare.cli import ending
+from tare.cli import run as ending
 from tare.cli.console import Console
-from tare.cli.ending import leave, show_end
-from tare.errors import TareError
-from tare.journal import Run, load
-from tare.model.trials import Stop, StopReason, Trial
+from tare.cli.run import leave, show_end
+from tare.features.fleet.headline_cache import condensed_runs
+from tare.model.errors import TareError
+from tare.model.journal import Run, load
+from tare.model.trial import Stop, StopReason, Trial
 
 
 def failed(stack: str, reason: str, hint: str = "", workload: str = "dhrystone") -> Trial:

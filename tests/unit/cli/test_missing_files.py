@@ -8,9 +8,9 @@ import pytest
 from runs import believable_run, write
 
 from tare.__main__ import run
-from tare.cli import app
-from tare.errors import TareError
+from tare.cli.app import app
 from tare.hosts.ledger import private_state_folder
+from tare.model.errors import TareError
 
 
 @pytest.mark.parametrize("words", [("run", "--resume"), ("reparse",)])

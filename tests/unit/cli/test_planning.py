@@ -14,7 +14,7 @@ from called import Call
 from fakes import Bench, Watcher, suite
 from runs import REDIS, Trouble, make_run, make_trial, measured, run_in_turns
 
-from tare.journal import Run
+from tare.model.journal import Run
 from tare.statistics.anytime import evidence_needed, log_evidence
 from tare.statistics.planning import blocks_needed, further_blocks, margin_reached
 from tare.statistics.ratios import compare

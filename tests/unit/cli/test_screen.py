@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from tare import plugins
-from tare.cli.screen import LINES, screen
-from tare.contracts.technologies import NOT_ROOT
-from tare.doctor.usable import Usable
-from tare.model.trials import Problem
+from tare.cli.doctor import LINES, screen
+from tare.model.trial import Problem
+from tare.plugins import registry
+from tare.plugins.technology import NOT_ROOT
+from tare.runner.availability import Usable
 from tare.telemetry.noise import Noise
 
 MACHINE = ("Debian GNU/Linux 12 (bookworm), Linux 6.1.0-30-amd64 on x86_64", "some CPU " * 12)
 QUIET = (Noise("load", "0.01 on 4 CPUs", "quiet", "Hardly anything else runs.", ""),)
-NAMES = plugins.names("technologies")
+NAMES = registry.names("technologies")
 NOISES = (
     *("governor", "turbo", "SMT", "steal", "load", "swap", "transparent huge pages", "ASLR", "cgroups"),
     *("clock source", "virtual machine", "thermal throttling", "free memory"),

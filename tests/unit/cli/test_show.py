@@ -8,11 +8,11 @@ import pytest
 from called import Call
 from runs import believable_run, make_run, make_trial, write
 
-from tare.model.machines import FileSystem
-from tare.model.trials import Caution, Measured, Raw, Turn
-from tare.telemetry.readings import Reading
-from tare.telemetry.series import Row
-from tare.telemetry.series import write as write_rows
+from tare.model.machine import FileSystem
+from tare.model.trial import Caution, Measured, Raw, Turn
+from tare.telemetry.host_reader import Reading
+from tare.telemetry.parquet import Row
+from tare.telemetry.parquet import write as write_rows
 
 
 def test_a_trial_is_shown_in_words_and_with_units(tmp_path: Path, call: Call) -> None:

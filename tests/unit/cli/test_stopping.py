@@ -15,7 +15,7 @@ from waiting import ENOUGH_SECONDS as SECONDS
 RUNNING = """
 import sys, time
 from pathlib import Path
-from tare.cli.stopping import stoppable
+from tare.cli.signals import stoppable
 from tare.hosts.process import held_back
 
 def say(text):
@@ -73,7 +73,7 @@ def test_every_signal_that_stops_a_run_lets_it_clean_up(tmp_path: Path, number: 
 
 DROPPED = """
 import os, signal
-from tare.cli.stopping import stoppable
+from tare.cli.signals import stoppable
 from tare.hosts.process import heed_stop
 
 heed_stop()

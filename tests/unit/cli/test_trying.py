@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tare.__main__ import run
-from tare.cli import app
+from tare.cli.app import app
 from tare.suites.suite import read_suite
-from tare.technologies.containerd import Containerd
-from tare.technologies.kubernetes import Kubernetes
+from tare.technologies.containerd.technology import Containerd
+from tare.technologies.kubernetes.technology import Kubernetes
 from tare.workloads.command import Command
 
 

@@ -14,14 +14,13 @@ import pytest
 from runs import make_run, make_trial
 
 from tare.__main__ import run
-from tare.cli import app
-from tare.errors import UsageError
-from tare.hosts.tuned import Tuned
-from tare.hosts.tuning import SETTINGS
-from tare.journal import Journal, RunRecord, WorkloadRecord, load
-from tare.model.machines import Tuning
+from tare.cli.app import app
+from tare.hosts.tuning import SETTINGS, Tuned
+from tare.loads.http import Request
+from tare.model.errors import UsageError
+from tare.model.journal import Journal, RunRecord, WorkloadRecord, load
+from tare.model.machine import Tuning
 from tare.runner.job import check_same
-from tare.workloads.loads.http import Request
 
 Tune = Callable[..., tuple[int, str, str]]
 ASLR, REUSE, BOOT = "kernel/randomize_va_space", "net/ipv4/tcp_tw_reuse", "kernel/random/boot_id"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tare.errors import TrialFailed
-from tare.workloads.loads.application_file import read_application
-from tare.workloads.loads.user_load import values_of
+from tare.loads.application_file import read_application
+from tare.loads.user_load import values_of
+from tare.model.errors import TrialFailed
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "dictionary"
 FOLDER = Path(__file__).parents[3] / "examples" / "dictionary"

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tare.guests.own_files import disk_fault, kernel_fault
+from tare.guests.user_files import disk_fault, kernel_fault
 
 BOOT_SECTOR = b"\xeb\x63".ljust(510, b"\0") + b"\x55\xaa"
 

@@ -11,12 +11,12 @@ from disks_made import free_bytes, zeroed
 from fakes import launch_at
 from waiting import ENOUGH_SECONDS, in_time
 
-from tare.contracts.technologies import LaunchRequest, Timeline
-from tare.errors import OutOfMemory, TimedOut, TrialFailed
 from tare.guests import guest, kvm
 from tare.guests.guest import with_disk
 from tare.hosts.local import LocalHost
-from tare.model.trials import Image, Limits
+from tare.model.errors import OutOfMemory, TimedOut, TrialFailed
+from tare.model.trial import Image, Limits
+from tare.plugins.technology import LaunchRequest, Timeline
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "guest-console"
 PANIC = "Kernel panic - not syncing: System is deadlocked on memory"

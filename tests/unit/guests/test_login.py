@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tare.errors import TrialFailed
-from tare.guests import login
-from tare.guests.login import Login, await_login, configured, host_keys_at
+from tare.guests import ssh_login
+from tare.guests.ssh_login import Login, await_login, configured, host_keys_at
 from tare.hosts.local import LocalHost
-from tare.model.machines import Machine
-from tare.model.trials import Output
+from tare.model.errors import TrialFailed
+from tare.model.machine import Machine
+from tare.model.trial import Output
 
 THERE = Machine("tare-1", "/tare-1/ssh_config", "198.18.0.10")
 REFUSED = (255, b"", b"debian@198.18.0.10: Permission denied (publickey).\r\n")
@@ -31,7 +31,7 @@ class Answering(LocalHost):
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(login, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(ssh_login, "LOOK_SECONDS", 0.0)
 
 
 def test_a_machine_is_entered_by_its_key_and_by_no_other(tmp_path: Path) -> None:

@@ -14,13 +14,12 @@ from tare_fake.technology import FakeHost
 
 from plug_ins import own
 from tare.hosts import distributions
-from tare.hosts.distributions import _known, distribution_of, localized
+from tare.hosts.distributions import _OWN, _known, distribution_of, localized, own_problems, refuse_incomplete
 from tare.hosts.local import LocalHost
-from tare.hosts.needs import _OWN, own_problems, refuse_incomplete
-from tare.images.builder import PACKAGES
-from tare.images.copying import TOOLS
+from tare.images.build_environment import PACKAGES
 from tare.images.micro import LINUX, UNIKERNELS
-from tare.model.trials import Problem
+from tare.images.skopeo import TOOLS
+from tare.model.trial import Problem
 
 PAGE = (Path(__file__).parents[3] / "docs/packages.md").read_text(encoding="utf-8")
 COLUMNS = ("fedora", "opensuse", "arch", "alpine")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tare.hosts.cpus import Placement, choose_cpus
 from tare.hosts.facts import (
     Cpuinfo,
     Memory,
@@ -25,7 +24,8 @@ from tare.hosts.facts import (
     read_virtualization,
 )
 from tare.hosts.local import LocalHost
-from tare.model.machines import Facts
+from tare.model.machine import Facts
+from tare.runner.context import Placement, choose_cpus
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
 

@@ -4,12 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from tare.hosts.disks import disks_moved, drop_caches, parse_statistics
 from tare.hosts.exec import START, TOOLS
-from tare.hosts.file_systems import file_systems_under, file_systems_used, mounted_under, outermost
+from tare.hosts.filesystems import (
+    disks_moved,
+    drop_caches,
+    file_systems_under,
+    file_systems_used,
+    mounted_under,
+    outermost,
+    parse_statistics,
+)
 from tare.hosts.local import LocalHost
-from tare.model.machines import DiskBytes, FileSystem
-from tare.model.trials import Output
+from tare.model.machine import DiskBytes, FileSystem
+from tare.model.trial import Output
 
 # systemd-nspawn 252 on an overlay, as the container showed it.
 NSPAWN = """\

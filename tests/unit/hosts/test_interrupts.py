@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tare.hosts.process import execute, started
-from tare.telemetry.files import LocalFiles
-from tare.telemetry.readings import Reading
+from tare.telemetry.host_reader import Reading
+from tare.telemetry.kernel_files import LocalFiles
+from tare.telemetry.parquet import Row
 from tare.telemetry.sampler import Pace, Sampler, Way
-from tare.telemetry.series import Row
 
 TRIES = 60
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from tare.errors import TareError
-from tare.hosts.host_cache import HostCache
-from tare.hosts.ledger import Ledger, Leftovers, leftovers, private_state_folder, state_folder
+from tare.hosts.host import HostCache
+from tare.hosts.ledger import Ledger, Leftovers, in_short, leftovers, private_state_folder, state_folder, trouble_of
 from tare.hosts.local import LocalHost
-from tare.hosts.undoing import in_short, trouble_of
-from tare.model.trials import Output
+from tare.model.errors import TareError
+from tare.model.trial import Output
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
-from tare.errors import TareError
 from tare.hosts.ledger import DoomedLedger
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import LockHolder, Taken, lock_holder, machine_lock, only_one, only_one_on
 from tare.hosts.network import Network
-from tare.hosts.remains import Remains, mounts, of_tare, remains, said
-from tare.model.machines import Hosts, Machine
+from tare.model.errors import TareError
+from tare.model.machine import Hosts, Machine
 from tare.runner import machines
+from tare.runner.cleanup import Remains, mounts, of_tare, remains, said
 
 OTHER = """
 import sys, time

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from compiled import compiled
 
-from tare.errors import TareError, TrialFailed
-from tare.hosts.chroot import make_enterable
-from tare.hosts.control_groups import Mount
-from tare.hosts.exec import ExecHost
+from tare.hosts.cgroups import Mount
+from tare.hosts.exec import ExecHost, make_enterable
 from tare.hosts.ledger import DoomedLedger, Ledger, Undo
-from tare.hosts.local import LocalHost, isolate_mounts, read_text
-from tare.hosts.maker import Maker
+from tare.hosts.local import LocalHost, isolate_mounts
+from tare.hosts.setup_helper import Maker
+from tare.model.errors import TareError, TrialFailed
+from tare.model.files import read_text
 
 HOST = LocalHost()
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount and make namespaces")

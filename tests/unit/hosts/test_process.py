@@ -17,11 +17,11 @@ import pytest
 from waiting import ENOUGH_SECONDS, comes_true, in_time, sleepers, wait_until
 from waiting import ENOUGH_SECONDS as SECONDS
 
-from tare.errors import TimedOut, TrialFailed
-from tare.hosts.lines import last_lines
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess, execute, kill_tree, started
-from tare.model.trials import Line
+from tare.hosts.streams import last_lines
+from tare.model.errors import TimedOut, TrialFailed
+from tare.model.trial import Line
 
 DAEMON = 'setsid sh -c \'(echo $$ > "$1"; exec sleep 70101) &\' sh "$1" >/dev/null 2>&1 &'
 SPAWNING = """

@@ -19,15 +19,15 @@ from compiled import compiled
 from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import comes_true, sleepers, wait_until
 
-from tare.errors import TimedOut, TrialFailed, Unreachable
-from tare.hosts.command_scope import CommandScope
 from tare.hosts.exec import ExecHost, at_hand
+from tare.hosts.host import CommandScope
 from tare.hosts.local import LocalHost
 from tare.hosts.resident import MOST_INPUT_BYTES, ResidentEnded, quoted, unquoted
 from tare.hosts.ssh import unreachable
-from tare.model.trials import Line
+from tare.loads import turns
+from tare.model.errors import TimedOut, TrialFailed, Unreachable
+from tare.model.trial import Line
 from tare.runner.layers import CommandRecorder
-from tare.workloads.loads import turns
 
 BUSY = f'"{sys.executable}" -c "{SPIN}"; true'
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts.technologies import Technology
-from tare.errors import TareError, TrialFailed
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import SLOTS, Network
-from tare.hosts.subnets import _free_subnet, _read_networks
+from tare.hosts.subnet import _free_subnet, _read_networks
+from tare.model.errors import TareError, TrialFailed
+from tare.plugins.technology import Technology
 from tare.runner.context import assign_slots, new_name
 from tare.technologies.crun import Crun
 from tare.technologies.nanos import Nanos

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tare.errors import Unreachable
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.hosts.ssh import Master, SshHost
-from tare.model.trials import Output
+from tare.model.errors import Unreachable
+from tare.model.trial import Output
 
 
 @dataclass(frozen=True)

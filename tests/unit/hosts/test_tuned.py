@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tare.errors import TareError
-from tare.hosts.tuned import Done, Tuned
+from tare.hosts.tuning import Done, Tuned
+from tare.model.errors import TareError
 
 BOOT = "/proc/sys/kernel/random/boot_id"
 PORTS = "/proc/sys/net/ipv4/ip_local_port_range"
@@ -36,7 +36,7 @@ SET = {FILES: "20000", PORTS: "1024 65535", REUSE: "1", ASLR: "2", GOVERNOR: "pe
 IN_STEPS = """
 import sys
 from pathlib import Path
-from tare.hosts.tuned import Tuned
+from tare.hosts.tuning import Tuned
 for done in getattr(Tuned(Path(sys.argv[1]), Path(sys.argv[2])), sys.argv[3])():
     print(done.path, flush=True)
     sys.stdin.readline()

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 from oci_made import file, folder, layer, layout, link
 
-from tare.contracts.workloads import Beside
-from tare.errors import TareError, UsageError
 from tare.hosts.exec import START
-from tare.images.adopted import Adoption, configuration_of, lacking, name_user, packages_of, wanted_image
-from tare.images.building import building
-from tare.images.inside import hash_of_files, put_files, text_in
+from tare.images.build_environment import building
+from tare.images.foreign_images import Adoption, configuration_of, lacking, name_user, packages_of, wanted_image
 from tare.images.layered import with_files
-from tare.model.sources import Source, Started
-from tare.model.trials import Image, ImageWanted, Service
-from tare.suites.source import FILES, STORES, read_source
+from tare.images.tree import hash_of_files, put_files, text_in
+from tare.model.errors import TareError, UsageError
+from tare.model.image import Source, Started
+from tare.model.trial import Image, ImageWanted, Service
+from tare.plugins.workload import Beside
+from tare.suites.image_table import FILES, STORES, read_source
 from tare.workloads.application import OfSeveral
 
 BUSYBOX = Path("/bin/busybox")

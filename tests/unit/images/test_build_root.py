@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tare.errors import TareError
-from tare.hosts.local import LocalHost, read_text
-from tare.images import build_root as module
-from tare.images.build_root import make_build_root
-from tare.images.builder import PACKAGES, build_root, builder, entered, has_build_root, program_folder
+from tare.hosts.local import LocalHost
+from tare.images import foreign_images as module
+from tare.images.build_environment import PACKAGES, build_root, builder, entered, has_build_root, program_folder
+from tare.images.foreign_images import make_build_root
 from tare.images.image import build_problems
 from tare.images.micro import UNIKERNELS
-from tare.suites.source import read_source
+from tare.model.errors import TareError
+from tare.model.files import read_text
+from tare.suites.image_table import read_source
 
 ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes mounts")
 BUSYBOX = pytest.mark.skipif(not shutil.which("busybox"), reason="apt-get install busybox-static")

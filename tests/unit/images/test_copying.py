@@ -18,10 +18,10 @@ import pytest
 from images_taken import APP, CAN_TAKE, CONFIG, names, taken
 from oci_made import KIND, file, folder, hard_link, layer, layout, link, write_index
 
-from tare.errors import TareError
-from tare.images import copying
+from tare.images import skopeo as copying
 from tare.images.layers import Size
-from tare.model.sources import Source
+from tare.model.errors import TareError
+from tare.model.image import Source
 
 pytestmark = CAN_TAKE
 # What `zstd -19` makes of an archive of the file `a`, of 10,000 letters x.

@@ -10,8 +10,8 @@ import pytest
 
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
+from tare.images.cache import changed, seal
 from tare.images.image import cached_image, image_on, keep_built
-from tare.images.intact import changed, seal
 from tare.images.recipes import Recipe, guest_recipe
 
 

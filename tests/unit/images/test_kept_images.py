@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tare.errors import TareError
 from tare.hosts.local import LocalHost
-from tare.images import kept
-from tare.images.building import building, remove_abandoned
+from tare.images import cache
+from tare.images.build_environment import building, remove_abandoned
+from tare.images.cache import Stored, forgotten, in_use, make_room, superfluous
 from tare.images.image import cached_image
-from tare.images.kept import Stored, forgotten, in_use, make_room, superfluous
 from tare.images.recipes import Recipe
+from tare.model.errors import TareError
 
 DAY = 86400.0
 QEMU_IMG = shutil.which("qemu-img") or ""
@@ -25,7 +25,7 @@ OLD, NEW, USED = "0" * 64, "1" * 64, "2" * 64
 HOLD = """
 import sys
 from pathlib import Path
-from tare.images.kept import in_use
+from tare.images.cache import in_use
 print(in_use(Path(sys.argv[1])), flush=True)
 sys.stdin.read()
 """
@@ -168,7 +168,7 @@ def test_what_is_gone_is_not_in_use(images: Path) -> None:
 
 
 def test_one_that_a_killed_tare_was_removing_goes_with_the_next(images: Path) -> None:
-    (images / f"{kept.GOING}abcd" / OLD).mkdir(parents=True)
+    (images / f"{cache.GOING}abcd" / OLD).mkdir(parents=True)
     made(images / NEW, 20)
     make_room(images, 0, print)
     assert [path.name for path in images.iterdir()] == ["recipes"]
@@ -226,7 +226,7 @@ def test_a_disk_that_fills_up_during_the_build_is_reported_and_the_half_built_im
 HOLD_BUILD = """
 import sys
 from pathlib import Path
-from tare.images.building import building
+from tare.images.build_environment import building
 with building(Path(sys.argv[1])) as folder:
     print(folder, flush=True)
     sys.stdin.read()

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tare.errors import TareError
 from tare.hosts.local import LocalHost
-from tare.images.copying import whole, with_archive
+from tare.images.cache import changed, seal
+from tare.images.foreign_images import missing_programs
 from tare.images.image import image_of
-from tare.images.inside import TIME_OF_FILES
-from tare.images.intact import changed, seal
 from tare.images.layered import LAYERED, with_files
-from tare.images.programs import missing_programs
-from tare.model.trials import Image
+from tare.images.skopeo import whole, with_archive
+from tare.images.tree import TIME_OF_FILES
+from tare.model.errors import TareError
+from tare.model.trial import Image
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 BELOW = "ab" * 32

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from oci_made import file, folder, hard_link, layer, link, other
 
-from tare.errors import TareError
 from tare.images.layers import Size, counted
+from tare.model.errors import TareError
 
 MIB = 1 << 20
 FORMS = {"pax": tarfile.PAX_FORMAT, "gnu": tarfile.GNU_FORMAT, "ustar": tarfile.USTAR_FORMAT}

@@ -8,12 +8,12 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tare.errors import TareError
 from tare.hosts.local import LocalHost
 from tare.images import micro
 from tare.images.micro import LINUX, UNIKERNELS, bring_unikernels, crate_version
 from tare.images.recipes import guest_recipe, machine_recipe
-from tare.model.trials import Output
+from tare.model.errors import TareError
+from tare.model.trial import Output
 
 BUILT = ("micro.arceos", "micro.hvt", "micro.spt", "micro.virtio", "solo5-hvt", "solo5-spt")
 

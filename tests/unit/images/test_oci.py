@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from tare.errors import TareError
 from tare.images.oci import (
     Configuration,
     User,
@@ -18,7 +17,8 @@ from tare.images.oci import (
     refuse_other_platform,
     written,
 )
-from tare.model.sources import Started
+from tare.model.errors import TareError
+from tare.model.image import Started
 
 ACCOUNTS = """root:x:0:0:root:/root:/bin/bash
 www-data:x:33:33:www-data:/var/www:/usr/sbin/nologin

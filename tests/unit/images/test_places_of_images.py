@@ -15,9 +15,9 @@ from images_taken import APP, CAN_TAKE, names, taken
 from oci_made import file, layer, layout
 from registry import USER, registry
 
-from tare.errors import TareError
-from tare.images import copying
-from tare.model.sources import Source
+from tare.images import skopeo
+from tare.model.errors import TareError
+from tare.model.image import Source
 
 pytestmark = CAN_TAKE
 
@@ -40,12 +40,12 @@ def test_an_image_of_a_registry_is_pinned_by_its_digest(plain: Path, made: Path,
     with registry({"app": made}) as address:
         allow(plain, address)
         wanted = Source("docker://", f"{address}/app:latest")
-        digest = copying.digest_of(wanted, scratch)
+        digest = skopeo.digest_of(wanted, scratch)
         assert wanted.pinned(digest) == f"docker://{address}/app@{digest}"
         newer = layout(made.parent / "newer", layer(file("newer")))
         for name in ("index.json", *(f"blobs/sha256/{path.name}" for path in (newer / "blobs/sha256").iterdir())):
             shutil.copy(newer / name, made / name)  # the tag moves
-        assert copying.digest_of(wanted, scratch) != digest
+        assert skopeo.digest_of(wanted, scratch) != digest
         pinned = Source("docker://", wanted.pinned(digest).removeprefix("docker://"))
         assert names(taken(pinned, scratch)) == ["app", "app/new", "app/run"]
 
@@ -56,7 +56,7 @@ def test_a_registry_that_refuses_is_reported_and_the_users_own_credentials_open_
     with registry({"app": made}, private=True) as address:
         allow(plain, address)
         with pytest.raises(TareError, match="the registry refuses") as error:
-            copying.digest_of(Source("docker://", f"{address}/app"), scratch)
+            skopeo.digest_of(Source("docker://", f"{address}/app"), scratch)
         assert "credentials = " in error.value.hint
         own = tmp_path / "auth.json"
         own.write_text(json.dumps({"auths": {address: {"auth": base64.b64encode(USER.encode()).decode()}}}))
@@ -68,7 +68,7 @@ def test_a_registry_without_the_image_is_reported(plain: Path, made: Path, scrat
         allow(plain, address)
         for name in ("other", "app:2"):
             with pytest.raises(TareError, match=r"the registry has no such image|there is no image of this name"):
-                copying.digest_of(Source("docker://", f"{address}/{name}"), scratch)
+                skopeo.digest_of(Source("docker://", f"{address}/{name}"), scratch)
 
 
 @pytest.fixture
@@ -86,9 +86,9 @@ def test_what_podman_has_built_here_is_found_before_a_registry_is_asked(tmp_path
     (tmp_path / "app.tar").write_bytes(APP)
     podman = ("podman", "import", "--quiet", str(tmp_path / "app.tar"), LOCAL.name)
     subprocess.run(podman, check=True, capture_output=True, timeout=60)
-    found, digest = copying.located(LOCAL, scratch)
+    found, digest = skopeo.located(LOCAL, scratch)
     assert found == Source("containers-storage:", LOCAL.name)
-    assert digest == copying.digest_of(found, scratch)
+    assert digest == skopeo.digest_of(found, scratch)
     assert names(taken(found, scratch)) == ["app", "app/old", "app/run"]
 
 
@@ -105,7 +105,7 @@ def test_what_docker_has_built_here_is_found_where_podman_has_it_not(
 ) -> None:
     absent = "echo 'level=fatal msg=\"it does not resolve to an image ID\"' >&2; exit 1"
     stand_in(tmp_path, monkeypatch, f"case $* in *docker-daemon:*) echo {{}} ;; *) {absent} ;; esac")
-    found, digest = copying.located(Source("docker://", "localhost/app"), scratch)
+    found, digest = skopeo.located(Source("docker://", "localhost/app"), scratch)
     assert found == Source("docker-daemon:", "localhost/app:latest")
     assert digest == f"sha256:{hashlib.sha256(b'{}' + bytes((10,))).hexdigest()}"
 
@@ -113,7 +113,7 @@ def test_what_docker_has_built_here_is_found_where_podman_has_it_not(
 @pytest.mark.usefixtures("podman_store")
 def test_an_image_that_is_nowhere_is_reported_with_every_place(scratch: Path) -> None:
     with pytest.raises(TareError) as refused:
-        copying.located(LOCAL, scratch)
+        skopeo.located(LOCAL, scratch)
     what, name = str(refused.value), LOCAL.name
     assert what.startswith(f"{LOCAL}: it is in none of 3 places: containers-storage:{name}: there is no image of this")
     assert f"; docker-daemon:{name}: " in what
@@ -126,7 +126,7 @@ def test_what_is_wrong_with_an_image_that_was_found_is_said_of_it_alone(
 ) -> None:
     stand_in(tmp_path, monkeypatch, """echo '{"config": {"digest": "a"}, "layers": [{"digest": "b", "size": 99}]}'""")
     with pytest.raises(TareError, match="the image is damaged") as refused:
-        copying.located(LOCAL, scratch)
+        skopeo.located(LOCAL, scratch)
     assert "places" not in str(refused.value)
 
 
@@ -146,7 +146,7 @@ def test_an_image_that_dockers_daemon_does_not_have_is_reported() -> None:
         'time="2026-11-23T22:43:48Z" level=fatal msg="Error parsing image name \\"docker-daemon:none:1\\": '
         'loading image from docker engine: Error response from daemon: reference does not exist"\n'
     )
-    error = copying.refusal(Source("docker-daemon:", "none:1"), said)
+    error = skopeo.refusal(Source("docker-daemon:", "none:1"), said)
     assert str(error).startswith(
         "docker-daemon:none:1: there is no image of this name: loading image from docker engine"
     )

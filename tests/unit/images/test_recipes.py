@@ -10,9 +10,9 @@ import pytest
 from plain import Plain
 
 from plug_ins import own
-from tare import plugins
-from tare.images.programs import missing_programs
+from tare.images.foreign_images import missing_programs
 from tare.images.recipes import CLIENT, GUEST, MACHINE, client_recipe, guest_recipe, machine_recipe
+from tare.plugins import registry
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.nginx import Nginx
 from tare.workloads.redis import Redis
@@ -98,7 +98,7 @@ def test_a_plugin_that_is_broken_leaves_the_images_of_the_others(
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[tare.workloads]\nbroken = no_such_module:Broken\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert "broken" in plugins.names("workloads")
+    assert "broken" in registry.names("workloads")
     assert guest_recipe() == before
 
 

@@ -13,11 +13,11 @@ import pytest
 from compiled import WATCHED
 
 from plug_ins import own
-from tare.contracts.workloads import Instance, MeasurementContext, Workload
-from tare.errors import TrialFailed
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.model.trials import Output
+from tare.model.errors import TrialFailed
+from tare.model.trial import Output
+from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.values import read_values
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.ramspeed import Kind, Ramspeed

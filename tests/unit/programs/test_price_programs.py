@@ -12,7 +12,7 @@ import pytest
 from compiled import call, compiled, started
 from waiting import wait_until
 
-from tare.model.work import WORK
+from tare.model.operations import WORK
 
 NETWORK = ("message", "connection", "received", "sent")
 INSIDE = tuple(work.name for work in WORK if work.name not in NETWORK)

@@ -6,7 +6,7 @@ import pytest
 from full_run import full_run
 from pages import html_of
 
-from tare.journal import Run
+from tare.model.journal import Run
 
 
 @pytest.fixture(scope="session")

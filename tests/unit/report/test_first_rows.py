@@ -14,13 +14,13 @@ from plain import Plain
 from pydantic import TypeAdapter
 from rich.console import Console
 
-from tare.contracts.workloads import Workload
-from tare.model.trials import Metric, Raw, Value
-from tare.report.first_rows import FirstRows
+from tare.cli.progress import FirstRows
+from tare.loads.user_load import OwnMetric
+from tare.model.trial import Metric, Raw, Value
+from tare.plugins.workload import Workload
 from tare.runner.events import Event, TurnEnded, TurnsBegin
 from tare.suites.plan import Step
 from tare.workloads.command import Command
-from tare.workloads.loads.user_load import OwnMetric
 
 SAMPLES = Path(__file__).parents[2] / "samples/command"
 RATE = OwnMetric(name="rate", unit="events/s", better="higher", pattern=r"^ +events per second: +([0-9.]+)$")

@@ -9,9 +9,9 @@ import pytest
 from pages import Page, html_of, rendered
 from runs import DHRYSTONE, NGINX, REDIS, believable_run, make_run, make_trial, measured
 
-from tare.journal import Run
-from tare.model.trials import Trial
-from tare.report.not_working import Tried, not_working
+from tare.model.journal import Run
+from tare.model.trial import Trial
+from tare.report.problems import Tried, not_working
 from tare.statistics.summarize import summarize
 
 RECORDS = (DHRYSTONE, replace(DHRYSTONE, name="fio"), replace(DHRYSTONE, name="bind"))

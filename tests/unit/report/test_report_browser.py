@@ -15,8 +15,8 @@ from pages import html_of
 from playwright.sync_api import Browser, Page, expect
 from runs import believable_run
 
-from tare.answers.comparing import Question, compare_stacks
-from tare.report.html.compared import render as compared
+from tare.features.compare.compare_page import render as compared
+from tare.features.compare.two_runs import Question, compare_stacks
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 

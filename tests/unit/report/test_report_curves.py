@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from runs import NGINX, believable_run, make_run, make_trial
 
-from tare.journal import Journal, Run, WorkloadRecord
-from tare.model.trials import Mark, Measured, Metric, Raw, Sweep
+from tare.model.journal import Journal, Run, WorkloadRecord
+from tare.model.trial import Mark, Measured, Metric, Raw, Sweep
 from tare.report import charts, curve_charts
 from tare.report.chart_svg import Chart
 from tare.report.chart_theme import STACKS

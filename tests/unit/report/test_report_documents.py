@@ -17,11 +17,12 @@ from pages import rendered, report_of
 from runs import DHRYSTONE, REDIS, believable_run, make_run, make_trial, measured, pairs, run_in_turns, write
 
 from tare.__main__ import run as command
-from tare.cli import app
-from tare.errors import UsageError
-from tare.journal import Run
-from tare.report import find, plots, write_report
-from tare.report.escapes import in_latex, in_markdown
+from tare.cli.app import app
+from tare.model.errors import UsageError
+from tare.model.journal import Run
+from tare.report import figure_files
+from tare.report.documents import in_latex, in_markdown
+from tare.report.writer import find, write_report
 from tare.statistics.summarize import summarize
 
 ODD = r"a_b&c%d$e#f{g}h\i~j^k<b>l|m`n\"o'' -- [x]*, @me é 中 ±"
@@ -234,11 +235,11 @@ def test_latex_makes_a_page_of_it(name: str, tmp_path: Path) -> None:
 
 def test_charts_are_files_that_are_named_after_what_they_show() -> None:
     run = replace(odd_run(), trials=odd_run().trials[:30])
-    names = [name for name in plots.plots(summarize(run), run) if not name.startswith("00-")]
+    names = [name for name in figure_files.plots(summarize(run), run) if not name.startswith("00-")]
     assert len(names) > 2
     assert all(re.fullmatch(r"\d\d[a-z0-9-]*-\d", name) for name in names)
     believable = believable_run(blocks=2)
-    assert "03-redis-1" in plots.plots(summarize(believable), believable)
+    assert "03-redis-1" in figure_files.plots(summarize(believable), believable)
 
 
 def test_charts_are_written_as_pdf_and_svg(tmp_path: Path) -> None:
@@ -268,14 +269,14 @@ def test_without_a_converter_what_to_install_is_said_and_svg_is_written(
 
 def test_charts_of_a_workload_say_which_it_is() -> None:
     run = believable_run(blocks=2)
-    captions = [caption for name, (_, caption) in plots.plots(summarize(run), run).items() if "redis" in name]
+    captions = [caption for name, (_, caption) in figure_files.plots(summarize(run), run).items() if "redis" in name]
     assert captions
     assert all(caption.startswith("Redis GET and SET: ") for caption in captions)
 
 
 def test_of_a_thousand_stacks_no_chart_is_drawn() -> None:
     run = many_stacks(1000)
-    assert all(name.startswith("00-") for name in plots.plots(summarize(run), run))
+    assert all(name.startswith("00-") for name in figure_files.plots(summarize(run), run))
 
 
 def test_a_report_without_a_file_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,15 +11,14 @@ from documents import DOCS, rows, section
 from pages import Page, html_of
 from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measured, pairs
 
-from tare.journal import Run
-from tare.model.trials import Caution, Measured, Metric, Trial
-from tare.report import find
+from tare.model.journal import Run
+from tare.model.trial import Caution, Measured, Metric, Trial
 from tare.report.findings import Findings, Part, dearest, findings, readiness
-from tare.report.html.front import RankingRow, front
+from tare.report.html.ranking import RankingRow, front
 from tare.report.html.trials import anchors
 from tare.report.numbers import bounds, roughly
-from tare.report.plain_words import IN_PLAIN_WORDS
-from tare.report.steadiness import firmness
+from tare.report.problems import IN_PLAIN_WORDS, firmness
+from tare.report.writer import find
 from tare.statistics.cells import CautionCount, Cell, Standing, Verdict
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary

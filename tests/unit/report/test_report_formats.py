@@ -13,11 +13,11 @@ import pytest
 from pages import rendered, report_of
 from runs import COSTS, NO_KVM, believable_run, pairs, run_in_turns, write
 
-from tare.errors import UsageError
-from tare.journal import Run, load
-from tare.model.trials import Footprint, StopReason
-from tare.report import csv as report_csv
-from tare.report import find, formats, write_report
+from tare.model.errors import UsageError
+from tare.model.journal import Run, load
+from tare.model.trial import Footprint, StopReason
+from tare.report import data_files as report_csv
+from tare.report.writer import find, formats, write_report
 
 
 def test_json_has_every_cell_with_estimate_interval_n_decision_and_cautions() -> None:

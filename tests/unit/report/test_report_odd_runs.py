@@ -11,9 +11,9 @@ import pytest
 from pages import Page, html_of
 from runs import make_run, make_trial, measured, write
 
-from tare.errors import UsageError
-from tare.journal import load
-from tare.report import write_report
+from tare.model.errors import UsageError
+from tare.model.journal import load
+from tare.report.writer import write_report
 
 
 def test_a_page_of_a_thousand_stacks_stays_small_and_says_what_it_leaves_out() -> None:

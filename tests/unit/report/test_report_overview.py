@@ -14,13 +14,13 @@ from full_run import WORKLOADS, full_run
 from pages import html_of
 from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, pairs
 
-from tare.journal import Run
-from tare.model.trials import Metric
-from tare.report import find
-from tare.report.html import render
+from tare.model.journal import Run
+from tare.model.trial import Metric
+from tare.report.html.rendering import render
 from tare.report.numbers import cost
 from tare.report.overview import Column, Entry, Overview, card, figure, figure_of, overview
 from tare.report.svg_axes import size_of
+from tare.report.writer import find
 from tare.statistics.cells import Cell
 from tare.statistics.summarize import summarize
 

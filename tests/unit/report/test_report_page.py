@@ -12,10 +12,10 @@ import pytest
 from pages import Page, html_of
 from runs import MACHINE, NO_KVM, believable_run, make_run, make_trial, measured, pairs
 
-from tare.journal import Run
-from tare.model.machines import Tuning
-from tare.model.trials import Caution, Footprint, Limits, Lowered, Mark, Metric, SeenLimits, SetLimits
-from tare.report import find
+from tare.model.journal import Run
+from tare.model.machine import Tuning
+from tare.model.trial import Caution, Footprint, Limits, Lowered, Mark, Metric, SeenLimits, SetLimits
+from tare.report.writer import find
 from tare.statistics.summarize import summarize
 
 ATTACK = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>"

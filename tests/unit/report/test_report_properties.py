@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from runs import NGINX, REDIS, STARTUP, isolation_by_plugins, make_run, make_trial, measured
 
-from tare.journal import Run
-from tare.model.trials import Caution, Family, Metric, Trial
-from tare.report import find, formats
+from tare.model.journal import Run
+from tare.model.trial import Caution, Family, Metric, Trial
 from tare.report.terminal import matrix
+from tare.report.writer import find, formats
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
 

@@ -11,10 +11,10 @@ import pytest
 from pages import Page, html_of
 from runs import STARTUP, make_run, make_trial, measured
 
-from tare.journal import Journal, Run, WorkloadRecord
-from tare.model.trials import Metric, Raw, Sweep, Trial
-from tare.report.html.ends import ends
-from tare.report.html.single_starts import start_rows
+from tare.model.journal import Journal, Run, WorkloadRecord
+from tare.model.trial import Metric, Raw, Sweep, Trial
+from tare.report.html.trials import start_rows
+from tare.report.trial_facts import ends
 from tare.statistics.summarize import summarize
 
 DENSITY = WorkloadRecord(

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console, RenderableType
 from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measured, pairs
 
-from tare.journal import Run, WorkloadRecord
-from tare.model.trials import Caution, Measured, Metric
+from tare.model.journal import Run, WorkloadRecord
+from tare.model.trial import Caution, Measured, Metric
 from tare.report.findings import findings
 from tare.report.numbers import cut, plus_minus
 from tare.report.terminal import matrix, usual_values, what_was_found

@@ -11,13 +11,12 @@ import pytest
 from pages import html_of
 from runs import believable_run, isolation_by_plugins, make_run, make_trial, measured, pairs
 
-from tare.answers.isolation import LANES, isolation_of
-from tare.journal import Run
 from tare.model.isolation import Isolation
-from tare.model.trials import Caution, Family, Footprint, Mark, Trial
-from tare.report import find
+from tare.model.journal import Run
+from tare.model.trial import Caution, Family, Footprint, Mark, Trial
 from tare.report.svg_axes import quantity_axis, quantity_ticks
-from tare.report.tradeoff import Panel, Point, Span, Trade, choice, figure, labels, trade
+from tare.report.tradeoff import LANES, Panel, Point, Span, Trade, choice, figure, isolation_of, labels, trade
+from tare.report.writer import find
 from tare.statistics.summarize import summarize
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -11,17 +11,17 @@ import pytest
 from pages import Page, html_of
 from runs import CALM, make_run, make_trial, measured, pairs, run_in_turns
 
-from tare.journal import Journal, Run
-from tare.model.trials import Raw, Turn
-from tare.report import write_report
+from tare.model.journal import Journal, Run
+from tare.model.trial import Raw, Turn
 from tare.report.html import trials as module
 from tare.report.html.sparklines import drawn, turns_shown
 from tare.report.html.trials import Trials, anchors, trials_of
 from tare.report.svg_axes import round_numbers
+from tare.report.writer import write_report
 from tare.statistics.summarize import summarize
-from tare.telemetry.readings import Reading
-from tare.telemetry.series import Row, Sample, Series, series_of
-from tare.telemetry.series import write as write_telemetry
+from tare.telemetry.host_reader import Reading
+from tare.telemetry.parquet import Row, Sample, Series, series_of
+from tare.telemetry.parquet import write as write_telemetry
 
 
 def trials_in(run: Run) -> dict[tuple[str, str], Trials]:

@@ -10,8 +10,8 @@ from pages import Page, html_of
 from playwright.sync_api import expect
 from runs import Trouble, believable_run, run_in_turns
 
-from tare.journal import Run
-from tare.model.trials import Trial
+from tare.model.journal import Run
+from tare.model.trial import Trial
 from tare.report.charts import SLOWEST, STOLEN
 from tare.report.html import sparklines
 from tare.report.html.turns import Strip, strips

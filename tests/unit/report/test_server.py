@@ -20,11 +20,11 @@ import pytest
 from runs import make_run, pairs, write
 from waiting import ENOUGH_SECONDS, comes_true, wait_until
 
-from tare.errors import UsageError
-from tare.journal import Journal, Run, load
+from tare.model.errors import UsageError
+from tare.model.journal import Journal, Run, load
 from tare.report import server as serving
-from tare.report import write_report
 from tare.report.server import REFRESH_SECONDS, ReportServer, ServedReport, serve_report
+from tare.report.writer import write_report
 from tare.runner.events import BlockEnded, RunBegins
 
 WHOLE = pairs([1.0, 1.1, 1.2, 1.0], [1.0, 1.0, 1.1, 1.0])

@@ -16,20 +16,20 @@ from runs import MACHINE, make_run, pairs
 from tare_fake.technology import Fake
 from waiting import wait_until
 
-from tare.contracts.technologies import LaunchRequest
-from tare.contracts.workloads import Instance, MeasurementContext
-from tare.errors import UsageError
 from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
-from tare.model.trials import LimitsWanted, Output, Raw, Trial
+from tare.model.errors import UsageError
+from tare.model.trial import LimitsWanted, Output, Raw, Trial
+from tare.plugins.technology import LaunchRequest
+from tare.plugins.workload import Instance, MeasurementContext
 from tare.report.findings import findings
 from tare.runner.block import BlockRunner
 from tare.runner.events import Event, TurnEnded, ignore_event
 from tare.runner.job import check_same
 from tare.statistics.summarize import summarize
-from tare.suites.own_program import OwnProgram
 from tare.suites.plan import Step, plan
+from tare.suites.stack_overrides import OwnProgram
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
 

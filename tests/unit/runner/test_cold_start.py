@@ -9,11 +9,11 @@ from typing import Literal
 from fakes import Lent, bare_context, run_trial
 from tare_fake.technology import Fake
 
-from tare.contracts.technologies import LaunchRequest
-from tare.contracts.workloads import Instance
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.model.trials import Output, Trial
+from tare.model.trial import Output, Trial
+from tare.plugins.technology import LaunchRequest
+from tare.plugins.workload import Instance
 from tare.suites.plan import Step
 from tare.workloads.startup import Startup
 

@@ -13,8 +13,8 @@ from fakes import Bench, suite
 from runs import make_trial, measured
 from tare_fake.noise import DRAWS, shaped
 
-from tare.journal import WorkloadRecord
-from tare.model.trials import Metric, Raw, Value
+from tare.model.journal import WorkloadRecord
+from tare.model.trial import Metric, Raw, Value
 from tare.runner.decisions import Decisions
 from tare.runner.loop import shorten_to_fit
 from tare.runner.schedule import DurationEstimates, Schedule

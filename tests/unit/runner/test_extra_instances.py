@@ -11,11 +11,11 @@ import pytest
 from fakes import LIMITS, Lent, bare_context
 from tare_fake.technology import Fake, FakeHost
 
-from tare.contracts.workloads import Instance
-from tare.errors import OutOfMemory, TimedOut, TrialFailed, Unavailable, Unreachable
 from tare.hosts.local import LocalHost
 from tare.hosts.network import SLOTS
-from tare.model.trials import Mark
+from tare.model.errors import OutOfMemory, TimedOut, TrialFailed, Unavailable, Unreachable
+from tare.model.trial import Mark
+from tare.plugins.workload import Instance
 from tare.runner.extra_instances import ExtraInstances, Shortage, measure_footprint
 from tare.runner.layers import prefix_errors
 from tare.workloads.startup import Startup

@@ -12,9 +12,9 @@ from fakes import Bench, planned, suite
 from runs import make_trial
 from tare_fake.technology import FakeHost
 
-from tare.contracts.workloads import MeasurementContext
-from tare.errors import TimedOut
-from tare.model.trials import Problem, Raw, Trial
+from tare.model.errors import TimedOut
+from tare.model.trial import Problem, Raw, Trial
+from tare.plugins.workload import MeasurementContext
 from tare.runner.loop import FailureWatch
 from tare.suites.suite import Suite
 from tare.workloads.dhrystone import Dhrystone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fakes import Bench, suite
 
-from tare.model.trials import Caution
+from tare.model.trial import Caution
 from tare.runner.inside_check import Difference, compare_conditions, parse_conditions
 from tare.technologies.bubblewrap import Bubblewrap
 from tare.technologies.docker import Docker

@@ -9,11 +9,11 @@ import pytest
 from fakes import Bench, hosts_of, planned, suite
 from runs import make_run, make_trial, measured, write
 
-from tare.errors import UsageError
 from tare.hosts.local import LocalHost
 from tare.hosts.process import STOP_ASKED
-from tare.journal import Journal
-from tare.model.machines import Facts, Hosts, Machine
+from tare.model.errors import UsageError
+from tare.model.journal import Journal
+from tare.model.machine import Facts, Hosts, Machine
 from tare.runner.context import RunHosts
 from tare.runner.job import check_same, machines_by_role, new_job, resumed_job
 from tare.suites.plan import plan

@@ -16,14 +16,14 @@ from plain import Plain
 from tare_fake.technology import Fake
 from waiting import ENOUGH_SECONDS
 
-from tare.contracts.technologies import LaunchRequest
-from tare.contracts.workloads import Instance
-from tare.errors import TrialFailed
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
-from tare.model.trials import Output, Service
+from tare.model.errors import TrialFailed
+from tare.model.trial import Output, Service
+from tare.plugins.technology import LaunchRequest
+from tare.plugins.workload import Instance
 from tare.runner.service import SharedNetwork, listening_sockets
 from tare.runner.trial import TrialRun
 from tare.suites.plan import Step

@@ -12,8 +12,8 @@ from fakes import Bench, suite
 from runs import SPEED, make_run, make_trial, measured
 from tare_fake.noise import DRAWS, Shape, shaped
 
-from tare.journal import Run, WorkloadRecord, load
-from tare.model.trials import Trial
+from tare.model.journal import Run, WorkloadRecord, load
+from tare.model.trial import Trial
 from tare.runner.decisions import Decisions
 from tare.statistics.cells import DECIDED, Cell
 from tare.statistics.summarize import summarize

@@ -17,11 +17,11 @@ from fakes import LIMITS, Bench, Watcher, by_stack, planned, record, suite
 from tare_fake.technology import FakeHost
 from tare_fake.workload import Odd
 
-from tare.contracts.workloads import MeasurementContext
-from tare.errors import TrialFailed
-from tare.journal import Journal, load_raw
-from tare.model.machines import Facts
-from tare.model.trials import LimitsWanted, Problem, Raw, SeenLimits, SetLimits
+from tare.model.errors import TrialFailed
+from tare.model.journal import Journal, load_raw
+from tare.model.machine import Facts
+from tare.model.trial import LimitsWanted, Problem, Raw, SeenLimits, SetLimits
+from tare.plugins.workload import MeasurementContext
 from tare.runner.events import Event, TrialBegins
 from tare.runner.sanity_checks import time_cautions
 from tare.statistics.summarize import summarize

@@ -15,8 +15,8 @@ from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_until
 
 from tare.hosts.local import LocalHost
-from tare.model.machines import Facts, Hosts, Machine
-from tare.model.trials import Problem
+from tare.model.machine import Facts, Hosts, Machine
+from tare.model.trial import Problem
 from tare.runner.machines import _END, _MARK, assign_cpus, emulation_cautions
 from tare.runner.prepare import find_unusable
 from tare.runner.sanity_checks import place_cautions

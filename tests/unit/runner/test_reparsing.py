@@ -8,8 +8,8 @@ from pathlib import Path
 from fakes import Bench, record, suite
 
 from tare.cli.reparse import _as_measured, reparse
-from tare.journal import Journal, WorkloadRecord, load
-from tare.model.trials import Lowered, Measured, Raw, Trial
+from tare.model.journal import Journal, WorkloadRecord, load
+from tare.model.trial import Lowered, Measured, Raw, Trial
 from tare.suites.suite import parse_suite
 from tare.workloads.ramspeed import Ramspeed
 

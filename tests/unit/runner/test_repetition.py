@@ -15,14 +15,14 @@ import pytest
 from fakes import TICKS, Bench, suite
 from tare_fake.technology import Fake
 
-from tare.errors import SuiteError
-from tare.model.trials import Caution, Mark, Measured, Raw, Trial, Turn
+from tare.model.errors import SuiteError
+from tare.model.trial import Caution, Mark, Measured, Raw, Trial, Turn
 from tare.runner.block import has_time_for_another_start, mark_as_warm_up, merge_starts
 from tare.runner.decisions import Decisions
 from tare.runner.loop import BlockDuration, RemainingWork, _set_passes, block_duration, optimal_passes
 from tare.runner.schedule import DurationEstimates, Schedule
 from tare.runner.trial_log import TrialLog
-from tare.statistics.components import Components, components
+from tare.statistics.planning import Components, components
 from tare.suites.plan import plan
 from tare.suites.suite import parse_suite
 from tare.workloads.dhrystone import Dhrystone

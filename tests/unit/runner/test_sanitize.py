@@ -11,8 +11,8 @@ import pytest
 from fakes import Bench, Watcher, suite
 from tare_fake.workload import Odd
 
-from tare.journal import load_raw
-from tare.model.trials import Caution, Footprint, Mark, Raw, Trial
+from tare.model.journal import load_raw
+from tare.model.trial import Caution, Footprint, Mark, Raw, Trial
 from tare.runner.sanitize import HIDDEN, drop_unserializable, names_of_secrets, redact_secrets, settings_without_secrets
 
 NAN = float("nan")

@@ -12,9 +12,9 @@ from fakes import Bench, bare_context, by_stack, planned_of, suite
 from tare_fake.technology import Fake, FakeHost
 
 from tare.cli.reparse import reparse
-from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model.trials import Measured, Output
+from tare.model.errors import TrialFailed
+from tare.model.trial import Measured, Output
 from tare.runner.block import BlockRunner
 from tare.runner.events import ignore_event
 from tare.runner.sanity_checks import (
@@ -25,8 +25,8 @@ from tare.runner.sanity_checks import (
     reject_impossible_values,
 )
 from tare.statistics.summarize import summarize
-from tare.suites.own_program import OwnProgram
 from tare.suites.plan import plan
+from tare.suites.stack_overrides import OwnProgram
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native
 from tare.technologies.qemu_tcg import QemuTcg

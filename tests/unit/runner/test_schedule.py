@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from fakes import suite
 
-from tare.model.trials import Trial, Turn
+from tare.model.trial import Trial, Turn
 from tare.runner.schedule import BlockTiming, DurationEstimates, Schedule
 from tare.suites.plan import plan
 from tare.workloads.dhrystone import Dhrystone

@@ -21,15 +21,15 @@ from tare_fake.technology import Fake
 from waiting import ENOUGH_SECONDS
 
 from tare.cli.reparse import _read_again
-from tare.contracts.technologies import LaunchRequest, Technology
-from tare.contracts.workloads import Instance, MeasurementContext, Workload
-from tare.errors import TimedOut, TrialFailed
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
-from tare.journal import Journal
-from tare.model.trials import Image, Output, Raw, Service
+from tare.model.errors import TimedOut, TrialFailed
+from tare.model.journal import Journal
+from tare.model.trial import Image, Output, Raw, Service
+from tare.plugins.technology import LaunchRequest, Technology
+from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.layers import PROBE
 from tare.runner.sanity_checks import refuse_swapping
 from tare.runner.service import ServiceProcess, start_service
@@ -180,7 +180,7 @@ def test_a_trial_bears_a_caution_where_server_and_load_waited(
         return {"/proc/stat": f"cpu  {ticks}\ncpu0 {ticks}\n"}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tare.telemetry.edges.texts_of", machine)
+        patch.setattr("tare.telemetry.turn_usage.texts_of", machine)
         trial, _ = run_trial(testbed, STEP, testbed.spec(Reachable()), workload(pipe=pipe, ends=False))
     assert trial.status == "ok", trial.reason
     assert ("waiting" in {caution.kind for caution in trial.cautions}) is waits

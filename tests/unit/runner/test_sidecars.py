@@ -16,15 +16,15 @@ from plain import Plain
 from tare_fake.technology import Fake
 from waiting import ENOUGH_SECONDS
 
-from tare.contracts.technologies import LaunchRequest
-from tare.contracts.workloads import Beside, Instance, MeasurementContext, Workload
-from tare.errors import TrialFailed, Unavailable
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
-from tare.model.sources import Source
-from tare.model.trials import ImageWanted, Output, Raw, Service, Value
+from tare.model.errors import TrialFailed, Unavailable
+from tare.model.image import Source
+from tare.model.trial import ImageWanted, Output, Raw, Service, Value
+from tare.plugins.technology import LaunchRequest
+from tare.plugins.workload import Beside, Instance, MeasurementContext, Workload
 from tare.runner.context import RunContext
 from tare.runner.layers import PROBE
 from tare.runner.sanity_checks import sidecar_cautions

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from tare import plugins
-from tare.contracts.technologies import Technology, Timeline
-from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model.trials import Caution, Limits, Mark, Raw, SeenLimits, SetLimits
+from tare.model.errors import TrialFailed
+from tare.model.trial import Caution, Limits, Mark, Raw, SeenLimits, SetLimits
+from tare.plugins import registry
+from tare.plugins.technology import Technology, Timeline
 from tare.runner.context import outer_limits
 from tare.runner.layers import _mark_answer, start_seconds
 from tare.runner.sanity_checks import client_cautions, limit_cautions, waiting_cautions
@@ -88,7 +88,7 @@ def test_a_point_at_which_neither_server_nor_load_was_busy_is_a_wait() -> None:
 
 def test_only_loads_whose_clients_ask_without_a_pause_are_separated_from_waits() -> None:
     """Others rest between requests, as they are meant to."""
-    without = {name for name in plugins.names("workloads") if plugins.find("workloads", name)().without_pause}
+    without = {name for name in registry.names("workloads") if registry.find("workloads", name)().without_pause}
     assert without == {"micro-http", "micro-redis", "network-prices", "nginx", "redis", "service"}
     assert not ServerOfYours(rates=(1000,)).without_pause
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 import pytest
 from plain import Plain
 
-from tare.errors import TrialFailed
-from tare.model.trials import Measured, Metric, Raw, Value
+from tare.model.errors import TrialFailed
+from tare.model.trial import Measured, Metric, Raw, Value
 from tare.runner.values import read_values
 
 

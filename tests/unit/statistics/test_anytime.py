@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from tare.statistics.anytime import (
-    e_bh,
-    e_bh_beside_control,
-    least_count,
-    log_evidence,
-    widths_per_deviation,
-)
+from tare.statistics.anytime import e_bh, e_bh_beside_control, least_count, log_evidence, widths_per_deviation
 from tare.statistics.ratios import compare
 
 BLOCKS = 60

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tare.statistics.bootstrap import bootstrap_share
-from tare.statistics.redrawn import DRAWS, drawn_means, drawn_weights, ends_of
+from tare.statistics.bootstrap import DRAWS, bootstrap_share, drawn_means, drawn_weights, ends_of
 
 ONES = [1.0, 1.0]  # as the baseline, they leave the mean as it is
 VALUES = [4.81, 4.17, 4.41, 3.59, 5.87, 3.83, 6.03, 4.89, 4.32, 4.69]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import integrate, stats
 
 from tare.statistics.anytime import log_evidence, widths_per_deviation
-from tare.statistics.borrowed import moderated
+from tare.statistics.moderated_variance import moderated
 from tare.statistics.ratios import Reference, compare_together
 
 STACKS, BLOCKS = 10, 6

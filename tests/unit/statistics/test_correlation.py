@@ -9,10 +9,9 @@ from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
 from tare_fake.noise import DRAWS, Shape, shaped
 
-from tare.statistics.correlation import Dependence, autocorrelation_of_rows, explains, pooled_autocorrelation
-from tare.statistics.effects import swept
+from tare.statistics.dependence import Dependence, autocorrelation_of_rows, explains, pooled_autocorrelation, swept
+from tare.statistics.headlines import beside_baseline
 from tare.statistics.ratios import MARGIN, Comparison, Doubts, Reference, compare, compare_together
-from tare.statistics.rounds import beside_baseline
 
 SD = 0.037
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tare.statistics.effects import Effects, find_effects
+from tare.statistics.dependence import Effects, find_effects
 
 
 def made(seed: int, slope: float = 0.0, drift: float = 0.0, blocks: int = 30) -> tuple[np.ndarray, np.ndarray]:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from runs import DHRYSTONE, SPEED, believable_run, make_run, make_trial
 
-from tare.journal import Run
-from tare.model.trials import Better, Measured
+from tare.features.papers.claims import Placed, Region, Seen, place
+from tare.model.journal import Run
+from tare.model.trial import Better, Measured
 from tare.statistics.anytime import widths_per_deviation
 from tare.statistics.cells import Cell, Spread, Verdict
-from tare.statistics.ranks import _ranked, rankings
+from tare.statistics.ranking import _ranked, rankings
 from tare.statistics.ratios import block_ratio
-from tare.statistics.regions import Placed, Region, Seen, place
 from tare.statistics.summarize import summarize
 
 FOUND = Mapping[str, tuple[int, int]]

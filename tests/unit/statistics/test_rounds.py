@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as some
 from runs import DHRYSTONE, make_run, make_trial, measured
 
-from tare.model.trials import Measured, Trial
-from tare.statistics.center import center
+from tare.model.trial import Measured, Trial
+from tare.statistics.descriptive import center
 from tare.statistics.grid import Grid, arrange
+from tare.statistics.headlines import Differences, beside_baseline, differences
 from tare.statistics.ratios import Reference, compare_together
-from tare.statistics.rounds import Differences, beside_baseline, differences
 from tare.statistics.summarize import summarize
 
 STACKS = ("native", "docker", "crun", "native-again")

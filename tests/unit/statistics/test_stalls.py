@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from runs import DHRYSTONE, MACHINE, make_run, make_trial, measured
 
-from tare.journal import Run
-from tare.model.trials import Better, Metric
-from tare.report import csv as report_csv
-from tare.report import html as report_html
-from tare.report import json as report_json
+from tare.model.journal import Run
+from tare.model.trial import Better, Metric
+from tare.report import data_files as report_csv
+from tare.report import data_files as report_json
 from tare.report.findings import findings
+from tare.report.html import rendering as report_html
 from tare.report.numbers import roughly
 from tare.statistics.cells import Cell
-from tare.statistics.center import center
+from tare.statistics.descriptive import center
+from tare.statistics.headlines import beside_baseline, beside_mean
 from tare.statistics.ratios import Reference
-from tare.statistics.rounds import beside_baseline, beside_mean
 from tare.statistics.stalls import Slow, are_slow, count_slow, log_evidence
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
@@ -144,7 +144,7 @@ def test_the_mean_over_all_turns_is_in_the_details_of_the_page_and_in_the_table_
     assert f"by the mean over all turns {roughly(mean)}" in page
     [row] = [
         row
-        for row in csv.DictReader(io.StringIO(report_csv.render(summary, run)["summary.csv"].decode()))
+        for row in csv.DictReader(io.StringIO(report_csv.render_csv(summary, run)["summary.csv"].decode()))
         if row["stack"] == "docker"
     ]
     assert float(row["mean_ratio"]) == pytest.approx(mean)

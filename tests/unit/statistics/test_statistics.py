@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tare.statistics.describe import Description, describe
-from tare.statistics.percentiles import least_count, percentile
-from tare.statistics.popularity import row_scores, shares_of_largest
-from tare.statistics.queue import response_seconds
+from tare.features.advise.capacity import response_seconds
+from tare.features.papers.commands import row_scores, shares_of_largest
+from tare.statistics.descriptive import Description, describe, least_count, percentile
 from tare.statistics.ratios import Ratio, block_ratio
 
 # Student (1908), the additional hours of sleep gained by the second drug over the first, of ten patients.

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from runs import MACHINE, make_run, make_trial, measured, pairs
 
-from tare.journal import Run
-from tare.model.trials import Better, Caution, Family, Trial
+from tare.model.journal import Run
+from tare.model.trial import Better, Caution, Family, Trial
 from tare.report.findings import findings
-from tare.report.steadiness import firmness
+from tare.report.problems import firmness
 from tare.statistics.cells import LASTING, Cell
 from tare.statistics.summarize import summarize
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from runs import DHRYSTONE, REDIS, believable_run, make_run, make_trial, measured, pairs
 
-from tare.journal import Run
-from tare.model.trials import Metric, Trial
+from tare.model.journal import Run
+from tare.model.trial import Metric, Trial
 from tare.statistics.cells import Cell
 from tare.statistics.summarize import summarize
 

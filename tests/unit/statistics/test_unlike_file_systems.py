@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from runs import make_run, make_trial, measured
 
-from tare.journal import Run
-from tare.model.machines import FileSystem
-from tare.model.trials import Trial
-from tare.statistics.file_systems import with_file_systems_compared
+from tare.model.journal import Run
+from tare.model.machine import FileSystem
+from tare.model.trial import Trial
+from tare.statistics.outcomes import with_file_systems_compared
 from tare.statistics.summarize import summarize
 
 OVERLAY = FileSystem("/srv/file", "overlay", ("relatime",))

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from tare.contracts.workloads import Workload
-from tare.errors import SuiteError
-from tare.model.trials import LimitsWanted, Lowered
-from tare.suites.bounds import bounded
+from tare.model.errors import SuiteError
+from tare.model.trial import LimitsWanted, Lowered
+from tare.plugins.workload import Workload
 from tare.suites.suite import Planned, parse_suite
+from tare.suites.tables import bounded
 from tare.workloads.bonnie import Bonnie
 from tare.workloads.context_switch import ContextSwitch
 from tare.workloads.dbench import Dbench

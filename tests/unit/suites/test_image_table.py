@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from shelf import NATIVE, REDIS, faults, read
 
-from tare.errors import UsageError
-from tare.model.sources import Source
-from tare.model.trials import ImageWanted
-from tare.suites.source import read_source
+from tare.model.errors import UsageError
+from tare.model.image import Source
+from tare.model.trial import ImageWanted
+from tare.suites.image_table import read_source
 from tare.suites.suite import read_suite
 
 KINDS = "write docker-archive:, oci:, oci-archive:, containers-storage:, docker-daemon:, docker:// and its name there"

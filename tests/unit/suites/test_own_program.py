@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from shelf import REDIS, faults, read
 
-from tare.errors import SuiteError
-from tare.model.sources import Source
-from tare.model.trials import ImageWanted
-from tare.suites.own_program import OwnProgram
+from tare.model.errors import SuiteError
+from tare.model.image import Source
+from tare.model.trial import ImageWanted
+from tare.suites.stack_overrides import OwnProgram
 from tare.suites.suite import Suite, parse_suite
 from tare.workloads.command import Command
 

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from tare import plugins
+from tare.plugins import registry
 from tare.suites.plan import Block, Step, estimate, plan, remaining
 from tare.suites.suite import Suite, parse_suite
 
@@ -18,10 +18,10 @@ class Anything:
 
 
 class Shelf:
-    def names(self, kind: plugins.Kind) -> tuple[str, ...]:
+    def names(self, kind: registry.Kind) -> tuple[str, ...]:
         return ("docker", "native", "qemu") if kind == "technologies" else ("nginx", "redis")
 
-    def find(self, kind: plugins.Kind, name: str) -> type[Any]:
+    def find(self, kind: registry.Kind, name: str) -> type[Any]:
         assert name in self.names(kind)
         return Anything
 

@@ -19,9 +19,9 @@ from shelf import (
     settings,
 )
 
-from tare.errors import SuiteError
-from tare.model.machines import Hosts, Machine
-from tare.model.trials import ImageWanted, LimitsWanted
+from tare.model.errors import SuiteError
+from tare.model.machine import Hosts, Machine
+from tare.model.trial import ImageWanted, LimitsWanted
 from tare.suites.stacks import Stack
 from tare.suites.suite import Suite, parse_suite, read_suite
 

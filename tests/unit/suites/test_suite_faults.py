@@ -10,7 +10,7 @@ from shelf import (
     read,
 )
 
-from tare.errors import SuiteError
+from tare.model.errors import SuiteError
 
 STACK = '[suite]\nstacks = ["%s"]\n' + REDIS
 USER = 'write ssh = "user@address"'

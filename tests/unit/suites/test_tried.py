@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tare.errors import SuiteError, UsageError
-from tare.model.sources import Source
-from tare.suites.priced import price_suite
+from tare.features.advise.commands import price_suite
+from tare.model.errors import SuiteError, UsageError
+from tare.model.image import Source
+from tare.suites.adhoc import Tried, parse_options
 from tare.suites.suite import parse_suite
-from tare.suites.taken import Taken, taken_along
-from tare.suites.tried import Tried, parse_options
+from tare.suites.user_files import Taken, taken_along
 from tare.workloads.command import Command
 
 LEAST = Tried(("sysbench", "cpu", "run"), ("native", "crun"))

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from tare.hosts.containerd_space import ContainerdSpace
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
-from tare.model.trials import Image, Output, Problem
-from tare.technologies.containerd import Containerd, daemon_problem, runtime_of, shim_of, word_of
+from tare.model.trial import Image, Output, Problem
+from tare.technologies.containerd.namespace import ContainerdSpace
+from tare.technologies.containerd.technology import Containerd, daemon_problem, runtime_of, shim_of, word_of
 
 # What ctr 1.6 prints.
 NO_SOCKET = (

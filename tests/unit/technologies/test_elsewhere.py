@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tare import plugins
-from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model.trials import Output, Problem
+from tare.model.errors import TrialFailed
+from tare.model.trial import Output, Problem
+from tare.plugins import registry
 from tare.technologies.gvisor import Gvisor
 
 CRUN_OF_RHEL = """\
@@ -62,13 +62,13 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_the_version_is_found(tools: Path, technology: str, tool: str, says: str, version: str) -> None:
     stand_in(tools, tool, says)
-    assert plugins.find("technologies", technology)().version(LocalHost()) == version
+    assert registry.find("technologies", technology)().version(LocalHost()) == version
 
 
 def test_podman_under_the_name_of_docker_is_not_measured_as_docker(tools: Path) -> None:
     errors = "Emulate Docker CLI using podman. Create /etc/containers/nodocker to quiet msg.\n"
     stand_in(tools, "docker", "podman version 4.3.1\n", errors)
-    [problem] = plugins.find("technologies", "docker")().problems(LocalHost())
+    [problem] = registry.find("technologies", "docker")().problems(LocalHost())
     assert problem == Problem(
         "docker is Podman here, by the package podman-docker", "name podman in its place, or install Docker"
     )

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from fakes import launch_at
 
-from tare.contracts.technologies import LaunchRequest
-from tare.contracts.workloads import VOLUME
-from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model.trials import Limits, Output
-from tare.technologies.kubernetes import Kubernetes
+from tare.model.errors import TrialFailed
+from tare.model.trial import Limits, Output
+from tare.plugins.technology import LaunchRequest
+from tare.plugins.workload import VOLUME
+from tare.technologies.kubernetes.technology import Kubernetes
 
 BOOT = "/proc/sys/kernel/random/boot_id"
 NODES = {

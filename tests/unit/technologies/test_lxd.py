@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts.technologies import LaunchRequest
-from tare.contracts.workloads import VOLUME, Instance
-from tare.errors import TrialFailed
-from tare.guests import boot_medium, monitors
+from tare.guests import boot_media, monitors
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.hosts.process import LocalProcess
-from tare.model.trials import Image, Limits, Output, Problem
+from tare.model.errors import TrialFailed
+from tare.model.trial import Image, Limits, Output, Problem
+from tare.plugins.technology import LaunchRequest
+from tare.plugins.workload import VOLUME, Instance
 from tare.technologies.lxd import Lxd, package_for
 from tare.technologies.lxd_vm import LxdVm, settings
 
@@ -321,7 +321,7 @@ def test_a_machine_gets_its_limits_its_card_and_the_cd_that_boots_it(launch: Lau
 
 
 def test_a_daemon_without_a_driver_for_machines_reports_it(host: WithIncus) -> None:
-    for tool in {*boot_medium.EFI_TOOLS, *monitors.KVM_TOOLS} - {"ip"}:
+    for tool in {*boot_media.EFI_TOOLS, *monitors.KVM_TOOLS} - {"ip"}:
         (host.folder / tool).symlink_to("/bin/true")
     (host.folder / "test").symlink_to("/usr/bin/test")  # the files of the boot loader are this machine's
     (host.folder / "no-qemu").touch()

@@ -14,15 +14,15 @@ import pytest
 from fakes import launch_on
 from pydantic import TypeAdapter, ValidationError
 
-from tare.contracts.technologies import missing_tools
-from tare.guests import own_machine
-from tare.guests.own_guest import Boot
+from tare.guests.user_guest import Boot
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.model.trials import Image
+from tare.model.trial import Image
+from tare.plugins.technology import missing_tools
 from tare.runner.layers import start_seconds
-from tare.technologies.machine import Machine
+from tare.technologies.machine import monitors
+from tare.technologies.machine.technology import Machine
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.nginx import Nginx
 from tare.workloads.startup import Startup
@@ -101,8 +101,8 @@ def test_firecracker_gets_what_its_configuration_names(boot: Boot) -> None:
 
 
 def test_cloud_hypervisor_boots_a_firmware_or_a_kernel(boot: Boot) -> None:
-    machine = own_machine.Hardware(boot.launch, boot.tap, firmware="/fw", disk="/disk", seed="/seed")
-    command = own_machine.cloud_hypervisor(machine, ",image_type=raw")
+    machine = monitors.Hardware(boot.launch, boot.tap, firmware="/fw", disk="/disk", seed="/seed")
+    command = monitors.cloud_hypervisor(machine, ",image_type=raw")
     assert "--kernel" not in command
     assert option(command, "--firmware") == "/fw"
     assert command[command.index("--disk") :][1:3] == (
@@ -110,7 +110,7 @@ def test_cloud_hypervisor_boots_a_firmware_or_a_kernel(boot: Boot) -> None:
         "path=/seed,image_type=raw,readonly=on",
     )
     with_kernel = replace(machine, firmware="", kernel="/vmlinux", line="a b")
-    assert option(own_machine.cloud_hypervisor(with_kernel, ""), "--cmdline") == "a b"
+    assert option(monitors.cloud_hypervisor(with_kernel, ""), "--cmdline") == "a b"
 
 
 def test_without_a_login_it_runs_what_it_serves_and_with_one_everything() -> None:
@@ -198,14 +198,14 @@ Nov 25 13:05:09 dnsmasq-dhcp[7]: DHCPOFFER(bridge) 198.18.0.11 02:74:61:72:65:02
     [("02:74:61:72:65:01", True, True), ("02:74:61:72:65:02", True, False), ("02:74:61:72:65:03", False, False)],
 )
 def test_the_log_says_how_far_a_guest_came(mac: str, asked: bool, given: bool) -> None:
-    assert (own_machine.asked_dhcp(LOG, mac), own_machine.given_by_dhcp(LOG, mac)) == (asked, given)
+    assert (monitors.asked_dhcp(LOG, mac), monitors.given_by_dhcp(LOG, mac)) == (asked, given)
 
 
 @pytest.mark.skipif(not shutil.which("xorriso"), reason="apt-get install xorriso")
 def test_the_disk_for_cloud_init_has_its_label_the_key_and_the_users_data(boot: Boot, tmp_path: Path) -> None:
     data = tmp_path / "user-data"
     data.write_text("#cloud-config\nfqdn: golden\n")
-    made = own_machine.seed(LocalHost(), boot.launch, str(data), "ssh-ed25519 AAAA")
+    made = monitors.seed(LocalHost(), boot.launch, str(data), "ssh-ed25519 AAAA")
     listed = ("xorriso", "-indev", made, "-pvd_info", "-osirrox", "on", "-extract", "/", str(tmp_path / "out"))
     said = subprocess.run(listed, capture_output=True, text=True, timeout=60, check=True)
     assert "cidata" in said.stdout + said.stderr

@@ -12,14 +12,14 @@ from xml.etree import ElementTree as ET
 import pytest
 from fakes import launch_at
 
-from tare import plugins
-from tare.contracts.technologies import LaunchRequest
-from tare.errors import TrialFailed
-from tare.guests import boot_medium, guest
+from tare.guests import boot_media, guest
 from tare.guests.guest import Devices
 from tare.hosts.exec import ExecHost
 from tare.hosts.local import LocalHost
-from tare.model.trials import Limits, Output, Problem
+from tare.model.errors import TrialFailed
+from tare.model.trial import Limits, Output, Problem
+from tare.plugins import registry
+from tare.plugins.technology import LaunchRequest
 from tare.technologies.cloud_hypervisor import CloudHypervisor
 from tare.technologies.firecracker import Firecracker
 from tare.technologies.kata import Kata
@@ -72,14 +72,14 @@ def tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 
 
 def test_a_module_is_loaded_after_those_that_it_needs_and_once() -> None:
-    files = boot_medium.in_order(DEPENDENCIES, ("sd_mod", "vmw_pvscsi"))
+    files = boot_media.in_order(DEPENDENCIES, ("sd_mod", "vmw_pvscsi"))
     names = ["scsi_common.ko", "scsi_mod.ko", "sd_mod.ko", "vmw_pvscsi.ko.xz"]
     assert [Path(file).name for file in files] == names
 
 
 def test_a_module_that_the_kernel_does_not_have_is_named() -> None:
     with pytest.raises(TrialFailed, match="no module mptspi"):
-        boot_medium.in_order(DEPENDENCIES, ("mptspi",))
+        boot_media.in_order(DEPENDENCIES, ("mptspi",))
 
 
 def test_a_guest_that_boots_again_and_again_did_not_boot(launch: LaunchRequest) -> None:
@@ -169,7 +169,7 @@ def test_a_docker_that_cannot_start_kata_reports_why(
 )
 def test_a_tool_reports_its_version(tool: Run, name: str, version: str) -> None:
     del tool  # only on the PATH
-    assert plugins.find("technologies", name)().version(LocalHost()) == version
+    assert registry.find("technologies", name)().version(LocalHost()) == version
 
 
 @pytest.mark.parametrize(("version", "form"), [("50.0", ""), ("50.1", ",image_type=raw"), ("53.0", ",image_type=raw")])
@@ -216,7 +216,7 @@ def test_firecracker_has_a_problem_with_a_processor_without_xsave(flags: str, wh
     ],
 )
 def test_a_tool_that_is_not_there_is_named_with_where_to_get_it(name: str, what: str) -> None:
-    (problem,) = plugins.find("technologies", name)().problems(Within("env", "PATH=/usr/bin:/bin"))
+    (problem,) = registry.find("technologies", name)().problems(Within("env", "PATH=/usr/bin:/bin"))
     assert problem.what == what
     assert problem.fix
 

@@ -12,16 +12,16 @@ from typing import Literal
 
 import pytest
 
-from tare import plugins
-from tare.contracts.technologies import LaunchRequest, Timeline
-from tare.contracts.workloads import Instance
-from tare.errors import TimedOut, TrialFailed
-from tare.guests import boot_medium, guest
+from tare.guests import boot_media, guest
 from tare.hosts.ledger import Ledger, private_state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.network import connected
-from tare.model.trials import Image, Limits, Output
-from tare.technologies.machine import Machine
+from tare.model.errors import TimedOut, TrialFailed
+from tare.model.trial import Image, Limits, Output
+from tare.plugins import registry
+from tare.plugins.technology import LaunchRequest, Timeline
+from tare.plugins.workload import Instance
+from tare.technologies.machine.technology import Machine
 
 pytestmark = pytest.mark.machine
 
@@ -85,7 +85,7 @@ def _stand_ins(_on_the_path: None) -> Iterator[None]:
 def test_the_image_boots_with_the_devices_of_the_tool_and_nothing_is_left(
     name: str, disk: str, driver: str, launch: LaunchRequest
 ) -> None:
-    technology = plugins.find("technologies", name)()
+    technology = registry.find("technologies", name)()
     technology.imported(LocalHost(), launch.image)
     with technology.launch(LocalHost(), launch) as instance:
         _answers_within_its_limits(instance, launch)
@@ -101,7 +101,7 @@ def test_the_image_boots_with_the_devices_of_the_tool_and_nothing_is_left(
 @pytest.mark.usefixtures("_stand_ins")
 @pytest.mark.parametrize("name", ["firecracker", "virtualbox"])
 def test_a_machine_that_does_not_start_fails_at_once_with_the_tool_s_words(name: str, launch: LaunchRequest) -> None:
-    technology = plugins.find("technologies", name)()
+    technology = registry.find("technologies", name)()
     technology.imported(LocalHost(), launch.image)
     huge = replace(launch, limits=replace(launch.limits, cpus=launch.limits.cpus * 300))
     with (
@@ -119,7 +119,7 @@ def test_a_kernel_and_a_disk_of_the_users_boot_with_a_copy_of_the_disk(
     name: Literal["firecracker", "cloud-hypervisor"], launch: LaunchRequest
 ) -> None:
     image, before = launch.image, launch.image.disk.stat()
-    without_pci = boot_medium.initrd(LocalHost(), image, "virtio_mmio", "virtio_blk")
+    without_pci = boot_media.initrd(LocalHost(), image, "virtio_mmio", "virtio_blk")
     machine = Machine(
         disk=str(image.disk),
         kernel=str(image.kernel),
@@ -140,7 +140,7 @@ def test_a_kernel_and_a_disk_of_the_users_boot_with_a_copy_of_the_disk(
 
 
 def test_libvirt_itself_boots_the_image_and_nothing_is_left(launch: LaunchRequest, tmp_path: Path) -> None:
-    technology, host = plugins.find("technologies", "libvirt-tcg")(), LocalHost()
+    technology, host = registry.find("technologies", "libvirt-tcg")(), LocalHost()
     if not shutil.which("virsh") or not shutil.which("libvirtd"):
         pytest.skip("apt-get install libvirt-daemon-system libvirt-clients")
     groups = set(Path("/sys/fs/cgroup").glob("*/machine"))
@@ -165,9 +165,9 @@ def test_the_cd_for_uefi_boots_the_image(launch: LaunchRequest, tmp_path: Path) 
     host = LocalHost()
     host.run("mkdir", "-p", str(launch.folder), timeout=60)
     with launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)):
-        initrd = boot_medium.initrd(host, launch.image, "virtio_pci", "sd_mod", "virtio_scsi")
-        words = boot_medium.command_line(launch)
-        cd = boot_medium.efi_cd(host, launch, initrd, words)
+        initrd = boot_media.initrd(host, launch.image, "virtio_pci", "sd_mod", "virtio_scsi")
+        words = boot_media.command_line(launch)
+        cd = boot_media.efi_cd(host, launch, initrd, words)
         assert [path.name for path in launch.folder.iterdir()] == ["cd.iso"]
         shutil.copy("/usr/share/OVMF/OVMF_VARS_4M.fd", tmp_path / "variables")
         drives = {

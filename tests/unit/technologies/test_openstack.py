@@ -16,16 +16,16 @@ import pytest
 from fakes import launch_at
 from openstack_stand_in import ADDRESS, CLOUDS, KEYS, State
 
-from tare.contracts.technologies import LaunchRequest
-from tare.errors import TareError, TrialFailed, Unavailable
-from tare.guests import cloud, login
-from tare.guests.cloud import Cloud, Wanted
-from tare.hosts.chroot import fresh_root, make_enterable
-from tare.hosts.exec import ExecHost
+from tare.guests import ssh_login
+from tare.hosts.exec import ExecHost, fresh_root, make_enterable
 from tare.hosts.ledger import DoomedLedger, Ledger, private_state_folder
 from tare.hosts.local import LocalHost
-from tare.model.trials import Image
-from tare.technologies.openstack import Openstack
+from tare.model.errors import TareError, TrialFailed, Unavailable
+from tare.model.trial import Image
+from tare.plugins.technology import LaunchRequest
+from tare.technologies.openstack import cloud
+from tare.technologies.openstack.cloud import Cloud, Wanted
+from tare.technologies.openstack.technology import Openstack
 
 pytest.importorskip("openstack", reason="openstacksdk is an extra: pip install tare-bench[openstack]")
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of openstacksdk, about itself
@@ -45,7 +45,7 @@ def _clouds(state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     with stand_in.running(state) as url:
         configured(tmp_path, CLOUDS.format(url, stand_in.PASSWORD))
         monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
-        monkeypatch.setattr(login, "LOOK_SECONDS", 0.01)
+        monkeypatch.setattr(ssh_login, "LOOK_SECONDS", 0.01)
         yield
 
 
@@ -212,14 +212,14 @@ def test_the_ledgers_command_deletes_what_a_killed_run_has_left(state: State) ->
     there = Cloud("stand-in")
     there._created(replace(WANTED, allow_from="192.0.2.0/24"), "f1", "i1", "n1")
     assert state.left == ["keypair", "server", "group"]
-    argv = (sys.executable, "-m", "tare.guests.cloud", "delete", "stand-in", "tare-1-a")
+    argv = (sys.executable, "-m", "tare.technologies.openstack.cloud", "delete", "stand-in", "tare-1-a")
     subprocess.run(argv, check=True, timeout=60)
     assert state.left == []
 
 
 def test_the_ledgers_command_never_takes_a_cloud_that_is_away_for_an_empty_one(tmp_path: Path) -> None:
     configured(tmp_path, CLOUDS.format("http://127.0.0.1:9/identity/v3", "right"))
-    argv = (sys.executable, "-m", "tare.guests.cloud", "delete", "stand-in", "tare-1-a")
+    argv = (sys.executable, "-m", "tare.technologies.openstack.cloud", "delete", "stand-in", "tare-1-a")
     with pytest.raises(subprocess.TimeoutExpired):
         subprocess.run(argv, check=True, timeout=4, capture_output=True)
 
@@ -295,7 +295,7 @@ def test_the_server_is_entered_as_root_and_its_key_is_checked(
         assert instance.proof["flavor"] == "m1.small"
         assert [mark.name for mark in launch.timeline.marks] == ["requested", "started", "ready"]
         entries = launch.ledger.path.read_text(encoding="utf-8")
-        assert '"tare.guests.cloud", "delete", "stand-in", "tare-cloud-1"' in entries
+        assert '"tare.technologies.openstack.cloud", "delete", "stand-in", "tare-cloud-1"' in entries
     assert state.left == []
     assert not launch.folder.exists()
     assert not launch.ledger.path.exists()

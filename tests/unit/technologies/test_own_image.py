@@ -15,21 +15,21 @@ from fakes import LIMITS, launch_on
 from pydantic import TypeAdapter, ValidationError
 
 from plug_ins import own
-from tare.contracts.workloads import Instance, MeasurementContext, Workload
-from tare.errors import TrialFailed, Unavailable
-from tare.guests.own_files import digests, look_for, overlay, placed
-from tare.guests.own_guest import Boot, OwnImage
+from tare.guests.user_files import digests, look_for, overlay, placed
+from tare.guests.user_guest import Boot, OwnImage
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.model.trials import Image, Output
+from tare.loads.client_load import server_port
+from tare.model.errors import TrialFailed, Unavailable
+from tare.model.trial import Image, Output
+from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.technologies.mirage import Mirage
 from tare.technologies.nanos import Nanos
 from tare.technologies.osv import Osv
 from tare.technologies.rumprun import Rumprun
 from tare.technologies.unikraft import Unikraft
 from tare.workloads.dhrystone import Dhrystone
-from tare.workloads.loads.client_load import server_port
 from tare.workloads.nginx import Nginx
 from tare.workloads.redis import Redis
 from tare.workloads.startup import Startup

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from fakes import launch_on
 
-from tare.contracts.technologies import LaunchRequest
-from tare.contracts.workloads import Instance
-from tare.errors import TrialFailed
-from tare.guests.own_guest import OwnImage
+from tare.guests.user_guest import OwnImage
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import connected
-from tare.model.trials import Image
+from tare.model.errors import TrialFailed
+from tare.model.trial import Image
+from tare.plugins.technology import LaunchRequest
+from tare.plugins.workload import Instance
 from tare.technologies.nanos import Nanos
 from tare.technologies.osv import Osv
 from tare.technologies.unikraft import Unikraft

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts.technologies import LaunchRequest
 from tare.hosts.ledger import Ledger, leftovers
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.model.trials import Image, Limits, Output
+from tare.model.trial import Image, Limits, Output
+from tare.plugins.technology import LaunchRequest
 from tare.technologies.docker import Docker
 from tare.technologies.podman import Podman
 

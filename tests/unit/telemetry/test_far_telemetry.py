@@ -14,14 +14,14 @@ import duckdb
 import pytest
 from sampled import sample
 
-from tare.errors import Unreachable
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.hosts.ssh import Master, SshHost
-from tare.model.trials import Caution, Output
-from tare.telemetry.files import HARDWARE, THROTTLED, FarFiles, parse_gathered
-from tare.telemetry.instances import InstanceReader
-from tare.telemetry.readings import HostReader, read_totals
+from tare.model.errors import Unreachable
+from tare.model.trial import Caution, Output
+from tare.telemetry.host_reader import HostReader, read_totals
+from tare.telemetry.instance_reader import InstanceReader
+from tare.telemetry.kernel_files import HARDWARE, THROTTLED, FarFiles, parse_gathered
 from tare.telemetry.sampler import FAR, Pace, Way, sampling, way_to
 
 INTERFACES = """\

@@ -16,7 +16,7 @@ from waiting import rests, wait_until
 
 from tare.hosts.exec import ExecHost
 from tare.hosts.local import LocalHost
-from tare.telemetry.footprint import PROGRAM, footprint
+from tare.telemetry.processes import PROGRAM, footprint
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root is told which pages a process has")
 

@@ -15,11 +15,18 @@ import pytest
 from busy import BUSY, running, work
 from waiting import wait_until
 
-from tare.hosts.control_groups import parse_layout
-from tare.telemetry.files import LocalFiles
-from tare.telemetry.groups import Group, GroupReader, device_numbers, own_group, parse_counts, parse_transfers
-from tare.telemetry.instances import InstanceReader
-from tare.telemetry.parsers import Pressure
+from tare.hosts.cgroups import parse_layout
+from tare.telemetry.instance_reader import (
+    Group,
+    GroupReader,
+    InstanceReader,
+    device_numbers,
+    own_group,
+    parse_counts,
+    parse_transfers,
+)
+from tare.telemetry.kernel_files import LocalFiles
+from tare.telemetry.procfs import Pressure
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
 

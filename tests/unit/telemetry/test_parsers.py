@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tare.telemetry.parsers import (
+from tare.telemetry.processes import Count, ResourceUsage
+from tare.telemetry.procfs import (
     CpuTimes,
     Pressure,
     ProcessTimes,
@@ -21,7 +22,6 @@ from tare.telemetry.parsers import (
     parse_swapped_pages,
     whole_disks,
 )
-from tare.telemetry.processes import Count, ResourceUsage
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
 

@@ -10,10 +10,8 @@ from waiting import wait_until
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.telemetry.edges import Edges
-from tare.telemetry.parsers import parse_process_times
-from tare.telemetry.quiet import Quiet
-from tare.telemetry.spent import Spent
+from tare.telemetry.procfs import parse_process_times
+from tare.telemetry.turn_usage import Edges, Quiet, Spent
 
 BUSY = "while :; do :; done"
 

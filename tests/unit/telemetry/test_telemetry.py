@@ -16,19 +16,12 @@ from sampled import sample
 from waiting import wait_until
 
 from tare.hosts.local import LocalHost
-from tare.model.trials import Caution
-from tare.telemetry.files import LocalFiles
-from tare.telemetry.parsers import parse_cpu_total
-from tare.telemetry.readings import Reading, Totals
-from tare.telemetry.sampler import (
-    Pace,
-    Sampler,
-    Telemetry,
-    Way,
-    sampling,
-    way_to,
-)
-from tare.telemetry.series import Row, write
+from tare.model.trial import Caution
+from tare.telemetry.host_reader import Reading, Totals
+from tare.telemetry.kernel_files import LocalFiles
+from tare.telemetry.parquet import Row, write
+from tare.telemetry.procfs import parse_cpu_total
+from tare.telemetry.sampler import Pace, Sampler, Telemetry, Way, sampling, way_to
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
 HERE = way_to(LocalHost(), 0.1)

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from tare.contracts.workloads import Instance, MeasurementContext
-from tare.errors import SuiteError, TrialFailed
 from tare.hosts.local import LocalHost
 from tare.images.recipes import beside_recipe, guest_recipe
-from tare.model.trials import Image, ImageWanted, Raw
+from tare.loads.application import Load, OwnService
+from tare.model.errors import SuiteError, TrialFailed
+from tare.model.trial import Image, ImageWanted, Raw
+from tare.plugins.workload import Instance, MeasurementContext
 from tare.suites.suite import Suite, parse_suite
 from tare.workloads.application import OfSeveral
-from tare.workloads.loads.application import Load, OwnService
 
 SHOP = """
 [application]
@@ -183,7 +183,7 @@ def test_a_load_that_fails_says_which_client_could_not_help() -> None:
 def test_a_worker_that_goes_on_is_ended_with_the_load_and_its_cpu_time_is_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tare.workloads.loads.application._END_SECONDS", 0.1)
+    monkeypatch.setattr("tare.loads.application._END_SECONDS", 0.1)
     assert _shared(Load(("echo", "done"), (), worker=("sleep", "600"))).clients_cpu == (None, None)
 
 

@@ -9,13 +9,13 @@ from pydantic import TypeAdapter
 from setups import Inside, running_in, sample
 from tare_fake.technology import FakeHost
 
-from tare.errors import SuiteError, TimedOut, TrialFailed
 from tare.hosts.exec import START
-from tare.model.trials import Output, Raw
+from tare.loads.user_load import OwnMetric
+from tare.model.errors import SuiteError, TimedOut, TrialFailed
+from tare.model.trial import Output, Raw
 from tare.runner.values import read_values
 from tare.suites.suite import parse_suite
 from tare.workloads.command import Command
-from tare.workloads.loads.user_load import OwnMetric
 
 MEASURED = ("/usr/lib/tare/run", "--", "/usr/lib/tare/measure")
 LINE = "\ntare-measure: wall 0.250000001 user 0.200000 system 0.012500 memory 1048576 exit 0\n"

@@ -28,11 +28,11 @@ from pydantic import ValidationError
 from tare_fake.technology import FakeHost
 
 from plug_ins import own
-from tare.contracts.workloads import Another, Further, Instance, MeasurementContext, Workload
-from tare.errors import SuiteError, TareError, TrialFailed
 from tare.hosts.host import Process
 from tare.hosts.process import checked
-from tare.model.trials import Footprint, Output, Raw
+from tare.model.errors import SuiteError, TareError, TrialFailed
+from tare.model.trial import Footprint, Output, Raw
+from tare.plugins.workload import Another, Further, Instance, MeasurementContext, Workload
 from tare.suites.suite import parse_suite
 
 NAMES = list(own("workloads"))

@@ -14,11 +14,11 @@ from functools import partial
 import pytest
 from setups import Client, sample, serving, word_after
 
-from tare.contracts.workloads import Instance, MeasurementContext, Workload
-from tare.errors import TrialFailed
-from tare.model.trials import LimitsWanted, Output, Raw
+from tare.model.errors import TrialFailed
+from tare.model.trial import LimitsWanted, Output, Raw
+from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.values import read_values
-from tare.suites.bounds import bounded
+from tare.suites.tables import bounded
 from tare.workloads.iperf3 import Iperf3, Mode, Sending, read_sent
 from tare.workloads.pgbench import Pgbench
 from tare.workloads.redis import Redis

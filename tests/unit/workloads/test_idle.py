@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tare.contracts.workloads import Another, Further, Instance, MeasurementContext, Workload
-from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
-from tare.model.trials import Footprint, LimitsWanted, Output, Raw
-from tare.suites.bounds import bounded
+from tare.model.errors import TrialFailed
+from tare.model.trial import Footprint, LimitsWanted, Output, Raw
+from tare.plugins.workload import Another, Further, Instance, MeasurementContext, Workload
+from tare.suites.tables import bounded
 from tare.workloads.idle import Idle
 
 COST = Footprint(3_000_000, 500_000, 0, 2)

@@ -10,15 +10,15 @@ import pytest
 from pydantic import TypeAdapter
 from setups import Inside, running_in, sample, word_after
 
-from tare.contracts.workloads import Workload
-from tare.errors import TimedOut, TrialFailed
-from tare.model.trials import Limits, Output, Raw, SeenLimits, SetLimits
+from tare.loads.cpu_programs import Computing
+from tare.model.errors import TimedOut, TrialFailed
+from tare.model.trial import Limits, Output, Raw, SeenLimits, SetLimits
+from tare.plugins.workload import Workload
 from tare.runner.values import read_values
 from tare.workloads.context_switch import ContextSwitch
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.hackbench import Hackbench
 from tare.workloads.kernel_build import KernelBuild
-from tare.workloads.loads.cpu_programs import Computing
 from tare.workloads.ramspeed import Kind, Ramspeed
 from tare.workloads.sysbench import Sysbench
 from tare.workloads.sysbench_memory import SysbenchMemory

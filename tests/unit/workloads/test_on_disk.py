@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from setups import Inside, running_in, sample
 
-from tare.contracts.workloads import MeasurementContext, Workload
-from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.images.recipes import guest_recipe
-from tare.model.machines import DiskBytes
-from tare.model.trials import Caution, Limits, Output, Raw, SeenLimits, SetLimits, Value
+from tare.loads.disk import OnDisk, share_seen
+from tare.model.errors import TrialFailed
+from tare.model.machine import DiskBytes
+from tare.model.trial import Caution, Limits, Output, Raw, SeenLimits, SetLimits, Value
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.sanity_checks import cache_cautions
 from tare.runner.values import read_values
 from tare.workloads.bonnie import Bonnie
 from tare.workloads.dbench import Dbench
 from tare.workloads.fio import Fio
-from tare.workloads.loads.disk import OnDisk, share_seen
 from tare.workloads.pgbench import Pgbench
 from tare.workloads.prices import Prices
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from setups import running_in, serving
 
-from tare.contracts.workloads import Workload
-from tare.errors import TrialFailed
 from tare.hosts.local import LocalHost
 from tare.images.image import compile_program
-from tare.model.trials import Output, Raw
-from tare.model.work import FAULTS_OF_PROGRAM, NETWORK, OF_CALL, WORK
+from tare.model.errors import TrialFailed
+from tare.model.operations import FAULTS_OF_PROGRAM, NETWORK, OF_CALL, WORK
+from tare.model.trial import Output, Raw
+from tare.plugins.workload import Workload
 from tare.runner.values import read_values
 from tare.workloads.network_prices import NetworkPrices
 from tare.workloads.prices import Prices

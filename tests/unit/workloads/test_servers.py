@@ -6,7 +6,8 @@ from dataclasses import fields
 
 import pytest
 
-from tare.contracts.workloads import Workload
+from tare.loads.memory_search import AtRate
+from tare.plugins.workload import Workload
 from tare.workloads.apache import Apache
 from tare.workloads.apache_memory import ApacheMemory
 from tare.workloads.bind import Bind
@@ -17,7 +18,6 @@ from tare.workloads.iperf3 import Iperf3
 from tare.workloads.kernel_build import KernelBuild
 from tare.workloads.lighttpd import Lighttpd
 from tare.workloads.lighttpd_memory import LighttpdMemory
-from tare.workloads.loads.memory_search import AtRate
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis
 from tare.workloads.nginx import Nginx

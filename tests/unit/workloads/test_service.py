@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from tare.errors import SuiteError
-from tare.model.trials import Image, Service, Sweep
+from tare.loads.http import HttpLoad, Request
+from tare.loads.latency import LatencyLoad
+from tare.loads.user_load import OwnLoad, OwnMetric
+from tare.model.errors import SuiteError
+from tare.model.trial import Image, Service, Sweep
 from tare.suites.suite import parse_suite
-from tare.workloads.loads.http import HttpLoad, Request
-from tare.workloads.loads.latency import LatencyLoad
-from tare.workloads.loads.user_load import OwnLoad, OwnMetric
 from tare.workloads.service import ServerOfYours
 
 RATE = OwnMetric(name="rate", unit="requests/s", better="higher", pattern="rate: ([0-9.]+)")

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from setups import running_in
 
-from tare.errors import TrialFailed
-from tare.model.trials import Mark, Raw, Value
+from tare.model.errors import TrialFailed
+from tare.model.trial import Mark, Raw, Value
 from tare.workloads.startup import Startup
 
 

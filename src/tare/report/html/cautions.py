@@ -1,11 +1,16 @@
-"""Cautions, numbered and listed, so that a mark beside a value leads to its sentence; and what has no value."""
+"""Numbered cautions, and the table that explains them.
+
+What failed or was skipped is in a table of its own (`tare.report.problems`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tare.report.findings import Line, own_programs, too_fast, too_few, undecided, unlike_itself
 from tare.report.numbers import listing
+from tare.report.problems import IN_PLAIN_WORDS, firmness, noise
 from tare.statistics.cells import CautionCount, Cell
 from tare.statistics.summary import Summary
 
@@ -101,3 +106,51 @@ def _where(workloads: Sequence[str], summary: Summary) -> str:
     """Name workloads, each once: one with several headlines has several such cells."""
     names = tuple(dict.fromkeys(workloads))
     return "all workloads" if set(names) == set(summary.workloads) else listing(names)
+
+
+_MORE_BLOCKS = "More blocks decide more."
+
+
+@dataclass(frozen=True)
+class CareRow:
+    """A row of the table. `number` is that of a caution, to which marks beside values lead; 0 for other rows."""
+
+    what: str
+    where: str
+    why: tuple[str, ...]
+    hint: str = ""
+    number: int = 0
+    anchor: str = ""
+
+
+def care(summary: Summary, numbered: Sequence[Doubt]) -> tuple[CareRow, ...]:
+    """Make the table: what has no value, cautions in the order of their numbers, what is undecided, and noise."""
+    asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
+    return (
+        *(CareRow("no value", "; ".join(reason.where), (f"{reason.text}.",)) for reason in unexplained(summary)),
+        *(_caution(summary, asked, doubt) for doubt in numbered),
+        *_lines("differs from itself", unlike_itself(summary)),
+        *_lines("own program", own_programs(summary)),
+        *_lines("undecided", undecided(summary, asked), _MORE_BLOCKS),
+        *_lines("too few blocks", too_few(summary), _MORE_BLOCKS),
+        *(CareRow("noise", "all stacks", (text,)) for text in noise(summary)),
+        *(CareRow("close decisions", "all stacks", (text,)) for text in firmness(asked)),
+    )
+
+
+def _caution(summary: Summary, asked: Sequence[Cell], doubt: Doubt) -> CareRow:
+    """Describe a kind of caution in plain words, then as it was raised."""
+    plain = IN_PLAIN_WORDS.get(doubt.kind, "")
+    raised = "; ".join((*doubt.texts, *([f"and {doubt.more} more like it"] if doubt.more else [])))
+    why = [f"{plain} ({raised})." if plain else f"{raised}."]
+    if doubt.kind == "faster-than-bare-metal":
+        why += [f"{', '.join(line.names)}: {line.text}." for line in too_fast(summary, asked)]
+    return CareRow(
+        doubt.kind, "; ".join(doubt.where), tuple(why), number=doubt.number, anchor=f"caution-{doubt.number}"
+    )
+
+
+def _lines(what: str, lines: Iterator[Line], hint: str = "") -> Iterator[CareRow]:
+    for line in lines:
+        more = f" and {line.more} more" if line.more else ""
+        yield CareRow(what, f"{', '.join(line.names)}{more}", (f"{line.text}.",), hint)

@@ -13,9 +13,10 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.errors import UsageError
-from tare.journal import Run, WorkloadRecord, load_raw
-from tare.model.trials import Footprint, Layer, Mark, Metric, Sweep, Trial
+from tare.model.errors import UsageError
+from tare.model.journal import Run, WorkloadRecord, load_raw
+from tare.model.trial import Footprint, Layer, Mark, Metric, Sweep, Trial
+from tare.model.units import format_duration, format_size
 from tare.report import charts, curve_charts
 from tare.report.chart_svg import Chart, Drawing
 from tare.report.html.turns import strips
@@ -23,7 +24,6 @@ from tare.report.numbers import point
 from tare.statistics.cells import Cell, HeadlineRule
 from tare.statistics.outcomes import latest
 from tare.statistics.summary import Summary
-from tare.units import format_duration, format_size
 
 MOST_DRAWN = 60
 """Stacks: the rows of a chart of more are too many to be read."""

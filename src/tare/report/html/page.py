@@ -1,17 +1,20 @@
-"""What the page shows, as values made of text: the template only lays it out."""
+"""Assemble the report page of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from tare.journal import Run, WorkloadRecord
-from tare.model.machines import Facts, Tuning
-from tare.model.trials import Trial
+from tare.features.papers.claims_page import ClaimsSection, claims_section
+from tare.features.pod_overhead.pod_text import PodRow, pod_rows
+from tare.model.journal import Run, WorkloadRecord
+from tare.model.machine import Facts, FileSystem, Tuning
+from tare.model.trial import Limits, SetLimits, Trial
+from tare.model.units import format_duration, format_size
 from tare.report.chart_svg import Drawing
-from tare.report.html.care import CareRow, care
-from tare.report.html.cautions import doubts
+from tare.report.html.cautions import CareRow, care, doubts
+from tare.report.html.cells import Entry, Sources, entry, look, reach, tried_entry
 from tare.report.html.charts import (
     MOST_DOTTED,
     MOST_DRAWN,
@@ -22,31 +25,52 @@ from tare.report.html.charts import (
     starts,
     workload_drawings,
 )
-from tare.report.html.claims import ClaimsSection, claims_section
-from tare.report.html.ends import ends
-from tare.report.html.entries import Entry, Sources, entry, look, reach, tried_entry
-from tare.report.html.front import Front, front, stack_anchor, workload_anchor
-from tare.report.html.single_starts import StartsRow, start_rows
+from tare.report.html.ranking import Front, front, stack_anchor, workload_anchor
 from tare.report.html.sparklines import TurnsShown, turns_shown
-from tare.report.html.stacks import StackFacts, stack_facts
-from tare.report.html.trials import Anchors, Trials, anchors, trials_of
-from tare.report.limits import said_lowered
-from tare.report.not_working import Cause, not_working
-from tare.report.numbers import (
-    GLYPHS,
-    estimate,
-    interval,
-    percent,
-    point,
-    relative_sd,
-    usual_value,
-)
-from tare.report.pods import PodRow, pod_rows
-from tare.report.steadiness import steadiness
+from tare.report.html.trials import Anchors, StartsRow, Trials, anchors, start_rows, trials_of
+from tare.report.numbers import GLYPHS, estimate, interval, listing, percent, point, relative_sd, usual_value
+from tare.report.problems import Cause, not_working, steadiness
+from tare.report.trial_facts import Limit, ends, limits_of, said_lowered
 from tare.statistics.cells import Cell, HeadlineRule
 from tare.statistics.summarize import records
 from tare.statistics.summary import Summary
-from tare.units import format_duration, format_size
+
+
+@dataclass(frozen=True)
+class StackFacts:
+    """A stack as it ran. `trials` has the place of its trials, by workload."""
+
+    anchor: str
+    stack: str
+    path: str
+    limits: tuple[Limit, ...]
+    file_systems: tuple[FileSystem, ...]
+    proof: tuple[tuple[str, str], ...]
+    trials: tuple[tuple[str, str], ...]
+
+
+def stack_facts(stack: str, own: Sequence[Trial], anchor: str, places: Anchors) -> StackFacts:
+    """Read what a stack was from its own trials."""
+    paths = tuple(dict.fromkeys(trial.path for trial in own if trial.path))
+    limits = tuple(_limits(own))
+    proof = dict(entry for trial in own for entry in trial.proof)
+    file_systems = tuple(dict.fromkeys(system for trial in own for system in trial.file_systems))
+    workloads = dict.fromkeys(trial.workload for trial in own)
+    there = tuple((workload, at) for workload in workloads if (at := places.get((workload, stack))))
+    return StackFacts(anchor, stack, listing(paths), limits, file_systems, tuple(proof.items()), there)
+
+
+def _limits(trials: Sequence[Trial]) -> Iterable[Limit]:
+    """Yield the limits of a stack; where its workloads have several, each with their names."""
+    seen: dict[Limits, SetLimits] = {}
+    workloads: dict[Limits, dict[str, None]] = {}
+    for trial in trials:
+        if trial.limits:
+            seen.setdefault(trial.limits.asked, trial.limits)
+            workloads.setdefault(trial.limits.asked, {})[trial.workload] = None
+    for asked, limits in seen.items():
+        whose = f" ({', '.join(workloads[asked])})" if len(seen) > 1 else ""
+        yield from (replace(limit, name=f"{limit.name}{whose}") for limit in limits_of(limits))
 
 
 @dataclass(frozen=True)

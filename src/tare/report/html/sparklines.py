@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from tare.journal import Run
-from tare.model.trials import Trial
+from tare.model.journal import Run
+from tare.model.trial import Trial
+from tare.model.units import format_duration, format_size
 from tare.report.chart_svg import Area, Chart, group, path, text
 from tare.report.chart_theme import DOT, SAME
 from tare.report.charts import turns
 from tare.report.html.turns import blocks_of, stretch
 from tare.report.svg_axes import Axis, Scale, number, scale_of
 from tare.statistics.summary import Summary
-from tare.telemetry.series import Series, series_of
-from tare.units import format_duration, format_size
+from tare.telemetry.parquet import Series, series_of
 
 _ACROSS, _LEFT = 288.0, 66.0
 _HEAD, _HEIGHT, _GAP, _FOOT = 18.0, 38.0, 6.0, 34.0

@@ -1,4 +1,4 @@
-"""What a number in the page rests on: the trials of a stack with a workload, and one of them in full.
+"""Trials behind each number, in full, and single starts as percentiles.
 
 The page has to stay small, however many trials a run has. So the rows and the raw output of each cell share a room;
 `values.csv`, `turns.csv` and `tare show` have the rest.
@@ -14,16 +14,17 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from tare.errors import UsageError
-from tare.journal import Run, load_raw
-from tare.model.trials import Measured, Raw, Trial
-from tare.report.commands import alike
+from tare.model.errors import UsageError
+from tare.model.journal import Run, WorkloadRecord, load_raw
+from tare.model.trial import Measured, Raw, Trial
+from tare.model.units import format_duration, format_quantity
 from tare.report.html.sparklines import TurnsShown, trace
 from tare.report.numbers import point, scale
+from tare.report.trial_facts import alike
+from tare.statistics.descriptive import least_count, percentile
 from tare.statistics.summarize import records
 from tare.statistics.summary import Summary
-from tare.telemetry.series import telemetry_names
-from tare.units import format_duration, format_quantity
+from tare.telemetry.parquet import telemetry_names
 
 _ROWS, _LETTERS = 500, 80_000  # of the whole page
 _MOST_ROWS, _MOST_LETTERS = 40, 3000  # of a cell
@@ -236,3 +237,38 @@ def _outputs(run: Run, trial: Trial, letters: int) -> Iterator[tuple[str, str]]:
         room = letters // _OUTPUTS
         rest = f"\n… and {len(text) - room} more letters" if len(text) > room else ""
         yield each.label, text[:room] + rest
+
+
+_WORKLOAD, _METRIC = "startup", "total"
+_PERCENTS = (50, 95, 99)
+
+
+@dataclass(frozen=True)
+class StartsRow:
+    """The starts of a stack: how many there were, and the 50th, the 95th and the 99th percentile in words."""
+
+    stack: str
+    starts: int
+    percentiles: tuple[str, ...]
+
+
+def start_rows(summary: Summary, run: Run, record: WorkloadRecord) -> tuple[StartsRow, ...]:
+    """Describe the starts of each stack; nothing for a workload that is not about starts."""
+    if record.use != _WORKLOAD:
+        return ()
+    starts: dict[str, list[float]] = {stack: [] for stack in summary.stacks}
+    for trial in run.trials:
+        if trial.workload == record.name and trial.status == "ok":
+            for value in trial.values:
+                own = (value.turns or (value.value,)) if value.metric == _METRIC else ()
+                starts[trial.stack] += filter(math.isfinite, own)  # the run may be untrusted
+    return tuple(
+        StartsRow(stack, len(found), tuple(_in_words(found, percent) for percent in _PERCENTS))
+        for stack, found in starts.items()
+        if found
+    )
+
+
+def _in_words(starts: Sequence[float], percent: int) -> str:
+    found = percentile(starts, percent)
+    return f"needs {least_count(percent)} starts" if found is None else format_duration(found)

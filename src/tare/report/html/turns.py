@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from statistics import fmean, median
 
-from tare.journal import Run
-from tare.model.trials import Measured, Trial, Turn
+from tare.model.journal import Run
+from tare.model.trial import Measured, Trial, Turn
 from tare.report.charts import SLOWEST, TurnBar
 from tare.statistics.outcomes import latest
 from tare.statistics.stalls import SLOW

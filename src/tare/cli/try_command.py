@@ -1,0 +1,161 @@
+"""`tare try`: one command on bare metal and in what is there, without a suite."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tare.cli.console import say
+from tare.cli.run import asked_or_usable, run_and_show
+from tare.model.errors import UsageError
+from tare.model.files import writing
+from tare.model.units import parse_duration
+from tare.runner.job import new_job, require_root
+from tare.suites.adhoc import Tried, parse_options
+from tare.suites.image_table import read_source
+from tare.suites.user_files import Taken, taken_along
+
+_BUDGET = "2m"
+# A block runs the command twice on three stacks or more: what takes longer has no block within the budget.
+_RUNS, _LEAST_TIMEOUT, _MOST_TIMEOUT = 6, 5.0, 3600.0
+_EXAMPLE = "for example: tare try --package sysbench -- sysbench cpu --time=1 run"
+
+
+_Command = Annotated[list[str] | None, typer.Argument(help="The command and its arguments.", show_default=False)]
+_On = Annotated[
+    str | None,
+    typer.Option(
+        help="Stacks, with commas [default: bare metal, and all that is usable and starts quickly].", metavar="STACKS"
+    ),
+]
+_Package = Annotated[
+    list[str] | None, typer.Option(help="A Debian package that the image has for it; repeatable.", metavar="P")
+]
+_From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        help="An image that others have built, such as docker-archive:app.tar: see docs/suites.md.",
+        metavar="IMAGE",
+    ),
+]
+_File = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--file",
+        help="A file or folder of this machine to put into the image, below /srv; repeatable. The command's own "
+        "program needs none, where it is a path such as ./bench.sh.",
+        metavar="PATH",
+    ),
+]
+_Metric = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A number of its output: a regular expression with {number} in its place, such as 'total: {number} s', "
+        "or a JSON pointer; then ' -> NAME UNIT lower' or part of it. Repeatable; more is better unless it says lower.",
+    ),
+]
+_Prepare = Annotated[str, typer.Option(help="A command that runs before each run, and does not count.")]
+_WarmUp = Annotated[int | None, typer.Option(help="Runs in each instance that do not count [default: 1].", metavar="N")]
+_Timeout = Annotated[
+    str, typer.Option(help="How long a run may take [default: a sixth of the budget, at least 5 s].", metavar="TIME")
+]
+_Budget = Annotated[str, typer.Option(help="Time to spend; ends at a block's end.", metavar="TIME")]
+_Margin = Annotated[str, typer.Option(help="The difference that matters [default: 3%].", metavar="P")]
+_Save = Annotated[
+    Path | None, typer.Option(help="Write the suite that it would run, and start nothing.", metavar="FILE")
+]
+_Out = Annotated[Path | None, typer.Option(help="Folder to make for the run [default: runs/TIME-try-NAME].")]
+
+
+def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
+    command: _Command = None,
+    on: _On = None,
+    package: _Package = None,
+    source: _From = "",
+    file: _File = None,
+    metric: _Metric = None,
+    prepare: _Prepare = "",
+    warm_up: _WarmUp = None,
+    timeout: _Timeout = "",
+    budget: _Budget = _BUDGET,
+    margin: _Margin = "",
+    save: _Save = None,
+    out: _Out = None,
+) -> None:
+    """Run one command on bare metal and elsewhere, and say what it costs there.
+
+    The command runs in an image of Debian, with the packages that you name, as root, without a terminal, and with
+    nothing on its standard input; or in an image that others have built, as that says. A program of this machine,
+    such as ./bench.sh, is put into the image. It writes a run folder like every other.
+    """
+    if not command:
+        raise UsageError("no command to try", _EXAMPLE)
+    if source and package:
+        raise UsageError("--package is for an image of Debian's packages, and --from names another", "leave one out")
+    taken = taken_along(command, file or (), of_others=bool(source))
+    if on is None:
+        require_root("tare try …")
+    tried = Tried(
+        command=taken.command,
+        stacks=asked_or_usable(on, quickly=True),
+        packages=tuple(package or ()),
+        source=_absolute(source),
+        files=taken.files,
+        metrics=tuple(metric or ()),
+        prepare=prepare,
+        warm_up=warm_up,
+        timeout=timeout or _timeout_within(budget),
+        budget=budget,
+        margin=margin,
+    )
+    text = tried.suite()
+    suite = parse_options(text, "tare try")
+    _say_taken(taken)
+    _say_input()
+    if save is None:
+        run_and_show(new_job(suite, out), "try")
+    else:
+        _save(save, text)
+
+
+def _absolute(source: str) -> str:
+    """Return an image's name with an absolute path; unchanged if it is none, as the suite then says why."""
+    try:
+        return str(read_source(source)) if source else ""
+    except UsageError:
+        return source
+
+
+def _timeout_within(budget: str) -> str:
+    """Return how long a run may take within a budget; empty for a budget that the suite will refuse."""
+    try:
+        seconds = parse_duration(budget)
+    except ValueError:
+        return ""
+    return f"{round(min(max(seconds / _RUNS, _LEAST_TIMEOUT), _MOST_TIMEOUT))}s"
+
+
+def _say_taken(taken: Taken) -> None:
+    for place, source in taken.files:
+        say(f"taken along: {source}, as {place} in the image", style="dim")
+
+
+def _say_input() -> None:
+    """Warn where the shell gives tare a file as standard input, as in `tare try -- gzip < FILE`."""
+    with suppress(OSError):  # it may be closed
+        given = os.fstat(0)
+        if stat.S_ISREG(given.st_mode) and given.st_size:
+            how = "put the file into the image, as in --file FILE -- sh -c 'gzip < /srv/FILE'"
+            say(f"the command has an empty standard input, not the file that tare has: {how}", style="yellow")
+
+
+def _save(path: Path, text: str) -> None:
+    with writing(path, "choose another name"), path.open("x", encoding="utf-8") as file:
+        file.write(text)
+    say(f"{path} is the suite; run it with: tare run {path}")

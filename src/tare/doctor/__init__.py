@@ -1,1 +1,0 @@
-"""Doctor: what there is, and what is usable here."""

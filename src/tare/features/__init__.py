@@ -1,0 +1,1 @@
+"""Optional products on top of runs: a folder each, found by the registry; the core imports none of them."""

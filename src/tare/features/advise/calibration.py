@@ -1,0 +1,116 @@
+"""What reference applications teach: how far bills were off, and what that means for the next one.
+
+A reference application was measured in a stack, and has a bill. With x the logarithm of the predicted time over that
+of bare metal, y that of the measured time, and e(x) and e(y) their standard errors, a quarter of the widths of their
+intervals, its *score* is
+
+    z = (y - x) / s        s² = 0.03² + (0.3 x)² + e(x)² + e(y)²
+
+so that an error counts by what can be expected: nobody is asked to be better than 3 %, or than a third of the cost, or
+than prices and measurement allow. For a new application, e(y) is the median of the references', so that its interval is
+that of what a run like theirs would measure. Residuals over an expected error are those of normalized conformal
+prediction (Lei, G'Sell, Rinaldo, Tibshirani and Wasserman, "Distribution-free predictive inference for regression",
+Journal of the American Statistical Association 113 (2018), 1094-1111, section 5.2). The correction c is the median of
+the scores and of half as many zeros, which are the belief that the bill is right: it is 0 unless three in four
+references were off to the same side, and a single one that is far off does not move it. The corrected logarithm is f(x)
+= x + 0.3 |x| c: what costs nothing is not corrected.
+
+Its interval is that of the jackknife+ (Barber, Candès, Ramdas and Tibshirani, "Predictive inference with the
+jackknife+", The Annals of Statistics 49 (2021), 486-507). With f(-i) corrected without application i, and
+r(i) = |y(i) - f(-i)(x(i))| / s(i), it reaches from the floor(a (n + 1))-th smallest of f(-i)(x) - s r(i) to the
+ceil((1 - a)(n + 1))-th smallest of f(-i)(x) + s r(i). Whatever the distribution is, it holds a new application of the
+same kind with a probability of at least 1 - 2a, and in practice of about 1 - a. With a = 10 %, this needs nine
+applications.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tare.features.advise.cost_model import Estimate
+from tare.statistics.bootstrap import RESAMPLED_CONFIDENCE
+
+LEAST = 9  # applications: ceil(0.9 (n + 1)) <= n
+_FLOOR = 0.03
+_SHARE = 0.3
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A time over that of bare metal, of one application in one stack: predicted and measured."""
+
+    predicted: Estimate
+    measured: Estimate
+
+    @property
+    def score(self) -> float:
+        """How far the prediction was off, over what can be expected."""
+        return self.residual(0.0)
+
+    def residual(self, center: float) -> float:
+        """Return how far a corrected prediction was off, over what can be expected."""
+        scale = math.hypot(_scale(self.predicted), _standard_error(self.measured))
+        return (math.log(self.measured.value / self.predicted.value) - _shift(self.predicted, center)) / scale
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What the references say of the next application.
+
+    `without` has for each of them the correction that the others teach, and its residual from that. `noise` is the
+    standard error of a measured logarithm.
+    """
+
+    center: float
+    without: tuple[tuple[float, float], ...]
+    noise: float = 0.0
+
+    @property
+    def applications(self) -> int:
+        """The number of references."""
+        return len(self.without)
+
+
+def learn(references: Sequence[Reference]) -> Correction | None:
+    """Return the correction of a stack; None for fewer than nine references."""
+    if len(references) < LEAST:
+        return None
+    scores = [each.score for each in references]
+    centers = [_center([*scores[:at], *scores[at + 1 :]]) for at in range(len(scores))]
+    residuals = [abs(each.residual(center)) for each, center in zip(references, centers, strict=True)]
+    noise = median(_standard_error(each.measured) for each in references)
+    return Correction(_center(scores), tuple(zip(centers, residuals, strict=True)), noise)
+
+
+def corrected(found: Estimate, correction: Correction) -> Estimate:
+    """Correct a time over that of bare metal, and give it the interval that the references teach."""
+    scale, many = math.hypot(_scale(found), correction.noise), correction.applications
+    center = _shift(found, correction.center)
+    lower = sorted(_shift(found, other) - scale * residual for other, residual in correction.without)
+    upper = sorted(_shift(found, other) + scale * residual for other, residual in correction.without)
+    # Of two exact numbers in tenths: 0.1 (9 + 1) must not be 1.0000000000000002.
+    outside = math.floor(round((1 - RESAMPLED_CONFIDENCE) * (many + 1), 9))
+    ends = (center, min(lower[outside - 1], center), max(upper[many - outside], center))
+    return Estimate(*(found.value * math.exp(end) for end in ends))
+
+
+def _center(scores: Sequence[float]) -> float:
+    return median([*scores, *[0.0] * (len(scores) // 2)])
+
+
+def _shift(found: Estimate, center: float) -> float:
+    """Return what a correction adds to the logarithm of a prediction."""
+    return _SHARE * abs(math.log(found.value)) * center
+
+
+def _scale(found: Estimate) -> float:
+    """Return the error that can be expected of the logarithm of a prediction."""
+    return math.hypot(_FLOOR, _SHARE * math.log(found.value), _standard_error(found))
+
+
+def _standard_error(found: Estimate) -> float:
+    """Return about the standard error of the logarithm; 0 without an interval."""
+    return math.log(found.high / found.low) / 4 if found.low and found.high else 0.0

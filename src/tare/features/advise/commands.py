@@ -1,0 +1,187 @@
+"""`tare advise` and `tare prices`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tare.cli.answer import give
+from tare.cli.arguments import AsJson, read_run
+from tare.cli.run import asked_or_usable, run_and_show
+from tare.features.advise.advice import Advice, Asked, Measured, Needs, measured_times
+from tare.features.advise.advice import advise as find_advice
+from tare.features.advise.advice_text import answer
+from tare.features.advise.capacity import Kind
+from tare.features.advise.cost_model import application_of
+from tare.features.advise.machine_kinds import PER, read_kinds
+from tare.features.advise.profiler.profile import read_profile
+from tare.features.advise.unit_costs import orientation
+from tare.model.errors import UsageError, nearest
+from tare.model.isolation import LEVELS, IsolationLevel
+from tare.model.units import parse_duration, parse_rate, parse_size, written
+from tare.runner.job import new_job, require_root
+from tare.suites.adhoc import parse_options
+
+PROFILE = "profile.json"  # of a reference application, in its run folder
+_TABLE = ".toml"
+# What `--needs isolation=…` may ask for.
+_NEEDED: dict[str, IsolationLevel] = {level.replace(" ", "-"): level for level in LEVELS[1:]}
+
+
+def advise(  # noqa: PLR0913 - each is an option of the command line
+    app: Annotated[
+        list[Path],
+        typer.Argument(help="A profile of `tare profile`, or several of one application.", metavar="APP.JSON..."),
+    ],
+    *,
+    prices: Annotated[
+        Path | None,
+        typer.Option(
+            help="The run folder of `tare prices` [default: prices of another machine, for orientation].",
+            metavar="RUN",
+            show_default=False,
+        ),
+    ] = None,
+    needs: Annotated[
+        list[str] | None,
+        typer.Option(help=f"The least isolation: isolation={'|'.join(_NEEDED)}.", metavar="NEED"),
+    ] = None,
+    memory: Annotated[str, typer.Option(help="The most memory, application included, such as 256MiB.")] = "",
+    starts_within: Annotated[str, typer.Option(help="The longest start, such as 200ms.", metavar="TIME")] = "",
+    reference: Annotated[
+        list[Path] | None,
+        typer.Option(help=f"A run of another application, with its {PROFILE} in it; repeatable.", metavar="RUN"),
+    ] = None,
+    node_price: Annotated[
+        str,
+        typer.Option(
+            help="The price of a machine, such as 0.12/h, or a file with kinds of machines.", metavar="PRICE|FILE"
+        ),
+    ] = "",
+    load_: Annotated[
+        str, typer.Option("--load", help="Units of work that are to be done, such as 5000/s.", metavar="RATE")
+    ] = "",
+    across_machines: Annotated[
+        bool, typer.Option("--across-machines", help="Also use prices of another machine or kernel.")
+    ] = False,
+    page: Annotated[
+        Path | None, typer.Option("--html", help="Write a page with the bills to this file, too.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rank the stacks for an application: what it would cost in each, and why."""
+    size = _quantity("--memory", memory, parse_size)
+    start = _quantity("--starts-within", starts_within, parse_duration)
+    wanted = Needs(_isolation(needs or []), size, start)
+    hourly, load_rate, kinds = _load(node_price, load_)
+    asked = Asked(wanted, hourly, load_rate, kinds, across_machines or prices is None)
+    application, references = application_of(*map(read_profile, app)), [_measured(folder) for folder in reference or ()]
+    found = find_advice(application, read_run(prices) if prices else orientation(), asked, references)
+    give(answer(found), page, partial(_render, found), as_json=as_json)
+
+
+def _render(found: Advice) -> bytes:
+    from tare.features.advise.advice_page import render  # noqa: PLC0415 - drawing charts takes a second to load
+
+    return render(found)
+
+
+def _load(node_price: str, load: str) -> tuple[float | None, float | None, tuple[Kind, ...]]:
+    """Return the price of a machine an hour, the load a second, and the kinds of machines of a file in place of it."""
+    rate = _rate("--load", load, "5000/s")
+    if not node_price.endswith(_TABLE):
+        example = f"0.12/h, or give a file with kinds of machines that ends in {_TABLE}"
+        price = _rate("--node-price", node_price, example)
+        return price * PER["h"] if price else None, rate, ()
+    kinds = read_kinds(Path(node_price))
+    if rate is None:
+        raise UsageError("kinds of machines are compared for a load", "say it, for example --load 5000/s")
+    return None, rate, kinds
+
+
+def _measured(folder: Path) -> Measured:
+    """Read a reference application: its run, and the profile that is in its folder."""
+    profile, found = application_of(read_profile(folder / PROFILE)), read_run(folder)
+    times = measured_times(found)
+    if not times:
+        raise UsageError(f"{folder}: no stack has a value in all workloads", "give a run whose stacks were compared")
+    return Measured(str(folder), profile.basket, times, found.record.measured_on)
+
+
+def _isolation(needs: list[str]) -> IsolationLevel | None:
+    """Return the level of isolation that the last of the needs names; None without one."""
+    found = None
+    for need in needs:
+        name, _, level = need.partition("=")
+        found = _NEEDED.get(level.strip().lower()) if name.strip() == "isolation" else None
+        if found is None:
+            known, meant = ", ".join(f"isolation={each}" for each in _NEEDED), nearest(level or name, _NEEDED)
+            guess = f'did you mean "{meant}"? ' if meant else ""
+            raise UsageError(f"--needs {need}: unknown need", f"{guess}name the least that is enough: {known}")
+    return found
+
+
+def _quantity(option: str, text: str, parse: Callable[[object], float]) -> float | None:
+    """Read a size or a time of the command line; None where it was not given."""
+    try:
+        return parse(text) if text else None
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}", f"`tare advise --help` has an example of {option}") from error
+
+
+def _rate(option: str, text: str, example: str) -> float | None:
+    """Read a quantity per time, such as 0.12/h, as one per second; None where it was not given."""
+    try:
+        return parse_rate(text, PER) if text else None
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: not a number per time", f"for example {option} {example}") from error
+
+
+_SUITE = """\
+[suite]
+name = "prices"
+stacks = {stacks}
+blocks = 30
+until = "blocks"
+budget = {budget}
+
+[limits]
+cpus = 1
+memory = "512MiB"
+
+[[workloads]]
+use = "prices"
+
+[[workloads]]
+use = "network-prices"
+"""
+
+
+def price_suite(stacks: Sequence[str], budget: str) -> str:
+    """Return the suite's text. It goes on while there is time, as each price counts and not only a difference."""
+    return _SUITE.format(stacks=written(tuple(stacks)), budget=written(budget))
+
+
+_BUDGET = "15m"  # for ten stacks
+
+_On = Annotated[
+    str | None,
+    typer.Option(help="Stacks, with commas [default: bare metal, and all that is usable].", metavar="STACKS"),
+]
+_Budget = Annotated[str, typer.Option(help="Time to spend; ends at a block's end.", metavar="TIME")]
+_Out = Annotated[Path | None, typer.Option(help="Folder to make for the run [default: runs/TIME-prices].")]
+
+
+def prices(on: _On = None, budget: _Budget = _BUDGET, out: _Out = None) -> None:
+    """Measure what each kind of work costs in each stack: the price list for `tare advise`.
+
+    It measures system calls, page faults, programs started, messages and more, each alone, on bare metal and in every
+    stack, and writes a run folder like every other.
+    """
+    require_root("tare prices")
+    suite = parse_options(price_suite(asked_or_usable(on), budget), "tare prices")
+    run_and_show(new_job(suite, out), "prices")

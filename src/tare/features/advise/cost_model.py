@@ -1,0 +1,394 @@
+"""Linear cost model: operation counts times unit costs, line by line.
+
+The time of a unit of work is a sum over kinds of work: how many of each the unit needs, times what one of them takes.
+Counts come from a profile on bare metal, prices from microbenchmarks. Saavedra and Smith predict the times of programs
+so ("Analysis of benchmark characteristics and benchmark performance prediction", ACM Transactions on Computer Systems
+14 (1996), 344-384), of operations of a language; the kinds of work here are what a stack can make dearer: the entries
+into the kernel that lmbench measures (McVoy and Staelin, "lmbench: portable tools for performance analysis", USENIX
+Annual Technical Conference 1996, 279-294), and the network path. Only differences to bare metal are predicted:
+
+    extra(kind) = effort · count · (price in the stack - price on bare metal)
+    effort      = CPU seconds in the kernel / sum of count · price on bare metal               between 1 and 4
+    extra(user) = seconds of user code · (ratio - 1)         ratio: price in the stack over that on bare metal
+    extra(rest) = seconds in the kernel that even this does not explain · (ratio of user code - 1)
+    time in the stack = elapsed time on bare metal + sum of extras / CPUs in use
+    CPU in the stack = CPU time on bare metal + sum of extras, without those of syncs, which wait
+
+The cost is the time over that on bare metal. Where an application waited for requests, nobody knows the time of one:
+the cost is then the CPU time over that on bare metal.
+
+The effort is how much longer the kernel takes for the application than for the microbenchmarks, which do one thing in a
+loop and have all of it in their caches. So counts say what the time in the kernel is for, and the kernel's own clock
+how much it is. A sync, which mostly waits, is part of the sum as far as the kernel has time left for it.
+
+CPUs in use are CPU time over elapsed time on bare metal, and at least one: what costs CPU time costs elapsed time where
+a CPU is always in use, and where one thing is done after the other. Whole blocks of prices are drawn anew for the
+intervals, so that what disturbed a block disturbs all stacks and kinds of it together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+
+import numpy as np
+
+from tare.features.advise.profiler.profile import Profile, Usage, basket, with_possible_rate
+from tare.features.advise.unit_costs import SEED, DrawnPrices, PriceList
+from tare.model.errors import UsageError
+from tare.model.machine import Facts
+from tare.model.operations import SYNC, USER, WORK
+from tare.statistics.bootstrap import DRAWS, Draws, drawn_means, drawn_weights, ends_of
+
+SATURATED = 0.85  # of the time: a thread that used a CPU for so much of it had no more to use
+
+
+@dataclass(frozen=True)
+class Basket:
+    """What a unit of an application's work needs on bare metal.
+
+    `counts` has units by kind of work, of user code CPU seconds. A kind that could not be counted is missing.
+    They are means over the times that the application was watched; `repetitions` has those of each time.
+    `elapsed_seconds` is the time from one unit to the next. It is not the time of a unit where the application waited
+    for requests: `by_cpu` says so, and what a stack costs is then CPU time.
+    """
+
+    counts: Mapping[str, float]
+    cpu_seconds: float
+    elapsed_seconds: float
+    repetitions: tuple[Mapping[str, float], ...] = ()
+    by_cpu: bool = False
+
+    @property
+    def cpus_in_use(self) -> float:
+        """CPUs that were in use at a time, at least one."""
+        return max(self.mean_cpus, 1.0)
+
+    @property
+    def mean_cpus(self) -> float:
+        """CPUs in use, as a mean over the time."""
+        return self.cpu_seconds / self.elapsed_seconds
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether it had no CPU time left, so that CPU time decides its throughput."""
+        return not self.by_cpu and self.mean_cpus >= SATURATED
+
+    @property
+    def cost_seconds(self) -> float:
+        """Seconds on bare metal that costs are relative to: CPU time where CPUs were in use, or the only measure."""
+        return self.cpu_seconds if self.by_cpu else self.elapsed_seconds * self.cpus_in_use
+
+    @property
+    def kernel_seconds(self) -> float:
+        """CPU seconds in the kernel."""
+        return max(self.cpu_seconds - self.counts.get(USER.name, 0.0), 0.0)
+
+
+@dataclass(frozen=True)
+class Application:
+    """An application as its profile has it.
+
+    `name` says what was watched, `command` is its command line where tare started it, `unit` names a unit of its work,
+    `memory_bytes` is what it takes on bare metal. `missing` says what is not known of it, `cautions` what makes its
+    profile doubtful, a sentence each.
+    """
+
+    name: str
+    basket: Basket
+    machine: Facts
+    unit: str = "unit of work"
+    command: tuple[str, ...] = ()
+    memory_bytes: int | None = None
+    missing: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
+
+
+def application_of(*given: Profile) -> Application:
+    """Return the application of one or more profiles of it.
+
+    Raises UsageError for a profile without CPU time, and for profiles of different units or machines.
+    """
+    profiles = tuple(map(with_possible_rate, given))
+    first = profiles[0]
+    for each in profiles:
+        if each.cpu_seconds <= 0:
+            raise UsageError(f"the profile of {each.name} has no CPU time", "watch the application while it works")
+        if each.unit != first.unit:
+            what = f"a {each.unit} is the unit of {each.name}, and a {first.unit} that of {first.name}"
+            raise UsageError(what, "give several profiles only of one application")
+        if (each.machine.cpu_model, each.machine.kernel) != (first.machine.cpu_model, first.machine.kernel):
+            raise UsageError(f"{each.name}: profiles of different machines", "give profiles of one machine and kernel")
+    baskets = tuple(map(basket, profiles))
+    counts = {kind: fmean(own[kind] for own in baskets) for kind in baskets[0] if all(kind in own for own in baskets)}
+    memory = [size for each in profiles if (size := _memory(each.usage)) is not None]
+    return Application(
+        first.name,
+        Basket(
+            counts,
+            fmean(each.cpu_seconds for each in profiles),
+            fmean(each.elapsed_seconds for each in profiles),
+            baskets,
+            by_cpu=first.unit != "run" and fmean(map(_busy, profiles)) < SATURATED,
+        ),
+        first.machine,
+        "second of its work" if first.unit == "second" else first.unit,
+        first.command,
+        max(memory, default=None),
+        tuple(dict.fromkeys(missing for each in profiles for missing in each.missing)),
+        tuple(dict.fromkeys(caution for each in profiles for caution in each.cautions)),
+    )
+
+
+def _busy(profile: Profile) -> float:
+    """Return the share of the time in which its busiest thread used a CPU, or all CPUs of the machine were in use.
+
+    Where its threads are unknown, it is that of one CPU.
+    """
+    usage = profile.usage
+    used = (usage.user_seconds + usage.system_seconds) / profile.seconds
+    if usage.busiest_thread_seconds is None:
+        return min(used, 1.0)
+    return min(max(usage.busiest_thread_seconds / profile.seconds, used / max(profile.machine.cpus, 1)), 1.0)
+
+
+def _memory(usage: Usage) -> int | None:
+    return usage.resident_bytes if usage.proportional_bytes is None else usage.proportional_bytes
+
+
+REST = "rest"  # the line of time in the kernel that no price explains
+CORRECTION = "correction"  # the line of what reference applications teach
+_HINT = "give a profile and a price list as tare has written them"
+_MOST_MISSING = 0.02  # of the time: kinds without a price
+_MUCH = 0.25  # of the time: kernel time that no price explains, and that may be any work
+_MOST_EFFORT = 4.0
+_WIDEST = 1.5  # the upper end of an interval of times over the lower one
+_TINY = 1e-30  # seconds
+_LEAST = 1e-3  # of the time on bare metal: the least that a prediction may be
+_TITLES = {work.name: work.title for work in WORK} | {REST: "other time in the kernel", CORRECTION: "correction"}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate and the ends of its interval of 90 %; the ends are None where there are too few blocks for one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def times(self, factor: float) -> Estimate:
+        """Multiply the estimate and its interval."""
+        low, high = (None if end is None else end * factor for end in (self.low, self.high))
+        return Estimate(self.value * factor, low, high)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the interval says enough to decide by."""
+        return self.low is not None and self.high is not None and self.high <= _WIDEST * self.low
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a kind of work costs beyond bare metal: `share` is of the cost there, and below 0 for a gain.
+
+    A unit of work has `count` of it, and each takes `price` seconds on bare metal and `ratio` times as long in the
+    stack. These are None where it has no such.
+    """
+
+    kind: str
+    share: Estimate
+    count: float | None = None
+    price: float | None = None
+    ratio: float | None = None
+
+    @property
+    def title(self) -> str:
+        """The name of many of it."""
+        return title_of(self.kind)
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a unit of work costs in a stack, and its `cpu` time, both times those of bare metal. Dear lines come first.
+
+    `cost` is the time, or `cpu` where an application waited for requests. `doubts` say what is not covered, so that
+    nothing can be told. `blocks` is the least number behind a line.
+    """
+
+    stack: str
+    cost: Estimate
+    cpu: Estimate
+    lines: tuple[Line, ...]
+    blocks: int
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all of it is a number."""
+        found = (self.cost, self.cpu, *(line.share for line in self.lines))
+        return all(math.isfinite(end) for each in found for end in (each.value, each.low, each.high) if end is not None)
+
+    @property
+    def widest(self) -> Line | None:
+        """The line that makes the interval wide."""
+        return max(self.lines, key=lambda line: (line.share.high or 0.0) - (line.share.low or 0.0), default=None)
+
+
+def predict(basket: Basket, prices: PriceList) -> tuple[Bill, ...]:
+    """Return the bill of each stack of the price list, in its order; raises UsageError for absurd numbers."""
+    model = _Model(basket, prices.kinds, prices.drawn)
+    with np.errstate(over="ignore", invalid="ignore"):
+        bills = tuple(model.bill(stack, at) for at, stack in enumerate(prices.stacks))
+    if not all(bill.is_finite for bill in bills):
+        raise UsageError("the profile or the prices have numbers that nothing can be computed with", _HINT)
+    return bills
+
+
+@dataclass(frozen=True)
+class _Model:
+    """The basket, and all draws of the prices of these kinds; the first draw is the estimate."""
+
+    basket: Basket
+    kinds: tuple[str, ...]
+    drawn: DrawnPrices
+
+    @cached_property
+    def counts(self) -> Draws:
+        """The counts by draw and kind, drawn anew from the repetitions where there are several."""
+        counts = np.array([self.basket.counts.get(kind, 0.0) for kind in self.kinds])
+        many = self.basket.repetitions
+        if len(many) < 2:
+            return np.broadcast_to(counts, (DRAWS + 1, len(counts)))
+        own = np.array([[each.get(kind, 0.0) for each in many] for kind in self.kinds])
+        weights = drawn_weights(len(many), np.random.default_rng([SEED, len(self.kinds)]))
+        means = drawn_means(own, np.ones(own.shape, dtype=bool), weights)
+        return np.asarray(np.maximum(counts + means - means[0], 0.0))
+
+    @cached_property
+    def seconds(self) -> Draws:
+        """Seconds of a unit of work on bare metal by draw and kind, as the prices have it; 0 for an unknown price."""
+        return np.asarray(np.nan_to_num(self.counts * self.drawn.native))
+
+    @cached_property
+    def explained(self) -> Draws:
+        """Seconds in the kernel that prices explain, by draw; of syncs, as far as time is left for them."""
+        inside = [at for at, kind in enumerate(self.kinds) if kind not in {USER.name, SYNC.name}]
+        busy = self.seconds[:, inside].sum(axis=-1)
+        waits = self.seconds[:, self._at(SYNC.name)].sum(axis=-1)
+        return np.asarray(busy + np.clip(self.basket.kernel_seconds - busy, 0.0, waits))
+
+    @cached_property
+    def effort(self) -> Draws:
+        """How many times as long as its price says work in the kernel takes, by draw; 1 where some is unknown."""
+        used = {kind for kind, count in self.basket.counts.items() if count > 0}
+        priced = {kind for at, kind in enumerate(self.kinds) if not np.isnan(self.drawn.native[0, at])}
+        if not (used <= priced <= self.basket.counts.keys()):
+            return np.ones(len(self.explained))
+        ratio = self.basket.kernel_seconds / np.maximum(self.explained, _TINY)
+        return np.asarray(np.where(self.explained > 0, np.clip(ratio, 1.0, _MOST_EFFORT), 1.0))
+
+    @cached_property
+    def rest(self) -> Draws:
+        """Seconds in the kernel that nothing explains, by draw."""
+        return np.asarray(np.maximum(self.basket.kernel_seconds - self.effort * self.explained, 0.0))
+
+    @cached_property
+    def _efforts(self) -> Draws:
+        """The effort by draw and kind: user code has none."""
+        efforts = np.repeat(self.effort[:, np.newaxis], len(self.kinds), axis=-1)
+        efforts[:, self._at(USER.name)] = 1.0
+        return efforts
+
+    def _at(self, *kinds: str) -> list[int]:
+        """Return where kinds are; nothing for those without a price."""
+        return [self.kinds.index(kind) for kind in kinds if kind in self.kinds]
+
+    def bill(self, stack: str, row: int) -> Bill:
+        """Return the bill of a stack."""
+        basket, counts = self.basket, self.basket.counts
+        extras = np.nan_to_num(self.counts * (self.drawn.prices[:, row] - self.drawn.native)) * self._efforts
+        own_code = self._at(USER.name)  # no stack runs it faster than bare metal
+        extras[:, own_code] = np.maximum(extras[:, own_code], 0.0)
+        rest = self.rest * (self._ratio_of_rest(row) - 1)
+        if basket.by_cpu:
+            extras[:, self._at(SYNC.name)] = 0.0  # which wait
+        total = extras.sum(axis=-1) + rest
+        waits = extras[:, self._at(SYNC.name)].sum(axis=-1)
+        priced = [at for at in self._at(*counts) if counts[self.kinds[at]] > 0 and not self._lacks(row, at)]
+        blocks = int(min((self.drawn.blocks[row, at] for at in priced), default=0))
+        scale = basket.cost_seconds
+        lines = [self._line(row, at, estimate(extras[:, at] / scale, blocks)) for at in priced]
+        if self.rest[0] > 0:
+            lines.append(Line(REST, estimate(rest / scale, blocks)))
+        return Bill(
+            stack,
+            estimate(np.maximum(1 + total / scale, _LEAST), blocks),
+            estimate(np.maximum(1 + (total - waits) / basket.cpu_seconds, _LEAST), blocks),
+            tuple(sorted(lines, key=lambda line: -abs(line.share.value))),
+            blocks,
+            self._doubts(row, scale),
+        )
+
+    def _lacks(self, row: int, at: int) -> bool:
+        """Return whether a stack has no price of a kind."""
+        return bool(np.isnan(self.drawn.prices[0, row, at]))
+
+    def _line(self, row: int, at: int, share: Estimate) -> Line:
+        price, own, kind = float(self.drawn.native[0, at]), float(self.drawn.prices[0, row, at]), self.kinds[at]
+        return Line(kind, share, self.basket.counts[kind], price, own / price if price else None)
+
+    def _ratio_of_rest(self, row: int) -> Draws:
+        """Return how many times as long kernel time takes that no price explains, by draw: as user code does.
+
+        It may be other work, too: kinds that the profile lacks and, where much is unexplained, those that it has. The
+        ratio is then drawn between the least and the largest of theirs.
+        """
+        basket, counts = self.basket, self.basket.counts
+        is_much = self.rest[0] > _MUCH * basket.cost_seconds
+        lacking = [each for each in self.kinds if each not in counts or (is_much and counts[each] > 0)]
+        priced = [
+            at for at in self._at(USER.name, *lacking) if not self._lacks(row, at) and self.drawn.native[0, at] > 0
+        ]
+        own = [at for at in priced if self.kinds[at] != SYNC.name]
+        if not own:
+            return np.ones(len(self.drawn.native))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.nan_to_num(self.drawn.prices[:, row, own] / self.drawn.native[:, own], nan=1.0)
+        logs = np.log(np.clip(ratios, _LEAST, 1 / _LEAST))
+        low, high = logs.min(axis=-1), logs.max(axis=-1)
+        share = np.random.default_rng([SEED, len(self.kinds), row]).uniform(size=len(self.drawn.native))
+        share[0] = 0.5
+        return np.asarray(np.exp(low + share * (high - low)))
+
+    def _doubts(self, row: int, scale: float) -> tuple[str, ...]:
+        """Return what of the work is not covered."""
+        doubts, unpriced, whole = [], [], "CPU time" if self.basket.by_cpu else "time"
+        for kind, count in self.basket.counts.items():
+            at = self.kinds.index(kind) if kind in self.kinds else None
+            is_wait = kind == SYNC.name and self.basket.by_cpu
+            if count <= 0 or is_wait or (at is not None and not self._lacks(row, at)):
+                continue
+            if at is None or np.isnan(self.drawn.native[0, at]):
+                unpriced.append(kind)
+            elif (share := self.seconds[0, at] / scale) > _MOST_MISSING:
+                doubts.append(f"no price of {title_of(kind)}, which are {share:.0%} of the {whole}")
+        unexplained = float(self.rest[0]) / scale
+        if unpriced and unexplained > _MOST_MISSING:
+            names = ", ".join(map(title_of, unpriced))
+            doubts.append(f"no price of {names}, which are up to {unexplained:.0%} of the {whole}")
+        if USER.name in unpriced:
+            doubts.append("no price of user code")
+        return tuple(doubts)
+
+
+def title_of(kind: str) -> str:
+    """Return the name of many of a kind of work."""
+    return _TITLES.get(kind, kind)
+
+
+def estimate(draws: Draws, blocks: int) -> Estimate:
+    """Return the first draw, and the interval of the others; no interval of less than two blocks."""
+    return Estimate(float(draws[0]), *(ends_of(draws) if blocks >= 2 else ()))

@@ -1,0 +1,1 @@
+"""Profiles: count the operations of an application as it runs."""

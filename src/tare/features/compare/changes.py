@@ -1,0 +1,225 @@
+"""How a stack's ratio to the baseline has changed from one run to another.
+
+Blocks of different runs are no pairs: nothing in them was close in time. So each run is first compared within itself,
+stack with baseline, block by block, which takes out what the machine was like on that day. The means of these log
+ratios of the two runs are then compared as independent samples: by the two-sample Bayes factor of Gönen, Johnson, Lu
+and Westfall ("The Bayesian two-sample t test", The American Statistician 59 (2005), 252-257), with a normal prior on
+the change that is as wide as the blocks' standard deviation.
+
+Theirs takes the variances of the two as equal. Two days need not be equally noisy, and with unequal numbers of blocks
+it can then err more often than not. So the standard error and the degrees of freedom are those for unequal
+variances (Welch, "The generalization of 'Student's' problem when several different population variances are involved",
+Biometrika 34 (1947), 28-35; Satterthwaite, Biometrics Bulletin 2 (1946), 110-114). No theorem says that this holds at
+every look, but simulation does, from five blocks in each run on;
+docs/decisions/two-runs.md has the figures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tare.statistics.anytime import ALONE, least_count, needed_together
+from tare.statistics.cells import DECIDING, Cell
+from tare.statistics.dependence import explains
+from tare.statistics.headlines import Headline
+from tare.statistics.ratios import ROUNDING, Ratio, backwards, compare, side_of, with_ratio
+from tare.statistics.summary import Summary
+
+T = TypeVar("T")
+_LEAST = least_count()  # blocks in each run: fewer have no interval of their own
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Log ratios of one run's blocks in short. `deviation` is already widened where blocks resemble each other."""
+
+    mean: float
+    deviation: float
+    count: int
+    widened: bool = False
+
+
+@dataclass(frozen=True)
+class Change:
+    """A stack's headline in two runs: the cell of each, and in `cell` the ratio of after to before, with its verdict.
+
+    `cell.n` is the smaller of the two numbers of blocks.
+    """
+
+    cell: Cell
+    before: Cell
+    after: Cell
+
+
+def changes(before: Summary, after: Summary, margin: float) -> tuple[Change, ...]:
+    """Compare the headlines that both runs have, of all stacks but the baseline; the verdicts hold together."""
+    own_names, names = {before.baseline, before.control, after.control}, {rule.name for rule in after.rules}
+    pairs = [
+        (cell, after.headline(cell.headline, cell.stack))
+        for cell in before.headlines
+        if cell.headline in names and cell.stack in after.stacks and cell.stack not in own_names
+    ]
+    return _together(lambda pair, needed: change(*pair, margin, needed), pairs)
+
+
+def _together(changed: Callable[[T, float], Change], each_of: Sequence[T]) -> tuple[Change, ...]:
+    """Compare each with the evidence that it needs, so that the verdicts hold together (`needed_together`)."""
+    found = [changed(each, ALONE) for each in each_of]
+    evidence = np.array([one.cell.evidence for one in found if not one.cell.skipped])
+    needed = iter(needed_together(evidence, np.zeros(evidence.shape, dtype=bool)).tolist())
+    return tuple(
+        one if one.cell.skipped else changed(each, next(needed)) for one, each in zip(found, each_of, strict=True)
+    )
+
+
+def change(before: Cell, after: Cell, margin: float, needed: float = ALONE) -> Change:
+    """Compare one stack's ratios in two runs. Ratios between 1 / (1 + margin) and 1 + margin count as equivalent.
+
+    `needed` is the evidence that a statement needs.
+    """
+    blank = _blank(after)
+    lacking = {"before": before, "after": after}
+    notes = tuple(f"{when}: {_lack(cell)}" for when, cell in lacking.items() if not cell.ratios)
+    if notes:
+        if len(notes) == 2 and _lack(before) == _lack(after):
+            notes = (f"before and after: {_lack(after)}",)
+        without = after if not after.ratios else before
+        cell = replace(blank, notes=notes, trials=without.trials, failures=without.failures, skipped=without.skipped)
+        return Change(cell, before, after)
+    samples = (sample(np.log(before.ratios), before.widening), sample(np.log(after.ratios), after.widening))
+    return _changed(Change(blank, before, after), samples, margin, needed)
+
+
+def own_changes(before: Summary, after: Summary, margin: float) -> tuple[Change, ...]:
+    """Compare the baseline's own values in two runs, headline by headline; the verdicts hold together.
+
+    Nothing here takes out what the machine was like: a change may be of the program, of the machine, or of the day.
+    """
+    heads = {head.rule.name: head for head in after.measured}
+    found: list[tuple[Change, tuple[Sample, Sample]]] = []
+    for old in before.measured:
+        new = heads.get(old.rule.name)
+        compared = any(cell.headline == old.rule.name for cell in before.headlines)
+        if new is None or not compared or before.baseline not in old.grid.stacks:
+            continue
+        cells = before.headline(old.rule.name, before.baseline), after.headline(old.rule.name, after.baseline)
+        logs = own_logs(old, before.baseline), own_logs(new, after.baseline)
+        if logs[0].size and logs[1].size:
+            found.append((Change(_blank(cells[1]), *cells), (sample(logs[0]), sample(logs[1]))))
+    return _together(lambda pair, needed: _changed(*pair, margin, needed), found)
+
+
+def _blank(after: Cell) -> Cell:
+    own = (after.workload, after.metric, after.point, after.stack)
+    return Cell(*own, "", after.better, "no value", headline=after.headline)
+
+
+def _changed(bare: Change, samples: tuple[Sample, Sample], margin: float, needed: float) -> Change:
+    """Add the ratio of after to before, and the verdict, to a change."""
+    before, after = bare.before, bare.after
+    ratio = compare_samples(*samples, margin, needed)
+    cell = replace(
+        with_ratio(bare.cell, ratio),
+        coarse=before.coarse or after.coarse,
+        notes=_notes(ratio, samples),
+        cautions=(*after.cautions, *before.cautions),
+    )
+    return replace(bare, cell=cell)
+
+
+def compare_samples(before: Sample, after: Sample, margin: float, needed: float = ALONE) -> Ratio:
+    """Compare the means of two independent samples of logarithms; return after over before.
+
+    The interval holds all against which there is less evidence than `needed`.
+    """
+    apart, limit = after.mean - before.mean, float(np.log1p(margin))
+    mean = apart if abs(apart) >= ROUNDING else 0.0
+    half = half_width(before, after, needed)
+    known, side = math.isfinite(half), side_of(mean, half, limit)
+    nearer = min(evidence(mean - limit, before, after), evidence(mean + limit, before, after))
+    room = limit - abs(mean) if abs(mean) + half < limit else abs(mean)
+    return Ratio(
+        ratio=backwards(mean),
+        low=backwards(mean - half) if known else None,
+        high=backwards(mean + half) if known else None,
+        n=min(before.count, after.count),
+        side=side,
+        evidence=max(evidence(mean, before, after), nearer if abs(mean) < limit else -math.inf),
+        zero_width=max(before.deviation, after.deviation) == 0 and min(before.count, after.count) > 1,
+        correlation=0.0,
+        tolerated_autocorrelation=float(explains(np.array(room), np.array(half))) if side in DECIDING else None,
+    )
+
+
+def evidence(distance: float, before: Sample, after: Sample) -> float:
+    """Return the logarithm of the evidence against a difference of means that is `distance` off the observed one.
+
+    0 where one of the samples is too small to have an interval of its own.
+    """
+    if min(before.count, after.count) < _LEAST:
+        return 0.0
+    squared_error, freedom, known = _error(before, after)
+    square = distance**2 / freedom
+    ratio = (squared_error + square) / (squared_error + known * square) if squared_error + square > 0 else 1.0
+    return float(np.log(known) / 2 + (freedom + 1) / 2 * np.log(ratio))
+
+
+def half_width(before: Sample, after: Sample, needed: float = ALONE) -> float:
+    """Return half the width of the interval around the difference of means: `evidence` solved for the distance."""
+    if min(before.count, after.count) < _LEAST:
+        return float("inf")
+    squared_error, freedom, known = _error(before, after)
+    growth = float(np.exp((2 * needed - np.log(known)) / (freedom + 1)))
+    room = 1 - known * growth
+    return float(np.sqrt(squared_error * freedom * (growth - 1) / room)) if room > 0 else float("inf")
+
+
+def _error(before: Sample, after: Sample) -> tuple[float, float, float]:
+    """Return the squared standard error of the difference, its degrees of freedom, and the share of it in the prior."""
+    parts = [(each.deviation**2 / each.count, each.count - 1) for each in (before, after)]
+    squared_error = sum(part for part, _ in parts)
+    squares = sum(part**2 / freedom for part, freedom in parts)
+    freedom = squared_error**2 / squares if squares > 0 else float(before.count + after.count - 2)
+    together_count = before.count * after.count / (before.count + after.count)
+    return squared_error, freedom, 1 / (1 + together_count)
+
+
+def sample(logs: NDArray[np.float64], widening: float | None = None) -> Sample:
+    """Summarize logarithms; without a known `widening`, it is estimated from them."""
+    comparison = compare(logs, np.ones(logs.shape, dtype=bool))
+    factor = float(comparison.widening) if widening is None else widening
+    return Sample(float(comparison.mean), float(comparison.deviation) * factor, int(comparison.count), factor > 1)
+
+
+def own_logs(head: Headline, stack: str) -> NDArray[np.float64]:
+    """Return the logarithms of a stack's values, one for each block that has them."""
+    row = head.grid.stacks.index(stack)
+    return np.asarray(head.logs[row][head.usable[row]])
+
+
+def _lack(cell: Cell) -> str:
+    return cell.skipped or "; ".join(cell.notes) or "no value"
+
+
+def _notes(ratio: Ratio, samples: tuple[Sample, Sample]) -> tuple[str, ...]:
+    counts = f"{samples[0].count} and {samples[1].count}"
+    notes: list[str] = []
+    if ratio.low is None and ratio.n < _LEAST:
+        notes.append(f"{counts} blocks have no interval: {_LEAST} are needed in each run")
+    elif ratio.low is None:
+        errors = [sample.deviation**2 / sample.count for sample in samples]
+        wild = "before" if errors[0] >= errors[1] else "after"
+        few = f"{counts} blocks are too few for an interval"
+        notes.append(f"{few}: those of the run {wild} differ far more from each other, and need to be more")
+    if ratio.zero_width:
+        notes.append("all ratios of a run are equal" + (", so the interval has no width" if ratio.low else ""))
+    for when, sample in zip(("before", "after"), samples, strict=True):
+        if sample.widened:
+            notes.append(f"{when}: each block resembles the one before: the interval is widened")
+    return tuple(notes)

@@ -1,0 +1,113 @@
+"""`tare compare` and `tare history`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tare.cli.answer import give
+from tare.cli.arguments import AsJson, ChartsFile, read_run, reading, verdicts_named
+from tare.features.compare import compare_text
+from tare.features.compare.history import DIRECTIONS, History
+from tare.features.compare.history import history as follow
+from tare.features.compare.history_text import answer
+from tare.features.compare.two_runs import KINDS, Comparison, Question, compare_runs, compare_stacks
+from tare.features.fleet import fleet_text
+from tare.features.fleet.comparison import is_fleet
+from tare.features.fleet.fleet_text import read_fleets, render_fleet
+from tare.model.errors import UsageError
+from tare.model.units import margin_option
+
+
+def compare(  # noqa: PLR0913 - each is an option of the command line
+    run: Annotated[Path, typer.Argument(help="A run folder, or a fleet: a folder with runs.", metavar="RUN")],
+    after: Annotated[
+        Path | None, typer.Argument(help="A later run, to compare RUN with.", metavar="AFTER", show_default=False)
+    ] = None,
+    *,
+    baseline: Annotated[str | None, typer.Option(help="The stack to compare with (default: the run's).")] = None,
+    stack: Annotated[list[str] | None, typer.Option(help="Only this stack; may be given again.")] = None,
+    margin: Annotated[
+        str | None, typer.Option(help="Smaller differences count as none, such as 3% (default: the run's).")
+    ] = None,
+    fail_on: Annotated[
+        list[str] | None, typer.Option(help=f"Exit with 1 on any of: {', '.join(KINDS)}.", metavar="VERDICT")
+    ] = None,
+    across_machines: Annotated[
+        bool, typer.Option("--across-machines", help="Also compare runs of unlike machines.")
+    ] = False,
+    page: ChartsFile = None,
+    as_json: AsJson = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
+) -> None:
+    """Compare the stacks of a run or a fleet with a baseline, or show what changed from one to another."""
+    if as_json and as_markdown:
+        raise UsageError("--json and --markdown exclude each other", "call `tare compare` once for each")
+    stacks = tuple(dict.fromkeys(stack or ()))
+    kinds = verdicts_named(fail_on, KINDS, "verdict", "worse")
+    question = Question(baseline, stacks, margin_option(margin), kinds, across_machines)
+    if is_fleet(run) or (after is not None and is_fleet(after)):
+        fleets = read_fleets(run, after, question)
+        answer, render = fleet_text.answer(fleets), partial(render_fleet, fleets)
+    else:
+        before = read_run(run)
+        found = compare_stacks(before, question) if after is None else compare_runs(before, read_run(after), question)
+        answer, render = compare_text.answer(found), partial(_render, found)
+    give(answer, page, render, as_json=as_json, as_markdown=as_markdown)
+
+
+def _render(found: Comparison) -> bytes:
+    from tare.features.compare.compare_page import render  # noqa: PLC0415 - drawing charts takes a second to load
+
+    return render(found)
+
+
+def history(  # noqa: PLR0913 - each is an option of the command line
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, in any order.", metavar="RUN...")],
+    *,
+    baseline: Annotated[str | None, typer.Option(help="The stack to compare with (default: the last run's).")] = None,
+    stack: Annotated[list[str] | None, typer.Option(help="Only this stack; may be given again.")] = None,
+    margin: Annotated[
+        str | None, typer.Option(help="Smaller changes count as none, such as 3% (default: the last run's).")
+    ] = None,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Exit with 1 on a change that became firm with the last run: {', '.join(DIRECTIONS)}.",
+            metavar="VERDICT",
+        ),
+    ] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(
+            help="Of --fail-on: a change that became firm with a run of this day or a later one.",
+            formats=["%Y-%m-%d"],
+            metavar="DAY",
+        ),
+    ] = None,
+    across_machines: Annotated[
+        bool, typer.Option("--across-machines", help="Also follow runs of unlike machines.")
+    ] = False,
+    page: ChartsFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Follow the stacks of a suite through its runs: where their level changed, and what else changed there."""
+    directions = verdicts_named(fail_on, DIRECTIONS, "verdict", "worse")
+    if since is not None and not directions:
+        raise UsageError("--since is of a gate, and there is none", "name what it fails on: --fail-on worse")
+    day = "" if since is None else since.date().isoformat()
+    stacks = tuple(dict.fromkeys(stack or ()))
+    question = Question(baseline, stacks, margin_option(margin), directions, across_machines, day)
+    with reading(runs) as progress:
+        found = follow(runs, question, progress)
+    give(answer(found), page, partial(_history_render, found), as_json=as_json)
+
+
+def _history_render(found: History) -> bytes:
+    from tare.features.compare.history_page import render  # noqa: PLC0415 - drawing charts takes a second to load
+
+    return render(found)

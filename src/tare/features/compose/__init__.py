@@ -1,0 +1,1 @@
+"""Suites from a Compose file: `tare application`."""

@@ -1,0 +1,116 @@
+"""`tare application`: an application of a compose file."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import typer
+import yaml  # type: ignore[import-untyped]
+
+from tare.cli.console import say
+from tare.features.compose.convert import Around, composed
+from tare.features.compose.syntax import read_variables
+from tare.loads.application_file import FILE, parse_application
+from tare.model.errors import UsageError
+from tare.model.files import is_file, read_small, writing
+
+_ENVIRONMENT = ".env"
+_KIND = "compose file"
+_MOST_VALUES = 100_000
+
+
+def application(
+    action: Annotated[Literal["from"], typer.Argument(help="What to do.")],  # noqa: ARG001 - there is one
+    compose: Annotated[Path, typer.Argument(help="A compose file.", metavar="FILE")],
+    service: Annotated[
+        str, typer.Option(help="The service under test [default: the one that publishes ports].", metavar="NAME")
+    ] = "",
+) -> None:
+    """Write the application.toml of a compose file, beside it, and say what it leaves out.
+
+    It starts nothing. Variables have their values from the environment, and from .env beside the file. What an
+    application cannot keep is refused, all of it at once.
+    """
+    target = compose.parent / FILE
+    folder = compose.parent.absolute()
+    found = composed(parse_compose(read_small(compose, _KIND), str(compose)), str(compose), service, _around(folder))
+    parse_application(found.text, folder)
+    hint = "move it away, or copy the compose file to another folder"
+    with writing(target, hint), target.open("x", encoding="utf-8") as file:
+        file.write(found.text)
+    lines = [f"left out: {line}" for line in (*_others(compose), *found.left_out)]
+    if found.filled_in:
+        lines.append(
+            f"filled in: {', '.join(found.filled_in)}: {target} has their values, so keep it as you keep theirs"
+        )
+    say(*lines, f'{target} is the application; its load is an example. In a suite: use = "application", folder = "…"')
+
+
+def _around(folder: Path) -> Around:
+    """Find what is around a compose file. A variable of the shell counts more than one of `.env`, as for engines."""
+
+    def read(name: str) -> str | None:
+        return read_small(folder / name, _KIND) if is_file(folder / name) else None
+
+    shell = {
+        name: value for name, value in os.environ.items() if not any("\udc80" <= each <= "\udcff" for each in value)
+    }
+    try:
+        values = read_variables(read(_ENVIRONMENT) or "", shell)
+    except ValueError as error:
+        raise UsageError(f"{folder / _ENVIRONMENT}: {error}", "write NAME=value in each line") from None
+    return Around(str(folder), values | shell, read)
+
+
+def _others(compose: Path) -> list[str]:
+    """Name the files that an engine reads beside this one."""
+    names = (f"{compose.stem}.override{suffix}" for suffix in (".yaml", ".yml"))
+    there = [name for name in names if (compose.parent / name).exists()]
+    return [f"{name}, which engines read, too: `docker compose config` writes one file of all" for name in there]
+
+
+def parse_compose(text: str, source: str) -> object:
+    """Read a compose file's text, which messages call `source`; raises UsageError for what is no YAML."""
+    try:
+        document = yaml.load(text, _Loader)  # noqa: S506 - it is a safe loader
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+        raise UsageError(f"{source}: {line}not YAML: {error.problem}", "give a compose file") from None
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
+        what = str(error).partition("\n")[0][:200]
+        raise UsageError(f"{source}: not YAML: {what}", "give a compose file") from None
+    if _values(document, {}) > _MOST_VALUES:
+        raise UsageError(f"{source}: its aliases make more than {_MOST_VALUES:,} values", "give a compose file")
+    return document
+
+
+def _values(value: object, known: dict[int, float]) -> float:
+    """Count the values in a document, one as often as it has aliases; a value within itself has no end."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = math.inf
+        parts = value if isinstance(value, list) else (*value, *value.values())
+        known[id(value)] = 1 + sum(_values(each, known) for each in parts)
+    return known[id(value)]
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+    """Takes plain words as texts but for nothing, true and false.
+
+    PyYAML follows YAML 1.1, in which `22:22` is 1342 and `no` is false. Engines read a port and a text.
+    """
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
+
+
+for _kind, _pattern, _first in (
+    ("bool", "true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("merge", "<<", "<"),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(f"^(?:{_pattern})$"), list(_first))

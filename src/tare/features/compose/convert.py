@@ -1,0 +1,394 @@
+"""A compose file as `application.toml`: what is kept, what is left out, and what is refused.
+
+It is pure: the parsed document in, a text out. Kept is what decides what runs: images, entry points and commands, users
+and folders, environments, ports, the order of the start, health checks and mounted files, with the values of variables.
+What says how an engine restarts, names or counts services is left out, and named. What would be another application
+without it is refused, all of it at once.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from tare.features.compose.syntax import (
+    Variables,
+    below,
+    filled_in,
+    in_order,
+    mount_of,
+    needed,
+    port_of,
+    project_of,
+    read_variables,
+)
+from tare.model.errors import Fault, SuiteError, did_you_mean
+from tare.model.units import written
+
+_AS_IT_IS = {"user": "user", "working_dir": "folder", "stop_signal": "stop_signal"}  # their names in application.toml
+_KEPT = (
+    *("image", "entrypoint", "command", *_AS_IT_IS, "environment", "env_file", "ports", "expose"),
+    *("depends_on", "links", "healthcheck", "volumes"),
+)
+_CONFIG = "let `docker compose config` write a file that has all values in it, and give that"
+_REFUSED = {  # with what to do
+    "privileged": "an instance has no more rights than an application needs: leave this service out",
+    "devices": "an instance has no devices of the machine: leave this service out",
+    "cap_add": "an instance has no rights of the machine's administrator: leave this service out",
+    "device_cgroup_rules": "an instance has no devices of the machine: leave this service out",
+    "gpus": "an instance has no devices of the machine: leave this service out",
+    "userns_mode": "an instance has no rights of the machine's administrator: leave this service out",
+    "pid": "an instance sees its own processes alone: leave this service out",
+    "ipc": "services find each other over the network alone: leave this service out",
+    "volumes_from": "services find each other over the network alone: leave this service out",
+    "network_mode": "all services are on one network of tare's: leave it out",
+    "external_links": "what is outside of the file is no part of the application: leave it out",
+    "extra_hosts": "what is outside of the file is no part of the application: leave it out",
+    "secrets": "mount the file from the folder, in volumes",
+    "configs": "mount the file from the folder, in volumes",
+    "extends": _CONFIG,
+}
+_NAMES = ("container_name", "hostname", "domainname")
+_OF_THE_FILE = ("services", "version", "name")
+_READY_WITHIN = "90s"  # three checks, 30 s apart: what Compose does if not said
+_LOAD = """
+[load]  # wrk asks for the first page: write here what your users do
+packages = ["wrk"]
+command = "wrk --threads 1 --connections 10 --duration 10s http://{address}:{port}/"
+duration = "10s"
+
+[[load.metrics]]
+name = "throughput"
+unit = "requests/s"
+better = "higher"
+pattern = '^Requests/sec: +{number}$'
+"""
+
+
+@dataclass(frozen=True)
+class Composed:
+    """The text of `application.toml`, and a line for each thing that is left out.
+
+    The variables `filled_in` had their values from elsewhere than the file.
+    """
+
+    text: str
+    left_out: tuple[str, ...]
+    filled_in: tuple[str, ...] = ()
+
+
+def _nothing(_: str) -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Around:
+    """What is around a compose file.
+
+    `folder` is the absolute path of its folder: what `docker compose config` has written names all files by such paths.
+    `variables` are those of the shell and of `.env`. `read` returns the text of a file in the folder, None without one.
+    """
+
+    folder: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    read: Callable[[str], str | None] = _nothing
+
+
+def composed(document: object, source: str, under_test: str = "", around: Around | None = None) -> Composed:
+    """Convert a parsed compose file; raises SuiteError with all that cannot be kept, each under its key.
+
+    Without a name, the service under test is the one that publishes ports.
+    """
+    around = around or Around()
+    return _Conversion(source, around, Variables(around.variables)).of(document, under_test)
+
+
+@dataclass
+class _Conversion:
+    source: str
+    around: Around
+    variables: Variables
+    project: str = ""
+    faults: list[Fault] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def of(self, document: object, under_test: str) -> Composed:
+        name = str(self._filled("name", document["name"])) if isinstance(document, dict) and "name" in document else ""
+        said = self.around.variables.get("COMPOSE_PROJECT_NAME", "") or name
+        self.project = project_of(said or PurePosixPath(self.around.folder).name)
+        services = self._services(document)
+        texts = {name: self._service(name, service) for name, service in services.items()}
+        chosen = self._chosen(services, under_test) if services else ""
+        if chosen and "port" not in texts[chosen]:
+            hint = "write expose with the port on which it listens"
+            self._fault(f"services.{chosen}", "it has no TCP port, and the load needs one", hint)
+        order = self._order(services)
+        if self.faults:
+            raise SuiteError(self.faults)
+        tables = [f"[application]\nunder_test = {written(chosen)}\n"]
+        tables += [_table(name, texts[name]) for name in order]
+        return Composed("\n".join(tables) + _LOAD, tuple(self.left_out), tuple(sorted(self.variables.used)))
+
+    def _fault(self, key: str, what: str, hint: str) -> None:
+        self.faults.append(Fault(f"{self.source}: {key}: {what}", hint))
+
+    def _leave_out(self, key: str, why: str = "") -> None:
+        self.left_out.append(f"{key}: {why}" if why else key)
+
+    def _services(self, document: object) -> dict[str, Mapping[str, object]]:
+        """Return the services that an engine starts by default."""
+        services = document.get("services") if isinstance(document, dict) else None
+        if not isinstance(document, dict) or not isinstance(services, dict) or not services:
+            self._fault("services", "missing", "give a compose file, which has services")
+            return {}
+        for name in document:
+            if name == "include":
+                self._fault("include", "the services of other files are not read", _CONFIG)
+            elif name not in _OF_THE_FILE and not str(name).startswith("x-"):
+                self._leave_out(str(name))
+        found: dict[str, Mapping[str, object]] = {}
+        for name, service in services.items():
+            if not isinstance(service, dict):
+                self._fault(f"services.{name}", "not a table", "write its image and its settings below it")
+            elif service.get("profiles"):
+                self._leave_out(f"services.{name}", "it has a profile: an engine starts it only on request")
+            else:
+                found[str(name)] = self._kept(f"services.{name}", service)
+        return found
+
+    def _kept(self, key: str, service: Mapping[object, object]) -> dict[str, object]:
+        """Return the settings that are there, with their variables filled in where they count."""
+        there = {str(name): value for name, value in service.items() if value is not None}
+        return {name: self._filled(f"{key}.{name}", value) if name in _KEPT else value for name, value in there.items()}
+
+    def _filled(self, key: str, value: object) -> object:
+        if isinstance(value, dict):
+            return {name: self._filled(f"{key}.{name}", each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self._filled(key, each) for each in value]
+        if not isinstance(value, str):
+            return value
+        try:  # of a port, only the service's own counts
+            return filled_in(value, self.variables, "" if key.endswith(".ports") else None)
+        except ValueError as error:
+            hint = "write its value into .env beside the file, or before the command: NAME=value tare application …"
+            self._fault(key, str(error), hint if "is not set" in str(error) else "see the Compose specification")
+            return value
+
+    def _service(self, name: str, service: Mapping[str, object]) -> dict[str, object]:
+        """Return the settings of a service in application.toml."""
+        key = f"services.{name}"
+        for setting, value in service.items():
+            if setting in _REFUSED and value not in (False, [], {}, ""):
+                self._fault(f"{key}.{setting}", "cannot be kept", _REFUSED[setting])
+            elif setting in _NAMES:
+                self._leave_out(f"{key}.{setting}", f"the others find it by the name {name}")
+            elif setting not in {*_KEPT, *_REFUSED, "build"} and not setting.startswith("x-"):
+                self._leave_out(f"{key}.{setting}")
+        self._refuse_wishes(key, service)
+        settings: dict[str, object] = {"from": self._image(key, service), **self._program(key, service)}
+        environment = self._files_of_variables(f"{key}.env_file", service.get("env_file", []))
+        environment |= self._environment(f"{key}.environment", service.get("environment", {}))
+        if environment:
+            settings["environment"] = environment
+        if ports := [*self._ports(f"{key}.ports", service, "ports"), *self._ports(f"{key}.expose", service, "expose")]:
+            settings["port"], *others = dict.fromkeys(ports)
+            for each in others:
+                self._leave_out(f"{key}.ports", f"port {each}, as the load knows one")
+        settings |= self._health(f"{key}.healthcheck", service.get("healthcheck", {}))
+        if files := self._files(f"{key}.volumes", service.get("volumes", [])):
+            settings["files"] = files
+        return settings
+
+    def _refuse_wishes(self, key: str, service: Mapping[str, object]) -> None:
+        """Refuse devices, services that end, and other names, which stand below settings that may be kept."""
+        if below(service, "deploy", "resources", "reservations", "devices"):
+            self._fault(f"{key}.deploy.resources.reservations.devices", "cannot be kept", _REFUSED["devices"])
+        for name in needed(service):
+            if below(service, "depends_on", name, "condition") == "service_completed_successfully":
+                hint = f"do what {name} does in the image, or at the start of a service that stays"
+                self._fault(f"{key}.depends_on.{name}", "the services of an application do not end", hint)
+        links = service.get("links")
+        for link in map(str, links) if isinstance(links, list) else ():
+            name, _, other = link.partition(":")
+            if other not in {"", name}:
+                self._fault(f"{key}.links", f"{name} has another name, {other}", f"let it be found by the name {name}")
+
+    def _image(self, key: str, service: Mapping[str, object]) -> str:
+        image = service.get("image")
+        if image is None and "build" in service and self.project:
+            image = f"{self.project}-{key.removeprefix('services.')}"  # as Compose names what it builds
+        if not isinstance(image, str):
+            hint = "give it a name in the file, as in image: shop-web:1, and build it: docker compose build"
+            what = "nobody has built its image" if "build" in service else "missing"
+            self._fault(f"{key}.image", what, hint)
+            return ""
+        if "build" not in service:
+            return f"docker://{image}"
+        if image.startswith("localhost/"):  # engines name so what they build: `Source.places` begins with theirs
+            self._leave_out(f"{key}.build", f"{image} is taken from Podman or Docker: build it before, as root")
+            return f"docker://{image}"
+        tagged = "@" in image or ":" in image.rpartition("/")[2]
+        image = image if tagged else f"{image}:latest"
+        self._leave_out(f"{key}.build", f"{image} is taken from Docker: build it before: docker compose build")
+        return f"docker-daemon:{image}"
+
+    def _program(self, key: str, service: Mapping[str, object]) -> dict[str, object]:
+        """Return which program is started, its user and its folder, as far as the file has them."""
+        settings: dict[str, object] = {}
+        if "entrypoint" in service:
+            words = self._words(f"{key}.entrypoint", service["entrypoint"])
+            settings["entry_point"] = words or ""
+        if "command" in service:
+            if words := self._words(f"{key}.command", service["command"]):
+                settings["command"] = words
+            elif not settings.get("entry_point"):
+                hint = "leave it out for the image's own, or write the whole program in entrypoint"
+                self._fault(f"{key}.command", "an image's command cannot be taken away alone", hint)
+        for name, ours in _AS_IT_IS.items():
+            if service.get(name, "") != "":
+                settings[ours] = str(service[name])
+        return settings
+
+    def _words(self, key: str, command: object) -> list[str]:
+        self._refuse_places(key, [command] if isinstance(command, str) else command)
+        if isinstance(command, str):
+            try:
+                return shlex.split(command)
+            except ValueError as error:
+                self._fault(key, f"it cannot be split into words: {str(error).lower()}", "write a list of words")
+                return []
+        if isinstance(command, list) and all(isinstance(word, str | int | float) for word in command):
+            return [str(word) for word in command]
+        self._fault(key, "neither a line nor a list of words", 'write it as in command: ["app", "--port=80"]')
+        return []
+
+    def _environment(self, key: str, environment: object) -> dict[str, str]:
+        if isinstance(environment, list):
+            pairs = [str(each).partition("=")[::2] if "=" in str(each) else (str(each), None) for each in environment]
+            environment = dict(pairs)
+        if not isinstance(environment, dict):
+            self._fault(key, "neither a table nor a list", "write NAME: value")
+            return {}
+        found = {}
+        for name, value in environment.items():
+            text = self.variables.get(str(name)) if value is None else value
+            if text is None:
+                self._leave_out(f"{key}.{name}", "it is not set")
+            else:
+                found[str(name)] = json.dumps(text) if isinstance(text, bool) else str(text)
+        self._refuse_places(key, found.values())
+        return found
+
+    def _refuse_places(self, key: str, texts: object) -> None:
+        """Refuse texts in which tare would put something that the file does not say."""
+        for place in ("{listen}", "{port}"):
+            if any(place in str(each) for each in (texts if isinstance(texts, Iterable) else ())):
+                self._fault(key, f"it has {place}, which tare would fill in", "write it otherwise in the image")
+
+    def _files_of_variables(self, key: str, entries: object) -> dict[str, str]:
+        """Return the variables of files; of two with one name, that of the later file."""
+        found: dict[str, str] = {}
+        for each in entries if isinstance(entries, list) else [entries]:
+            described = each if isinstance(each, dict) else {"path": each}
+            path = self._below(key, str(described.get("path", "")))
+            text = self.around.read(path) if path else ""
+            if text is None and described.get("required", True) is not True:
+                self._leave_out(key, f"there is no {path}")
+            elif text is None:
+                self._fault(key, f"there is no file {path}", "write it, or take it out of env_file")
+            else:
+                try:
+                    found |= read_variables(text, self.around.variables)
+                except ValueError as error:
+                    self._fault(key, f"{path}: {error}", "write NAME=value in each line")
+        self.variables.used |= found.keys()
+        return found
+
+    def _below(self, key: str, source: str) -> str:
+        """Return a path as of the file's folder; empty, with a fault, for what is outside."""
+        path = PurePosixPath(source)
+        if path.is_absolute() and path.is_relative_to(self.around.folder):
+            path = path.relative_to(self.around.folder)
+        if path.is_absolute() or source.startswith(("~", "$")) or ".." in path.parts:
+            self._fault(key, f"{source} is outside of the folder", "copy it into the folder of the file, and name that")
+            return ""
+        return str(path)
+
+    def _ports(self, key: str, service: Mapping[str, object], setting: str) -> Iterator[int]:
+        """Yield the TCP ports on which a service listens; those of the machine are not needed."""
+        entries = service.get(setting, [])
+        for each in entries if isinstance(entries, list) else []:
+            protocol, port = port_of(each)
+            if protocol != "tcp":
+                self._leave_out(key, f"{each}, which is not TCP: services reach each other on all ports")
+            elif port is None:
+                self._fault(key, f"{each} is not one port", 'write each port by itself, as in "80:80"')
+            else:
+                yield port
+
+    def _health(self, key: str, check: object) -> dict[str, object]:
+        if not isinstance(check, dict) or check.get("disable") or "test" not in check:
+            return {}
+        for setting in check.keys() - {"test", "disable"}:
+            self._leave_out(f"{key}.{setting}", f"the service has {_READY_WITHIN} to be ready")
+        test = check["test"]
+        if isinstance(test, str):
+            self._refuse_places(f"{key}.test", [test])
+            words = ["sh", "-c", test]
+        else:
+            kind, *words = self._words(f"{key}.test", test) or ["NONE"]
+            if kind == "CMD-SHELL":
+                words = ["sh", "-c", *words]
+            elif kind == "NONE":
+                return {}
+            elif kind != "CMD":
+                self._fault(f"{key}.test", f"it begins with {kind}", "its first word is CMD, CMD-SHELL or NONE")
+        return {"ready_command": words, "ready_within": _READY_WITHIN}
+
+    def _files(self, key: str, volumes: object) -> dict[str, str]:
+        """Return the files that are mounted from below the folder; volumes of an engine begin empty in each trial."""
+        files = {}
+        for each in volumes if isinstance(volumes, list) else []:
+            source, target = mount_of(each)
+            if not source:
+                self._leave_out(key, f"{target}, which begins as in the image in each trial")
+            elif source.endswith(".sock"):
+                hint = "an instance does not talk to an engine: leave this service out"
+                self._fault(key, f"{source} is a socket of the machine", hint)
+            elif path := self._below(key, source):
+                files[target] = path
+        return files
+
+    def _chosen(self, services: Mapping[str, Mapping[str, object]], wanted: str) -> str:
+        if wanted in services:
+            return wanted
+        if wanted:
+            hint = did_you_mean(wanted, services, f"it has {', '.join(services)}")
+            self._fault("services", f'there is no service "{wanted}"', hint)
+            return ""
+        published = [name for name, service in services.items() if service.get("ports")]
+        if len(published) == 1 or len(services) == 1:
+            return (published or [*services])[0]
+        what = f"{', '.join(published)} publish ports" if published else "no service publishes a port"
+        self._fault(
+            "services", f"{what}: which one is under test?", f"say it: --service {(published or [*services])[0]}"
+        )
+        return ""
+
+    def _order(self, services: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
+        """Return the names of the services, each after those that it depends on, and as in the file otherwise."""
+        order = in_order(services)
+        if left := [name for name in services if name not in order]:
+            names = ", ".join(left)
+            self._fault("services", f"{names} depend on each other in a circle", "take one out of depends_on")
+        return order
+
+
+def _table(name: str, settings: Mapping[str, object]) -> str:
+    head = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else written(name)
+    return "".join((f"[services.{head}]\n", *(f"{key} = {written(value)}\n" for key, value in settings.items())))

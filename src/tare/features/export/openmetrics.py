@@ -1,0 +1,272 @@
+"""Write telemetry samples as OpenMetrics text.
+
+The text has all samples of a family of metrics together, and a run has them by time. So each family is written into
+separate temporary files, and then one after the other: a run of any size takes little memory.
+"""
+
+from __future__ import annotations
+
+import glob
+import math
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tare.model.errors import UsageError
+from tare.model.journal import Run
+from tare.model.trial import Trial
+from tare.telemetry.parquet import COLUMNS
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+Labels = tuple[tuple[str, str], ...]
+
+_ROWS = 1000  # in memory at once
+_EACH_CPU = "cpus_"
+_VALUES = frozenset(COLUMNS) - {"seconds", "scope", "trial", "time"}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One row of the telemetry. `values` are by column, those of `cpus` by number and kind of time; NULLs are missing.
+
+    `labels` are `run` and `scope`, and `stack`, `workload`, `block` and `trial` as far as it is of one.
+    """
+
+    labels: Labels
+    nanoseconds: int  # since 1970
+    values: Mapping[str, float]
+    cpus: Mapping[int, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class _File:
+    """A telemetry file: its trials in the journal, and the moment of its first sample."""
+
+    path: Path
+    trials: Mapping[str, Trial]
+    began_nanoseconds: int
+
+
+def samples_of(run: Run) -> Iterator[Sample]:
+    """Yield the samples of all trials in the journal; those of a series one after the other.
+
+    Raises UsageError for a file that cannot be read, and for a run without any.
+    """
+    import duckdb  # noqa: PLC0415 - a fifth of a second that other commands need not wait
+
+    paths = sorted((run.folder / "telemetry").glob("*.parquet"))
+    if not paths:
+        raise UsageError(f"{run.folder}: no telemetry", "only a trial whose instance was started has one")
+    with closing(duckdb.connect(config={"threads": 1})) as connection:
+        for path in paths:
+            try:
+                yield from _samples_in(connection, path, run)
+            except (duckdb.Error, TypeError, ValueError) as error:  # untrusted columns may be of any type
+                what = f"{path}: cannot be read: {str(error).splitlines()[0]}"
+                raise UsageError(what, "remove the file to export the others") from error
+
+
+def _samples_in(connection: DuckDBPyConnection, path: Path, run: Run) -> Iterator[Sample]:
+    pattern = glob.escape(str(path))
+    table = connection.read_parquet(pattern, hive_partitioning=False)  # a folder named a=b is no column
+    columns = table.columns
+    if not {"seconds", "scope", "trial", "time"} <= {*columns}:
+        raise ValueError("not the columns of a telemetry")
+    file = _file(table, path, {trial.trial: trial for trial in run.trials})
+    if not file.trials:  # of a block that was stopped, and is not in the journal
+        return
+    query = "SELECT * FROM read_parquet(?, hive_partitioning = false) ORDER BY scope, trial, seconds"
+    rows = connection.execute(query, [pattern])
+    while found := rows.fetchmany(_ROWS):
+        for row in found:
+            fields = dict(zip(columns, row, strict=True))
+            if fields["scope"] == "host" or fields["trial"] in file.trials:
+                yield _sample(fields, file, run.folder.resolve().name)
+
+
+def _file(table: DuckDBPyRelation, path: Path, known: Mapping[str, Trial]) -> _File:
+    named = table.filter("trial IS NOT NULL").project("trial").distinct().fetchall()
+    ((began,),) = table.aggregate("epoch_ns(min(time))").fetchall()
+    return _File(path, {trial: known[trial] for (trial,) in sorted(named) if trial in known}, began)
+
+
+def _sample(fields: Mapping[str, Any], file: _File, run: str) -> Sample:
+    each_cpu = {name.removeprefix(_EACH_CPU): fields[name] for name in fields if name.startswith(_EACH_CPU)}
+    trial = file.trials.get(fields["trial"]) if fields["scope"] == "instance" else None
+    return Sample(
+        labels=(("run", run), ("scope", fields["scope"]), *_labels(trial, file)),
+        nanoseconds=file.began_nanoseconds + round(fields["seconds"] * 1e9),
+        values={name: value for name, value in fields.items() if isinstance(value, int | float) and name in _VALUES},
+        cpus=_of_each_cpu({name: times for name, times in each_cpu.items() if times is not None}),
+    )
+
+
+def _labels(trial: Trial | None, file: _File) -> Labels:
+    """Name a trial; of the machine, its block, and the trial if it was alone on it."""
+    alone = next(iter(file.trials.values()))
+    named = trial or alone
+    labels = (("workload", named.workload), ("block", str(named.block)))
+    if trial is None and (len(file.trials) > 1 or file.path.stem != alone.trial):
+        return labels
+    return (("stack", named.stack), *labels, ("trial", named.trial))
+
+
+def _of_each_cpu(times: Mapping[str, Sequence[float | None]]) -> dict[int, dict[str, float]]:
+    count = max(map(len, times.values()), default=0)
+    each = {
+        number: {name: value for name, values in times.items() if (value := values[number]) is not None}
+        for number in range(count)
+    }
+    return {number: values for number, values in each.items() if values}
+
+
+_CHUNK = 1 << 20
+_MOST_WAITING = 50_000  # lines in memory
+_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of metrics. Its unit, if it has one, is the end of its name."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    unit: str
+    about: str
+
+    @property
+    def metric(self) -> str:
+        """The name of its samples."""
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
+
+CPU = Family("tare_cpu_seconds", "counter", "seconds", "CPU time of all CPUs; softirq is part of system.")
+EACH_CPU = Family("tare_each_cpu_seconds", "counter", "seconds", "CPU time of each CPU; softirq is part of system.")
+MEMORY = Family(
+    "tare_memory_bytes",
+    "gauge",
+    "bytes",
+    "Of a host, memory that is not available; of an instance, resident set sizes.",
+)
+CHARGED = Family("tare_charged_bytes", "gauge", "bytes", "Memory charged to the control group, with the page cache.")
+SWAP = Family("tare_swap_bytes", "gauge", "bytes", "What lies in swap.")
+SWAPPED = Family("tare_swapped_bytes", "counter", "bytes", "What came back from swap (in), or went there (out).")
+DISK = Family("tare_disk_bytes", "counter", "bytes", "Bytes that disks read and wrote.")
+DISK_OPERATIONS = Family("tare_disk_operations", "counter", "", "Reads and writes that disks have done.")
+DISK_BUSY = Family("tare_disk_busy_seconds", "counter", "seconds", "Time in which disks were at work.")
+NETWORK = Family("tare_network_bytes", "counter", "bytes", "Bytes received and sent.")
+PACKETS = Family("tare_network_packets", "counter", "", "Packets received and sent.")
+SWITCHES = Family("tare_context_switches", "counter", "", "Context switches.")
+INTERRUPTS = Family("tare_interrupts", "counter", "", "Interrupts served.")
+PRESSURE = Family(
+    "tare_pressure_seconds", "counter", "seconds", "Time in which some tasks, or all (full), waited for the resource."
+)
+
+FAMILY_OF_COLUMN: dict[str, tuple[Family, Labels]] = {
+    **{f"cpu_{mode}": (CPU, (("mode", mode),)) for mode in ("user", "system", "iowait", "softirq", "steal")},
+    "memory_bytes": (MEMORY, ()),
+    "charged_bytes": (CHARGED, ()),
+    "swap_bytes": (SWAP, ()),
+    **{f"swap_{way}_bytes": (SWAPPED, (("direction", way),)) for way in ("in", "out")},
+    **{f"disk_{way}_bytes": (DISK, (("direction", way),)) for way in ("read", "write")},
+    **{f"disk_{way}s": (DISK_OPERATIONS, (("direction", way),)) for way in ("read", "write")},
+    "disk_busy": (DISK_BUSY, ()),
+    **{f"network_{way}_bytes": (NETWORK, (("direction", way),)) for way in ("receive", "send")},
+    **{f"network_{way}_packets": (PACKETS, (("direction", way),)) for way in ("receive", "send")},
+    "context_switches": (SWITCHES, ()),
+    "interrupts": (INTERRUPTS, ()),
+    "pressure_cpu": (PRESSURE, (("resource", "cpu"), ("share", "some"))),
+    **{f"pressure_{name}": (PRESSURE, (("resource", name), ("share", "some"))) for name in ("memory", "io")},
+    **{f"pressure_{name}_full": (PRESSURE, (("resource", name), ("share", "full"))) for name in ("memory", "io")},
+}
+"""The family of each column of the telemetry, and the labels that distinguish it from the others of that family."""
+
+FAMILIES = (*dict.fromkeys(family for family, _ in FAMILY_OF_COLUMN.values()), EACH_CPU)
+
+
+def _measured(sample: Sample) -> Iterator[tuple[Family, Labels, float]]:
+    """Yield the values of a sample, each with its family and the labels that it has in addition to the sample's."""
+    for column, value in sample.values.items():
+        if column in FAMILY_OF_COLUMN and math.isfinite(value):  # a newer tare may have others
+            yield (*FAMILY_OF_COLUMN[column], value)
+    for number, times in sample.cpus.items():
+        for mode, value in times.items():
+            if math.isfinite(value):
+                yield EACH_CPU, (("cpu", str(number)), ("mode", mode)), value
+
+
+def series(family: Family, *labels: Labels) -> str:
+    """Write the name of a series with these labels together."""
+    return f"{family.metric}{{{','.join(written for each in labels if (written := _written(each)))}}}"
+
+
+@lru_cache(maxsize=1024)  # they come again with each sample
+def _written(labels: Labels) -> str:
+    return ",".join(f'{name}="{label_value(value)}"' for name, value in labels)
+
+
+def label_value(text: str) -> str:
+    """Escape the value of a label."""
+    return text.translate(_ESCAPED)
+
+
+class _Spool:
+    """Texts by key, in files of a folder as soon as there are many."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: dict[tuple[Family, Labels], Path] = {}
+        self._waiting: dict[tuple[Family, Labels], list[str]] = {}
+        self._count = 0
+
+    def add(self, family: Family, labels: Labels, line: str) -> None:
+        """Add a line to those of a family with these labels of its own."""
+        self._waiting.setdefault((family, labels), []).append(line)
+        self._count += 1
+        if self._count >= _MOST_WAITING:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits. A file is not kept open: there may be more than a process can have."""
+        for key, lines in self._waiting.items():
+            path = self._files.setdefault(key, self._folder / str(len(self._files)))
+            with path.open("a", encoding="utf-8") as file:
+                file.writelines(lines)
+        self._waiting.clear()
+        self._count = 0
+
+    def texts(self, family: Family) -> Iterator[str]:
+        """Yield the texts of a family, in pieces."""
+        for path in [path for (each, _), path in self._files.items() if each == family]:
+            with path.open(encoding="utf-8") as file:
+                while text := file.read(_CHUNK):
+                    yield text
+
+
+def texts(samples: Iterable[Sample]) -> Iterator[str]:
+    """Write samples, in pieces."""
+    with tempfile.TemporaryDirectory(prefix="tare-export-") as folder:
+        spool = _Spool(Path(folder))
+        for sample in samples:
+            seconds = f"{sample.nanoseconds / 1e9:.3f}"
+            for family, own, value in _measured(sample):
+                spool.add(family, own, f"{series(family, sample.labels, own)} {value!r} {seconds}\n")
+        spool.flush()
+        for family in FAMILIES:
+            found = spool.texts(family)
+            if (first := next(found, None)) is not None:
+                yield _head(family)
+                yield first
+                yield from found
+    yield "# EOF\n"
+
+
+def _head(family: Family) -> str:
+    unit = f"# UNIT {family.name} {family.unit}\n" if family.unit else ""
+    return f"# TYPE {family.name} {family.kind}\n{unit}# HELP {family.name} {family.about}\n"

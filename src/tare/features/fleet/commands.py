@@ -1,0 +1,368 @@
+"""`tare fleet`: plan, run, status, collect, clean, compare and report."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tare import __version__
+from tare.cli.answer import show
+from tare.cli.console import Console, output, say
+from tare.cli.run import INTERRUPTED
+from tare.cli.signals import stop_asked
+from tare.features.compare.two_runs import Question
+from tare.features.fleet.ansible import Inventory, playbooks, read_inventory
+from tare.features.fleet.comparison import Kind, is_fleet
+from tare.features.fleet.controller import Asked, Controller, Stopped, carried, is_carried, seconds_of
+from tare.features.fleet.fleet_text import answer, kind_sentence, read_fleets, report_fleet
+from tare.features.fleet.state import (
+    Fleet,
+    Member,
+    document,
+    has_controller,
+    newest,
+    only_controller,
+    read,
+    save,
+    written,
+)
+from tare.model.errors import TareError, UsageError, why_of
+from tare.model.units import counted, format_duration
+from tare.report.numbers import clean
+from tare.suites.suite import Suite, read_suite
+from tare.suites.user_files import own_files
+
+_LEFT = re.compile(r"^(?P<what>.*), about (?P<left>.+) left$")
+_STYLES = {"failed": "red", "lost": "red", "collected": "green", "ended": "green"}
+_BAR = 16
+_SAID = 60
+_FEW = 2
+
+
+def plan_table(suite: Suite, fleet: Fleet) -> Table:
+    """Return what each machine is to measure, and for about how long."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("machine", "kind", "blocks", "trials", "about"):
+        table.add_column(column)
+    for each in fleet.members.values():
+        if each.reason:
+            table.add_row(each.name, "-", Text(clean(each.reason), style="red"), "", "")
+        else:
+            about = format_duration(round(seconds_of(suite, each.blocks))) if each.blocks else "-"
+            table.add_row(each.name, each.kind, written(each.blocks) or "none", str(each.trials), about)
+    return table
+
+
+def lines_of(suite: Suite, fleet: Fleet, kinds: Sequence[Kind]) -> Iterator[str]:
+    """Yield what is to be known of the kinds of machines, and of the suite's files."""
+    for kind in kinds:
+        yield kind_sentence(kind)
+        blocks = [len(each.blocks) for each in fleet.of_kind(kind.name) if not each.reason]
+        if len(blocks) < _FEW:
+            yield f"kind {kind.name}: one machine has no interval for others of its kind: {_FEW} have"
+        elif min(blocks) < _FEW:
+            yield f"kind {kind.name}: {suite.blocks} blocks are few for {len(blocks)} machines: have {2 * len(blocks)}"
+    for path in own_files(suite):
+        if not is_carried(suite, path):
+            yield f"the machines must have {clean(str(path))}: only what is below the suite's folder is copied"
+    longest = max((seconds_of(suite, each.blocks) for each in fleet.members.values() if each.blocks), default=0.0)
+    yield f"about {format_duration(round(longest))} of measuring; making images and installing come before it"
+
+
+def state_table(fleet: Fleet) -> Table:
+    """Return how far each machine is."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("machine", "kind", "blocks", "trials", "", "left", "now", "seen"):
+        table.add_column(column, overflow="ellipsis", no_wrap=True)
+    for each in fleet.members.values():
+        what, left = _said(each)
+        table.add_row(
+            each.name,
+            each.kind,
+            written(each.blocks),
+            f"{each.done}/{each.trials}" if each.trials else "",
+            ProgressBar(total=max(1, each.trials), completed=each.done, width=_BAR),
+            left,
+            Text(f"{each.state}: {what}"[:_SAID] if what else each.state, style=_STYLES.get(each.state, "")),
+            _seen(each),
+        )
+    return table
+
+
+def _said(member: Member) -> tuple[str, str]:
+    """Return what a machine said last, and the time left that it estimates."""
+    if member.reason:
+        return clean(member.reason), ""
+    if member.state != "runs":
+        return clean(member.said) if member.state == "asked" else "", ""
+    match = _LEFT.match(member.said)
+    return (clean(match["what"]), clean(match["left"])) if match else (clean(member.said), "")
+
+
+def _seen(member: Member) -> str:
+    return f"{max(0, round(time.time() - member.seen))} s ago" if member.seen and member.state == "runs" else ""
+
+
+_FLEETS = Path("fleets")
+_EVERY_SECONDS = 5.0
+
+
+def fleet(  # noqa: PLR0913, PLR0917 - each is an option of the command line
+    action: Annotated[Literal["plan", "run", "status", "collect", "clean"], typer.Argument(help="What to do.")],
+    suite: Annotated[Path | None, typer.Argument(help="The suite, a TOML file.", show_default=False)] = None,
+    inventory: Annotated[
+        Path | None, typer.Option("--inventory", "-i", help="Ansible's inventory, with a group `servers`.")
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--fleet",
+            help="Folder of the fleet; one that is there goes on [default: fleets/TIME-SUITE, later the newest].",
+        ),
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="With clean: remove tare and its images, too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With status: print JSON for a program to read.")] = False,
+) -> None:
+    """Measure a suite on many machines: spread its blocks, watch, and bring the runs here.
+
+    `plan` says what runs where, and how long; `run` does it; `status` shows how far it is; `collect` brings the runs
+    here as far as they are; `clean` removes them from the machines.
+    """
+    if action == "status":
+        _status(_begun(suite, folder), as_json)
+        return
+    if action == "collect":
+        _collect(_begun(suite, folder))
+        return
+    if inventory is None:
+        raise UsageError("no inventory is named", f"tare fleet {action} -i INVENTORY SUITE")
+    if action == "clean":
+        _clean(inventory, remove)
+        return
+    if suite is None:
+        raise UsageError("no suite is named", f"tare fleet {action} -i INVENTORY SUITE")
+    read_one = _suite(suite)
+    if action == "plan":
+        _plan(Asked(read_one, suite, Path()), inventory)
+    else:
+        _run(read_one, inventory, folder)
+
+
+def _suite(path: Path) -> Suite:
+    suite = read_suite(path)
+    if suite.hosts.server or suite.hosts.client:
+        raise UsageError(
+            f"{path}: [hosts] names machines", "a fleet's machines are in its inventory: leave [hosts] out"
+        )
+    return suite
+
+
+def _begun(suite: Path | None, folder: Path | None) -> Path:
+    if folder is not None:
+        return folder
+    if suite is None:
+        raise UsageError("no fleet is named", "tare fleet status SUITE, or --fleet FOLDER")
+    return newest(read_suite(suite).name, _FLEETS)
+
+
+@contextmanager
+def _controller(asked: Asked, found: Fleet, report: Any, *, keeps: bool = True) -> Iterator[Controller]:
+    with stop_asked() as stop, playbooks(Path(found.inventory), stop) as books:
+        yield Controller(asked, found, books, report, stop, _EVERY_SECONDS, keeps)
+
+
+def _plan(asked: Asked, inventory: Path) -> None:
+    machines = read_inventory(inventory)
+    found = _begun_anew(asked.suite, machines)
+    with (
+        Console(stderr=True).status("asking the machines"),
+        _controller(asked, found, lambda: None, keeps=False) as controller,
+    ):
+        kinds = controller.look()
+    _print_plan(asked.suite, found, kinds)
+
+
+def _begun_anew(suite: Suite, machines: Inventory) -> Fleet:
+    members, folder = {name: Member(name) for name in machines.servers}, str(suite.folder.absolute())
+    return Fleet(suite.name, str(machines.path.resolve()), members, suite_folder=folder)
+
+
+def _print_plan(suite: Suite, found: Fleet, kinds: tuple[Kind, ...]) -> None:
+    console = output(160)
+    console.print(plan_table(suite, found))
+    for line in lines_of(suite, found, kinds):
+        console.print(line, style="dim", soft_wrap=True)
+
+
+def _run(suite: Suite, inventory: Path, folder: Path | None) -> None:
+    machines = read_inventory(inventory)
+    place = folder or _FLEETS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{suite.name}"
+    found = _taken_up(place, suite, machines.servers) if place.exists() else None
+    if found is None:
+        found = _begun_anew(suite, machines)
+        _make(place, found, suite)
+    found.inventory = str(inventory.resolve())
+    asked = Asked(suite, place / "suite.toml", place, _variables(suite))
+    with only_controller(place), _shown(found) as report, _controller(asked, found, report) as controller:
+        try:
+            kinds = controller.look()
+            report(*lines_of(suite, found, kinds))
+            controller.prepare()
+            controller.measure()
+            controller.clean()
+        except Stopped:
+            _stop(controller, place)
+    _end(found, place)
+
+
+def _stop(controller: Controller, place: Path) -> None:
+    """End the runs in an orderly way, once, unless a second signal ends this process."""
+    say("stopping the runs, and bringing here what they have")
+    controller.stop.clear()
+    controller.end_runs()
+    say(f"go on: tare fleet run -i INVENTORY SUITE --fleet {place}; or tare fleet clean -i INVENTORY")
+    raise typer.Exit(INTERRUPTED)
+
+
+def _taken_up(place: Path, suite: Suite, servers: tuple[str, ...]) -> Fleet:
+    """Return the fleet that was begun in a folder; raises UsageError if it is of another suite."""
+    found = read(place)
+    if (place / "suite.toml").read_text(encoding="utf-8") != suite.text:
+        raise UsageError(f"{place}: it was begun with another suite", "choose another --fleet")
+    if found.tare != __version__:
+        hint = f"go on with tare {found.tare}, or choose another --fleet"
+        raise UsageError(f"{place}: it was begun by tare {found.tare}, and this is {__version__}", hint)
+    for name in servers:
+        found.members.setdefault(name, Member(name))
+    return found
+
+
+def _make(place: Path, found: Fleet, suite: Suite) -> None:
+    try:
+        place.mkdir(parents=True)
+        (place / "suite.toml").write_text(suite.text, encoding="utf-8")
+        save(place, found)
+    except OSError as error:
+        raise UsageError(f"{place}: cannot be made: {why_of(error)}", "choose another folder with --fleet") from error
+
+
+def _variables(suite: Suite) -> dict[str, Any]:
+    """Return what the roles are told: the packages of the suite's technologies, and the suite's files."""
+    packages = {package for stack in suite.stacks for layer in stack.layers for package in layer.debian_packages}
+    return {
+        "tare_engines": sorted(packages),
+        "tare_requirement": f"tare-bench=={__version__}",
+        "tare_files": carried(suite),
+    }
+
+
+@contextmanager
+def _shown(found: Fleet) -> Iterator[Any]:
+    """Show the machines in a table that is drawn anew; elsewhere, a line for each change."""
+    console = Console(stderr=True)
+    said: set[str] = set()
+    last: dict[str, str] = {}  # of each machine, and of the preparation of all
+
+    def changed(*lines: str) -> None:
+        for line in (*lines, *found.notes):
+            if line not in said:
+                said.add(line)
+                console.print(line, soft_wrap=True, style="dim" if line in lines else "yellow")
+        for each in found.members.values() if not console.is_terminal else ():
+            of, line = _line(each)
+            if line and last.get(of) != line:
+                last[of] = line
+                console.print(line, soft_wrap=True)
+
+    if not console.is_terminal:
+        yield changed
+        return
+    with Live(get_renderable=partial(state_table, found), console=console, refresh_per_second=2):
+        yield changed
+
+
+def _line(each: Member) -> tuple[str, str]:
+    """Return of whom a log's line is, a machine or the preparation of all, and the line; empty for nothing to say."""
+    if each.state == "asked" and not each.reason:
+        return "preparing", f"preparing: {each.said}" if each.said else ""
+    what = each.reason or (each.said if each.goes_on else "")
+    return each.name, f"{each.name}: {each.state}: {what}".removesuffix(": ")
+
+
+def _status(place: Path, as_json: bool) -> None:
+    found = read(place)
+    runs = has_controller(place)
+    if as_json:
+        print(json.dumps(document(found) | {"controlled": runs}, indent=1))
+        return
+    console = output(160)
+    console.print(state_table(found))
+    for note in found.notes:
+        console.print(note, style="yellow", soft_wrap=True)
+    last = max((each.seen for each in found.members.values()), default=0.0)
+    ago = f", as of {time.time() - last:.0f} s ago" if last else ""
+    console.print(f"{place}{ago}: {'it is measured now' if runs else 'no tare watches it now'}", style="dim")
+    if not runs and found.having("runs"):
+        console.print(f"go on: tare fleet run -i {found.inventory} SUITE --fleet {place}", style="dim", soft_wrap=True)
+
+
+def _collect(place: Path) -> None:
+    found = read(place)
+    asked = Asked(read_suite(place / "suite.toml", folder=Path(found.suite_folder)), place / "suite.toml", place)
+    begun = [each for each in found.members.values() if each.start and each.state != "collected"]
+    with _controller(asked, found, lambda: None, keeps=not has_controller(place)) as controller:
+        controller.collect(begun)
+    failed = [f"{each.name}: {each.reason}" for each in begun if each.reason]
+    for line in failed:
+        say(line, style="yellow")
+    if failed and len(failed) == len(begun):
+        raise TareError(f"{place}: no run could be brought here", "fix what is said above, and collect again")
+    say(f"{len(begun) - len(failed)} runs are here as far as they are: tare compare {place}")
+
+
+def _clean(inventory: Path, remove: bool) -> None:
+    machines = read_inventory(inventory)
+    failed: dict[str, str] = {}
+    with (
+        Console(stderr=True).status("cleaning the machines"),
+        stop_asked() as stop,
+        playbooks(inventory, stop) as books,
+    ):
+        books.run(
+            "clean",
+            machines.servers,
+            {"tare_remove": remove},
+            lambda said: failed.update({said.machine: said.reason} if said.outcome != "ok" else {}),
+        )
+    for name, reason in failed.items():
+        say(f"{name}: {reason}", style="yellow")
+    if failed:
+        raise TareError(f"{len(failed)} of {len(machines.servers)} machines are not clean", "fix this, and clean again")
+    say(f"clean: {counted(len(machines.servers), 'machine')}")
+
+
+def _end(state: Fleet, place: Path) -> None:
+    """Print what the fleet answers, and write its report; raises TareError where nothing is measured."""
+    if not is_fleet(place):
+        reasons = {each.reason for each in state.members.values() if each.reason}
+        raise TareError(f"{place}: nothing was measured: {'; '.join(sorted(reasons))}", "fix this, and go on")
+    try:
+        found = read_fleets(place, None, Question())
+        show(answer(found))
+        page, _ = report_fleet(found, None)
+    except UsageError as error:
+        raise TareError(str(error), f"tare show {place}/MACHINE lists trials with their reasons") from error
+    say(f"report: {page}")

@@ -1,0 +1,354 @@
+"""What a fleet answers: how stacks stand on each kind of machine, on machines that were not measured, too.
+
+A fleet is a folder with a run folder of one suite for each machine, named after it. Machines of one kind have the same
+architecture, CPU, number of CPUs, virtualization below and kernel, and as much memory. In each run, stacks are compared
+with the baseline block by block; a machine's value is the mean of its blocks. See `tare.features.fleet.random_effects`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tare.features.compare.comparability import memory_differs, require_same_units
+from tare.features.compare.run_series import Condensed, Key, alike, require_stacks
+from tare.features.compare.two_runs import GateResult, Question, gate_of
+from tare.features.fleet.headline_cache import condensed_runs
+from tare.features.fleet.random_effects import LEAST_MACHINES, Group, chances, components, half_width, narrowest_share
+from tare.model.errors import TareError, UsageError
+from tare.model.journal import RunRecord, load_record
+from tare.model.machine import Facts
+from tare.statistics.anytime import CONFIDENCE
+from tare.statistics.cells import DECIDED, Cell, Verdict, in_words
+from tare.statistics.ratios import backwards, side_of
+
+_RECORD = "run.json"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Machines that are alike: a letter for their name, what one of them reports, and their names."""
+
+    name: str
+    facts: Facts
+    machines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Unlike:
+    """A machine that lies outside of what the others of its kind predict: its value, and theirs, to the baseline.
+
+    `chance` is that of a machine so far off among all of its kind and all values, were it like them.
+    """
+
+    machine: str
+    ratio: float
+    others: float
+    chance: float
+
+
+@dataclass(frozen=True)
+class OnKind:
+    """A stack in a headline on a kind of machine.
+
+    `cell` has the ratio of a usual machine, and the interval for one that was not measured; `n` counts machines. Of
+    two fleets, it is that of after to before. `cells` are those of the machines, `means` their logarithms, and `blocks`
+    how many each has. `share` is that of the variance of blocks which is between machines; None where it is not known.
+    Of the baseline itself (`own`), values are those to the mean of the kind, and nothing is decided.
+    """
+
+    kind: str
+    own: bool
+    cell: Cell
+    cells: Mapping[str, Cell]
+    means: Mapping[str, float]
+    blocks: Mapping[str, int]
+    share: float | None
+    unlike: tuple[Unlike, ...] = ()
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Whether what is decided of a stack on one kind of machine holds on the others: `yes`, `no` or `open`."""
+
+    headline: str
+    stack: str
+    verdicts: Mapping[str, Verdict]
+
+    @property
+    def answer(self) -> str:
+        """All kinds have decided alike, some otherwise, or not all have decided."""
+        decided = {verdict for verdict in self.verdicts.values() if verdict in DECIDED}
+        if len(decided) > 1:
+            return "no"
+        return "yes" if decided and all(verdict in DECIDED for verdict in self.verdicts.values()) else "open"
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What is found of a fleet, or of what changed from one to another; `folders` are one or two."""
+
+    folders: tuple[Path, ...]
+    suites: tuple[str, ...]
+    baseline: str
+    margin: float
+    kinds: tuple[Kind, ...]
+    found: tuple[OnKind, ...]
+    statements: tuple[str, ...]
+    gate: GateResult
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """Each stack in each headline on all kinds, where there are several."""
+        verdicts: dict[Key, dict[str, Verdict]] = {}
+        for each in self.found:
+            if not each.own:
+                verdicts.setdefault((each.cell.headline, each.cell.stack), {})[each.kind] = each.cell.verdict
+        return tuple(Transfer(*key, found) for key, found in verdicts.items()) if len(self.kinds) > 1 else ()
+
+
+@dataclass(frozen=True)
+class _Machine:
+    name: str
+    record: RunRecord
+    run: Condensed[Group]
+
+
+def is_fleet(folder: Path) -> bool:
+    """Return whether a folder has runs in it, and is none itself."""
+    return folder.is_dir() and not (folder / _RECORD).exists() and bool(members(folder))
+
+
+def fleet(folder: Path, asked: Question, progress: Callable[[int], None]) -> Fleet:
+    """Compare the stacks on each kind of machine; raises UsageError. `progress` is told how many runs were read."""
+    machines, statements = _machines(folder, asked, progress)
+    baseline = machines[0].run.baseline
+    margin = machines[-1].record.margin if asked.margin is None else asked.margin
+    kinds = kinds_of(_facts(machines))
+    by_name = {each.name: each for each in machines}
+    found = [
+        on_kind
+        for kind in kinds
+        for on_kind in _on_kind(kind.name, [by_name[name] for name in kind.machines], baseline)
+    ]
+    return _decided((folder,), machines, (baseline, margin), kinds, found, statements, asked)
+
+
+def fleets(before: Path, after: Path, asked: Question, progress: Callable[[int], None]) -> Fleet:
+    """Say what changed from one fleet to another, by the machines that are in both; raises UsageError.
+
+    Their kernels may differ, as that may be what changed.
+    """
+    if before.resolve() == after.resolve():
+        raise UsageError(f"{before} and {after} are the same fleet", "give the fleets before and after")
+    old, statements = _machines(before, asked, progress)
+    new, more = _machines(after, replace(asked, baseline=old[0].run.baseline), lambda n: progress(len(old) + n))
+    baseline, earlier = new[0].run.baseline, {each.name: each for each in old}
+    margin = new[-1].record.margin if asked.margin is None else asked.margin
+    both = [each for each in new if each.name in earlier]
+    lines = [*statements, *more]
+    for when, some, others in (("before", old, new), ("after", new, old)):
+        known = {other.name for other in others}
+        alone = [each.name for each in some if each.name not in known]
+        lines += [f"only {when}, and not compared: {', '.join(alone)}"] if alone else []
+    changed = [each.name for each in both if _unlike(each.record.machine, earlier[each.name].record.machine)]
+    lines += [f"another machine under the same name, and not compared: {', '.join(changed)}"] if changed else []
+    both = [each for each in both if each.name not in changed]
+    if not both:
+        raise UsageError(f"{before} and {after} have no machine in common", "a change is that of a machine by its name")
+    kinds = kinds_of(_facts(both), software=False)
+    later = {each.name: each for each in both}
+    found = [
+        on_kind
+        for kind in kinds
+        for on_kind in _changed(kind.name, [(earlier[name], later[name]) for name in kind.machines], baseline)
+    ]
+    return _decided((before, after), both, (baseline, margin), kinds, found, tuple(lines), asked)
+
+
+def members(folder: Path) -> list[Path]:
+    """Return the run folders of a fleet, one for each machine."""
+    return sorted(path.parent for path in folder.glob(f"*/{_RECORD}"))
+
+
+def _machines(folder: Path, asked: Question, progress: Callable[[int], None]) -> tuple[list[_Machine], tuple[str, ...]]:
+    """Read the runs of a fleet."""
+    runs = members(folder)
+    if not runs:
+        raise UsageError(f"{folder}: no fleet: no folder in it is a run", "it has a run folder for each machine")
+    ordered = [(member, load_record(member)) for member in runs]
+    baselines = list(dict.fromkeys(record.baseline for _, record in ordered))
+    if asked.baseline is None and len(baselines) > 1:
+        raise UsageError(
+            f"{folder}: the runs have other baselines: {', '.join(baselines)}", "name one that all have: --baseline"
+        )
+    baseline = asked.baseline or baselines[0]
+    kept, statements = [], []
+    for (member, record), run in zip(ordered, condensed_runs(runs, baseline, progress), strict=True):
+        cells = {
+            key: each for key, each in run.cells.items() if not asked.stacks or key[1] in {baseline, *asked.stacks}
+        }
+        if cells:
+            kept.append((member.name, record, replace(run, cells=cells)))
+        else:
+            statements.append(f"{member.name} has no result, and is left out")
+    if not kept:
+        raise TareError(
+            f"{folder}: no machine has a result", f"`tare show {ordered[0][0]}` lists trials with their reasons"
+        )
+    require_same_units(unit for _, _, run in kept for unit in run.units)
+    require_stacks([run for _, _, run in kept], asked.stacks)
+    comparable, left_out = alike([run for _, _, run in kept])
+    machines = [_Machine(name, record, run) for (name, record, _), run in zip(kept, comparable, strict=True)]
+    return machines, (*statements, *left_out, *_differences(machines))
+
+
+def _facts(machines: Sequence[_Machine]) -> dict[str, Facts]:
+    return {each.name: each.record.machine for each in machines}
+
+
+def _differences(machines: Sequence[_Machine]) -> Iterator[str]:
+    """State what runs of a fleet should have alike, and have not."""
+    for what, of in (("suites", "suite"), ("versions of tare", "tare"), ("images", "image")):
+        texts = list(dict.fromkeys(str(getattr(each.record, of)).removeprefix("sha256:")[:60] for each in machines))
+        if len(texts) > 1:
+            yield f"the runs have several {what}: {', '.join(text[:12] if of == 'image' else text for text in texts)}"
+
+
+def kinds_of(machines: Mapping[str, Facts], *, software: bool = True) -> tuple[Kind, ...]:
+    """Sort machines by their kind, the largest first. Kernels count as `software` only."""
+    kinds: list[list[str]] = []
+    for name, facts in machines.items():
+        for kind in kinds:
+            other = machines[kind[0]]
+            if not _unlike(facts, other) and not (software and facts.kernel != other.kernel):
+                kind.append(name)
+                break
+        else:
+            kinds.append([name])
+    kinds.sort(key=lambda kind: -len(kind))
+    letters = (f"{chr(ord('A') + at % 26)}{at // 26 or ''}" for at in range(len(kinds)))
+    return tuple(Kind(letter, machines[kind[0]], tuple(kind)) for letter, kind in zip(letters, kinds, strict=True))
+
+
+def _unlike(one: Facts, other: Facts) -> bool:
+    """Return whether two machines are of another hardware."""
+    own, others = ((facts.architecture, facts.cpu_model, facts.cpus, facts.virtualization) for facts in (one, other))
+    return own != others or memory_differs(one, other)
+
+
+def _on_kind(kind: str, machines: Sequence[_Machine], baseline: str) -> Iterator[OnKind]:
+    """Yield each stack in each headline, with the machines of a kind that have a value."""
+    for key in dict.fromkeys(key for each in machines for key in each.run.cells):
+        have = [each for each in machines if key in each.run.cells]
+        cells = {each.name: each.run.cells[key][0] for each in have}
+        logs = {each.name: each.run.cells[key][1] for each in have}
+        yield _together(kind, cells, logs, own=key[1] == baseline)
+
+
+def _changed(kind: str, pairs: Sequence[tuple[_Machine, _Machine]], baseline: str) -> Iterator[OnKind]:
+    """Yield what changed of each stack in each headline: the difference of two means, machine by machine."""
+    for key in dict.fromkeys(key for _, after in pairs for key in after.run.cells):
+        have = [(old, new) for old, new in pairs if key in old.run.cells and key in new.run.cells]
+        if have and key[1] != baseline:
+            cells = {new.name: new.run.cells[key][0] for _, new in have}
+            logs = {new.name: new.run.cells[key][1].beside(old.run.cells[key][1]) for old, new in have}
+            yield _together(kind, cells, logs, own=False)
+
+
+def _together(kind: str, cells: Mapping[str, Cell], logs: Mapping[str, Group], *, own: bool) -> OnKind:
+    """Put the machines of a kind together; what is decided, `_decided` says."""
+    means = {name: each.mean for name, each in logs.items()}
+    middle = float(np.mean([*means.values()]))
+    if own:
+        means = {name: mean - middle for name, mean in means.items()}
+    first = next(iter(cells.values()))
+    cell = Cell(
+        first.workload,
+        first.metric,
+        first.point,
+        first.stack,
+        "",
+        first.better,
+        "baseline" if own else "too few blocks",
+        n=len(means),
+        ratio=1.0 if own else backwards(middle),
+        headline=first.headline,
+        notes=() if own or len(means) >= LEAST_MACHINES else (f"one machine has no interval: {LEAST_MACHINES} do",),
+    )
+    found = components([*logs.values()])
+    blocks = {name: each.count for name, each in logs.items()}
+    return OnKind(kind, own, cell, cells, means, blocks, found.share if found else None)
+
+
+def _decided(  # noqa: PLR0913, PLR0917 - all that an answer has
+    folders: tuple[Path, ...],
+    machines: Sequence[_Machine],
+    compared: tuple[str, float],
+    kinds: tuple[Kind, ...],
+    found: Sequence[OnKind],
+    statements: tuple[str, ...],
+    asked: Question,
+) -> Fleet:
+    """Decide all cells together: at most a share of 5 % of the decided ones is expected to be false."""
+    baseline, margin = compared
+    judged = [each for each in found if not each.own]
+    if not judged:
+        raise TareError(f"{folders[-1]}: nothing can be compared with {baseline}", "a comparison needs two stacks")
+    share = share_of_each([np.array([*each.means.values()]) for each in judged], margin)
+    every = tuple(_with_unlike(each if each.own else _judged(each, share, margin), found) for each in found)
+    cells = [each.cell for each in every if not each.own]
+    suites = tuple(dict.fromkeys(each.record.suite for each in machines))
+    return Fleet(folders, suites, baseline, margin, kinds, every, statements, gate_of(asked.fail_on, cells, ()))
+
+
+def share_of_each(means: Sequence[NDArray[np.float64]], margin: float) -> float:
+    """Return the share of intervals that may be false, so that it is 5 % of the decided cells.
+
+    It is 5 % times the share of the cells that are decided at it (Benjamini and Yekutieli, "False discovery
+    rate-adjusted multiple confidence intervals for selected parameters", Journal of the American Statistical
+    Association 100 (2005), 71-81).
+    """
+    limit, alpha = math.log1p(margin), 1 - CONFIDENCE
+    middles = [abs(float(each.mean())) for each in means]
+    # A cell is decided where its interval is narrower than the way to 0, or to the margin.
+    shares = sorted(
+        narrowest_share(each, max(middle, limit - middle)) for each, middle in zip(means, middles, strict=True)
+    )
+    counts = [count for count, share in enumerate(shares, start=1) if share < alpha * count / len(means)]
+    return alpha * max(counts, default=1) / len(means)
+
+
+def _judged(each: OnKind, share: float, margin: float) -> OnKind:
+    means = np.array([*each.means.values()])
+    mean, half = float(means.mean()), half_width(means, share)
+    known = math.isfinite(half)
+    cell = replace(
+        each.cell,
+        verdict=in_words(side_of(mean, half, math.log1p(margin)), each.cell.better),
+        low=backwards(mean - half) if known else None,
+        high=backwards(mean + half) if known else None,
+    )
+    return replace(each, cell=cell)
+
+
+def _with_unlike(each: OnKind, found: Sequence[OnKind]) -> OnKind:
+    """Add the machines that are unlike the others of their kind, for all of its values together."""
+    names, means = list(each.means), np.array([*each.means.values()])
+    beside = sum(other.kind == each.kind for other in found)
+    unlike = [
+        Unlike(
+            names[at],
+            backwards(float(means[at])),
+            backwards(float(np.delete(means, at).mean())),
+            min(1.0, float(chance) * beside),
+        )
+        for at, chance in enumerate(chances(means))
+        if chance * beside < 1 - CONFIDENCE
+    ]
+    return replace(each, unlike=tuple(unlike))

@@ -1,0 +1,161 @@
+"""Fleet state file, and assignment of blocks to machines.
+
+The machines of a kind measure each block of the suite once. So each block has the random order that it has on one
+machine, and another machine can take over what a dead one has left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from tare import __version__
+from tare.hosts.lock import held
+from tare.model.errors import UsageError
+from tare.model.files import contents
+from tare.model.machine import Facts
+
+Blocks = frozenset[int]
+
+
+def spread(blocks: int, machines: Sequence[str]) -> dict[str, Blocks]:
+    """Deal the blocks of a suite out to the machines of a kind, in turn; a machine may get none."""
+    return {name: frozenset(range(at, blocks, len(machines))) for at, name in enumerate(machines)}
+
+
+def given_over(missing: Collection[int], assigned: Mapping[str, Blocks]) -> dict[str, Blocks]:
+    """Deal out blocks that are missing to those machines that have the fewest; return what each has then."""
+    now = dict(assigned)
+    for block in sorted(missing):
+        least = min(now, key=lambda name: len(now[name]))
+        now[least] |= {block}
+    return now
+
+
+def written(blocks: Collection[int]) -> str:
+    """Return numbers of blocks for `tare run --blocks`, from 1: `1-4,9`."""
+    ranges: list[list[int]] = []
+    for number in sorted(blocks):
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1][1:] = [number]
+        else:
+            ranges.append([number])
+    return ",".join("-".join(str(end + 1) for end in each) for each in ranges)
+
+
+State = Literal["asked", "prepared", "runs", "ended", "collected", "failed", "lost"]
+GONE: tuple[State, ...] = ("failed", "lost")
+_FILE = "fleet.json"
+_MOST_BYTES = 64 << 20
+
+
+@dataclass
+class Member:
+    """A machine of a fleet. `kind` is empty and `facts` are None as long as it did not answer.
+
+    `blocks` are those that it is to measure, from 0, and `trials` how many trials these are, of which `done` are here.
+    `start` counts how often its run was begun or continued. `seen` is when it last answered, in seconds since 1970;
+    `reason` why it is lost or has failed, or what could not be brought here.
+    """
+
+    name: str
+    kind: str = ""
+    facts: Facts | None = None
+    state: State = "asked"
+    blocks: Blocks = frozenset()
+    trials: int = 0
+    done: int = 0
+    start: int = 0
+    size: int = 0
+    said: str = ""
+    seen: float = 0.0
+    silent: int = 0
+    reason: str = ""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether its run is under way."""
+        return self.state == "runs"
+
+
+@dataclass
+class Fleet:
+    """A fleet that is measured: the suite's name and folder, Ansible's inventory, and the machines."""
+
+    suite: str
+    inventory: str
+    members: dict[str, Member]
+    tare: str = __version__
+    format: Literal[1] = 1
+    notes: list[str] = field(default_factory=list)
+    suite_folder: str = ""
+
+    def of_kind(self, kind: str) -> list[Member]:
+        """Return the machines of a kind."""
+        return [each for each in self.members.values() if each.kind == kind]
+
+    def having(self, *states: State) -> list[Member]:
+        """Return the machines in these states."""
+        return [each for each in self.members.values() if each.state in states]
+
+
+_ADAPTER = TypeAdapter(Fleet)
+
+
+def document(fleet: Fleet) -> dict[str, Any]:
+    """Return what the file has, for JSON."""
+    return dict(_ADAPTER.dump_python(fleet, mode="json"))
+
+
+def save(folder: Path, fleet: Fleet) -> None:
+    """Write the file, at once or not at all; raises OSError."""
+    new = folder / f".new-{_FILE}"
+    new.write_bytes(_ADAPTER.dump_json(fleet, indent=1))
+    new.rename(folder / _FILE)
+
+
+def read(folder: Path) -> Fleet:
+    """Read the file; raises UsageError."""
+    try:
+        return _ADAPTER.validate_json(contents(folder / _FILE, _MOST_BYTES))
+    except OSError as error:
+        what = f"{folder}: no fleet that `tare fleet run` has begun"
+        raise UsageError(what, "give the folder that it printed: --fleet FOLDER") from error
+    except ValidationError as error:
+        what = f"{folder / _FILE}: not as this tare writes it: {error.errors()[0]['msg']}"
+        raise UsageError(what, "is it of another version? its runs can be compared all the same") from error
+
+
+def newest(suite: str, below: Path) -> Path:
+    """Return the newest fleet of a suite; raises UsageError without one."""
+    found = [path.parent for path in below.glob(f"*-{suite}/{_FILE}")]
+    if not found:
+        raise UsageError(f"{below}: no fleet of {suite} has been begun", "tare fleet run -i INVENTORY SUITE")
+    return max(found, key=lambda path: path.name)
+
+
+@contextmanager
+def only_controller(folder: Path) -> Iterator[None]:
+    """Hold the lock of a fleet; raises UsageError if another process measures it."""
+
+    def taken(owner: str) -> UsageError:
+        what = f"{folder}: another tare measures this fleet (process {owner.strip()})"
+        return UsageError(what, "tare fleet status shows how far it is")
+
+    with held(folder / ".lock", f"{os.getpid()}\n", taken):
+        yield
+
+
+def has_controller(folder: Path) -> bool:
+    """Return whether a process measures this fleet now."""
+    try:
+        with only_controller(folder):
+            return False
+    except (UsageError, OSError):
+        return True

@@ -1,0 +1,1 @@
+"""Published claims, and whether a run confirms them."""

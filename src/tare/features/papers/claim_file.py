@@ -1,0 +1,282 @@
+"""Reads a file of claims, and finds all its faults at once, each under its key, as those of a suite."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from tare.features.papers.claims import FOOTPRINT, Claim, Claims, Origin
+from tare.hosts.local import shipped
+from tare.model.errors import SuiteError, UsageError, did_you_mean, unreadable
+from tare.model.files import contents
+from tare.model.trial import Metric
+from tare.plugins import registry
+from tare.plugins.workload import Workload
+from tare.suites.document import Catalogue, Document, Key, parse_tables
+from tare.suites.stacks import check_stack
+
+FORMAT = 1
+PUBLISHED = "published"  # the name of the file that comes with tare
+_MOST_BYTES = 16 << 20
+_TABLES = ("format", "stacks", "sources", "claims")
+_TEXTS = ("id", "place", "says")
+_CLAIM = TypeAdapter(Claim)
+_ANY_CLAIM = dict.fromkeys(("id", "source", "place", "says", "stack", "workload"), "-")
+
+
+def published() -> Path:
+    """Return the path of the claims that come with tare: in the checkout, or in the installed package."""
+    return shipped("claims") / "published.toml"
+
+
+def read_claims(path: Path, catalogue: Catalogue = registry) -> Claims:
+    """Read a file of claims; raises SuiteError with all its faults."""
+    try:
+        text = contents(path, _MOST_BYTES).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SuiteError([unreadable(path, error, "give the path of a file of claims (docs/claims.md)")]) from None
+    return parse_claims(text, str(path), catalogue)
+
+
+def read_together(files: Sequence[str]) -> Claims:
+    """Read files as one, `published` for the papers', which are read if none is named.
+
+    Raises SuiteError with all faults of a file, and UsageError where two have a claim or a source of the same name.
+    """
+    names = dict.fromkeys(files or [PUBLISHED])
+    read = [read_claims(published() if name == PUBLISHED else Path(name)) for name in names]
+    for what, own in (
+        ("claim", [claim.id for each in read for claim in each.claims]),
+        ("source", [name for each in read for name in each.origins]),
+    ):
+        if twice := next((name for name in own if own.count(name) > 1), ""):
+            raise UsageError(f'two files have a {what} named "{twice}"', "give one of them another name")
+    origins = {name: origin for each in read for name, origin in each.origins.items()}
+    return Claims(origins, tuple(claim for each in read for claim in each.claims))
+
+
+def parse_claims(text: str, source: str, catalogue: Catalogue = registry) -> Claims:
+    """Read the text of a file of claims; messages call it `source`. Raises SuiteError with all its faults."""
+    document = Document(parse_tables(text, source), catalogue)
+    reading = _Reading(document)
+    claims = reading.read()
+    if document.faults:
+        raise SuiteError(document.in_file_order(source))
+    return claims
+
+
+@dataclass
+class _Reading:
+    document: Document
+    origins: dict[str, Origin] = field(default_factory=dict)
+    plugins: dict[str, type[Any] | None] = field(default_factory=dict)
+    hints: dict[type[Any], dict[str, Any]] = field(default_factory=dict)  # of settings, which many claims have
+    stacks: set[str] = field(default_factory=set)  # that have no fault
+
+    def __post_init__(self) -> None:
+        """Ask for the names of workloads once."""
+        self.workloads = self.document.catalogue.names("workloads")
+
+    def read(self) -> Claims:
+        """Read all tables. The result means nothing if the document has faults."""
+        document = self.document
+        document.refuse_unknown((), _TABLES)
+        if document.at(("format",)) != FORMAT:
+            document.fault(("format",), f"this tare reads format {FORMAT}", f"write format = {FORMAT}")
+        for name in document.table(("sources",)):
+            document.check_name(("sources", name), name)
+            origin = document.build(("sources", name), Origin)
+            if origin:
+                self.origins[name] = origin
+            elif not isinstance(document.at(("sources", name)), dict):
+                document.fault(("sources", name), "not a table", f"write [sources.{name}]")
+        tables = document.at(("claims",))
+        if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+            document.fault(("claims",), "not a list of tables", "write [[claims]] and below it a claim")
+            return Claims({}, ())
+        claims = tuple(self._claim(("claims", index)) for index in range(len(tables)))
+        self._check_ids()
+        return Claims(self.origins, tuple(claim for claim in claims if claim))
+
+    def _claim(self, key: Key) -> Claim | None:
+        claim: Claim | None = self.document.build(key, Claim) or self._rest(key)
+        written = self.document.table(key)
+        for name in _TEXTS:
+            if written.get(name) == "":
+                self.document.fault((*key, name), "empty", f"write {name} of the claim")
+        self._check_source(key, written)
+        self._check_stacks(key, written)
+        metrics = self._check_workload(key, written)
+        if claim is None:
+            return None
+        self._check_points(key, claim)
+        self._check_size(key, claim)
+        if claim.value is not None:
+            self._check_unit(key, claim, metrics)
+        return replace(claim, settings=self._settings(key, claim))
+
+    def _rest(self, key: Key) -> Claim | None:
+        """Return what a claim is without its faulty keys, so that the faults of the others are found, too."""
+        rest = self._sound(key)
+        if isinstance(rest.get("value"), dict):
+            rest["value"] = {"unit": "-"} | rest["value"]
+        try:
+            return _CLAIM.validate_json(json.dumps(_ANY_CLAIM | rest, default=str), strict=True)
+        except ValidationError:
+            return None
+
+    def _sound(self, key: Key) -> dict[str, Any]:
+        """Return a table without its faulty keys; a table in it stays, without its own."""
+        faulty = {at[: len(key) + 1] for at in self.document.faults}
+        sound = {}
+        for name, value in self.document.table(key).items():
+            if isinstance(value, dict) and (*key, name) not in self.document.faults:
+                sound[name] = self._sound((*key, name))
+            elif (*key, name) not in faulty:
+                sound[name] = value
+        return sound
+
+    def _check_ids(self) -> None:
+        found = [table.get("id") for table in self.document.at(("claims",))]
+        texts = [name for name in found if isinstance(name, str)]
+        for index, name in enumerate(found):
+            key: Key = ("claims", index)
+            if isinstance(name, str) and name:
+                self.document.check_name((*key, "id"), name)
+                if name in found[:index]:
+                    self.document.fault((*key, "id"), f'a second claim with the id "{name}"', "give it another one")
+            for at, other in self.document.texts((*key, "contradicts")).items():
+                if other not in texts or other == name:
+                    hint = did_you_mean(other, {*texts} - {name}, "name the id of another claim of this file")
+                    self.document.fault((*key, "contradicts", at), f'no other claim with the id "{other}"', hint)
+
+    def _check_source(self, key: Key, written: Mapping[str, Any]) -> None:
+        name = written.get("source")
+        known = self.document.table(("sources",))
+        if isinstance(name, str) and name not in known:
+            hint = did_you_mean(name, known, f"write a table [sources.{name}]" if name else "name one of [sources]")
+            self.document.fault((*key, "source"), f'no source named "{name}"', hint)
+        elif isinstance(name, str) and name in self.origins:
+            versions = self.origins[name].versions
+            for at, program in self.document.texts((*key, "same_versions")).items():
+                if program not in versions:
+                    hint = did_you_mean(program, versions, f"write it below [sources.{name}.versions]")
+                    self.document.fault((*key, "same_versions", at), f'{name} has no version of "{program}"', hint)
+
+    def _check_stacks(self, key: Key, written: Mapping[str, Any]) -> None:
+        own = tuple(self.document.texts(("stacks",)).values())
+        for name in ("stack", "than"):
+            stack = written.get(name)
+            if isinstance(stack, str) and stack not in self.stacks:
+                check_stack(self.document, (*key, name), stack, own)
+                if (*key, name) not in self.document.faults:
+                    self.stacks.add(stack)
+        if written.get("stack") == written.get("than", "native") and "value" not in written:
+            self.document.fault((*key, "than"), "a stack is compared with itself", "name another stack")
+
+    def _check_workload(self, key: Key, written: Mapping[str, Any]) -> Mapping[str, Metric] | None:
+        """Return the metrics of the workload; None if there is no such workload, or if its settings declare them."""
+        name, metric = written.get("workload"), written.get("metric", "")
+        if not isinstance(name, str) or not isinstance(metric, str):
+            return None
+        if name not in self.workloads:
+            hint = did_you_mean(name, self.workloads, "`tare workloads` lists the names")
+            self.document.fault((*key, "workload"), f'no workload named "{name}"', hint)
+            return None
+        declared = getattr(self._plugin(key, name), "metrics", None)
+        if not isinstance(declared, tuple):
+            return None
+        metrics = {each.name: each for each in declared}
+        if metric and metric not in {*metrics, FOOTPRINT}:
+            hint = did_you_mean(metric, metrics, f"it has {', '.join(metrics)}")
+            self.document.fault((*key, "metric"), f'{name} has no metric named "{metric}"', hint)
+        return metrics
+
+    def _plugin(self, key: Key, name: str) -> type[Any] | None:
+        if name not in self.plugins:
+            self.plugins[name] = self.document.plugin((*key, "workload"), "workloads", name)
+        return self.plugins[name]
+
+    def _check_points(self, key: Key, claim: Claim) -> None:
+        between = [name for name in ("from_point", "to_point") if getattr(claim, name) is not None]
+        beside = [] if claim.than_point is None else ["than_point"]
+        written = [*(["points"] if claim.points else []), *between, *beside]
+        if claim.points and between:
+            self.document.fault((*key, between[0]), "the claim has points", "write either points, or where they begin")
+        if claim.than_point in claim.points:
+            self.document.fault((*key, "than_point"), "a point is compared with itself", "name another point")
+        if written and not claim.metric:
+            self.document.fault((*key, "metric"), "missing", "points are of one metric: name it")
+        sweep = getattr(self.plugins.get(claim.workload), "sweep", ...)
+        if written and (sweep is None or sweep is Workload.sweep):
+            self.document.fault((*key, written[0]), f"{claim.workload} has no points", "leave it out")
+
+    def _check_size(self, key: Key, claim: Claim) -> None:
+        fault, stated = self.document.fault, claim.value or claim
+        inner = (*key, "value") if claim.value else key
+        has_size = any(name in self.document.table(inner) for name in ("size", "least", "most"))
+        if claim.value:
+            for name in ("direction", "than", "than_point", "size", "least", "most", "inverse"):
+                if name in self.document.table(key):
+                    fault((*key, name), "a value is compared with nothing", "leave it out, or write no value")
+            if not has_size:
+                fault(inner, "it has no size", "write size, least or most")
+        elif claim.direction is None and "value" not in self.document.table(key):
+            fault((*key, "direction"), "missing", 'write direction = "more", "less" or "equivalent"')
+        if stated.size is not None and (stated.least is not None or stated.most is not None):
+            fault((*inner, "size"), "a size has neither least nor most", "write either of them")
+        if stated.least is not None and stated.most is not None and stated.least >= stated.most:
+            fault((*inner, "least"), "not below most", "write a smaller one")
+        if not has_size and claim.tolerance and claim.direction in ("more", "less"):
+            fault((*key, "tolerance"), "there is no size that it could be of", "write a size, or leave it out")
+        if claim.direction and claim.has_size:
+            self._check_sign(key, claim)
+
+    def _check_sign(self, key: Key, claim: Claim) -> None:
+        """Refuse a direction that the size does not have."""
+        low = claim.size if claim.size is not None else claim.least
+        high = claim.size if claim.size is not None else claim.most
+        wrong = {
+            "more": high is not None and high <= 1,
+            "less": low is not None and low >= 1,
+            "equivalent": claim.region(0.0).low > 1 or claim.region(0.0).high < 1,
+        }[claim.direction or "equivalent"]
+        if wrong:
+            hint = "more is above 100%, less is below; what is equivalent has 100% within its tolerance"
+            self.document.fault((*key, "direction"), f'not "{claim.direction}" by its size', hint)
+
+    def _check_unit(self, key: Key, claim: Claim, metrics: Mapping[str, Metric] | None) -> None:
+        assert claim.value is not None  # noqa: S101 - only asked for values
+        if not claim.metric:
+            self.document.fault((*key, "metric"), "missing", "a value is of one metric: name it")
+        units = {FOOTPRINT: "bytes"} | {name: metric.unit for name, metric in (metrics or {}).items()}
+        unit = units.get(claim.metric)
+        if unit is not None and claim.value.unit != unit:
+            what = f'{claim.workload} has {claim.metric} in "{unit}"'
+            self.document.fault((*key, "value", "unit"), what, f'write unit = "{unit}", and the number in that')
+
+    def _settings(self, key: Key, claim: Claim) -> dict[str, Any]:
+        """Read settings as a suite has them, with their units."""
+        plugin = self.plugins.get(claim.workload)
+        if plugin is None or not claim.settings:
+            return claim.settings
+        if plugin not in self.hints:
+            self.hints[plugin] = get_type_hints(plugin, include_extras=True)
+        hints = self.hints[plugin]
+        known = getattr(plugin, "__dataclass_fields__", {})
+        self.document.refuse_unknown((*key, "settings"), known)
+        settings = {}
+        for name, value in claim.settings.items():
+            if name not in known:
+                continue
+            try:
+                settings[name] = TypeAdapter(hints[name]).validate_json(json.dumps(value), strict=True)
+            except ValidationError as error:
+                said = error.errors()[0]["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+                self.document.fault((*key, "settings", name), f"{json.dumps(value)} cannot be used", said)
+        return settings

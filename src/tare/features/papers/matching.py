@@ -1,0 +1,301 @@
+"""What a run has of a claim: its name of the stack and the workload, the cells, and how exactly they were measured."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from tare.features.compare.comparability import constants
+from tare.features.compare.run_series import narrowed, stacks_of
+from tare.features.papers.claims import FOOTPRINT, Claim, Origin, Seen
+from tare.model.journal import Run, WorkloadRecord
+from tare.model.trial import Measured, Metric, Trial
+from tare.plugins import registry
+from tare.statistics.anytime import least_count
+from tare.statistics.cells import CautionCount, Cell
+from tare.statistics.grid import arrange
+from tare.statistics.outcomes import latest, outcome
+from tare.statistics.ratios import block_ratio
+from tare.statistics.summarize import records, summarize
+from tare.statistics.summary import Summary
+from tare.suites.stacks import split, technologies_of
+
+_EMULATED = "-tcg"  # what the technologies that emulate a machine append to the name of those that do not
+_NUMBER = re.compile(r"\d+(?:\.\d+)*")
+_FOOTPRINT = Metric(FOOTPRINT, "Memory footprint", "bytes", "lower")
+
+
+class Lack(Exception):
+    """A claim cannot be judged by a run; the text is the reason."""
+
+    def __init__(self, judgement: Literal["not tested", "not comparable"], reason: str) -> None:
+        super().__init__(reason)
+        self.judgement = judgement
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the run calls the claim's stack, the one that it is compared with, and the workload."""
+
+    stack: str
+    than: str
+    workload: WorkloadRecord
+
+
+@dataclass(frozen=True)
+class Part:
+    """What was measured at one point, or over all of them: as the claim counts it."""
+
+    point: float | None
+    seen: Seen
+    notes: tuple[str, ...] = ()
+    cautions: tuple[CautionCount, ...] = ()
+
+
+@dataclass
+class InRun:
+    """Looks for claims in a run; it computes each comparison once."""
+
+    run: Run
+    _summaries: dict[tuple[str, str, str, float | None], Summary] = field(default_factory=dict)
+    _reported: dict[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @cached_property
+    def stacks(self) -> tuple[str, ...]:
+        """The run's stacks, without the A/A control."""
+        return tuple(name for name in stacks_of(self.run) if name != self.run.record.control)
+
+    def names(self, claim: Claim) -> Names:
+        """Find the workload and the stacks of a claim; raises Lack."""
+        workload, stack = self._workload(claim), self._stack(claim.stack)
+        return Names(stack, stack if claim.value else self._stack(claim.than), workload)
+
+    def parts(self, claim: Claim, names: Names) -> tuple[Part, ...]:
+        """Return what was measured of a claim, point by point; raises Lack."""
+        for stack in dict.fromkeys((names.stack, names.than)):
+            self._require_measured(stack, names.workload.name)
+        if claim.value:
+            return self._values(claim, names)
+        summary = self._summary(names.workload.name, claim.metric, names.than, claim.than_point)
+        if not claim.points and claim.from_point is None and claim.to_point is None:
+            cells = _mean(summary, claim, names.stack)
+        else:
+            every = [cell for cell in summary.cells if cell.stack == names.stack and cell.metric == claim.metric]
+            cells = [cell for cell in every if _is_at(claim, cell.point)]
+        known = [cell for cell in cells if cell.ratio is not None]
+        if not known:
+            raise Lack("not tested", _why_nothing(claim, names, cells))
+        return tuple(_part(claim, cell) for cell in known)
+
+    def require_comparable(self, claim: Claim, origin: Origin, names: Names) -> None:
+        """Raise Lack where what was measured is another thing than what is claimed."""
+        cpu = self.run.record.measured_on.cpu_model
+        if claim.value and not claim.value.anywhere and (not origin.cpu or _letters(origin.cpu) not in _letters(cpu)):
+            why = f"a number of another machine: {origin.cpu or 'unknown'}, here {cpu or 'unknown'}"
+            raise Lack("not comparable", why)
+        for program in claim.same_versions:
+            theirs, ours = origin.versions[program], self._version(program, names)
+            if _major(theirs) != _major(ours):
+                raise Lack("not comparable", f"{program} {theirs} there, {ours or 'an unknown version'} here")
+
+    def ran(self, stack: str) -> Mapping[str, str]:
+        """Return what a stack reported in all of its trials, such as its version and the network's path."""
+        if stack not in self._reported:
+            self._reported[stack] = constants(self.run.trials, stack)
+        return self._reported[stack]
+
+    @cached_property
+    def _trials(self) -> Mapping[tuple[str, str], Sequence[Trial]]:
+        """The trials that count, by stack and workload."""
+        own: dict[tuple[str, str], list[Trial]] = {}
+        for trial in latest(self.run.trials):
+            own.setdefault((trial.stack, trial.workload), []).append(trial)
+        return own
+
+    @cached_property
+    def _records(self) -> Sequence[WorkloadRecord]:
+        return records(self.run)
+
+    @cached_property
+    def _made_of(self) -> Mapping[str, str]:
+        """What the stacks are made of, by the suite's text, if their names do not say it."""
+        try:
+            tables = tomllib.loads((self.run.folder / "suite.toml").read_text(encoding="utf-8")).get("stacks", {})
+            made_of = {name: str(table.get("stack", name)) for name, table in tables.items()}
+        except (OSError, ValueError, AttributeError):  # the folder may be untrusted
+            made_of = {}
+        return {name: technologies_of(registry, made_of.get(name, name)) for name in {*made_of, *self.stacks}}
+
+    def _stack(self, wanted: str) -> str:
+        """Find a stack by its name, or by what a stack with another name is made of."""
+        if wanted in self.stacks:
+            return wanted
+        made_of = {name: self._made_of.get(name, name) for name in self.stacks}
+        for name, stack in made_of.items():
+            if stack == wanted:
+                return name
+        for name, stack in made_of.items():
+            if "/".join(layer.removesuffix(_EMULATED) for layer in split(stack)) == wanted:
+                raise Lack("not comparable", f"{name} emulates the processor, {wanted} does not")
+        raise Lack("not tested", f"the run has no stack {wanted}")
+
+    def _workload(self, claim: Claim) -> WorkloadRecord:
+        own = [record for record in self._records if record.use == claim.workload]
+        for record in own:
+            if not _other_settings(claim, record):
+                return record
+        if own:
+            raise Lack("not comparable", f"{own[0].name}: {'; '.join(_other_settings(claim, own[0]))}")
+        raise Lack("not tested", f"the run has no workload {claim.workload}")
+
+    def _require_measured(self, stack: str, workload: str) -> None:
+        """Raise Lack where a stack has no good trial of a workload, or an emulated processor."""
+        became = outcome(stack, self._trials.get((stack, workload), ()))
+        if not became.ok:
+            failures = dict.fromkeys(failure.reason for failure in became.failures)
+            why = became.skipped or "; ".join(failures) or "no trial was run"
+            raise Lack("not tested", f"{workload} on {stack}: {why}")
+        for caution in became.cautions:
+            if caution.kind == "emulated":
+                raise Lack("not comparable", f"{stack}: {caution.texts[0]}")
+
+    def _summary(self, workload: str, metric: str, than: str, than_point: float | None) -> Summary:
+        """Compare all stacks with this one, in one workload; one metric alone makes its headline."""
+        key = (workload, metric, than, than_point)
+        if key not in self._summaries:
+            run = _narrowed(self.run, workload, metric, than)
+            if than_point is not None:
+                run = replace(run, trials=tuple(_relative_to_point(trial, metric, than_point) for trial in run.trials))
+            self._summaries[key] = summarize(run)
+        return self._summaries[key]
+
+    def _values(self, claim: Claim, names: Names) -> tuple[Part, ...]:
+        """Compare a stack's values with 1 of their unit, trial by trial: an estimate in the unit, with its interval."""
+        run = _narrowed(self.run, names.workload.name, claim.metric, names.stack)
+        trials = [trial for trial in latest(run.trials) if trial.stack == names.stack]
+        grid = arrange(run.record.workloads[0], (names.stack,), trials)
+        cautions, parts = outcome(names.stack, trials).cautions, []
+        for at, key in enumerate(grid.keys):
+            values = grid.values[0, at][grid.positive[0, at]].tolist()
+            ratio = block_ratio(values, [1.0] * len(values))
+            if key.metric == claim.metric and _is_at(claim, key.point) and ratio:
+                notes = () if ratio.low is not None else (f"{least_count()} blocks or more are needed",)
+                seen = Seen(ratio.ratio, ratio.n, ratio.spread)
+                parts.append(Part(key.point, seen, notes, cautions))
+        if not parts:
+            raise Lack("not tested", _why_nothing(claim, names, ()))
+        return tuple(parts)
+
+    def _version(self, program: str, names: Names) -> str:
+        """Return the version of a technology or a package in the run; empty if it is unknown."""
+        for stack in (names.stack, names.than):
+            if program in split(self._made_of.get(stack, stack)):
+                said = self.ran(stack)
+                prefixed = (said.get(name, "") for name in ("version", f"{program}: version", program))
+                return next((found[0] for text in prefixed if (found := _NUMBER.search(text))), "")
+        if program == "kernel":
+            return self.run.record.measured_on.kernel
+        packages = dict(line.split(" ", 1) for line in self.run.record.packages.splitlines() if " " in line)
+        return packages.get(program, "").rpartition(":")[2]
+
+
+def _narrowed(run: Run, workload: str, metric: str, than: str) -> Run:
+    """Leave one workload of a run, compared with this stack; with a metric, that alone makes its headline.
+
+    The A/A control takes part where the stack is the run's baseline.
+    """
+    [record] = [each for each in records(run) if each.name == workload]
+    trials = list(run.of(workload))
+    if metric == FOOTPRINT:
+        record, trials = replace(record, metrics=(_FOOTPRINT,), sweep=None), [_footprint(each) for each in trials]
+    elif metric:
+        only = tuple(replace(each, headline=each.name == metric) for each in record.metrics)
+        record = replace(record, metrics=only)
+    stacks = [name for name in stacks_of(run) if name != run.record.control or than == run.record.baseline]
+    alone = replace(run, record=replace(run.record, workloads=(record,)), trials=tuple(trials))
+    return narrowed(alone, than, stacks, None)
+
+
+def _footprint(trial: Trial) -> Trial:
+    """Make a trial's footprint its value."""
+    size = trial.footprint.all_memory_bytes if trial.footprint else None
+    values = () if size is None else (Measured(FOOTPRINT, None, float(size), "bytes", "lower"),)
+    return replace(trial, values=values, turns=())
+
+
+def _relative_to_point(trial: Trial, metric: str, point: float) -> Trial:
+    """Return a trial with the values of a metric in multiples of its own one at this point."""
+    own = [each for each in trial.values if each.metric == metric]
+    base = next((each.value for each in own if each.point == point and each.value > 0), None)
+    values = tuple(replace(each, value=each.value / base, turns=()) for each in own if base and each.point != point)
+    return replace(trial, values=values, turns=())
+
+
+def _part(claim: Claim, cell: Cell) -> Part:
+    """Return a cell's numbers in the claim's terms."""
+    assert cell.ratio is not None  # noqa: S101 - only cells with a ratio are parts
+    seen = Seen(cell.ratio, cell.n, cell.spread)
+    return Part(cell.point, seen.inverse() if claim.inverse else seen, cell.notes, cell.cautions)
+
+
+def _is_at(claim: Claim, point: float | None) -> bool:
+    if claim.points:
+        return point in claim.points
+    if claim.from_point is None and claim.to_point is None:
+        return True
+    low = float("-inf") if claim.from_point is None else claim.from_point
+    return point is not None and low <= point <= (float("inf") if claim.to_point is None else claim.to_point)
+
+
+def _mean(summary: Summary, claim: Claim, stack: str) -> list[Cell]:
+    """Return the headline's cell. If it is the mean of several points, a note says so."""
+    own = (cell for cell in summary.headlines if cell.stack == stack)
+    heads = [cell for cell in own if not claim.metric or claim.metric in summary.rule(cell.headline).metrics][:1]
+    texts = [summary.rule(cell.headline).text for cell in heads]
+    pairs = zip(heads, texts, strict=True)
+    return [replace(cell, notes=(*cell.notes, text)) if " points" in text else cell for cell, text in pairs]
+
+
+def _why_nothing(claim: Claim, names: Names, cells: Sequence[Cell]) -> str:
+    what = f"{names.workload.name}: no {claim.metric or 'value'} of both {names.stack} and {names.than}"
+    if claim.value:
+        what = f"{names.workload.name}: no {claim.metric} of {names.stack}"
+    if claim.points:
+        what += f" at {', '.join(f'{point:g}' for point in claim.points)}"
+    elif claim.from_point is not None or claim.to_point is not None:
+        ends = (("from", claim.from_point), ("to", claim.to_point))
+        what += "".join(f" {word} {end:g}" for word, end in ends if end is not None)
+    what += "" if claim.than_point is None else f" beside {claim.than_point:g}"
+    notes = dict.fromkeys(note for cell in cells for note in cell.notes)
+    return f"{what} ({'; '.join(notes)})" if notes else what
+
+
+def _other_settings(claim: Claim, record: WorkloadRecord) -> list[str]:
+    """Describe which settings of a workload are not those of the claim; of a table, only the claim's keys count."""
+    wanted, own = _flat(claim.settings), _flat(record.settings)
+    return [
+        f"{name} is {own.get(name, 'unknown')}, not {value}" for name, value in wanted.items() if own.get(name) != value
+    ]
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{inner}": each for inner, each in _flat(value).items()}
+        else:
+            flat[name] = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+    return flat
+
+
+def _letters(text: str) -> str:
+    """Leave out how a processor's name is set: blanks, and (R) and (TM)."""
+    return re.sub(r"\(r\)|\(tm\)|[^a-z0-9-]", "", text.lower())
+
+
+def _major(version: str) -> str:
+    return version.partition(".")[0]

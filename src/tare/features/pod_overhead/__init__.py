@@ -1,0 +1,1 @@
+"""The overhead that a pod sandbox needs, as Kubernetes' RuntimeClass declares it."""

@@ -1,0 +1,137 @@
+"""What a pod of each RuntimeClass costs its node beyond its program: the amounts of Kubernetes' `overhead.podFixed`.
+
+The amounts are differences within blocks: an idle instance of the pod's stack, less one of the baseline's, which is the
+same program by itself. Their mean has Student's interval over the blocks. Idle pods tell of what is fixed alone: what a
+runtime adds to each system call or packet grows with the work.
+
+The amount to declare is the upper end of the interval, rounded up: the scheduler then does not promise what is not
+there. A declared amount is about right from the lower end of the interval up to that amount, and the margin beyond.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Literal
+
+from tare.model.trial import Trial
+
+WORKLOAD = "idle"
+LEAST_BLOCKS = 3  # below that, an interval is of no use
+_CONFIDENCE = 0.95
+_MOST = 2.0**63
+# A quantity of Kubernetes: a number with a binary suffix, a decimal one, or an exponent.
+_QUANTITY = re.compile(
+    r"(?P<number>[0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18})"
+    r"((?P<binary>[KMGTPE])i|(?P<decimal>[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,2}))?"
+)
+_POWERS = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+
+Fit = Literal["too small", "about right", "too large", "not known yet"]
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A mean with the bounds of its 95 % interval, and the number of blocks."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True)
+class PodOverhead:
+    """The overhead of a stack's pods: `memory` in bytes, `cpu` in CPUs, and what the RuntimeClass declares.
+
+    The name of the RuntimeClass is empty for pods of the cluster's default runtime. `cpu` is None where the telemetry
+    does not have it, `memory` where there are too few blocks.
+    """
+
+    stack: str
+    runtime_class: str
+    handler: str
+    declared: str
+    memory: Amount | None
+    cpu: Amount | None
+
+
+def pod_overheads(
+    trials: Sequence[Trial], baseline: str, cpus_of: Callable[[Trial], float | None]
+) -> tuple[PodOverhead, ...]:
+    """Return the overhead of each stack of pods; `cpus_of` returns the CPUs used by an idle trial.
+
+    Return nothing where the baseline is a pod itself: it is not the program alone.
+    """
+    idle = [trial for trial in trials if trial.workload == WORKLOAD and trial.status == "ok"]
+    idle = [trial for trial in idle if _is_sane(_memory(trial))]
+    own = {trial.block: trial for trial in idle if trial.stack == baseline and not _is_pod(trial)}
+    pods: dict[str, list[Trial]] = {}
+    for trial in idle:
+        if trial.block in own and _is_pod(trial):
+            pods.setdefault(trial.stack, []).append(trial)
+    needed = {trial.trial: trial for found in pods.values() for pod in found for trial in (pod, own[pod.block])}
+    cpus = {name: used for name, trial in needed.items() if (used := cpus_of(trial)) is not None and _is_sane(used)}
+    return tuple(_overhead(stack, [(pod, own[pod.block]) for pod in found], cpus) for stack, found in pods.items())
+
+
+def _overhead(stack: str, pairs: Sequence[tuple[Trial, Trial]], cpus: dict[str, float]) -> PodOverhead:
+    proof = dict(pairs[0][0].proof)
+    memory = [_memory(pod) - _memory(bare) for pod, bare in pairs]
+    used = [cpus[pod.trial] - cpus[bare.trial] for pod, bare in pairs if pod.trial in cpus and bare.trial in cpus]
+    names = (proof.get("RuntimeClass", ""), proof.get("handler", ""), proof.get("podFixed", "none"))
+    return PodOverhead(stack, *names, amount(memory), amount(used))
+
+
+def amount(differences: Sequence[float]) -> Amount | None:
+    """Return the mean of differences with its interval; None for too few of them."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - half a second that only commands with statistics have to wait
+
+    n = len(differences)
+    if n < LEAST_BLOCKS:
+        return None
+    mean = fmean(differences)
+    half = float(stdtrit(n - 1, 0.5 + _CONFIDENCE / 2)) * stdev(differences) / n**0.5
+    return Amount(mean, mean - half, mean + half, n)
+
+
+def to_declare(found: Amount, unit: float) -> int:
+    """Return the amount to declare, in whole units."""
+    return max(0, math.ceil(found.high / unit))
+
+
+def fit(declared: float | None, found: Amount | None, unit: float, margin: float) -> Fit:
+    """Return whether a declared amount fits the measured one; `margin` is a share."""
+    if declared is None or found is None:
+        return "not known yet"
+    if declared < found.low * (1 - margin):
+        return "too small"
+    return "too large" if declared > to_declare(found, unit) * unit * (1 + margin) else "about right"
+
+
+def declared_amount(declared: str, name: str) -> float | None:
+    """Read an amount from `PodOverhead.declared`: 0 where it is not declared, None where it is no quantity."""
+    amounts = dict(part.partition(" ")[::2] for part in declared.split(", "))
+    found = _QUANTITY.fullmatch(amounts.get(name, "0"))
+    if found is None:
+        return None
+    if found["binary"]:
+        return float(found["number"]) * 1024.0 ** ("KMGTPE".index(found["binary"]) + 1)
+    power = _POWERS[found["decimal"]] if found["decimal"] else int(found["exponent"] or 0)
+    return float(found["number"]) * 10.0**power
+
+
+def _is_pod(trial: Trial) -> bool:
+    return "kubelet" in dict(trial.proof)
+
+
+def _memory(trial: Trial) -> float:
+    return next((value.value for value in trial.values if value.metric == "memory"), math.nan)
+
+
+def _is_sane(value: float) -> bool:
+    """Return whether a value is a number that can be one: the run may be untrusted."""
+    return 0 <= value < _MOST

@@ -1,0 +1,177 @@
+"""Write pod overhead as report section, Markdown and Kubernetes YAML.
+
+An amount is the upper end of the measured interval, rounded up: the scheduler then does not promise what is not there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tare.features.pod_overhead.overhead import (
+    LEAST_BLOCKS,
+    WORKLOAD,
+    Amount,
+    PodOverhead,
+    declared_amount,
+    fit,
+    pod_overheads,
+    to_declare,
+)
+from tare.model.journal import Run
+from tare.model.trial import Trial
+from tare.report.numbers import clean
+from tare.statistics.summary import Summary
+from tare.telemetry.parquet import Series, series_of, telemetry_names
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """A unit of a resource: its size in base units, its name for people, and the suffix that Kubernetes reads."""
+
+    size: float
+    name: str
+    suffix: str
+
+
+_UNITS = {"memory": _Unit(1 << 20, "MiB", "Mi"), "cpu": _Unit(1e-3, "m", "m")}
+
+
+@dataclass(frozen=True)
+class PodCost:
+    """What an idle pod takes of a resource beyond the baseline, in words; empty where that is not known."""
+
+    value: str = ""
+    interval: str = ""
+    n: str = ""
+
+
+@dataclass(frozen=True)
+class PodRow:
+    """The overhead of a stack's pods, in words. `form` is a YAML document to paste; its comments explain it.
+
+    `amounts` is the `podFixed` in one line, as `cpu 77m, memory 85Mi`; empty for too few blocks.
+    """
+
+    stack: str
+    runtime_class: str
+    memory: PodCost
+    cpu: PodCost
+    declared: str
+    amounts: str
+    judgement: str
+    form: str
+
+
+def pod_rows(summary: Summary, run: Run) -> tuple[PodRow, ...]:
+    """Describe the overhead of each stack of pods; nothing for a run without idle pods."""
+    found = pod_overheads(run.trials, summary.baseline, lambda trial: _idle_cpus(run, trial))
+    return tuple(_row(each, summary.margin) for each in found)
+
+
+def _row(overhead: PodOverhead, margin: float) -> PodRow:
+    amounts = {name: _to_declare(_UNITS[name], found) for name, found in _known(overhead)}
+    return PodRow(
+        stack=overhead.stack,
+        runtime_class=overhead.runtime_class,
+        memory=_cost(_UNITS["memory"], overhead.memory),
+        cpu=_cost(_UNITS["cpu"], overhead.cpu),
+        declared=overhead.declared,
+        amounts=", ".join(f"{name} {amounts[name]}" for name in sorted(amounts)),
+        judgement=_judgement(overhead, margin),
+        form=_form(overhead, amounts),
+    )
+
+
+def _known(overhead: PodOverhead) -> Iterator[tuple[str, Amount]]:
+    """Yield what can be declared: without its memory, a pod's CPU is not."""
+    if overhead.memory is not None:
+        yield "memory", overhead.memory
+        if overhead.cpu is not None:
+            yield "cpu", overhead.cpu
+
+
+def _to_declare(unit: _Unit, found: Amount) -> str:
+    return f"{to_declare(found, unit.size)}{unit.suffix}"
+
+
+def _cost(unit: _Unit, found: Amount | None) -> PodCost:
+    if found is None:
+        return PodCost()
+    low, high = (f"{end / unit.size:.1f}" for end in (found.low, found.high))
+    return PodCost(f"{found.mean / unit.size:.1f} {unit.name}", f"[{low}, {high}]", f"n={found.n}")
+
+
+def _judgement(overhead: PodOverhead, margin: float) -> str:
+    """Return a sentence that compares what the RuntimeClass declares with what was measured."""
+    if not overhead.runtime_class:
+        return "The cluster's default runtime, by no RuntimeClass: there is nothing to declare."
+    begin = f"The RuntimeClass declares {overhead.declared}: "
+    if overhead.memory is None:
+        return f"{begin}whether that is right is not known yet, it takes {LEAST_BLOCKS} blocks of {WORKLOAD}."
+    measured = {"memory": overhead.memory, "cpu": overhead.cpu}
+    fits = {
+        name: fit(declared_amount(overhead.declared, name), found, _UNITS[name].size, margin)
+        for name, found in measured.items()
+    }
+    return f"{begin}memory is {fits['memory']}, cpu is {fits['cpu']}."
+
+
+def _form(overhead: PodOverhead, amounts: dict[str, str]) -> str:
+    # The folder may be untrusted: what it names stays in its line, and is a text.
+    stack, declared_amounts = map(in_one_line, (overhead.stack, overhead.declared))
+    declared = f"# {stack}: the RuntimeClass declares {declared_amounts}\n"
+    if not overhead.runtime_class:
+        declared = f"# {stack}: the cluster's default runtime, by no RuntimeClass\n"
+    if not amounts:
+        return f"{declared}# not known: it takes {LEAST_BLOCKS} blocks of {WORKLOAD}\n"
+    name, handler = (json.dumps(text) for text in (overhead.runtime_class, overhead.handler))
+    measured = "".join(f"# {each}: {_in_words(_UNITS[each], amount)}\n" for each, amount in _known(overhead))
+    if not overhead.runtime_class:
+        return f"{declared}{measured}"
+    fixed = "".join(f"    {each}: {text}\n" for each, text in amounts.items())
+    return (
+        f"{declared}{measured}apiVersion: node.k8s.io/v1\nkind: RuntimeClass\n"
+        f"metadata:\n  name: {name}\nhandler: {handler}\noverhead:\n  podFixed:\n{fixed}"
+    )
+
+
+def in_one_line(text: str) -> str:
+    """Return a text as the end of a comment."""
+    return " ".join(clean(text).split())
+
+
+def _in_words(unit: _Unit, found: Amount) -> str:
+    bounds = f"{found.low / unit.size:.1f} to {found.high / unit.size:.1f}"
+    return f"{found.mean / unit.size:.1f} {unit.name}, 95 % interval {bounds}, n = {found.n} blocks"
+
+
+def _idle_cpus(run: Run, trial: Trial) -> float | None:
+    """Return how many CPUs the instance of an idle trial has used, by the trial's telemetry; None if it is unknown."""
+    for name in telemetry_names(trial):
+        file = run.folder / "telemetry" / f"{name}.parquet"
+        try:
+            used = idle_cpus(series_of(file, trial.trial)) if "/" not in name and file.is_file() else None
+        except OSError:
+            continue  # the folder may be untrusted
+        if used is not None:
+            return used
+    return None
+
+
+def idle_cpus(series: Series) -> float | None:
+    """Return the CPUs used in the second half of the samples: before that, the instance is still entered."""
+    samples = [(each.seconds, each.cpu_seconds) for each in series.samples if each.cpu_seconds is not None]
+    late = samples[len(samples) // 2 :]
+    if len(late) < 2 or late[-1][0] <= late[0][0]:
+        return None
+    return (late[-1][1] - late[0][1]) / (late[-1][0] - late[0][0])
+
+
+def render(summary: Summary, run: Run) -> dict[str, bytes]:
+    """Render `pod-overhead.yaml`; nothing for a run without idle pods."""
+    rows = pod_rows(summary, run)
+    head = f"# What an idle pod costs its node beyond {in_one_line(summary.baseline)}, the same program by itself.\n"
+    forms = "".join(f"---\n{row.form}" for row in rows)
+    return {"pod-overhead.yaml": f"{head}{forms}".encode()} if rows else {}

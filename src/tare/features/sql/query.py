@@ -1,0 +1,285 @@
+"""Run read-only SQL over runs in DuckDB, and return data frames."""
+
+from __future__ import annotations
+
+import glob
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tare.features.sql import schema
+from tare.features.sql.schema import HINT, only_reading
+from tare.features.sql.sources import Source, decisions, sources
+from tare.model.errors import TareError, UsageError
+from tare.telemetry.parquet import TYPES, sealed_database
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+_MEMORY = "1GB"
+_MOST_THREADS = 4  # each takes 64 MB for what it reads
+_ROWS = 1000  # in memory at once
+_JSON = "format = 'newline_delimited', filename = true, hive_partitioning = false"
+_EXPENSIVE = ("telemetry", "decisions")  # are empty for a query that does not name them
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """The rows of a query. They are read as they are asked for; what DuckDB needs for it goes with the answer.
+
+    The methods raise TareError. `relation` is DuckDB's, with the names and types of the columns.
+    """
+
+    relation: DuckDBPyRelation
+    _select: str
+    _connection: DuckDBPyConnection
+    _folder: TemporaryDirectory[str]
+    _copies: Mapping[str, str]
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.relation.columns)
+
+    @property
+    def are_texts(self) -> list[bool]:
+        """Which columns hold text, and no numbers."""
+        return [str(kind) == "VARCHAR" for kind in self.relation.types]
+
+    def texts(self) -> Iterator[tuple[str | None, ...]]:
+        """Return the rows with all values as text; None for what is NULL."""
+        return self._rows("CAST(COLUMNS(*) AS VARCHAR)")
+
+    def documents(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows as what JSON can hold; a number that is not finite is null."""
+        names = self.columns
+        for row in self._rows("to_json(COLUMNS(*))"):
+            values = (None if text is None else json.loads(text, parse_constant=lambda _: None) for text in row)
+            yield dict(zip(names, values, strict=True))
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Return the rows as Python's own values."""
+        return self._waited(self.relation.fetchall)
+
+    def pandas(self) -> Any:
+        """Return a DataFrame of pandas, which has to be installed."""
+        _require("pandas")
+        return self._waited(self.relation.df)
+
+    def polars(self) -> Any:
+        """Return a DataFrame of polars, which has to be installed, and PyArrow with it."""
+        _require("polars", "pyarrow")
+        return self._waited(self.relation.pl)
+
+    def _rows(self, what: str) -> Iterator[tuple[str | None, ...]]:
+        select = f"SELECT {what} FROM (\n{self._select}\n)"  # noqa: S608 - see guard.py
+        rows = self._waited(lambda: self._connection.execute(select))
+        while found := self._waited(lambda: rows.fetchmany(_ROWS)):
+            yield from found
+
+    def _waited(self, call: Callable[[], Result]) -> Result:
+        """Wait for DuckDB so that Ctrl-C ends it, and turn its errors into TareErrors."""
+        with _translated_errors(self._copies), ThreadPoolExecutor(1) as worker:
+            answer = worker.submit(call)
+            try:
+                return answer.result()
+            except KeyboardInterrupt:
+                self._connection.interrupt()
+                raise
+
+
+def _require(*names: str) -> None:
+    missing = " ".join(name for name in names if find_spec(name) is None)
+    if missing:
+        raise ModuleNotFoundError(f"not installed: pip install {missing}")
+
+
+def ask(folders: Sequence[Path], sql: str) -> QueryResult:
+    """Run a query over runs; raises UsageError for a query or a run that cannot be read."""
+    folder = TemporaryDirectory(prefix="tare-query-")
+    own = Path(folder.name).resolve()  # DuckDB follows links before it looks whether it may read
+    # In any order, or it would hold all that it reads; ORDER BY is kept.
+    connection = sealed_database(str(own / "spilled"), _MEMORY, _MOST_THREADS, ordered=False)
+    named = [name for name in _EXPENSIVE if name in sql.lower()]
+    found = list(sources(folders, own, "telemetry" in named))
+    copies = {str(own / f"{number}.jsonl"): str(each.folder / "trials.jsonl") for number, each in enumerate(found)}
+    with _translated_errors(copies):
+        _create_tables(connection, own, found, named)
+        _seal(connection, own, found)
+        connection.execute("BEGIN TRANSACTION READ ONLY")
+        select = only_reading(connection, sql)
+        return QueryResult(connection.sql(select), select, connection, folder, copies)
+
+
+def _create_tables(connection: DuckDBPyConnection, own: Path, found: Sequence[Source], named: Sequence[str]) -> None:
+    """Make the tables; those of journals and telemetry are views."""
+    _create_table(connection, own, "runs", schema.RUNS, map(_run, found))
+    decided = found if "decisions" in named else ()
+    _create_table(connection, own, "decisions", schema.DECISIONS, chain.from_iterable(map(decisions, decided)))
+    connection.execute("CREATE SCHEMA source")
+    connection.execute("CREATE TABLE source.files (filename VARCHAR, run VARCHAR, file VARCHAR)")
+    files = [(str(path), source.run, path.stem) for source in found for path in _files(source)]
+    if files:
+        query = "INSERT INTO source.files SELECT unnest($1::VARCHAR[]), unnest($2::VARCHAR[]), unnest($3::VARCHAR[])"
+        connection.execute(query, [list(column) for column in zip(*files, strict=True)])
+    empty = own / "empty.jsonl"
+    empty.touch()
+    journals = _list([empty, *(source.journal for source in found if source.journal is not None)])
+    read = f"read_json({journals}, {_JSON}, columns = {_columns(schema.JOURNAL)})"
+    connection.execute(f"CREATE VIEW source.journal AS SELECT * FROM {read}")  # noqa: S608 - quoted by _list
+    for view in (schema.TRIALS, schema.VALUES, schema.TURNS):
+        connection.execute(view)
+    _read_telemetry(connection, own, found)
+
+
+def _read_telemetry(connection: DuckDBPyConnection, own: Path, found: Sequence[Source]) -> None:
+    """Make the view; an empty file with all columns comes first, for runs without telemetry."""
+    empty = own / "empty.parquet"
+    types = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TYPES.items())
+    connection.execute(f"COPY (SELECT {types} WHERE false) TO {_quoted(str(empty))} (FORMAT parquet)")
+    paths = _list([empty, *(path for source in found for path in source.telemetry)])
+    read = f"read_parquet({paths}, union_by_name = true, filename = true, hive_partitioning = false)"
+    select = f"SELECT run, file, {', '.join(TYPES)} FROM {read} JOIN source.files USING (filename)"  # noqa: S608
+    connection.execute(f"CREATE VIEW telemetry AS {select}")
+
+
+def _seal(connection: DuckDBPyConnection, own: Path, found: Sequence[Source]) -> None:
+    """Shut DuckDB off from all files but those of the runs, from the network, and from other settings."""
+    paths = [own / "empty.jsonl", own / "empty.parquet", *chain.from_iterable(map(_files, found))]
+    both = sorted({form for path in paths for form in (str(path), glob.escape(str(path)))})
+    connection.execute(f"SET allowed_paths = [{', '.join(map(_quoted, both))}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+
+
+def _files(source: Source) -> list[Path]:
+    return [*([] if source.journal is None else [source.journal]), *source.telemetry]
+
+
+def _create_table(
+    connection: DuckDBPyConnection, own: Path, name: str, columns: Mapping[str, str], rows: Iterable[dict[str, Any]]
+) -> None:
+    """Make a table of rows."""
+    path = own / f"{name}.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps({key: _finite(value) for key, value in row.items()}) + "\n" for row in rows)
+    read = f"read_json([{_quoted(str(path))}], format = 'newline_delimited', columns = {_columns(columns)})"
+    connection.execute(f"CREATE TABLE {name} AS SELECT * FROM {read}")  # noqa: S608 - quoted
+    path.unlink()
+
+
+def _run(source: Source) -> dict[str, Any]:
+    record, machine = source.record, source.record.measured_on
+    fields = {"run": source.run, "folder": str(source.folder)} | vars(record) | vars(machine)
+    return {name: fields[name] for name in schema.RUNS}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _columns(types: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f'"{name}": {_quoted(kind)}' for name, kind in types.items()) + "}"
+
+
+def _list(paths: Sequence[Path]) -> str:
+    return f"[{', '.join(_quoted(glob.escape(str(path))) for path in paths)}]"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+@contextmanager
+def _translated_errors(copies: Mapping[str, str]) -> Iterator[None]:
+    """Turn DuckDB's errors into TareErrors."""
+    import duckdb  # noqa: PLC0415 - see ask
+
+    try:
+        yield
+    except duckdb.Error as error:
+        text = str(error)
+        for copy, path in copies.items():
+            text = text.replace(copy, path)
+        raise _error(error, text) from error
+    except UnicodeEncodeError as error:
+        raise UsageError("a name that is no UTF-8 cannot be queried", "rename the folder") from error
+
+
+def _error(error: Exception, text: str) -> TareError:
+    """Describe what is wrong in a line, with DuckDB's own advice where it has some."""
+    import duckdb  # noqa: PLC0415 - see ask
+
+    what, *more = [line.strip() for line in text.splitlines() if line.strip()]
+    what = re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", what)
+    meant = re.search(r'^(?:Did you mean|Candidate bindings:) "([^"]+)"', "\n".join(more), re.MULTILINE)
+    if what.startswith("Table with name") and meant and meant[1] not in schema.TABLES:
+        meant = None  # one of DuckDB's own
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return TareError(
+            f"the query needs more than {_MEMORY} of memory", "ask for less: WHERE, GROUP BY, fewer columns"
+        )
+    if isinstance(error, duckdb.PermissionException):
+        return UsageError(f"a query reads the tables of the runs alone: {what}", HINT)
+    if ".jsonl" in what or ".parquet" in what:
+        return UsageError(what, "the file is damaged or of a newer tare")
+    return UsageError(f"the query: {what}", f'did you mean "{meant[1]}"?' if meant else HINT)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of runs, one property each. A table is read each time."""
+
+    folders: tuple[Path, ...]
+
+    def query(self, sql: str) -> QueryResult:
+        """Return the rows of a SELECT over these tables; raises TareError."""
+        return ask(self.folders, sql)
+
+    @property
+    def runs(self) -> QueryResult:
+        """A row for each run, with its machine."""
+        return self.query("FROM runs")
+
+    @property
+    def trials(self) -> QueryResult:
+        """A row for each trial, also those that failed or were skipped."""
+        return self.query("FROM trials")
+
+    @property
+    def values(self) -> QueryResult:
+        """A row for each value of an ok trial."""
+        return self.query('FROM "values"')
+
+    @property
+    def turns(self) -> QueryResult:
+        """A row for each value of a turn."""
+        return self.query("FROM turns")
+
+    @property
+    def telemetry(self) -> QueryResult:
+        """A row for each sample."""
+        return self.query("FROM telemetry")
+
+    @property
+    def decisions(self) -> QueryResult:
+        """A row for each cell: the ratio to the baseline, its interval, and the decision."""
+        return self.query("FROM decisions")
+
+
+def load(*runs: str | Path) -> Tables:
+    """Return the tables of one or several run folders; raises TareError for what is none."""
+    tables = Tables(tuple(Path(run) for run in runs))
+    tables.query("SELECT 1")  # so that a wrong folder is reported here
+    return tables

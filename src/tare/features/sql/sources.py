@@ -1,0 +1,171 @@
+"""Locate the files and decisions of runs for DuckDB."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import shutil
+import stat
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tare import __version__
+from tare.features.sql.schema import DECISIONS
+from tare.hosts.local import sha256_of
+from tare.model.errors import UsageError
+from tare.model.journal import RunRecord, load, load_record, read_trial
+from tare.report.data_files import FORMAT, document
+from tare.statistics.summarize import summarize
+
+
+@dataclass(frozen=True)
+class Source:
+    """A run by the name that tables have for it; `journal` is None without trials."""
+
+    run: str
+    folder: Path
+    record: RunRecord
+    journal: Path | None
+    telemetry: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The first and the last whole line of a journal, and where that ends: what follows is torn."""
+
+    first: bytes
+    last: bytes
+    end: int
+
+
+def sources(folders: Sequence[Path], own: Path, with_telemetry: bool) -> Iterator[Source]:
+    """Find what is to be read of these runs; raises UsageError.
+
+    A journal with a torn last line, which a power cut leaves, is copied without it to the folder `own`. All files are
+    plain ones: an untrusted run folder leads to no others.
+    """
+    for number, (folder, run) in enumerate(zip(folders, _names(folders), strict=True)):
+        record, whole = load_record(folder), folder.resolve()
+        try:
+            journal = _journal(whole / "trials.jsonl", own / f"{number}.jsonl")
+            telemetry = _telemetry(whole) if with_telemetry else ()
+        except OSError as error:
+            what = f"{error.filename or folder}: {(error.strerror or str(error)).lower()}"
+            raise UsageError(what, "a query needs to read the run, and room for what it copies") from error
+        yield Source(run, folder, record, journal, telemetry)
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """Name each run by its folder, or by its whole path where several folders have one name."""
+    whole = [folder.resolve() for folder in folders]
+    times = Counter(path.name for path in whole)
+    for path, count in Counter(whole).items():
+        if count > 1:
+            raise UsageError(f"{path}: is given {count} times", "name each run once")
+    return [path.name if times[path.name] == 1 else str(path) for path in whole]
+
+
+def _journal(path: Path, copy: Path) -> Path | None:
+    """Return the journal, or a copy of its whole lines where the last one is torn; None where it has no line."""
+    if not os.path.lexists(path):
+        return None
+    _require_plain(path)
+    ends = ends_of(path)
+    if ends is None:
+        return None
+    read_trial(ends.first, f"{path}:1")
+    read_trial(ends.last, f"{path}: its last line")
+    if ends.end == path.stat().st_size:
+        return path
+    shutil.copyfile(path, copy)
+    os.truncate(copy, ends.end)
+    return copy
+
+
+def ends_of(path: Path) -> Ends | None:
+    """Find the first and the last whole line of a file, however long it is; None if it has none."""
+    if not path.stat().st_size:
+        return None
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        end = text.rfind(b"\n") + 1
+        if not end:
+            return None
+        first = text[: text.find(b"\n")]
+        return Ends(first, text[text.rfind(b"\n", 0, end - 1) + 1 : end - 1], end)
+
+
+def _telemetry(folder: Path) -> tuple[Path, ...]:
+    within = folder / "telemetry"
+    if within.is_symlink():
+        raise _linked(within)
+    paths = tuple(sorted(within.glob("*.parquet")))
+    for path in paths:
+        _require_plain(path)
+    return paths
+
+
+def _require_plain(path: Path) -> None:
+    mode = path.lstat().st_mode
+    if stat.S_ISLNK(mode):
+        raise _linked(path)
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{path}: is no file", "a run folder holds plain files alone")
+
+
+def _linked(path: Path) -> UsageError:
+    what = f"{path}: is a symbolic link, and a query follows none in a run folder"
+    return UsageError(what, "put a copy of the file in its place")
+
+
+_MADE = {"run", "low", "high", "cautions", "failures"}  # the other columns are as in the report
+
+
+def decisions(source: Source) -> Iterator[dict[str, Any]]:
+    """Yield the headlines and the cells of a run; raises UsageError.
+
+    They are computed where the run has no report, or one of another journal or by another tare.
+    """
+    yield from _reported(source) or _rows(source.run, _computed(source))
+
+
+def _reported(source: Source) -> list[dict[str, Any]]:
+    """Read the report; empty if it is none that tare would write today. It may be untrusted."""
+    path = source.folder / "report" / "report.json"
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        if path.is_file():
+            found = json.loads(path.read_bytes())
+            made = (found["format"], found["computed_by"], found["journal"])
+            if made[:2] == (FORMAT, __version__) and made[2] == _digest(source):
+                return list(_rows(source.run, found))
+    return []
+
+
+def _digest(source: Source) -> str:
+    """Return the SHA-256 of the journal's whole lines, as `load` does."""
+    if source.journal is None:
+        return hashlib.sha256().hexdigest()
+    return sha256_of(source.journal)
+
+
+def _computed(source: Source) -> dict[str, Any]:
+    run = load(source.folder)
+    return document(summarize(run), run)
+
+
+def _rows(name: str, report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for cell in (*report["headlines"], *report["cells"]):
+        low, high = cell["interval"] or (None, None)
+        yield {
+            "run": name,
+            **{column: cell[column] for column in DECISIONS if column not in _MADE},
+            "low": low,
+            "high": high,
+            "cautions": list(dict.fromkeys(caution["kind"] for caution in cell["cautions"])),
+            "failures": len(cell["failures"]),
+        }

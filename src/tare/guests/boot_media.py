@@ -1,0 +1,174 @@
+"""Boot media for monitors that cannot boot the image's disk, kernel and initial RAM disk directly.
+
+There are three: an uncompressed kernel, for monitors that load ELF files only; an initial RAM disk with the drivers of
+a monitor's controllers; a CD that loads both, for monitors that boot as a PC does. The CD uses ISOLINUX for a BIOS, and
+for UEFI a unified kernel image (systemd-stub(7) with kernel, initial RAM disk and command line as sections). All are
+made from the image; what does not depend on the instance is made once and kept beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from tare.guests import guest
+from tare.hosts.host import Host, Process
+from tare.model.errors import TrialFailed
+from tare.model.trial import Image, Problem
+from tare.plugins.technology import LaunchRequest
+
+TOOLS: Mapping[str, str] = {"xorriso": "xorriso", "cpio": "cpio", "qemu-img": "qemu-utils"}
+ELF_TOOLS: Mapping[str, str] = {"lz4": "lz4", "cpio": "cpio"}
+EFI_TOOLS: Mapping[str, str] = {**TOOLS, "objcopy": "binutils", "mcopy": "mtools"}
+EFI_STUB = {"/usr/lib/systemd/boot/efi/linuxx64.efi.stub": "systemd-boot-efi"}
+LOADER = {"/usr/lib/ISOLINUX/isolinux.bin": "isolinux", "/usr/lib/syslinux/modules/bios/ldlinux.c32": "syslinux-common"}
+_SECONDS = 300.0
+
+# Linux's x86 boot protocol (Documentation/arch/x86/boot.rst, 2.08 and newer) locates the compressed kernel: setup_sects
+# at 0x1f1, payload_offset at 0x248, payload_length at 0x24c. Only LZ4 data has its length appended.
+_UNPACK = """
+[ -e "$2" ] && exit
+number() { od -An -v -t "u$3" -j "$2" -N "$3" "$1" | tr -d ' '; }
+start=$((($(number "$1" 497 1) + 1) * 512 + $(number "$1" 584 4)))
+length=$(number "$1" 588 4)
+case $(od -An -v -t x1 -j "$start" -N 4 "$1" | tr -d ' ') in
+02214c18) length=$((length - 4)); unpack=lz4 ;;
+fd377a58) unpack=xz ;;
+28b52ffd) unpack=zstd ;;
+1f8b*) unpack=gzip ;;
+*) echo "$1: unknown compression" >&2; exit 1 ;;
+esac
+tail -c "+$((start + 1))" "$1" | head -c "$length" | "$unpack" -dc >"$2.new" && mv "$2.new" "$2"
+"""
+# tiny-initramfs' `init` reads the names of the modules, in the order of loading. The files of a later archive replace
+# those of an earlier one.
+_EXTEND = """
+set -e
+target=$1 initrd=$2; shift 2
+[ -e "$target" ] && exit
+folder=$(mktemp -d "$target.XXXXXX")
+for module do cp "$module" "$folder"; echo "/${module##*/}" >>"$folder/modules"; done
+cp "$initrd" "$target.new"
+(cd "$folder" && find . -type f | cpio --quiet -o -H newc -R 0:0 | gzip -1) >>"$target.new"
+rm -r "$folder"
+mv "$target.new" "$target"
+"""
+# UEFI runs \EFI\BOOT\BOOTX64.EFI of the file system that the CD's boot record points to. As with systemd-stub's own
+# tools, the kernel's section follows those of the stub, and the initial RAM disk's follows the kernel's.
+_EFI_CD = """
+set -e
+folder=$1 kernel=$2 initrd=$3 stub=$4 target=$5
+after=$((0x2000000 + ($(stat -c %s "$kernel") + 0xfffff) / 0x100000 * 0x100000))
+objcopy --add-section ".cmdline=$folder/words" --change-section-vma .cmdline=0x30000 \
+    --add-section ".linux=$kernel" --change-section-vma .linux=0x2000000 \
+    --add-section ".initrd=$initrd" --change-section-vma ".initrd=$after" "$stub" "$folder/program"
+sectors=$(($(stat -c %s "$folder/program") / 512 + 4096))
+truncate -s "$((sectors * 512))" "$folder/efi"
+mformat -i "$folder/efi" -T "$sectors" -h 16 -s 63 ::
+mmd -i "$folder/efi" ::/EFI ::/EFI/BOOT
+mcopy -i "$folder/efi" "$folder/program" ::/EFI/BOOT/BOOTX64.EFI
+xorriso -as mkisofs -quiet -o "$target" -e efi -no-emul-boot -graft-points "/efi=$folder/efi"
+rm -r "$folder"
+"""
+# It ends with the command, whose last output is on standard error.
+_FOLLOW = 'file=$1; shift; tail --follow=name --retry --lines=+1 "$file" 2>/dev/null & "$@" >&2; kill $!'
+
+
+def unpacked(image: Image) -> Path:
+    """Return the path of the image's kernel without compression."""
+    return image.kernel.with_name("vmlinux")
+
+
+def elf_kernel(host: Host, image: Image) -> Path:
+    """Unpack the image's kernel, once, for monitors that load an uncompressed one; return its path."""
+    kernel = unpacked(image)
+    unpack(host, str(image.kernel), str(kernel))
+    return kernel
+
+
+def unpack(host: Host, kernel: str, target: str) -> None:
+    """Unpack a compressed Linux kernel for x86, unless the target exists."""
+    host.run("sh", "-c", _UNPACK, "sh", kernel, target, timeout=_SECONDS)
+
+
+def initrd(host: Host, image: Image, *modules: str) -> Path:
+    """Make an initial RAM disk, once, that loads these kernel modules and their dependencies; return its path."""
+    target = image.initrd.with_name(f"initrd-{'-'.join(modules)}")
+    (version,) = host.run("ls", str(image.root / "lib/modules"), timeout=30).text.split()
+    folder = image.root / "lib/modules" / version
+    files = [str(folder / file) for file in in_order(host.read(str(folder / "modules.dep")), modules)]
+    host.run("sh", "-c", _EXTEND, "sh", str(target), str(image.initrd), *files, timeout=_SECONDS)
+    return target
+
+
+def in_order(dependencies: str, modules: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the files of modules from the text of `modules.dep`, each after its dependencies.
+
+    Raises TrialFailed for a module that the kernel does not have.
+    """
+    needs = {file: needed.split() for file, _, needed in (line.partition(":") for line in dependencies.splitlines())}
+    names = {PurePosixPath(file).name.partition(".ko")[0].replace("-", "_"): file for file in needs}
+    ordered: dict[str, None] = {}
+
+    def add(file: str) -> None:
+        if file not in ordered:
+            for needed in reversed(needs[file]):
+                add(needed)
+            ordered[file] = None
+
+    for module in modules:
+        if module not in names:
+            raise TrialFailed(f"the image's kernel has no module {module}", "`tare image` builds one that has it")
+        add(names[module])
+    return tuple(ordered)
+
+
+def cd(host: Host, launch: LaunchRequest, initrd: Path, command_line: str) -> str:
+    """Make the CD that boots the image's kernel with a command line; return its path in the instance's folder."""
+    folder, target = launch.folder / "cd", str(launch.folder / "cd.iso")
+    host.run("mkdir", "-p", str(folder), timeout=30)
+    host.run("cp", *LOADER, str(folder), timeout=30)
+    lines = ("default tare", "prompt 0", "label tare", "kernel /kernel", "initrd /initrd", f"append {command_line}")
+    host.write(str(folder / "isolinux.cfg"), "\n".join(lines) + "\n")
+    boot = ("-b", "isolinux.bin", "-c", "boot.cat", "-no-emul-boot", "-boot-load-size", "4", "-boot-info-table")
+    files = (f"/kernel={launch.image.kernel}", f"/initrd={initrd}", f"/={folder}")
+    make = ("xorriso", "-as", "mkisofs", "-quiet", "-o", target, *boot, "-graft-points", *files)
+    host.run(*make, timeout=_SECONDS)
+    return target
+
+
+def efi_cd(host: Host, launch: LaunchRequest, initrd: Path, command_line: str) -> str:
+    """Make the CD that boots the image's kernel on UEFI; return its path in the instance's folder."""
+    folder, target, (stub,) = launch.folder / "cd", str(launch.folder / "cd.iso"), EFI_STUB
+    host.run("mkdir", "-p", str(folder), timeout=30)
+    host.write(str(folder / "words"), command_line)
+    files = (str(folder), str(launch.image.kernel), str(initrd), stub, target)
+    host.run("sh", "-c", _EFI_CD, "sh", *files, timeout=_SECONDS)
+    return target
+
+
+def missing_files(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...]:
+    """Find the files of a boot loader that a host lacks; `packages` names the Debian package of each."""
+    return tuple(
+        Problem.fixed_by(f"{file} is not there", package)
+        for file, package in packages.items()
+        if host.run("test", "-e", file, timeout=10, check=False).exit_code
+    )
+
+
+@contextmanager
+def console(host: Host, path: str) -> Iterator[Process]:
+    """Follow the file to which a daemon writes the output of a machine's serial port."""
+    with host.spawn("tail", "--follow=name", "--retry", "--lines=+1", path) as process:
+        yield process
+
+
+def with_console(path: str, *command: str) -> tuple[str, ...]:
+    """Return a command that runs a machine and prints the file of its serial port, until the machine ends."""
+    return ("sh", "-c", _FOLLOW, "sh", path, *command)
+
+
+def command_line(launch: LaunchRequest, console: str = "ttyS0") -> str:
+    """Write the kernel's command line for a machine that boots from the CD and has a SCSI disk."""
+    return guest.command_line(launch, "/dev/sda", console)

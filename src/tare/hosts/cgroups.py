@@ -1,0 +1,268 @@
+"""Control groups: they enforce an instance's limits, count what it uses, and list its processes.
+
+They work with version 2, version 1, and both side by side (hybrid). tare makes the group where a technology makes none;
+otherwise it reads the limits back from the technology's group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from tare.hosts.host import Host
+from tare.hosts.ledger import Ledger, Undo
+from tare.hosts.setup_helper import Step
+from tare.model.errors import TareError, TrialFailed
+from tare.model.trial import Limits
+
+_SECONDS = 30.0
+_NEEDED = ("cpu", "cpuset", "memory", "pids")
+_CONTROLLERS = (*_NEEDED, "cpuacct")
+_COUNTING = ("cpuacct", "memory")
+# A group can be removed once its processes are gone and its children are removed.
+_REMOVE = """
+left() { for group do [ ! -d "$group" ] || return 0; done; return 1; }
+for attempt in $(seq 100); do
+    find "$@" -depth -type d -exec rmdir {} + 2>/dev/null
+    left "$@" || exit 0
+    find "$@" -name cgroup.procs -exec cat {} + 2>/dev/null | while read -r process; do kill -9 "$process"; done
+    sleep 0.01
+done
+for group do [ ! -d "$group" ] || echo "$group: cannot be removed" >&2; done
+exit 1
+"""
+# Joins groups, up to `--`, and becomes the command after it.
+_JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
+_LOCKED = ("nosuid", "noexec", "nodev")
+_NO_LIMIT = 1 << 62  # version 1 writes "no limit" as a huge number
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the controllers are mounted: version 2 has one folder, version 1 one for each controller."""
+
+    version: int
+    mounts: dict[str, str]
+    others: tuple[str, ...] = ()  # version 1 trees in which runtimes make groups and tare makes none
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The top folders, without repetition."""
+        return tuple(dict.fromkeys(self.mounts.values()))
+
+
+def parse_layout(mounts: str) -> Layout:
+    """Read the layout from the text of /proc/self/mounts; version 1 where it has any of tare's controllers.
+
+    A tree may be mounted several times: the first mount that can be written counts, as others show a part of the tree
+    to a program. Raises TareError where no control groups are mounted.
+    """
+    first: dict[str, str] = {}
+    others: list[str] = []
+    second = ""
+    lines = [line.split()[:4] for line in mounts.splitlines()]
+    groups = [(folder, kind, options.split(",")) for _, folder, kind, options in lines if kind.startswith("cgroup")]
+    writable = [each for each in groups if "ro" not in each[2]] or groups
+    for folder, kind, options in writable:
+        if kind == "cgroup2":
+            second = second or folder
+        if kind == "cgroup":
+            ours = [name for name in options if name in _CONTROLLERS]
+            first |= {name: folder for name in ours if name not in first}
+            others += [] if ours else [folder]
+    if first:
+        return Layout(1, first, tuple(others))
+    if second:
+        return Layout(2, dict.fromkeys(_CONTROLLERS, second))
+    raise TareError("no control groups are mounted", "mount them: tare can neither limit nor count without")
+
+
+class Mount(NamedTuple):
+    """A mount in an instance; `kind` is `tmpfs` or `bind`."""
+
+    kind: str
+    source: str
+    target: str
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ControlGroup:
+    """A group with the limits of one instance."""
+
+    host: Host
+    name: str
+    layout: Layout
+    enter: str  # the program on the host that joins it
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The group's folders, one for each tree."""
+        return tuple(f"{root}/{self.name}" for root in self.layout.roots)
+
+    @property
+    def join(self) -> tuple[str, ...]:
+        """Command prefix that starts a command inside the group."""
+        return (self.enter, *(word for path in self.paths for word in ("-g", f"{path}{self.leaf}")), "--")
+
+    @property
+    def leaf(self) -> str:
+        """What is below the folders for processes: version 2 has them in leaves only, and runtimes add groups."""
+        return "/tare-main" if self.layout.version == 2 else ""
+
+    @property
+    def mounts(self) -> tuple[Mount, ...]:
+        """The mounts in an instance where programs look for their limits: the group's folders.
+
+        A Java or Go program sizes itself by the limits that it finds there.
+        """
+        where = "/sys/fs/cgroup"
+        if self.layout.version == 2:
+            return (Mount("bind", self.paths[0], where, ("bind", "ro", *_LOCKED)),)
+        trees = ((path, f"{where}/{PurePosixPath(path).parent.name}") for path in self.paths)
+        folder = Mount("tmpfs", "cgroup", where, (*_LOCKED, "mode=755"))
+        return (folder, *(Mount("bind", path, target, ("bind", "ro", *_LOCKED)) for path, target in trees))
+
+    def processes(self) -> tuple[int, ...]:
+        """Return the numbers of all processes in the group and below it."""
+        return processes_below(self.host, self.paths[0])
+
+
+@contextlib.contextmanager
+def limited(ledger: Ledger, name: str, limits: Limits) -> Iterator[ControlGroup]:
+    """Make a group with these limits; after the block, kill all processes in it and remove it."""
+    layout = parse_layout(ledger.host.read("/proc/self/mounts"))
+    group = ControlGroup(ledger.host, name, layout, ledger.maker.enter)
+    if layout.version == 2:
+        _enable(ledger.host, layout.roots[0])
+    everywhere = (*group.paths, *(f"{root}/{name}" for root in layout.others))
+    steps = [*(("group", path) for path in group.paths), *_settings(group, limits)]
+    if group.leaf:
+        steps.append(("group", f"{group.paths[0]}{group.leaf}"))
+    steps.append(("prime", f"{group.paths[0]}{group.leaf}"))
+    with contextlib.ExitStack() as stack:
+        try:
+            undo = Undo(("ungroup", *everywhere), ("sh", "-c", _REMOVE, "sh", *everywhere))
+            stack.enter_context(ledger.made(steps, undo))
+        except TrialFailed as error:
+            text = f"control group {name}: the kernel refused {error}"
+            raise TrialFailed(text, "the groups around tare itself may allow no more than they have") from error
+        yield group
+
+
+@dataclass(frozen=True)
+class CountingGroup:
+    """A group without limits, which only counts what its processes use."""
+
+    host: Host
+    paths: tuple[str, ...]
+
+    @property
+    def join(self) -> tuple[str, ...]:
+        """Command prefix that starts a command inside the group."""
+        return ("sh", "-c", _JOIN, "sh", *self.paths, "--")
+
+    def processes(self) -> tuple[int, ...]:
+        """Return the numbers of all processes in the group and below it."""
+        return processes_below(self.host, self.paths[0])
+
+
+@contextlib.contextmanager
+def counting_group(ledger: Ledger, name: str) -> Iterator[CountingGroup]:
+    """Make a group without limits; after the block, kill all processes in it and remove it. Needs no image."""
+    layout = parse_layout(ledger.host.read("/proc/self/mounts"))
+    roots = dict.fromkeys(layout.mounts[controller] for controller in _COUNTING if controller in layout.mounts)
+    group = CountingGroup(ledger.host, tuple(f"{root}/{name}" for root in roots))
+    with ledger.undone_by("sh", "-c", _REMOVE, "sh", *group.paths):
+        ledger.host.run("mkdir", *group.paths, timeout=_SECONDS)
+        yield group
+
+
+def memory_limit_of(host: Host, pid: int) -> int | None:
+    """Return the smallest memory limit of a process's group and the groups above it, in bytes; None without a limit."""
+    layout = parse_layout(host.read("/proc/self/mounts"))
+    root, file = layout.mounts.get("memory", ""), "memory.max" if layout.version == 2 else "memory.limit_in_bytes"
+    group = group_of(host.read(f"/proc/{pid}/cgroup"), "memory", layout.version)
+    limits = []
+    while group not in ("", "/"):
+        text = host.read(f"{root}{group}/{file}").strip()
+        if text.isdigit() and int(text) < _NO_LIMIT:
+            limits.append(int(text))
+        group = group.rpartition("/")[0]
+    return min(limits, default=None)
+
+
+def group_folder(host: Host, pid: int) -> str:
+    """Return the folder of a process's group, in the tree that counts memory."""
+    layout = parse_layout(host.read("/proc/self/mounts"))
+    group = group_of(host.read(f"/proc/{pid}/cgroup"), "memory", layout.version)
+    return f"{layout.mounts.get('memory', '')}{group}"
+
+
+def group_of(text: str, controller: str, version: int) -> str:
+    """Read a process's group from the text of /proc/PID/cgroup; empty where it has none."""
+    for line in text.splitlines():
+        number, controllers, group = line.split(":", 2)
+        if (version == 2 and number == "0") or controller in controllers.split(","):
+            return group
+    return ""
+
+
+def processes_below(host: Host, folder: str) -> tuple[int, ...]:
+    """Return the numbers of the processes in a group and in the groups below it."""
+    return tuple(int(line) for line in host.gather(folder, "cgroup.procs").split())
+
+
+def kernel_bytes(host: Host, folder: str) -> int | None:
+    """Return the kernel memory that is charged to a group, in bytes; None where the kernel does not count it."""
+    for line in host.read(f"{folder}/memory.stat").splitlines():
+        if line.startswith("kernel "):  # version 2, Linux 5.18 and newer
+            return int(line.split()[1])
+    text = host.read(f"{folder}/memory.kmem.usage_in_bytes").strip()
+    return int(text) if text.isdigit() else None
+
+
+def _settings(group: ControlGroup, limits: Limits) -> Iterator[Step]:
+    def file(controller: str, name: str) -> str:
+        return f"{group.layout.mounts[controller]}/{group.name}/{name}"
+
+    memory_nodes = group.host.read("/sys/devices/system/node/online").strip() or "0"
+    yield "set", file("cpuset", "cpuset.mems"), memory_nodes
+    yield "set", file("cpuset", "cpuset.cpus"), ",".join(map(str, limits.cpus))
+    version_2 = group.layout.version == 2
+    yield "set", file("memory", "memory.max" if version_2 else "memory.limit_in_bytes"), str(limits.memory_bytes)
+    # Version 1 means memory and swap together. A kernel that does not count swap lacks the file.
+    swap = file("memory", "memory.swap.max" if version_2 else "memory.memsw.limit_in_bytes")
+    yield "set-if", swap, "0" if version_2 else str(limits.memory_bytes)
+
+
+@contextlib.contextmanager
+def controllers_restored(ledger: Ledger) -> Iterator[None]:
+    """Disable, after the block, all controllers of a version 2 tree that are disabled at its top before the block.
+
+    Instances enable the controllers that they need, and container runtimes enable more. An instance does not disable
+    them when it ends: others that are still alive would lose their limits.
+    """
+    layout = parse_layout(ledger.host.read("/proc/self/mounts"))
+    if layout.version == 1:
+        yield
+        return
+    control, root = f"{layout.roots[0]}/cgroup.subtree_control", layout.roots[0]
+    enabled = ledger.host.read(control).split()
+    disabled = [name for name in ledger.host.read(f"{root}/cgroup.controllers").split() if name not in enabled]
+    # The kernel refuses to disable a controller that another group uses.
+    script = 'for name do echo "-$name" > "$0" || true; done # tare-controllers'
+    with ledger.undone_by("sh", "-c", script, control, *disabled):
+        yield
+
+
+def _enable(host: Host, root: str) -> None:
+    """Enable the controllers that tare needs at the top of a version 2 tree."""
+    control = f"{root}/cgroup.subtree_control"
+    enabled = host.read(control).split()
+    if missing := [name for name in _NEEDED if name not in enabled]:
+        words = " ".join(f"+{name}" for name in missing)
+        host.run("sh", "-c", 'echo "$1" > "$0"', control, words, timeout=_SECONDS)

@@ -1,0 +1,167 @@
+"""Write to and read from a process's standard streams."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tare.model.errors import TimedOut, TrialFailed
+from tare.model.trial import Line
+
+MOST_OUTPUT_BYTES = 64 << 20  # of a command: more than any program that measures prints, and less than harms a machine
+TOO_MUCH = f"it printed more than {MOST_OUTPUT_BYTES >> 20} MiB, and was ended"
+_KEPT_LINES = 10_000
+_SHOWN_CHARACTERS = 300
+_ERROR = re.compile(r"(\w[\w.-]*: )?(Error\b|error during connect:)")
+_HELP = re.compile(r"\s*(See|Run|Try) ['`\"].*--help\b")
+
+
+def last_lines(text: str) -> str:
+    """Return the lines of what a command printed that say why it failed, as one: at most three and 300 characters.
+
+    They are the last ones, or begin with the first that says "Error", as those of container engines do. A longer last
+    line keeps its beginning, where error messages have the cause.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not _HELP.match(line)]
+    first = next((place for place, line in enumerate(lines) if _ERROR.match(line)), None)
+    # What follows an error is about the client, unless the error announces it.
+    kept = lines[-3:] if first is None else lines[first : first + 1 + lines[first].endswith(":")]
+    *earlier, last = ("", *kept)
+    words = last if len(last) <= _SHOWN_CHARACTERS else f"{last[: _SHOWN_CHARACTERS - 2]} …"
+    for line in reversed(earlier):
+        if not line or len(line) + len(words) + 3 > _SHOWN_CHARACTERS:
+            break
+        words = f"{line} / {words}"
+    return words
+
+
+def shown(argv: Sequence[str]) -> str:
+    """Return the hint of an error of a command."""
+    return f"the command was: {' '.join(argv)}"
+
+
+class Lines:
+    """The lines of one process: one thread adds them, others read them, or one listens.
+
+    `words` returns what the process has written to standard error; `hint` is that of the errors raised.
+    """
+
+    def __init__(self, name: str, words: Callable[[], str], hint: str) -> None:
+        self._name = name
+        self._words = words
+        self._hint = hint
+        self._kept: deque[Line] = deque(maxlen=_KEPT_LINES)
+        self._listener: Callable[[Line | None], None] | None = None
+        self._ended = False
+        self._fault: TrialFailed | None = None
+        self._changed = threading.Condition()
+
+    def add(self, line: Line) -> None:
+        """Add a line, before the end."""
+        with self._changed:
+            listener = self._listener
+            if listener is None:
+                self._kept.append(line)
+                self._changed.notify_all()
+        if listener:
+            listener(line)
+
+    def end(self, fault: TrialFailed | None = None) -> None:
+        """Record that there will be no more; `fault` is the reason if the process did not end regularly."""
+        with self._changed:
+            self._ended, self._fault = True, fault
+            self._changed.notify_all()
+            listener = self._listener
+        if listener:
+            listener(None)
+
+    def read(self, timeout: float) -> Line:
+        """Return the next line; see `Process.read_line`."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._kept or self._ended, timeout):
+                raise TimedOut(f"{self._name}: printed nothing for {timeout:g} s", self._hint)
+            if not self._kept:
+                words = last_lines(self._words()) or "no output"
+                raise self._fault or TrialFailed(f"{self._name}: ended: {words}", self._hint)
+            return self._kept.popleft()
+
+    def listen(self, listener: Callable[[Line | None], None]) -> None:
+        """Pass on the kept lines, and then each new one; see `Process.listen`."""
+        with self._changed:
+            while self._kept:
+                listener(self._kept.popleft())
+            self._listener = listener
+            if self._ended:
+                listener(None)
+
+
+_AT_ONCE_BYTES = 65536
+
+
+class TooMuch(Exception):
+    """A command has printed more than is kept of one."""
+
+
+class Exchange:
+    """Gives a process its input and keeps what it prints, up to a bound; what comes after it is dropped."""
+
+    def __init__(self, process: subprocess.Popen[bytes], data: bytes) -> None:
+        self._process = process
+        self._data = memoryview(data)
+        self._kept = {process.stdout: bytearray(), process.stderr: bytearray()}
+        self._is_full = False
+        self._selector = selectors.DefaultSelector()
+        for stream in self._kept:
+            self._selector.register(stream, selectors.EVENT_READ)  # type: ignore[arg-type]  # they are pipes
+        if process.stdin is not None:
+            os.set_blocking(process.stdin.fileno(), False)
+            self._selector.register(process.stdin, selectors.EVENT_WRITE)
+
+    def await_end(self, timeout: float | None) -> None:
+        """Wait until its streams and then the process have ended; raises TimeoutExpired and, once, TooMuch."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self._selector.get_map():
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise subprocess.TimeoutExpired(self._process.args, timeout or 0.0)
+            for key, _ in self._selector.select(left):
+                if key.events == selectors.EVENT_WRITE:
+                    self._give(key)
+                elif piece := os.read(key.fd, _AT_ONCE_BYTES):
+                    self._keep(key.fileobj, piece)
+                else:
+                    self._close(key)
+        self._process.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def said(self) -> tuple[bytes, bytes]:
+        """Return its standard output and its standard error."""
+        return bytes(self._kept[self._process.stdout]), bytes(self._kept[self._process.stderr])
+
+    def _give(self, key: selectors.SelectorKey) -> None:
+        try:
+            self._data = self._data[os.write(key.fd, self._data[:_AT_ONCE_BYTES]) :]
+        except BrokenPipeError:  # it reads no more
+            self._data = self._data[:0]
+        except BlockingIOError:
+            return
+        if not self._data:
+            self._close(key)
+
+    def _keep(self, stream: Any, piece: bytes) -> None:
+        if self._is_full:
+            return
+        self._kept[stream].extend(piece)
+        self._is_full = sum(map(len, self._kept.values())) > MOST_OUTPUT_BYTES
+        if self._is_full:
+            raise TooMuch
+
+    def _close(self, key: selectors.SelectorKey) -> None:
+        self._selector.unregister(key.fileobj)
+        key.fileobj.close()  # type: ignore[union-attr]  # they are files

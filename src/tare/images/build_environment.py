@@ -1,0 +1,156 @@
+"""Where images are built: this machine, or a Debian root file system.
+
+A command in that root has the machine's devices and network, and tare's own folders at their places. Its mounts are in
+a namespace of its own, so that nothing of them is left.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import ssl
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tare.hosts.exec import ExecHost
+from tare.hosts.host import Host
+from tare.hosts.ledger import state_folder
+from tare.hosts.local import LocalHost, shipped
+from tare.hosts.process import ALONE
+from tare.model.errors import TareError
+from tare.model.trial import Problem
+
+# Of Debian, for each image; `provide` adds what others need.
+PACKAGES = ("ca-certificates", "cargo-web", "e2fsprogs", "gcc", "libc6-dev", "mmdebstrap", "rustc-web")
+_LOOK_SECONDS = 30.0
+_INSTALL_SECONDS = 1800.0
+_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+# The root becomes that of the mount namespace: what is started in a chroot could not be entered. A name server and
+# certificates of this machine are its, too.
+_ENTER = f"""
+root=$1 certificates=$2; shift 2
+mount --bind "$root" "$root"
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mount --rbind /sys "$root/sys"
+while [ "$1" != -- ]; do
+    mkdir -p "$root$1"
+    mount --bind "$1" "$root$1"
+    shift
+done
+shift
+rm -f "$root/etc/resolv.conf"
+cat /etc/resolv.conf >"$root/etc/resolv.conf" || true
+mkdir -p "$root{Path(_CERTIFICATES).parent}"
+[ -z "$certificates" ] || cat "$certificates" >"$root{_CERTIFICATES}"
+cd "$root"
+pivot_root . .
+umount -l .
+cd /
+exec /usr/bin/env -u SSL_CERT_DIR SSL_CERT_FILE={_CERTIFICATES} CARGO_HTTP_CAINFO={_CERTIFICATES} LC_ALL=C.UTF-8 \\
+    HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"
+"""
+
+
+def program_folder() -> Path:
+    """Return the folder of the programs for instances: in the installed package, or at the top of a checkout."""
+    folder = shipped("programs")
+    if not folder.is_dir():
+        raise TareError("the sources of the image's programs are missing", "install tare-bench again")
+    return folder
+
+
+def build_root() -> Path:
+    """Return the folder of that root, which may not exist. `tare clean --images` removes it with the images."""
+    return state_folder() / "images" / "build-root"
+
+
+def has_build_root() -> bool:
+    """Return whether that root is there; only root can see it."""
+    return os.access(build_root(), os.R_OK)
+
+
+def builder() -> Host:
+    """Return where images are built: in that root if it is there."""
+    return entered(build_root()) if has_build_root() else LocalHost()
+
+
+def entered(root: Path) -> Host:
+    """Return the inside of a root of Debian."""
+    folders = (state_folder(), Path(tempfile.gettempdir()), program_folder())
+    certificates = ssl.get_default_verify_paths().cafile or ""
+    words = (str(root), certificates, *(str(folder) for folder in folders if folder.is_dir()), "--")
+    inside = ExecHost(LocalHost(), *ALONE, "sh", "-ec", _ENTER, "sh", *words)
+    inside.supervisor = ""  # ALONE ends what it starts
+    return inside
+
+
+def absent(tools: Mapping[str, str]) -> list[Problem]:
+    """Find the tools that this machine lacks, each with its Debian packages, separated by spaces."""
+    return [
+        Problem.fixed_by(f"{tool} is not installed", *packages.split())
+        for tool, packages in tools.items()
+        if not shutil.which(tool)
+    ]
+
+
+def provide(packages: tuple[str, ...], root: Path | None = None) -> None:
+    """Install these Debian packages in a root of Debian; by default in that of this machine, if there is one.
+
+    Raises TrialFailed.
+    """
+    if root is None and not has_build_root():
+        return
+    host = entered(root or build_root())
+    script = 'dpkg-query -W -f "${db:Status-Status}\\n" "$@" 2>/dev/null | grep -c -x installed || true'
+    if host.run("sh", "-c", script, "sh", *packages, timeout=_LOOK_SECONDS).text.strip() == str(len(packages)):
+        return
+    host.run("apt-get", "--quiet", "update", timeout=_INSTALL_SECONDS)
+    install = ("apt-get", "--quiet", "install", "--yes", "--no-install-recommends")
+    host.run(*install, *packages, timeout=_INSTALL_SECONDS)
+
+
+NO_DISK = "`tare clean --images` removes all built images; or let TARE_HOME name a folder on a larger disk"
+_NAME = "tare-building-"
+
+
+@contextmanager
+def building(parent: Path) -> Iterator[Path]:
+    """Yield a folder to build in, which is gone after the block; a full disk becomes a TareError."""
+    folder = Path(tempfile.mkdtemp(prefix=_NAME, dir=parent))
+    folder.chmod(0o755)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)  # until this process ends, even when it is killed
+        yield folder
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise TareError(f"cannot build the image: {parent}: no disk is left", NO_DISK) from error
+    finally:
+        shutil.rmtree(folder)
+        os.close(descriptor)
+
+
+def remove_abandoned() -> None:
+    """Remove the folders of builds that were killed, wherever tare builds; those that a process builds in stay."""
+    state = state_folder()
+    for parent in (state / "images", state / "unikernels", Path(tempfile.gettempdir())):
+        for folder in parent.glob(f"{_NAME}*"):
+            with suppress(BlockingIOError, FileNotFoundError, NotADirectoryError):
+                _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder; raises BlockingIOError while a process builds in it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_uid == os.geteuid():  # any user may make one in /tmp
+            shutil.rmtree(folder)
+    finally:
+        os.close(descriptor)

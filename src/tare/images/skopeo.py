@@ -1,0 +1,292 @@
+"""Images of others, brought into an OCI layout by skopeo: from registries, engines and archives, or from a plain root.
+
+What the image says of its size is checked before it is copied, and what it holds before it is unpacked.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import zlib
+from pathlib import Path
+from typing import BinaryIO
+
+from tare.hosts.host import Host
+from tare.hosts.local import LocalHost
+from tare.hosts.process import ALONE
+from tare.images.build_environment import builder
+from tare.images.layers import Size, counted, too_large
+from tare.images.oci import ARCHITECTURES, Manifest, choose, read_manifest
+from tare.model.errors import TareError, UsageError
+from tare.model.files import exists, is_file
+from tare.model.image import Source
+from tare.model.trial import Image, Output
+
+_HOST = LocalHost()
+_LOOK_SECONDS = 300.0
+TOOLS = {"skopeo": "skopeo", "umoci": "umoci"}  # with their Debian packages
+_COPY_SECONDS = 3600.0
+_TAG = "image"
+_MESSAGE = re.compile(r'level=fatal msg="((?:[^"\\]|\\.)*)"')
+# Options of tar: equal content makes equal bytes. What overlayfs notes for itself is none of a layer's.
+_PACKED = (
+    *("--one-file-system", "--sort=name", "--numeric-owner", "--format=posix"),
+    *("--xattrs", "--xattrs-include=*", "--xattrs-exclude=trusted.overlay.*"),
+    "--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime",
+)
+_FORMS = 4  # of what is unpacked: layers, directory, archive and disk
+
+
+class Refused(TareError):
+    """skopeo cannot get an image from where it was looked for."""
+
+
+class RefusedFile(Refused):
+    """skopeo cannot read a file or folder that the user has named."""
+
+    exit_code = 2
+
+
+# Words in a line of skopeo's, what they mean, and what to do.
+_REFUSALS = (
+    (
+        r"unauthorized|authentication required|access to the resource is denied|Forbidden|\bdenied\b",
+        "the registry refuses",
+        '`skopeo login REGISTRY` writes credentials, or name your file of them: credentials = "…" in [image]',
+    ),
+    (
+        "manifest unknown|name unknown|repository name not known|Not Found",
+        "the registry has no such image",
+        "look at its name and its tag",
+    ),
+    (
+        "dial tcp|i/o timeout|no such host|TLS handshake|x509|server gave HTTP response",
+        "the registry does not answer",
+        "check its name, and that this machine reaches it",
+    ),
+    ("Cannot connect to the Docker daemon", "Docker's daemon does not answer", "systemctl start docker"),
+    (
+        "no image found in (?:manifest list|image index)|no matching manifest",
+        "the image is not for this machine's architecture",
+        "build it for this architecture, too",
+    ),
+    (
+        (
+            "no descriptor found|does not resolve to an image|No such image|identifier is not an image"
+            "|reference does not exist|not found in archive|Tag .* not found|more than one image"
+        ),
+        "there is no image of this name",
+        "look at its name and its tag",
+    ),
+    ("no such file or directory", "there is no such file", "give the path of the image"),
+    (
+        (
+            r"\bEOF\b|invalid tar header|gzip: invalid|[Dd]igest did not match|does not match"
+            "|unexpected end of JSON|invalid character|manifest.json not found|not a directory"
+        ),
+        "this is no whole image",
+        "get or build it again",
+    ),
+    ("no space left on device", "no disk is left", "remove files, or let TARE_HOME name a folder on a larger disk"),
+)
+
+
+def this_architecture() -> str:
+    """Return Go's name of this machine's architecture."""
+    return ARCHITECTURES.get(os.uname().machine, os.uname().machine)
+
+
+def located(source: Source, scratch: Path) -> tuple[Source, str]:
+    """Return the first of the image's places that has it, and the digest there; raises TareError.
+
+    If no place has it, the error names each of them with its reason.
+    """
+    places = source.places()
+    refusals = []
+    for place in places:
+        try:
+            return place, digest_of(place, scratch)
+        except Refused as error:
+            refusals.append(error)
+    if len(refusals) == 1:
+        raise refusals[0]
+    what = f"{source}: it is in none of {len(places)} places: {'; '.join(map(str, refusals))}"
+    raise TareError(what, "build it as root, podman build or docker build: a user's Podman has a store of its own")
+
+
+def digest_of(source: Source, scratch: Path) -> str:
+    """Return the digest that names the very image: of its manifest, or of the tar file of a root file system.
+
+    A directory is packed for that. Raises TareError if there is no such image, or if it is too large.
+    """
+    if not source.transport:
+        return f"sha256:{_packed_root(source, scratch)}"
+    output = _skopeo(
+        source, "inspect", "--raw", *_access(source, "--authfile", "--daemon-host"), str(source), seconds=_LOOK_SECONDS
+    )
+    raw = output.stdout
+    if not choose(raw, this_architecture()) and b'"layers"' in raw:
+        _check_room(source, read_manifest(raw), scratch)
+    return f"sha256:{hashlib.sha256(raw).hexdigest()}"
+
+
+def copied(source: Source, digest: str, scratch: Path) -> Path:
+    """Copy an image into a layout in `scratch`; return its folder."""
+    layout = scratch / "layout"
+    if not source.transport:
+        _wrapped(scratch, layout)
+        return layout
+    origin = source.pinned(digest) if source.transport == "docker://" else str(source)
+    # umoci unpacks no zstd. What is compressed by gzip stays as it is.
+    options = ("--quiet", "--dest-compress-format=gzip", *_access(source, "--src-authfile", "--src-daemon-host"))
+    _skopeo(source, "copy", *options, origin, f"oci:{layout}:{_TAG}", seconds=_COPY_SECONDS)
+    return layout
+
+
+def manifest_in(layout: Path) -> Manifest:
+    """Read the manifest of the image in a layout."""
+    described = json.loads((layout / "index.json").read_bytes())["manifests"]
+    return read_manifest(blob(layout, str(described[0]["digest"])).read_bytes())
+
+
+def blob(layout: Path, digest: str) -> Path:
+    """Return the file of a part of the image in a layout."""
+    return layout / "blobs/sha256" / digest.removeprefix("sha256:")
+
+
+def check_layers(source: Source, layout: Path, manifest: Manifest) -> Size:
+    """Count what the image unpacks to; raises TareError if that is too much for its limit or the disk."""
+    _check_room(source, manifest, layout)
+    size = counted((blob(layout, layer.digest) for layer in manifest.layers), source.most_bytes)
+    _check_free(source, _FORMS * size.content_bytes, layout)
+    return size
+
+
+def unpacked(source: Source, layout: Path, root: Path) -> None:
+    """Unpack an image by umoci, which keeps every file within `root`, wherever paths and links lead."""
+    around = root.with_name("unpacking")  # all that whiteouts could reach, should a path ever lead out of the root
+    around.mkdir()
+    argv = ("umoci", "raw", "unpack", "--image", f"{layout}:{_TAG}", str(around / "root"))
+    output = _HOST.run(*argv, timeout=_COPY_SECONDS, check=False)
+    if output.exit_code:
+        words = output.stderr.decode("utf-8", "replace").strip().rpartition("\u2a2f")[2].strip()
+        raise TareError(f"{source}: cannot be unpacked: {words[-300:]}", "get or build the image again")
+    (around / "root").rename(root)
+    around.rmdir()
+
+
+# --- skopeo --------------------------------------------------------------------------------------------------------
+
+
+def _skopeo(source: Source, *arguments: str, seconds: float) -> Output:
+    output = _HOST.run("skopeo", *arguments, timeout=seconds, check=False)
+    if output.exit_code:
+        raise refusal(source, output.stderr.decode("utf-8", "replace"))
+    return output
+
+
+def refusal(source: Source, printed: str) -> Refused:
+    """Turn what skopeo printed into an error of ours."""
+    found = _MESSAGE.findall(printed)
+    words = (found[-1] if found else printed.strip()).replace('\\"', '"')
+    last = words.removeprefix(f'Error parsing image name "{source}": ')
+    kind = RefusedFile if source.path else Refused
+    if source.path:  # it has been named
+        last = last.replace(f"{source.path}/", "").rpartition(str(source.path))[2].lstrip('": ')
+    for pattern, what, hint in _REFUSALS:
+        if re.search(pattern, words):
+            return kind(f"{source}: {what}: {last[-300:]}", hint)
+    return kind(f"{source}: skopeo cannot copy it: {last[-300:]}", f"try by hand: skopeo inspect {source}")
+
+
+def _access(source: Source, credentials: str, daemon: str) -> tuple[str, ...]:
+    """Return the options for the user's credentials, and for Docker's daemon where its client finds it."""
+    if source.credentials and source.transport == "docker://":
+        return (f"{credentials}={source.credentials}",)
+    host = os.environ.get("DOCKER_HOST", "")
+    return (f"{daemon}={host}",) if host and source.transport == "docker-daemon:" else ()
+
+
+# --- a root file system without a configuration --------------------------------------------------------------------
+
+
+def _packed_root(source: Source, scratch: Path) -> str:
+    """Put a root's tar archive, not compressed, into `scratch`; return its SHA-256."""
+    path, target = Path(source.name), scratch / "layer.tar"
+    if is_directory := exists(path) and path.is_dir():
+        pack(path, target)
+    elif not is_file(path):
+        raise UsageError(f"{source}: there is no such file", "give the path of a directory or a tar file")
+    try:
+        with (target if is_directory else path).open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            stream = gzip.GzipFile(fileobj=file) if packed else file
+            return _hashed(stream, None if is_directory else target, source.most_bytes)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UsageError(f"{source}: this is no whole tar file: {error}", "get or build it again") from error
+
+
+def _hashed(stream: BinaryIO | gzip.GzipFile, target: Path | None, most_bytes: int) -> str:
+    digest, length = hashlib.sha256(), 0
+    with (target or Path(os.devnull)).open("wb") as file:
+        while chunk := stream.read(1 << 20):
+            length += len(chunk)
+            if length > 2 * most_bytes + (1 << 20):  # with the headers of its files
+                raise too_large(most_bytes)
+            digest.update(chunk)
+            file.write(chunk)
+    return digest.hexdigest()
+
+
+def pack(root: Path, archive: Path) -> None:
+    """Write a directory as a tar archive: equal content makes equal bytes."""
+    builder().run("tar", "-C", str(root), *_PACKED, "-cf", str(archive), ".", timeout=_COPY_SECONDS)
+
+
+def with_archive(host: Host, image: Image) -> None:
+    """Make the archive of an image with a layer, unless it is there; any other image has its archive."""
+    if image.layer:
+        archive = str(image.archive)
+        make = f'[ -e "$1" ] || {{ tar -C "$2" {shlex.join(_PACKED)} -cf "$1.new" . && mv "$1.new" "$1"; }}'
+        prefix, root = whole(image)
+        host.run(*prefix, "sh", "-c", make, "sh", archive, root, timeout=_COPY_SECONDS)
+
+
+def whole(image: Image) -> tuple[tuple[str, ...], str]:
+    """Return the prefix of a command for which the whole tree of an image is in one directory, and that directory."""
+    if not image.layer:
+        return (), str(image.root)
+    root = str(image.layer.with_name("whole"))
+    script = 'mkdir -p "$2" && mount -t overlay -o "lowerdir=$1" tare-layer "$2" && shift 2 && exec "$@"'
+    # Without the variable, recent versions of mount take no list of more than 256 characters.
+    words = ("env", "LIBMOUNT_FORCE_MOUNT2=always", "sh", "-c", script, "sh", image.lower, root)
+    return (*ALONE, *words), root
+
+
+def _wrapped(scratch: Path, layout: Path) -> None:
+    """Make a layout of the one layer in `scratch`; its configuration does not say how to start it."""
+    layer, image = scratch / "layer.tar", f"{layout}:{_TAG}"
+    for words in (("init", "--layout", str(layout)), ("new", "--image", image)):
+        _HOST.run("umoci", *words, timeout=_LOOK_SECONDS)
+    _HOST.run("umoci", "raw", "add-layer", "--image", image, str(layer), timeout=_COPY_SECONDS)
+    layer.unlink()
+
+
+def _check_room(source: Source, manifest: Manifest, folder: Path) -> None:
+    """Refuse an image whose own words of its size are too large already."""
+    if manifest.size_bytes > source.most_bytes:
+        raise too_large(source.most_bytes)
+    _check_free(source, manifest.size_bytes, folder)
+
+
+def _check_free(source: Source, need_bytes: int, folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    if need_bytes > free:
+        what = f"{source}: {free >> 20} MiB of disk are free, and it needs {need_bytes >> 20}"
+        raise TareError(what, "remove files, or let TARE_HOME name a folder on a larger disk")

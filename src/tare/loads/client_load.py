@@ -1,0 +1,240 @@
+"""The load, a program on the client that drives a server, and what all workloads with a load need.
+
+A load can use as many CPUs as it has threads, one unless said. If it used nearly all of them, the client was the
+bottleneck, not the server.
+
+A load that several clients share: each has its part of the connections, and all count during the same time.
+
+All parts are started and connected before any begins. For each turn, tare chooses a moment on its own clock, and tells
+each client the moment on that client's clock, which it has read before: so they begin together, however long their
+lines are on the way. Each part prints by how much it began after that moment (`behind`), which gives the window in
+which it counted, to the error of the clocks, half of a round trip.
+
+Counts are summed, over the time from the first part's beginning to the last one's end: where the windows differ, the
+rate is too low, and never too high. A point whose windows have usually less than 90 % in common is marked as
+client-bound; with less than half, the trial fails.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from tare.hosts.exec import RUN
+from tare.hosts.facts import Clock, read_clock
+from tare.hosts.host import Host
+from tare.loads.parsing import as_output, rising
+from tare.loads.turns import Resident
+from tare.model.errors import Fault, SuiteError, TrialFailed
+from tare.model.trial import Image, Raw
+from tare.model.units import Duration
+from tare.plugins.workload import MeasurementContext
+
+MOST_CLIENTS = 1000
+LEAST_RATE, MOST_RATE = 10, 10_000_000
+
+rising_clients = rising("numbers of clients", 1, MOST_CLIENTS)
+rising_rates = rising("rates a second", LEAST_RATE, MOST_RATE)
+ClientCount = Annotated[int, Field(ge=1, le=MOST_CLIENTS)]
+ClientCounts = Annotated[tuple[int, ...], AfterValidator(rising_clients)]
+Rates = Annotated[tuple[int, ...], AfterValidator(rising_rates)]
+LoadDuration = Annotated[Duration, Field(gt=0, le=600)]  # redis-benchmark counts its requests in an int
+_LEAD_SECONDS = 0.03  # until all begin, beyond the way there: of it, 0.02 fill the server's caches
+_LITTLE, _TOO_LITTLE = 0.9, 0.5  # the shares of a turn that windows have in common
+_ROUND_TRIPS = 2  # in which a line is surely there
+_PART = re.compile(r"^client (?P<number>\d{1,3}) of (?P<count>\d{1,3})\n", re.ASCII | re.MULTILINE)
+_BEHIND = re.compile(r"^behind: (?P<behind>\d{1,9}\.\d{9})\n", re.ASCII | re.MULTILINE)
+_SECONDS = re.compile(r"^seconds: (?P<seconds>\d{1,9}\.\d{9})\n", re.ASCII | re.MULTILINE)
+
+
+def server_address(setup: MeasurementContext) -> str:
+    """Return the server's address; raises TrialFailed for an instance without a network."""
+    if setup.instance.address is None:
+        hint = "leave this stack out of workloads that serve, or give it a network"
+        raise TrialFailed(f"{setup.instance.name}: it has no network", hint)
+    return setup.instance.address
+
+
+def server_port(setup: MeasurementContext, workload_name: str, default: int) -> int:
+    """Return the server's TCP port: that of a built-in server, or else `default`."""
+    return setup.instance.serves.get(workload_name, default)
+
+
+def exposed_port(image: Image, otherwise: int) -> int:
+    """Return the one TCP port that an image exposes; raises SuiteError if there are several."""
+    if len(image.ports) > 1:
+        ports = " and ".join(map(str, image.ports))
+        raise SuiteError([Fault(f"port: missing: the image exposes {ports}", f"write port = {image.ports[0]}")])
+    return image.ports[0] if image.ports else otherwise
+
+
+def client_cpus(client: Host) -> int:
+    """Return how many CPUs a load on the client may use."""
+    return int(client.run("nproc", timeout=30).text)
+
+
+def measured_load(client: Host, label: str, *argv: str, timeout: float, cpus: int = 1) -> Raw:
+    """Run a load to its end; raises TrialFailed with its last output if it fails.
+
+    The text is its standard output, `errors` its standard error. `client_cpu` is its CPU time over the duration of the
+    command, as a share of the CPUs that it can use, 0 to 1; None if the client does not report it.
+    """
+    output = client.run(*argv, timeout=timeout)
+    share = None if output.cpu_seconds is None else min(1.0, output.cpu_seconds / output.seconds / cpus)
+    return Raw(label, argv, output.text, output.seconds, share, errors=output.stderr.decode("utf-8", "replace"))
+
+
+def while_sending(raw: Raw, start_seconds: float, sending_seconds: float) -> Raw:
+    """Relate a load's CPU time, less what its start took (both of a CPU), to the seconds in which it sent."""
+    sent = replace(raw, sending_seconds=min(sending_seconds, raw.seconds))
+    if raw.client_cpu is None:
+        return sent
+    used_seconds = raw.client_cpu * raw.seconds - start_seconds
+    return replace(sent, client_cpu=max(0.0, min(1.0, used_seconds / sending_seconds)))
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one client does: a program that takes turns, over so many connections."""
+
+    program: Resident
+    connections: int
+    clock: Clock = field(default_factory=Clock)
+
+
+@dataclass
+class Together:
+    """The parts of a load; a single one has no appointments, and prints as it always does."""
+
+    parts: Sequence[Part]
+    common: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))  # what windows of turns share
+
+    def turn(self, label: str, lines: Sequence[str], timeout: float, warm_up: bool = False) -> Raw:
+        """Let each part work on its line; return what all have printed, each below the number of its client.
+
+        Raises TrialFailed or TimedOut, with the client's number.
+        """
+        if len(self.parts) == 1:
+            return self.parts[0].program.turn(label, lines[0], timeout, warm_up)
+        error_seconds = max(part.clock.error_seconds for part in self.parts)
+        began = time.monotonic()
+        moment = began + _LEAD_SECONDS + 2 * _ROUND_TRIPS * error_seconds
+        for number, (part, line) in enumerate(zip(self.parts, lines, strict=True), start=1):
+            with _named(number):
+                part.program.ask(f"{line} {moment + part.clock.ahead_seconds:.9f}")
+        answers = []
+        for number, part in enumerate(self.parts, start=1):
+            with _named(number):
+                answers.append(part.program.answer(label, began, timeout, warm_up))
+        text = "".join(f"client {n} of {len(answers)}\n{each.text}" for n, each in enumerate(answers, start=1))
+        if not warm_up:
+            self.common[label].append(common_share(windows_in(text), 2 * error_seconds))
+        return replace(answers[0], text=text, seconds=answers[-1].seconds)
+
+    def end(self, timeout: float) -> tuple[Raw, ...]:
+        """End all parts; return what each of them printed."""
+        return tuple(part.program.turn("end", "end", timeout) for part in self.parts)
+
+    def doubt(self, raw: Raw) -> str:
+        """Describe how little the parts of the point that ends had in common; empty if it was enough.
+
+        Raises TrialFailed if it was less than half.
+        """
+        share = median(self.common.get(raw.label, [1.0]))
+        if share >= _LITTLE:
+            return ""
+        what = f"at {raw.label}, the clients asked together for {share:.0%} of a turn"
+        if share < _TOO_LITTLE:
+            hint = "give a longer duration: turns are a tenth of it; or clients on a quicker network"
+            raise TrialFailed(what, hint, as_output(raw))
+        return what
+
+
+@contextmanager
+def _named(number: int) -> Iterator[None]:
+    """Let a failure in the block say which client has failed."""
+    try:
+        yield
+    except TrialFailed as error:
+        raise type(error)(f"client {number}: {error}", error.hint, error.output) from error
+
+
+@contextmanager
+def started_together(
+    clients: Sequence[Host], connections: int, start: Callable[[ExitStack, Host, int], Resident]
+) -> Iterator[Together]:
+    """Start the parts of a load, by `start` with each client's connections; they are gone after the block.
+
+    Where there are fewer connections than clients, the last clients have no part.
+    """
+    with ExitStack() as stack:
+        divided = zip(clients, shares(connections, len(clients)), strict=True)
+        own = [(client, count) for client, count in divided if count]
+        parts = [
+            Part(start(stack, client, count), count, read_clock(client, RUN) if len(own) > 1 else Clock())
+            for client, count in own
+        ]
+        yield Together(parts)
+
+
+def shares(whole: int, parts: int) -> tuple[int, ...]:
+    """Divide a number as evenly as integers allow."""
+    return tuple(whole // parts + (number < whole % parts) for number in range(parts))
+
+
+def texts_in(text: str) -> list[str]:
+    """Return what each client printed of a turn; the whole text if it is of one client, or not of all."""
+    found = list(_PART.finditer(text))
+    numbers = [(int(each["number"]), int(each["count"])) for each in found]
+    if not found or numbers != [(number, len(found)) for number in range(1, 1 + len(found))]:
+        return [text]
+    ends = [*(each.start() for each in found[1:]), len(text)]
+    return [text[each.end() : end] for each, end in zip(found, ends, strict=True)]
+
+
+def windows_in(text: str) -> list[tuple[float, float]]:
+    """Return when each client of several began to count in a turn, and when it ended; none unless all say so."""
+    parts = texts_in(text)
+    found = [(_BEHIND.search(each), _SECONDS.search(each)) for each in parts]
+    begun = [(float(behind["behind"]), float(seconds["seconds"])) for behind, seconds in found if behind and seconds]
+    return [(behind, behind + seconds) for behind, seconds in begun] if len(begun) == len(parts) else []
+
+
+def window_seconds(windows: Sequence[tuple[float, float]]) -> float:
+    """Return the time from the first beginning to the last end; 0 without windows."""
+    return max((end for _, end in windows), default=0.0) - min((begin for begin, _ in windows), default=0.0)
+
+
+def common_share(windows: Sequence[tuple[float, float]], error_seconds: float) -> float:
+    """Return the share of their time that windows have in common at least, as clocks differ by up to an error."""
+    common = min((end for _, end in windows), default=0.0) - max((begin for begin, _ in windows), default=0.0)
+    whole = window_seconds(windows) + error_seconds
+    return max(0.0, common - error_seconds) / whole if whole > 0 else 0.0
+
+
+def with_cpu_shares(raw: Raw, turn: re.Pattern[str]) -> Raw:
+    """Return the output of a turn with the clients' CPU shares, which none has that warms up.
+
+    `turn` matches what a client printed; its groups are `seconds`, `cpu` in seconds, and `cpus` where it used several.
+    """
+    used: list[float | None] = []
+    for found in map(turn.fullmatch, texts_in(raw.text)):
+        seconds = float(found["seconds"]) if found and not raw.warm_up else 0.0
+        cpus = int(found.groupdict().get("cpus", 1)) if found else 1
+        used.append(min(1.0, float(found["cpu"]) / seconds / cpus) if found and seconds else None)
+    busiest, every = cpu_shares(used)
+    return replace(raw, client_cpu=busiest, clients_cpu=every if busiest is not None else ())
+
+
+def cpu_shares(used: Sequence[float | None]) -> tuple[float | None, tuple[float | None, ...]]:
+    """Return the CPU share of the busiest client, and those of all where there are several."""
+    known = [each for each in used if each is not None]
+    return max(known, default=None), tuple(used) if len(used) > 1 else ()

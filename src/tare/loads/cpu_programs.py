@@ -1,0 +1,177 @@
+"""What workloads share that only compute: they run one program of the image, which verifies its own results.
+
+What sysbench's tests share: each turn runs as many events as fill it at the rate so far.
+
+A probe before the first turn finds the rate. What counts is the time in which threads worked on events. sysbench's own
+rate also counts the start of its threads, up to 7 ms of each turn.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field
+
+from tare.hosts.host import Host
+from tare.loads.parsing import check_labels
+from tare.loads.turns import SLOWEST, InTurns, filled_turns, limit_seconds, rounds_of, turn_seconds
+from tare.model.errors import TrialFailed, printed
+from tare.model.trial import LimitsWanted, Metric, Raw, Value
+from tare.model.units import Duration
+from tare.plugins.workload import MeasurementContext, Workload
+
+_MOST_PASSES = 2_147_483_627  # VTmark's of Dhrystone, which counts them in 32 bits
+HEAD = (
+    r"sysbench 1\.\S+ .*\n\nRunning the test with following options:\nNumber of threads: (?P<threads>\d+)\n"
+    r"Initializing random number generator from current time\n\n\n"
+)
+STARTED = r"Initializing worker threads\.\.\.\n\nThreads started!\n\n"
+TAIL = (
+    r"General statistics:\n    total time: .*\n    total number of events: +(?P<events>\d{1,18})\n\n"
+    r"Latency \(ms\):\n(?:    .*\n){4}         sum: +(?P<worked>\d+\.\d+)\n\nThreads fairness:\n(?:    .*\n){2}\n"
+)
+_LEAST_SECONDS = 1e-5  # of work that sysbench prints
+
+
+@dataclass(frozen=True)
+class Computing(Workload):
+    """A workload of one command and one speed.
+
+    `result` matches a whole good output; its group `speed` is a number of `scale` times the metric's unit, and `passes`
+    the number of passes, which `count_option` sets. `usual_speed` is the passes a second of a machine of today.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    metrics: ClassVar[tuple[Metric, ...]]
+    result: ClassVar[re.Pattern[str]]
+    count_option: ClassVar[str]
+    usual_speed: ClassVar[float]
+    scale = 1.0
+
+    duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
+    passes: Annotated[int, Field(ge=0, le=_MOST_PASSES)] = 0
+    repetitions: Annotated[int, Field(ge=1, le=100)] = 5
+
+    @property
+    def rounds(self) -> int:
+        """Turns of a tenth of the duration; each repetition of a number of passes is one."""
+        return self.repetitions if self.passes else rounds_of(self.duration)
+
+    @property
+    def shortened_by(self) -> str:
+        """The setting that decides how long it takes."""
+        return "passes" if self.passes else "duration"
+
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+        """Start the program inside in each turn; raises TrialFailed without an inside, or for wrong results.
+
+        Where the kernel puts a program's memory and stack can decide a tenth of its speed, and changes with each
+        start (docs/decisions/turns.md).
+        """
+        inside, seconds = setup.inside(self.name), self._turn_seconds
+        work = (self.count_option, f"{self.passes}") if self.passes else ("--seconds", f"{seconds:.6g}")
+        argv = (f"/usr/lib/tare/{self.name}", *work)
+        for _ in range(self.rounds):
+            output = inside.run(*argv, timeout=limit_seconds(SLOWEST * seconds))
+            raw = Raw(self.name, argv, output.text, output.seconds)
+            yield raw
+            self.parse((raw,))  # what is wrong ends the trial now, not with its last turn
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the speed; raises TrialFailed for anything but one whole verified result."""
+        check_labels(raw, [self.name])
+        match = self.result.fullmatch(raw[0].text)
+        whole = match is not None and self.passes in (0, int(match["passes"]))
+        speed = float(match["speed"]) * self.scale if match and whole else 0.0
+        if not 0 < speed < math.inf:
+            hint = "`tare show` has the whole output; the program ends with `verified: yes` when its results are right"
+            raise TrialFailed(f"{self.name} gave no verified speed; {printed(raw[0].text)}", hint)
+        return (Value("speed", None, speed),)
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`: shorter stretches come before the one that counts, which fills a time."""
+        return 0.1 + (self.repetitions * self._turn_seconds if self.passes else 1.3 * self.duration)
+
+    @property
+    def _turn_seconds(self) -> float:
+        return self.passes / self.usual_speed if self.passes else turn_seconds(self.duration)
+
+
+@dataclass(frozen=True)
+class SysbenchTest(InTurns):
+    """A test of sysbench, and its one metric. A plug-in defines the options of its test, and reads its whole output."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    metrics: ClassVar[tuple[Metric, ...]]
+    test: ClassVar[str]  # what sysbench calls it
+    packages = ("sysbench",)
+
+    duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
+    threads: Annotated[int, Field(ge=1, le=1024)] = 1
+
+    def within(self, limits: LimitsWanted) -> Self:
+        """Start no more threads than the instance has CPUs: those beyond would only wait for their turn."""
+        return replace(self, threads=min(self.threads, limits.cpus))
+
+    @abstractmethod
+    def options(self, events: int) -> tuple[str, ...]:
+        """Return the options of the test, beside threads, events and time, for so many events."""
+
+    @abstractmethod
+    def read(self, text: str) -> re.Match[str] | None:
+        """Match a whole output of this test with these settings: `HEAD`, `STARTED` and `TAIL` are parts of it."""
+
+    @property
+    def amount(self) -> int:
+        """What an event adds to the metric."""
+        return 1
+
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+        """Run sysbench inside; raises TrialFailed without an inside."""
+        run = functools.partial(self._run, setup.inside(self.name))
+        yield from filled_turns(run, self._events, self.threads, self.rounds)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the rate; raises TrialFailed for anything but one whole result with these settings."""
+        check_labels(raw, [self.name])
+        events, seconds = self._work(raw[0].text)
+        rate = events * self.amount / seconds if 0 < seconds < math.inf else 0.0
+        if not 0 < rate < math.inf:
+            raise TrialFailed(f"sysbench gave no rate; {printed(raw[0].text)}", self._hint)
+        return (Value(self.metrics[0].name, None, rate),)
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`: probes, and the start of sysbench in each turn."""
+        return 0.1 + 1.1 * self.duration + turn_seconds(self.duration) + 0.01 * self.rounds
+
+    @property
+    def _hint(self) -> str:
+        return f"`tare show` has the whole output; it is that of `sysbench {self.test}`, version 1.0"
+
+    def _run(self, inside: Host, events: int) -> Raw:
+        how = (f"--threads={self.threads}", f"--events={events}", "--time=0", *self.options(events))
+        argv = ("sysbench", self.test, *how, "run")
+        # How long an event takes is unknown before; more than one in each thread are as many as fill a turn.
+        usual_seconds = self.duration if events == self.threads else turn_seconds(self.duration)
+        output = inside.run(*argv, timeout=limit_seconds(usual_seconds))
+        return Raw(self.name, argv, output.text, output.seconds)
+
+    def _events(self, raw: Raw) -> int:
+        """Return the number of events that fill a turn, judged by an output; each thread has one at least."""
+        events, seconds = self._work(raw.text)
+        return max(self.threads, math.ceil(events / max(seconds, _LEAST_SECONDS) * turn_seconds(self.duration)))
+
+    def _work(self, text: str) -> tuple[int, float]:
+        """Read the number of events, and the mean of the seconds that the threads worked on them."""
+        found = self.read(text)
+        if found is None or int(found["threads"]) != self.threads:
+            raise TrialFailed(f"sysbench gave no result as asked; {printed(text)}", self._hint)
+        return int(found["events"]), float(found["worked"]) / 1000 / self.threads

@@ -1,0 +1,189 @@
+"""Density: how many instances a machine holds until the first misses its goal, and the memory of each further one.
+
+Instances of the stack, each with the server and the limits of the suite, are started one beside the other. After each
+start, all of them are asked, one after the other; those that are not asked rest, as most do where many share a machine.
+It ends with the first that misses the goal three consecutive times: chance slows one, too. It also ends with one that a
+kernel ends for lack of memory, that does not start or answer in time, or that a cluster has no room for; where another
+one might leave the machine less memory than `spare`; and with `most`. Then it is unknown how many fit, and `instances`
+is missing.
+
+The memory is that of all instances together: the proportional set size of their processes and the kernel's, as in the
+footprint. What they share counts once. An instance that fails otherwise fails the trial: it does not count.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
+
+from tare.hosts.network import SLOTS
+from tare.model.errors import NoRoom, OutOfMemory, TimedOut, TrialFailed, printed
+from tare.model.trial import End, Metric, Raw, Service, Sweep, Value
+from tare.model.units import Duration, Percent
+from tare.plugins.workload import Further, MeasurementContext, Workload
+
+_AMID = (End.OUT_OF_MEMORY, End.LATE)  # it may come while instances are asked
+_ENDS: Mapping[type[TrialFailed], End] = {OutOfMemory: End.OUT_OF_MEMORY, TimedOut: End.LATE, NoRoom: End.NO_ROOM}
+_LOOKS = 3
+_START_SECONDS, _ASKING_SECONDS = 1.0, 0.1
+
+
+class ServedByLoad(Workload):
+    """Serves as its `load` does."""
+
+    @property
+    @abstractmethod
+    def load(self) -> Workload:
+        """The workload with the server, and with what drives it."""
+
+    @property
+    def port(self) -> int | None:
+        """The port of its server."""
+        return self.load.port
+
+    @property
+    def server(self) -> str:
+        """The name under which it is served."""
+        return self.load.server
+
+    def service(self, listen: str) -> Service | None:
+        """Return its server."""
+        return self.load.service(listen)
+
+
+class WithFurther(ServedByLoad):
+    """Starts further instances with the server of its load, and has a single round."""
+
+    def further(self, setup: MeasurementContext) -> Further:
+        """Return what starts further instances; raises TrialFailed where there are none."""
+        if setup.further is None:
+            raise TrialFailed(f"{self.name} starts further instances", "this is a bug: it has a single round")
+        return setup.further
+
+
+@dataclass(frozen=True)
+class Density(WithFurther):
+    """Counts instances of a server. A plug-in provides the server, a short load, and the reader of its latency."""
+
+    metrics = (
+        Metric("further", "Memory of each further instance", "bytes", "lower", overall=False),
+        Metric("instances", "Instances until the first misses the goal", "instances", "higher", overall=False),
+        Metric("memory", "Memory of all instances", "bytes", "lower", headline=False),
+        Metric("slowest", "99th percentile of the slowest instance", "s", "lower", headline=False),
+    )
+    sweep = Sweep("instances")
+    shortened_by = "most"
+
+    goal: Annotated[Duration, Field(gt=0, le=60)] = 0.01
+    most: Annotated[int, Field(ge=2, le=SLOTS)] = 16
+    spare: Annotated[Percent, Field(ge=0.05, lt=1)] = 0.2
+
+    @abstractmethod
+    def ask(self, setup: MeasurementContext, label: str) -> Raw:
+        """Ask an instance for a moment."""
+
+    @abstractmethod
+    def slow_seconds(self, text: str) -> float:
+        """Read the 99th percentile of the latency; raises TrialFailed if there is none."""
+
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+        """Start one instance after the other, and ask them all; the last output has the reason of the end."""
+        try:
+            end, reason = (yield from self._filled(setup, self.further(setup))), ""
+        except tuple(_ENDS) as error:
+            end, reason = next(end for kind, end in _ENDS.items() if isinstance(error, kind)), str(error)
+        yield Raw(f"end: {end}", (), f"{reason}\n", 0.0)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read memory and latency over the instances, and how many there were; raises TrialFailed unless whole."""
+        steps, end = self._steps(raw), raw[-1].label.removeprefix("end: ") if raw else ""
+        missed = [slowest > self.goal for _, slowest in steps]
+        whole = (end == End.MOST and len(steps) == self.most) or end in (End.SLOW, End.SPARE, End.NO_ROOM, *_AMID)
+        if not steps or any(missed[:-1]) or missed[-1] != (end == End.SLOW) or not whole:
+            what = f"{self.name} has {len(steps)} numbers of instances, and ended with {raw[-1:]}"
+            raise TrialFailed(what, "the outputs are not those of one whole measurement with these settings")
+        if all(missed):
+            raise TrialFailed(f"{self.name}: a single instance misses the goal already", "set a longer goal")
+        values = [Value("instances", None, len(steps) - sum(missed))] if end != End.MOST else []
+        if len(steps) > 1:
+            more_bytes = steps[-1][0] - steps[0][0]
+            values.append(Value("further", None, more_bytes / (len(steps) - 1)))
+        for count, (memory_bytes, slowest_seconds) in enumerate(steps, start=1):
+            values.append(Value("memory", float(count), memory_bytes))
+            values.append(Value("slowest", float(count), slowest_seconds))
+        return values
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`."""
+        return self.most * (_START_SECONDS + _ASKING_SECONDS * (self.most + 1) / 2)
+
+    def _filled(self, setup: MeasurementContext, further: Further) -> Generator[Raw, None, End]:
+        """Start one more until something ends it, and return what; all but the trial's own are then gone."""
+        alive = [setup]
+        with ExitStack() as exits:
+            while True:
+                slow = False
+                for number, each in enumerate(alive, start=1):
+                    slow = not (yield from self._keeps_goal(each, f"instance {number} of {len(alive)}")) or slow
+                yield _memory(further, len(alive))
+                if slow:
+                    return End.SLOW
+                if len(alive) == self.most:
+                    return End.MOST
+                if further.spare_share() < self.spare:
+                    return End.SPARE
+                alive.append(exits.enter_context(further.started(self.load)).setup)
+
+    def _keeps_goal(self, setup: MeasurementContext, label: str) -> Generator[Raw, None, bool]:
+        """Ask an instance, up to three times."""
+        for _ in range(_LOOKS):
+            raw = self.ask(setup, label)
+            yield raw
+            if self.slow_seconds(raw.text) <= self.goal:
+                return True
+        return False
+
+    def _steps(self, raw: Sequence[Raw]) -> list[tuple[int, float]]:
+        """Read what so many instances cost together, and the latency of the slowest of them, for each number.
+
+        What was cut off by the end is left out.
+        """
+        steps: list[tuple[int, float]] = []
+        found: dict[str, list[float]] = defaultdict(list)
+        for each in raw[:-1]:
+            if each.label == f"memory of {len(steps) + 1}":
+                steps.append((_bytes(each.text), _slowest(found, len(steps) + 1)))
+                found = defaultdict(list)
+            else:
+                found[each.label].append(self.slow_seconds(each.text))
+        if found and not raw[-1].label.endswith(_AMID):
+            raise TrialFailed(f"outputs of {[*found]} are left over", "`tare show` has the raw output")
+        return steps
+
+
+def _slowest(found: Mapping[str, Sequence[float]], count: int) -> float:
+    """Return the latency of the slowest of so many instances, each at its best."""
+    labels = [f"instance {number} of {count}" for number in range(1, count + 1)]
+    if [*found] != labels:
+        raise TrialFailed(f"expected outputs of {labels}, found {[*found]}")
+    return max(min(each) for each in found.values())
+
+
+def _memory(further: Further, count: int) -> Raw:
+    memory_bytes = further.cost().all_memory_bytes
+    if memory_bytes is None:
+        raise TrialFailed("the host does not report the memory of the instances' processes")
+    return Raw(f"memory of {count}", (), f"{memory_bytes}\n", 0.0)
+
+
+def _bytes(text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,15}\n", text):
+        raise TrialFailed(f"not the memory of instances; {printed(text)}", "`tare show` has the raw output")
+    return int(text)

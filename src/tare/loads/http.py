@@ -1,0 +1,326 @@
+"""The load of a page over HTTP: wrk asks for it without a pause, in turns with those of other stacks.
+
+By itself, wrk runs for whole seconds. A script of ours (`turns.lua`), which wrk calls before each request, counts and
+times the requests of a turn, and makes wrk wait for the next one with its connections open. So a turn takes as long as
+it should, and nothing is started or connected in it.
+
+What an HTTP load asks for: requests of the user's, in a file or in the suite, as wrk sends them.
+
+A request file has a JSON object a line. Only `path` is needed:
+
+    {"path": "/search", "method": "POST", "headers": {"Content-Type": "text/plain"}, "body": "word"}
+
+Requests are sent in their order, again and again, by all connections together.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from tempfile import NamedTemporaryFile
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError, ValidationInfo
+
+from tare.hosts.host import Host
+from tare.loads.client_load import (
+    ClientCounts,
+    LoadDuration,
+    Together,
+    server_address,
+    server_port,
+    started_together,
+    texts_in,
+    window_seconds,
+    windows_in,
+    with_cpu_shares,
+)
+from tare.loads.parsing import as_output, check_labels
+from tare.loads.turns import InTurns, Resident, limit_seconds, resident, turn_seconds
+from tare.model.errors import TrialFailed, printed
+from tare.model.files import contents
+from tare.model.trial import Metric, Raw, Sweep, Value
+from tare.model.units import Size
+from tare.plugins.workload import MeasurementContext, Workload
+from tare.suites.document import folder_of
+
+MOST_REQUESTS, MOST_BYTES = 10_000, 1024**2  # each of up to 256 threads of wrk has them all
+_THERE = PurePosixPath("/srv/tare-requests.lua")
+_PATH = re.compile(r"/[!-~]{0,8000}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
+_TEXT = re.compile(r"([!-~]([\t -~]{0,8000}[!-~])?)?", re.ASCII)
+_NOT_THE_USERS = ("connection", "content-length", "expect", "transfer-encoding", "upgrade")
+HTTP_PORT = 18080  # not the usual one, which the machine may use
+_SCRIPT = Path(__file__).with_name("turns.lua")
+_SCRIPT_THERE = PurePosixPath("/srv/tare-turns.lua")
+_LEAD_SECONDS = 0.02  # of the script
+_NUMBER = r"\d+\.\d+"
+# What wrk prints of its own when it begins is there before the first turn, which warms up.
+_TURN = re.compile(
+    rf"requests: (?P<requests>\d+)\nseconds: (?P<seconds>{_NUMBER})\ncpu_seconds: (?P<cpu>{_NUMBER})\n"
+    rf"(?:behind: {_NUMBER}\n)?turn: done\n",  # the clients of a load that several share say so
+    re.ASCII,
+)
+_END = re.compile(
+    r"^answers: (?P<answers>\d+)\nbytes: (?P<bytes>\d+)\nerrors: (?P<errors>.*)\nturn: done\n\Z",
+    re.ASCII | re.MULTILINE,
+)
+_NO_ERRORS = "connect 0, read 0, write 0, status 0"
+_LARGEST_HEAD = 1024  # bytes before a page
+_CLOSED = "a server that closes idle connections between turns needs a longer time-out for them, or keep_alive = false"
+_HINT = "`tare show` has the whole output; it is that of `wrk` with tare's script"
+
+
+def as_path(text: str) -> str:
+    """Return a path of a request; raises ValueError for what cannot be one."""
+    if not _PATH.fullmatch(text):
+        raise ValueError("a path begins with /, and has no blanks and ASCII alone, such as /search?word=caf%C3%A9")
+    return text
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request. There is no HEAD: wrk would wait for the page that does not come.
+
+    Raises ValueError for what cannot be sent: it would end the request early, or make another one of it.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    path: str
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] = "GET"
+    headers: dict[str, str] = field(default_factory=dict)
+    body: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse characters that HTTP does not have, and headers that are not the user's to give."""
+        as_path(self.path)
+        for name, text in self.headers.items():
+            if not _NAME.fullmatch(name) or not _TEXT.fullmatch(text):
+                raise ValueError(f"{name[:100]!r} is no header: its name has no blanks, its text is one line of ASCII")
+            if name.lower() in _NOT_THE_USERS:
+                raise ValueError(f"{name} is a header that the load gives itself, or cannot follow")
+
+
+_REQUEST = TypeAdapter(Request)
+
+
+def parse_requests(text: str) -> tuple[Request, ...]:
+    """Read a request file's text; raises ValueError with the line that is no request, or for a file without any."""
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    if not lines:
+        raise ValueError('it has no request: a line is one, such as {"path": "/"}')
+    return _bounded(tuple(_request(line, f"line {number}") for number, line in lines))
+
+
+def _read(value: object, info: ValidationInfo) -> object:
+    """Take a text as the name of a request file, and tables as requests."""
+    if isinstance(value, list):
+        texts = (json.dumps(each, default=str) for each in value)
+        return _bounded(tuple(_request(text, f"request {number}") for number, text in enumerate(texts, start=1)))
+    if not isinstance(value, str):
+        return value
+    try:
+        if not (path := folder_of(info) / value).is_file():
+            raise ValueError(f"there is no such file: {path.absolute()}")
+        return parse_requests(contents(path, MOST_BYTES).decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is no UTF-8 text: byte {error.start} cannot be read") from None
+    except OSError as error:
+        raise ValueError(f"it cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
+Requests = Annotated[tuple[Request, ...], BeforeValidator(_read)]
+
+
+def as_sent(request: Request, host: str, *, keep_alive: bool) -> bytes:
+    """Return the bytes of a request to a host, which is its address and port unless the request names another."""
+    body = request.body.encode()
+    lines = [f"{request.method} {request.path} HTTP/1.1"]
+    lines += [f"{name}: {text}" for name, text in request.headers.items()]
+    if "host" not in {name.lower() for name in request.headers}:
+        lines.append(f"Host: {host}")
+    if body or request.method in {"POST", "PUT", "PATCH"}:
+        lines.append(f"Content-Length: {len(body)}")
+    if not keep_alive:
+        lines.append("Connection: close")
+    return "".join(f"{line}\r\n" for line in (*lines, "")).encode("ascii") + body
+
+
+def put_requests(client: Host, requests: Sequence[Request], host: str, *, keep_alive: bool = True) -> tuple[str, ...]:
+    """Write requests to the client, for the next wrk that is started; return its script's argument that names them.
+
+    Without requests there is none: the script asks for wrk's own page.
+    """
+    if not requests:
+        return ()
+    with NamedTemporaryFile("w", encoding="ascii") as file:
+        file.write(as_lua(as_sent(each, host, keep_alive=keep_alive) for each in requests))
+        file.flush()
+        client.put(Path(file.name), _THERE)
+    return (str(_THERE),)
+
+
+def as_lua(texts: Iterable[bytes]) -> str:
+    """Write texts as a list in Lua, each byte by its number, so that none can end a text or the list."""
+    written = ("".join(f"\\{byte:03d}" for byte in text) for text in texts)
+    return "return {\n" + "".join(f'"{text}",\n' for text in written) + "}\n"
+
+
+def _request(text: str, where: str) -> Request:
+    try:
+        return _REQUEST.validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = "".join(f"{part}: " for part in first["loc"])
+        said = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+        raise ValueError(f"{where}: {key}{said}") from None
+
+
+def _bounded(requests: tuple[Request, ...]) -> tuple[Request, ...]:
+    size = sum(len(as_sent(each, "", keep_alive=True)) for each in requests)
+    if len(requests) > MOST_REQUESTS or size > MOST_BYTES:
+        raise ValueError(f"requests are at most {MOST_REQUESTS}, and 1 MiB together")
+    return requests
+
+
+def servable(size_bytes: int) -> int:
+    """Return the size of a page; raises ValueError unless it is from 1 byte to 16 MiB."""
+    if not 1 <= size_bytes <= 16 * 1024**2:
+        raise ValueError("the file's size is from 1B to 16MiB")
+    return size_bytes
+
+
+PageSize = Annotated[Size, AfterValidator(servable)]
+
+
+def page(size_bytes: int) -> str:
+    """Return a page of this size."""
+    return ("tare\n" * (size_bytes // 5 + 1))[:size_bytes]
+
+
+class WrkLoad(Workload):
+    """wrk asks a server for the same page, or for several, driven by a script of ours.
+
+    `asked` are the requests, in their order; none for the page alone.
+    """
+
+    client_packages = ("wrk",)
+    port = HTTP_PORT
+    asked: tuple[Request, ...] = ()
+    splits = True  # its connections are divided among several clients
+    keep_alive = True  # a connection takes one request after the other, not one alone
+
+    @property
+    def page_bytes(self) -> int:
+        """The size of the page, the same for every server; 0 for answers of any size.
+
+        An image of the user's has a page of its own.
+        """
+        return 1024
+
+    @contextmanager
+    def wrk(
+        self, setup: MeasurementContext, script: PurePosixPath, clients: int, threads: int | None = None
+    ) -> Iterator[Together]:
+        """Start wrk on all clients, which have the script: with so many threads, or one for each connection."""
+        place = f"{server_address(setup)}:{server_port(setup, self.server, self.port)}"
+        header = () if self.keep_alive else ("-H", "Connection: close")
+
+        def start(stack: ExitStack, client: Host, own: int) -> Resident:
+            asked = put_requests(client, self.asked, place, keep_alive=self.keep_alive)
+            # Its table of latencies grows with the time-out. Neither is used, nor does it run for as long as this.
+            how = (f"-t{threads or own}", f"-c{own}", "-d24h", "--timeout", "1s", "-s", str(script), *header)
+            argv = ("wrk", *how, f"http://{place}/file", str(own), *asked)
+            return stack.enter_context(resident(client, *argv, last="turn: done"))
+
+        with started_together(setup.clients, clients, start) as wrk:
+            yield wrk
+
+
+@dataclass(frozen=True)
+class HttpLoad(InTurns, WrkLoad):
+    """wrk asks a server for the same page again and again. A plug-in provides the server."""
+
+    name: ClassVar[str]
+    metrics = (Metric("throughput", "HTTP throughput", "requests/s", "higher"),)
+    sweep = Sweep("clients")
+    without_pause = True
+
+    clients: ClientCounts = (1, 50, 200)
+    duration: LoadDuration = 1.0
+    keep_alive: bool = True
+
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+        """Run wrk for each number of clients; raises TrialFailed if it or the server fails.
+
+        All turns of a point come before those of the next one: only its connections are open. In a first turn,
+        which does not count, the clients connect.
+        """
+        for client in setup.clients:
+            client.put(_SCRIPT, _SCRIPT_THERE)
+        for clients in self.clients:
+            with self.wrk(setup, _SCRIPT_THERE, clients, 1) as wrk:
+                patience_seconds = limit_seconds(turn_seconds(self.duration), setup.patience_seconds)
+                for number in range(1 + self.rounds):
+                    raw = self._turn(wrk, clients, patience_seconds, warm_up=number == 0)
+                    yield replace(raw, client_limit=wrk.doubt(raw)) if number == self.rounds else raw
+                check_ends(wrk, self.page_bytes)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the requests a second; raises TrialFailed for a point that is missing or broken."""
+        labels = [f"clients {clients}" for clients in self.clients]
+        check_labels(raw, labels)
+        return tuple(
+            Value("throughput", float(clients), _rate(each.text, clients))
+            for clients, each in zip(self.clients, raw, strict=True)
+        )
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`: a first turn comes before those that count, and a lead before each."""
+        return len(self.clients) * (0.1 + (1 + self.rounds) * (turn_seconds(self.duration) + _LEAD_SECONDS))
+
+    def _turn(self, wrk: Together, clients: int, patience_seconds: float, *, warm_up: bool) -> Raw:
+        lines = [f"{turn_seconds(self.duration):.6g}"] * len(wrk.parts)
+        return with_cpu_shares(wrk.turn(f"clients {clients}", lines, patience_seconds, warm_up), _TURN)
+
+
+def check_ends(wrk: Together, page_bytes: int) -> None:
+    """End wrk on all clients; raise TrialFailed as `check_end` does."""
+    for part, raw in zip(wrk.parts, wrk.end(30), strict=True):
+        check_end(raw, part.connections, page_bytes)
+
+
+def check_end(raw: Raw, clients: int, page_bytes: int) -> None:
+    """Raise TrialFailed where wrk counted errors, or where the pages cannot have had the size, unless that is 0.
+
+    What it read has heads, too, and parts of answers at its end.
+    """
+    output = as_output(raw)
+    found = _END.search(raw.text)
+    if found is None:
+        raise TrialFailed(f"wrk did not end as it should; {printed(raw.text)}", _HINT, output)
+    if found["errors"] != _NO_ERRORS:
+        hint = _HINT if ", read 0," in found["errors"] else _CLOSED
+        raise TrialFailed(f"wrk with {clients} clients counted errors: {found['errors']}", hint, output)
+    answers, read_bytes = int(found["answers"]), int(found["bytes"])
+    if page_bytes and not answers * page_bytes <= read_bytes <= (answers + clients) * (page_bytes + _LARGEST_HEAD):
+        each = f"{read_bytes / max(answers, 1):.0f} bytes an answer"
+        hint = f"an image of yours has to serve a /file of {page_bytes} bytes: what is compared has to be the same page"
+        raise TrialFailed(f"wrk with {clients} clients read {each}; the page has {page_bytes}", hint, output)
+
+
+def _rate(text: str, clients: int) -> float:
+    """Read the requests a second of a turn."""
+    parts = texts_in(text)
+    found = [each for each in map(_TURN.fullmatch, parts) if each]
+    seconds = window_seconds(windows_in(text)) if len(parts) > 1 else sum(float(each["seconds"]) for each in found)
+    rate = sum(float(each["requests"]) for each in found) / seconds if len(found) == len(parts) and seconds > 0 else 0.0
+    if not 0 < rate < math.inf:
+        raise TrialFailed(f"wrk gave no rate for {clients} clients; {printed(text)}", _HINT)
+    return rate

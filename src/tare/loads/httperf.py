@@ -1,0 +1,175 @@
+"""The load of a page over HTTP at a rate: httperf opens a connection for each request, and does not wait for answers.
+
+The 2015 paper (section 3.2, Figure 4) asked for a static file so, for ten seconds at each rate, and gives the mean
+response time and its standard deviation. Here the response time is httperf's connection time, from the beginning of the
+connection to its end, of connections with an answer. httperf's version is 0.9.0, as in Debian.
+
+What the client cannot do:
+
+- httperf has 1,024 descriptors, as many as `select` can take. `fd-unavail` above 0 is a failure of the client. So that
+  a server that is late does not use them up, an answer has to come within `timeout`, and within the time in which 450
+  connections begin, if that is less.
+- A closed connection keeps its port for a minute (TIME_WAIT): the paper could not go beyond 5000/s for it. httperf then
+  counts `other`, so tare asks the client's kernel how many ports wait. tare's own client uses all ports from 1024 on,
+  and uses them again after a second.
+- httperf has one thread, so tare starts one for each CPU of the client, which share the rate. It looks for events
+  without a pause: its CPU time means nothing. Whether it has kept the rate is seen by how long it took.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tare.hosts.host import Host
+from tare.loads.client_load import client_cpus, measured_load, server_address, server_port
+from tare.loads.http import HTTP_PORT, PageSize
+from tare.loads.knee import Answers, KneeLoad
+from tare.model.errors import TrialFailed, printed
+from tare.model.trial import Metric, Raw, Value
+from tare.plugins.workload import MeasurementContext
+
+_DESCRIPTORS = 450  # of 1,024: a connection waits at most twice, for the server to accept and to answer
+# Starts the same command several times at once; returns the exit code of the last one.
+_TOGETHER = 'n=$1; shift; while [ "$n" -gt 1 ]; do "$@" & n=$((n - 1)); done; "$@"; code=$?; wait; exit $code'
+_N, _F, _D = r"\d{1,15}", r"\d{1,15}\.\d+", r"\d{1,15}(?:\.\d+)?"
+_RESULT = re.compile(
+    rf"httperf --timeout=(?P<timeout>{_D}) .*--rate=(?P<rate>{_D}) .*--num-conns=(?P<asked>{_N}) --num-calls=1\n"
+    rf"(?:httperf: .*\n)*Maximum connect burst length: {_N}\n\n"
+    rf"Total: connections (?P<connections>{_N}) requests {_N} replies (?P<replies>{_N}) "
+    rf"test-duration (?P<seconds>{_F}) s\n\nConnection rate: .*\n"
+    rf"Connection time \[ms\]: min {_F} avg (?P<mean>{_F}) max (?P<longest>{_F}) median {_F} stddev (?P<sd>{_F})\n"
+    rf"Connection time \[ms\]: connect .*\nConnection length .*\n\nRequest rate: .*\nRequest size .*\n\n"
+    rf"Reply rate .*\nReply time .*\nReply size \[B\]: header {_F} content (?P<size>{_F}) footer .*\n"
+    rf"Reply status: 1xx={_N} 2xx=(?P<ok>{_N}) 3xx=(?P<moved>{_N}) 4xx={_N} 5xx={_N}\n\nCPU time .*\nNet I/O: .*\n\n"
+    rf"Errors: total {_N} client-timo (?P<late>{_N}) socket-timo (?P<silent>{_N}) connrefused (?P<refused>{_N})"
+    rf" connreset (?P<reset>{_N})\n"
+    rf"Errors: fd-unavail (?P<descriptors>{_N}) addrunavail (?P<addresses>{_N}) ftab-full (?P<table>{_N}) "
+    rf"other (?P<other>{_N})\n",
+    re.ASCII,
+)
+_LAST = re.compile(r"client: .*\n\Z")
+_USED_UP = 0.9  # of the ports: some are kept for others
+_PORTS = re.compile(rf"client: ports (?P<all>{_N}), of which wait (?P<waiting>{_N})\n\Z", re.ASCII)
+_SOCKETS, _RANGE = "/proc/net/sockstat", "/proc/sys/net/ipv4/ip_local_port_range"
+_CLIENT = {
+    "descriptors": "the client had no descriptor free (fd-unavail {})",
+    "addresses": "the client had no address free (addrunavail {})",
+    "table": "the client's table of files was full (ftab-full {})",
+    "other": "the client could not open connections (other {})",
+}
+Parts = Sequence[re.Match[str]]  # of each httperf that ran
+_HINT = "`tare show` has the whole output; it is that of httperf 0.9"
+
+
+@dataclass(frozen=True)
+class HttperfLoad(KneeLoad):
+    """httperf asks a server for the same page at rising rates. A plug-in provides the server."""
+
+    metrics = (
+        Metric("knee", "Highest rate that is followed", "requests/s", "higher"),
+        Metric("answered", "Answers", "requests/s", "higher", headline=False),
+        Metric("latency", "Response time", "s", "lower", headline=False),
+        Metric("latency-sd", "Standard deviation of the response time", "s", "lower", headline=False),
+        Metric("timed-out", "Requests without an answer in time", "requests/s", "lower", headline=False),
+        Metric("refused", "Refused connections", "requests/s", "lower", headline=False),
+        Metric("reset", "Reset connections", "requests/s", "lower", headline=False),
+        Metric("bad-status", "Answers with a status of an error", "requests/s", "lower", headline=False),
+    )
+    client_packages = ("httperf",)
+    port = HTTP_PORT
+    usual_port = 80
+
+    size: PageSize = 1024
+
+    def load(self, setup: MeasurementContext, rate: int) -> Raw:
+        """Run httperf, once for each CPU of the client."""
+        place = ("--server", server_address(setup), "--port", str(server_port(setup, self.name, HTTP_PORT)))
+        count = client_cpus(setup.client)
+        connections = max(1, math.ceil(rate * self.duration / count))
+        timeout = min(self.timeout, _DESCRIPTORS * count / rate)
+        how = ("--rate", f"{rate / count:.6f}", "--num-conns", str(connections), "--timeout", f"{timeout:.6f}")
+        argv = ("sh", "-c", _TOGETHER, "sh", str(count), "httperf", *place, "--uri", "/file", *how)
+        raw = measured_load(setup.client, f"rate {rate}", *argv, timeout=self.limit_seconds)
+        text = f"{raw.text}client: {_ports(setup.client)}\n"
+        return replace(raw, text=text, client_cpu=None, sending_seconds=min(self.duration, raw.seconds))
+
+    def answers(self, raw: Raw, rate: int) -> Answers:
+        """Read what each httperf printed, and put it together."""
+        parts = self._parts(raw, rate)
+        good, all_replies = _sum(parts, "ok", "moved"), _sum(parts, "replies")
+        per_second = rate / _sum(parts, "asked")
+        counts = {
+            "answered": good,
+            "timed-out": _sum(parts, "late", "silent"),
+            "refused": _sum(parts, "refused"),
+            "reset": _sum(parts, "reset"),
+            "bad-status": all_replies - good,
+        }
+        values = [Value(name, float(rate), count * per_second) for name, count in counts.items()]
+        if all_replies:
+            mean, deviation = _pooled(parts)
+            values += [Value("latency", float(rate), mean), Value("latency-sd", float(rate), deviation)]
+        return Answers(good * per_second / rate, tuple(values), self._of_client(parts, raw.text))
+
+    def _parts(self, raw: Raw, rate: int) -> Parts:
+        """Find the whole outputs; raises TrialFailed where there is anything else, or another page."""
+        parts = list(_RESULT.finditer(raw.text))
+        is_whole = bool(parts) and "".join(part[0] for part in parts) == _LAST.sub("", raw.text)
+        asked, rates = _sum(parts, "asked"), sum(float(part["rate"]) for part in parts)
+        as_asked = math.isclose(rates, rate, rel_tol=0.001) and 0 <= asked - rate * self.duration <= len(parts)
+        if not is_whole or not as_asked:
+            raise TrialFailed(f"httperf gave no result at {rate}/s as asked; {printed(raw.text)}", _HINT)
+        for part in parts:
+            is_page = part["ok"] == part["replies"] != "0"
+            if is_page and abs(float(part["size"]) - self.size) >= 1:
+                hint = f"an image of yours has to serve a /file of {self.size} bytes"
+                raise TrialFailed(f"httperf read pages of {part['size']} bytes, not of {self.size}", hint)
+        return parts
+
+    def _of_client(self, parts: Parts, text: str) -> str:
+        """Return what the client could not do; empty if nothing."""
+        ports = _PORTS.search(text)
+        if ports and _sum(parts, "other", "addresses") and int(ports["waiting"]) >= _USED_UP * int(ports["all"]):
+            return f"{ports['waiting']} of the client's {ports['all']} ports wait after the end of a connection"
+        for name, what in _CLIENT.items():
+            if count := _sum(parts, name):
+                return what.format(count)
+        late = max(_sending_seconds(part) * float(part["rate"]) / int(part["asked"]) for part in parts)
+        if late > 1 + self.tolerance:
+            return f"the client took {late:.2f} times as long as it should to begin the connections"
+        return ""
+
+
+def _ports(client: Host) -> str:
+    """Return how many ports the client has for connections, and how many wait; or that this is unknown."""
+    text = client.run("cat", _SOCKETS, _RANGE, timeout=30, check=False).text
+    waiting = re.search(r"^TCP: .* tw (\d+) ", text, re.MULTILINE)
+    ends = re.search(r"^(\d+)\s+(\d+)$", text, re.MULTILINE)
+    if waiting is None or ends is None:
+        return "ports unknown"
+    return f"ports {int(ends[2]) - int(ends[1]) + 1}, of which wait {waiting[1]}"
+
+
+def _sum(parts: Parts, *names: str) -> int:
+    return sum(int(part[name]) for part in parts for name in names)
+
+
+def _sending_seconds(part: re.Match[str]) -> float:
+    """Return for how long httperf has begun connections, at least: the last one took no longer than the longest.
+
+    One that timed out has waited for the server at most twice: to accept, and to answer.
+    """
+    waited = 2 * float(part["timeout"]) if _sum([part], "late", "silent") else 0.0
+    return float(part["seconds"]) - max(waited, float(part["longest"]) / 1000)
+
+
+def _pooled(parts: Parts) -> tuple[float, float]:
+    """Return mean and standard deviation, in seconds, of the connections with an answer of all httperfs together."""
+    found = [(int(part["replies"]), float(part["mean"]) / 1000, float(part["sd"]) / 1000) for part in parts]
+    count = sum(replies for replies, _, _ in found)
+    mean = sum(replies * each for replies, each, _ in found) / count
+    squares = sum(replies * (deviation**2 + (each - mean) ** 2) for replies, each, deviation in found) / count
+    return mean, math.sqrt(squares)

@@ -1,0 +1,189 @@
+"""The latency of a page over HTTP at constant rates, without coordinated omission.
+
+A load that waits for each answer before it asks again asks less while the server stalls, and what would have waited is
+missing in its latencies: Gil Tene calls that coordinated omission. Here wrk sends on a schedule (`schedule.lua`): each
+request is due at its time, whatever became of those before, and what the server makes it wait counts.
+
+Several clients share a schedule: each has every n-th request of it, and the percentiles are those of all requests
+together, from counts in classes of 0.1 %, which each client prints.
+
+wrk has a thread for each connection, which has every n-th request. What the client itself delays is no latency of the
+server, and taken out. Where it delays more than a hundredth of a point's requests by more than a millisecond, the trial
+is marked as client-bound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from tare.loads.client_load import (
+    LoadDuration,
+    Rates,
+    Together,
+    shares,
+    texts_in,
+    window_seconds,
+    windows_in,
+    with_cpu_shares,
+)
+from tare.loads.http import WrkLoad, check_ends
+from tare.loads.parsing import check_labels
+from tare.loads.turns import limit_seconds, rounds_of, turn_seconds
+from tare.model.errors import TrialFailed, printed
+from tare.model.trial import Metric, Raw, Sweep, Value
+from tare.plugins.workload import MeasurementContext
+
+_SCRIPT = Path(__file__).with_name("schedule.lua")
+_SCRIPT_THERE = PurePosixPath("/srv/tare-schedule.lua")
+_LEAST_REQUESTS = 1000  # of a turn: of fewer, the 99.9th percentile is the slowest
+_MOST_REQUESTS = 1_000_000  # of a turn, all of which wrk remembers
+_WARMING = 10  # the share of a turn before the first
+_LATE_SHARE = 0.01
+_NUMBER = r"\d{1,9}\.\d{9}"
+_TURN = re.compile(
+    rf"requests: (?P<requests>\d{{1,9}})\nseconds: (?P<seconds>{_NUMBER})\n"
+    rf"p50: (?P<p50>{_NUMBER})\np90: (?P<p90>{_NUMBER})\np99: (?P<p99>{_NUMBER})\np99\.9: (?P<p999>{_NUMBER})\n"
+    rf"late: (?P<late>\d{{1,9}})\nusual_delay: (?P<delay>{_NUMBER})\n"
+    rf"cpu_seconds: (?P<cpu>{_NUMBER})\ncpus: (?P<cpus>[1-9]\d{{0,3}})\n"
+    # The clients of a schedule that several share say more.
+    rf"(?:behind: {_NUMBER}\nclasses:(?P<classes>(?: -?\d{{1,6}}:\d{{1,9}})+)\n)?turn: done\n",
+    re.ASCII,
+)
+_CLASS = 1.001  # of latencies: the ratio of its ends
+_SHARES = (0.5, 0.9, 0.99, 0.999)
+_HINT = "`tare show` has the whole output; it is that of tare's script for wrk"
+
+
+@dataclass(frozen=True)
+class LatencyLoad(WrkLoad):
+    """wrk asks for a page at constant rates. A plug-in provides the server."""
+
+    name: ClassVar[str]
+    metrics = (
+        Metric("p50", "Median latency", "s", "lower", overall=False),
+        Metric("p90", "Latency, 90th percentile", "s", "lower", headline=False),
+        Metric("p99", "Latency, 99th percentile", "s", "lower", overall=False),
+        Metric("p999", "Latency, 99.9th percentile", "s", "lower", headline=False),
+        Metric("answered", "Answers", "requests/s", "higher", headline=False),
+    )
+    sweep = Sweep("rate", "requests/s")
+
+    rates: Rates = (1000, 2000)
+    connections: Annotated[int, Field(ge=1, le=256)] = 50
+    duration: LoadDuration = 5.0
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for rates that cannot be measured within the duration."""
+        if self.duration * self.rates[0] < _LEAST_REQUESTS:
+            least = f"{_LEAST_REQUESTS / self.rates[0]:g}s"
+            raise ValueError(f"{self.rates[0]} requests a second need a duration of {least} for a 99.9th percentile")
+        if self._requests(self.rates[-1]) > _MOST_REQUESTS:
+            raise ValueError(f"rates of {self.rates[0]} and {self.rates[-1]} are too far apart for turns of one length")
+
+    @property
+    def rounds(self) -> int:
+        """Turns of a tenth of the duration, or longer ones, which have enough requests at every rate."""
+        return rounds_of(self.duration, self._turn_seconds)
+
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+        """Ask at each rate in each round; raises TrialFailed if wrk or the server fails.
+
+        What comes before the first round, a tenth of a turn at each rate, holds no values.
+        """
+        for client in setup.clients:
+            client.put(_SCRIPT, _SCRIPT_THERE)
+        late = Counter[int]()
+        with self.wrk(setup, _SCRIPT_THERE, self.connections) as wrk:
+            for number in range(1 + self.rounds):
+                for rate in self.rates:
+                    raw = self._turn(wrk, rate, warm_up=number == 0)
+                    late[rate] += _late(raw)
+                    is_last = number == self.rounds
+                    doubt = (self._doubt(rate, late[rate]) or wrk.doubt(raw)) if is_last else ""
+                    yield replace(raw, client_limit=doubt)
+            check_ends(wrk, self.page_bytes)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the latencies; raises TrialFailed for a rate that is missing or broken."""
+        labels = [f"rate {rate}" for rate in self.rates]
+        check_labels(raw, labels)
+        values: list[Value] = []
+        for rate, each in zip(self.rates, raw, strict=True):
+            requests, seconds, latencies = _read(each.text, rate)
+            if requests != self._requests(rate):
+                what = f"wrk had {requests} answers at {rate}/s, {self._requests(rate)} were asked for"
+                raise TrialFailed(what, _HINT)
+            found = (*latencies, requests / seconds)
+            values += (
+                Value(metric.name, float(rate), value) for metric, value in zip(self.metrics, found, strict=True)
+            )
+        return tuple(values)
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`, with a tenth of a turn at each rate before."""
+        return 0.2 + len(self.rates) * (self.duration + self._turn_seconds / _WARMING + 0.02 * self.rounds)
+
+    @property
+    def _turn_seconds(self) -> float:
+        return min(self.duration, max(turn_seconds(self.duration), _LEAST_REQUESTS / self.rates[0]))
+
+    def _requests(self, rate: int) -> int:
+        return max(1, round(rate * self._turn_seconds))
+
+    def _turn(self, wrk: Together, rate: int, *, warm_up: bool) -> Raw:
+        requests, count = self._requests(rate) // (_WARMING if warm_up else 1), len(wrk.parts)
+        lines = [f"{rate / count:.12g} {max(1, each)}" for each in shares(requests, count)]
+        if count > 1:  # each client's first request is due a little after that of the one before it
+            lines = [f"{line} {number / rate:.9f}" for number, line in enumerate(lines)]
+        return with_cpu_shares(wrk.turn(f"rate {rate}", lines, limit_seconds(self._turn_seconds), warm_up), _TURN)
+
+    def _doubt(self, rate: int, late: int) -> str:
+        """Describe how the client missed the schedule; empty if it did not."""
+        share = late / (self._requests(rate) * self.rounds)
+        what = f"at {rate}/s, the client itself sent {100 * share:.2g} % of the requests over 1 ms late"
+        return what if share > _LATE_SHARE else ""
+
+
+def _read(text: str, rate: int) -> tuple[int, float, tuple[float, ...]]:
+    """Read what wrk printed of a turn: requests, seconds, and latencies in the order of their metrics."""
+    parts = texts_in(text)
+    found = [each for each in map(_TURN.fullmatch, parts) if each]
+    is_whole, is_shared = len(found) == len(parts), len(parts) > 1
+    latencies: tuple[float, ...] = (0.0,)
+    if is_whole:
+        own = tuple(float(found[0][name]) for name in ("p50", "p90", "p99", "p999"))
+        latencies = _merged(found) if is_shared else own
+    seconds = window_seconds(windows_in(text)) if is_shared else sum(float(each["seconds"]) for each in found)
+    if not is_whole or not seconds or not latencies[0] or list(latencies) != sorted(latencies):
+        raise TrialFailed(f"wrk gave no latencies at {rate}/s; {printed(text)}", _HINT)
+    return sum(int(each["requests"]) for each in found), seconds, latencies
+
+
+def _merged(parts: Sequence[re.Match[str]]) -> tuple[float, ...]:
+    """Return the percentiles of the requests of all clients together: each is the middle of its class."""
+    counts = Counter[int]()
+    for part in parts:
+        for each in (part["classes"] or "").split():
+            place, _, count = each.partition(":")
+            counts[int(place)] += int(count)
+    total, passed, found = sum(counts.values()), 0, list[float]()
+    if total != sum(int(part["requests"]) for part in parts):
+        return (0.0,)
+    for place in sorted(counts):
+        passed += counts[place]
+        while len(found) < len(_SHARES) and passed >= _SHARES[len(found)] * total - 1e-9:
+            found.append(_CLASS ** (place + 0.5))
+    return tuple(found)
+
+
+def _late(raw: Raw) -> int:
+    """Return how many requests of a turn the clients sent too late; what wrk printed otherwise, `parse` refuses."""
+    found = [] if raw.warm_up else [_TURN.fullmatch(each) for each in texts_in(raw.text)]
+    return sum(int(each["late"]) for each in found if each)

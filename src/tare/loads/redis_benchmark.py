@@ -1,0 +1,188 @@
+"""The load of a key-value store: redis-benchmark sends GET and SET, in turns with those of other stacks.
+
+It counts requests, not seconds. So a probe comes before the first turn of each point, which also warms up the server.
+Its rate decides how many requests fill the first turn, and that of each turn how many fill the next one.
+
+The connecting of the clients is not measured, but it takes time: redis-benchmark pauses for 50 ms after every 64. So
+with many clients turns are longer, and there are fewer of them: no turn connects for longer than it measures.
+
+It has one thread: with more, it counts time in steps of 250 ms (docs/decisions/loads.md).
+
+Where its connections are refused, redis-benchmark 7.0 goes on at full speed and without an end (Redis's pull request
+11366 fixes that). tare ends it, as any load, when the server has ended.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from tare.loads.client_load import ClientCounts, LoadDuration, measured_load, server_address, server_port, while_sending
+from tare.loads.parsing import EachOnce, check_labels
+from tare.loads.turns import limit_seconds, rounds_of, turn_seconds
+from tare.model.errors import TrialFailed, printed
+from tare.model.trial import Metric, Raw, Sweep, Value
+from tare.plugins.workload import MeasurementContext, Workload
+
+Operation = Literal["GET", "SET"]
+REDIS_PORT = 16379  # not the usual one, which the machine may use
+_PROBES = 4
+_CLOCK_SECONDS = 0.001
+_FIRST_PROBE = 250  # times `pipeline`: long enough for a clock of milliseconds, short enough for an emulated machine
+_ROUND_TRIPS = 5  # how often each client sends at least in a turn
+_COLUMNS = ("test", "rps", *(f"{which}_latency_ms" for which in ("avg", "min", "p50", "p95", "p99", "max")))
+_HEAD = ",".join(f'"{column}"' for column in _COLUMNS)
+
+
+@dataclass(frozen=True)
+class RedisLoad(Workload):
+    """redis-benchmark sets and gets one short key again and again. A plug-in provides the server."""
+
+    name: ClassVar[str]
+    metrics = (
+        Metric("get", "GET throughput", "requests/s", "higher"),
+        Metric("set", "SET throughput", "requests/s", "higher"),
+    )
+    sweep = Sweep("clients")
+    client_packages = ("redis-tools",)
+    port = REDIS_PORT
+    without_pause = True
+
+    operations: EachOnce[Operation] = ("GET", "SET")
+    clients: ClientCounts = (1, 50, 200)
+    pipeline: Annotated[int, Field(ge=1, le=128)] = 1
+    keep_alive: bool = True
+    duration: LoadDuration = 1.0
+
+    @property
+    def rounds(self) -> int:
+        """Turns of a tenth of the duration, fewer with many clients."""
+        return rounds_of(self.duration, self._turn_seconds)
+
+    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+        """Run redis-benchmark for each operation and number of clients; raises TrialFailed if it or the server fails.
+
+        What comes before the first round, the probes and a `fill`, holds no values. Every stack has as many of them, so
+        that its rounds go on beside those of the others.
+        """
+        fill = self._run(setup, _Call("fill", "SET", 1, self.pipeline))
+        start_seconds = (fill.client_cpu or 0.0) * fill.seconds  # of CPU, before a load sends
+        yield replace(fill, client_cpu=None, warm_up=True)
+        calls: list[_Call] = []
+        for operation in self.operations:
+            requests = _FIRST_PROBE * self.pipeline
+            for clients in self.clients:
+                first = _Call(f"{operation} {clients}", operation, clients, max(requests, clients * self.pipeline))
+                probe, call = self._probed(setup, first)
+                yield probe
+                calls.append(call)
+                requests = call.requests
+        for _ in range(self.rounds):
+            for at, call in enumerate(calls):
+                raw = self._run(setup, call)
+                rate = _rate(raw.text, call.operation)
+                yield while_sending(raw, start_seconds, call.requests / rate)
+                calls[at] = self._filling(call, rate)
+
+    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        """Read the requests a second; raises TrialFailed for a missing or incomplete point."""
+        measured = [each for each in raw if each.label.partition(" ")[0] not in ("fill", "probe")]
+        points = [(operation, clients) for operation in self.operations for clients in self.clients]
+        labels = [f"{operation} {clients}" for operation, clients in points]
+        check_labels(measured, labels)
+        return tuple(
+            Value(operation.lower(), float(clients), _rate(each.text, operation))
+            for (operation, clients), each in zip(points, measured, strict=True)
+        )
+
+    def ask(self, setup: MeasurementContext, label: str, requests: int) -> Raw:
+        """Send so many requests of the first operation from the first number of clients."""
+        return self._run(setup, _Call(label, self.operations[0], self.clients[0], requests), self.duration)
+
+    def seconds(self) -> float:
+        """Estimate the seconds of `measure`: redis-benchmark starts and connects for each turn, and for two probes."""
+        connecting = sum(0.03 + _pauses(clients) for clients in self.clients)
+        points = len(self.operations) * len(self.clients)
+        measuring = points * (self.duration + self._turn_seconds)
+        return 0.1 + measuring + len(self.operations) * (2 + self.rounds) * connecting
+
+    @property
+    def _turn_seconds(self) -> float:
+        return min(self.duration, max(turn_seconds(self.duration), _pauses(self.clients[-1])))
+
+    def _probed(self, setup: MeasurementContext, call: _Call) -> tuple[Raw, _Call]:
+        """Probe until a probe takes half as long as a turn; return the last one, and the call that fills a turn."""
+        probe = replace(call, label=f"probe {call.label}")
+        for _ in range(_PROBES):
+            raw = self._run(setup, probe)
+            rate = _rate_of_probe(raw.text, probe)
+            if probe.requests / rate >= self._turn_seconds / 2:
+                break
+            probe = self._filling(probe, rate)
+        return replace(raw, client_cpu=None, warm_up=True), self._filling(call, rate)
+
+    def _filling(self, call: _Call, rate: float) -> _Call:
+        """Return the call with as many requests as fill a turn at this rate, and a whole number of pipelines.
+
+        redis-benchmark counts answers beyond the number of requests, too, and if its timer then rings once the only
+        client has gone, it takes that for a lost connection: 3 of 300 runs of one request in a pipeline of 16.
+        """
+        pipelines = max(_ROUND_TRIPS * call.clients, math.ceil(rate * self._turn_seconds / self.pipeline))
+        return replace(call, requests=pipelines * self.pipeline)
+
+    def _run(self, setup: MeasurementContext, call: _Call, usual_seconds: float | None = None) -> Raw:
+        server = ("-h", server_address(setup), "-p", str(server_port(setup, self.name, REDIS_PORT)))
+        counts = ("-n", str(call.requests), "-c", str(call.clients), "-P", str(self.pipeline))
+        how = ("-t", call.operation.lower(), *counts, "-k", "1" if self.keep_alive else "0", "--csv")
+        argv = ("redis-benchmark", *server, *how)
+        timeout = limit_seconds(usual_seconds or self._turn_seconds, setup.patience_seconds)
+        return measured_load(setup.client, call.label, *argv, timeout=timeout)
+
+
+def _pauses(clients: int) -> float:
+    """Return the seconds for which redis-benchmark pauses while these clients connect."""
+    return 0.05 * (clients // 64)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call of redis-benchmark."""
+
+    label: str
+    operation: Operation
+    clients: int
+    requests: int
+
+
+def _rate_of_probe(text: str, probe: _Call) -> float:
+    """Read the requests a second of a probe: `inf` is what redis-benchmark prints when its clock shows 0 ms."""
+    if re.fullmatch(rf'{_HEAD}\n"{probe.operation}","inf",.*\n', text):
+        return probe.requests / _CLOCK_SECONDS
+    return _rate(text, probe.operation)
+
+
+def _rate(text: str, operation: Operation) -> float:
+    """Read the requests a second of one operation."""
+    return _read(text, operation, "rate")
+
+
+def slow_seconds(text: str, operation: Operation) -> float:
+    """Read the 99th percentile of the latency of one operation."""
+    return _read(text, operation, "latency") / 1000
+
+
+def _read(text: str, operation: Operation, what: Literal["rate", "latency"]) -> float:
+    """Read a number of one operation from redis-benchmark 7's CSV; raises TrialFailed unless it is above 0."""
+    column = {"rate": "rps", "latency": "p99_latency_ms"}[what]
+    row = ",".join((f'"{operation}"', *(rf'"(?P<{name}>\d+\.\d+)"' for name in _COLUMNS[1:])))
+    match = re.fullmatch(rf"{_HEAD}\n{row}\n", text, re.ASCII)
+    number = float(match[column]) if match else 0.0
+    if not 0 < number < math.inf:
+        hint = "`tare show` has the whole output; it is redis-benchmark's CSV with one line of results"
+        raise TrialFailed(f"redis-benchmark gave no {what} for {operation}; {printed(text)}", hint)
+    return number

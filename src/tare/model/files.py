@@ -1,0 +1,76 @@
+"""Files of the user: small ones, read whole, and those that a command writes."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from tare.model.errors import UsageError, unreadable, why_of
+
+_MOST_BYTES = 1 << 20
+
+
+def read_small(file: Path, kind: str) -> str:
+    """Return a file's text, of which messages say what `kind` of file it should be; raises UsageError."""
+    try:
+        return contents(file, _MOST_BYTES).decode("utf-8-sig")
+    except TooLarge:
+        raise UsageError(f"{file}: more than 1 MiB", f"give a {kind} of at most 1 MiB") from None
+    except (OSError, UnicodeDecodeError) as error:
+        fault = unreadable(file, error, f"give the path of a {kind} that you may read")
+        raise UsageError(fault.what, fault.hint) from None
+
+
+@contextmanager
+def writing(path: Path | None, hint: str = "") -> Iterator[None]:
+    """Raise UsageError, with this hint, where the block cannot write; `path` is named where the error names no file."""
+    try:
+        yield
+    except OSError as error:
+        what = "already exists" if isinstance(error, FileExistsError) else f"cannot be written: {why_of(error)}"
+        raise UsageError(f"{error.filename or path}: {what}", hint) from error
+
+
+def exists(path: str | Path) -> bool:
+    """Return whether a file or folder is there: none has a name that is too long."""
+    return os.path.exists(path)  # noqa: PTH110 - which Path says by raising OSError
+
+
+def is_file(path: str | Path) -> bool:
+    """Return whether a file is there; see `exists`."""
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+class TooLarge(OSError):
+    """A file has more bytes than are read of its kind."""
+
+
+def contents(path: Path, most_bytes: int) -> bytes:
+    """Return the bytes of a file; raises OSError, and TooLarge for more than so many, as those of an endless device."""
+    with path.open("rb") as file:
+        data = file.read(most_bytes + 1)
+    if len(data) > most_bytes:
+        raise TooLarge(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return data
+
+
+def read_text(path: str) -> str:
+    """Return the text of a file, or an empty text where it cannot be read."""
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - likewise: the sampler reads many a second
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+@cache
+def set_umask() -> int:
+    """Set the umask 022, once, and return the user's: bytes and rights of images must not depend on that.
+
+    With 077, no user but root could enter the root folder of an instance.
+    """
+    return os.umask(0o022)

@@ -1,0 +1,398 @@
+"""The run folder: a run writes it, and all later commands read it.
+
+- `suite.toml`: the suite, as the user wrote it;
+- `run.json`: what was planned and on which machine, a `RunRecord`;
+- `trials.jsonl`: one `Trial` a line, synced to the disk before the next one starts;
+- `raw/TRIAL.json`: what the trial's commands printed, a list of `Raw`;
+- `telemetry/*.parquet`: what the machine and its instances used meanwhile (tare/telemetry/sampler.py).
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from tare.model.errors import NotRecorded, UsageError, why_of
+from tare.model.files import contents, exists, set_umask
+from tare.model.isolation import Isolation
+from tare.model.machine import Facts, Tuning
+from tare.model.trial import Family, Lowered, Metric, Raw, Stop, StopReason, Sweep, Trial
+
+FORMAT = 1  # of run.json and of each line of trials.jsonl
+_WRITTEN = {"suite.toml", "run.json", "run.json.new", "trials.jsonl", "raw", "telemetry", "report"}
+_MOST_BYTES, _LONGEST_LINE = 256 << 20, 64 << 20  # of a run's files, which may be untrusted
+_DAMAGED = "the file is damaged or of a newer tare"
+
+
+@dataclass(frozen=True)
+class WorkloadRecord:
+    """What a report needs to know of a workload, so that it needs no plug-in.
+
+    `settings` are those that were used, `lowered` those of them that the suite's bounds have lowered.
+    """
+
+    name: str
+    use: str
+    title: str
+    metrics: tuple[Metric, ...]
+    sweep: Sweep | None
+    settings: dict[str, Any] = field(default_factory=dict)
+    lowered: tuple[Lowered, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What was planned, on which machines, and why the run ended.
+
+    `noise` is doctor's assessment at the start, `tuning` what was set then of that which `tare tune` changes. `margin`
+    is a share, `control` the name of the A/A control. `families` and `isolation` are those of each stack's layers, the
+    inner first. `stop_reason` is empty while a run goes on, or if it was killed; `stop_detail` is the sentence of an
+    error. `machines` took part, by role: `controller`, `server`, `client`, `lent`. `machine` is the server, or the
+    controller if all servers were lent. `clients` has the packages of each client root, by its hash; a resumed run may
+    have several. `sample_seconds` are those that were wanted from one sample of the telemetry to the next.
+    `image_origin` names the image that others have built, with its digest. `beside` has the images of services beside
+    those under test, by the services' names. `own` has the `command` and the `image` that a stack has of its own,
+    `years` the year of a technology that is an old one, both by the stacks' names.
+    `suite_folder` is where the suite was.
+    """
+
+    format: int
+    tare: str
+    suite: str
+    started: str
+    seed: int
+    baseline: str
+    blocks: int
+    stacks: tuple[str, ...]
+    workloads: tuple[WorkloadRecord, ...]
+    image: str
+    packages: str
+    machine: Facts
+    noise: tuple[tuple[str, str], ...] = ()
+    margin: float = field(kw_only=True)
+    control: str = ""
+    stop_reason: StopReason | Literal[""] = ""
+    stop_detail: str = ""
+    families: dict[str, tuple[Family, ...]] = field(default_factory=dict)
+    machines: dict[str, Facts] = field(default_factory=dict)
+    clients: dict[str, str] = field(default_factory=dict)
+    tuning: tuple[Tuning, ...] = ()
+    sample_seconds: float = field(kw_only=True)
+    image_origin: str = ""
+    beside: dict[str, str] = field(default_factory=dict)
+    own: dict[str, dict[str, str]] = field(default_factory=dict)
+    years: dict[str, str] = field(default_factory=dict)
+    isolation: dict[str, tuple[Isolation, ...]] = field(default_factory=dict)
+    suite_folder: str = ""
+
+    @property
+    def paths_from(self) -> Path:
+        """The folder to which paths in the suite are relative; the current one where that is gone or unknown."""
+        return Path(self.suite_folder) if exists(self.suite_folder) else Path()
+
+    @property
+    def measured_on(self) -> Facts:
+        """The machine that instances ran on: the server, or else the first lent machine."""
+        return self.machine if "server" in self.machines else self.machines.get("lent", self.machine)
+
+    def with_lent(self, facts: Facts) -> RunRecord:
+        """Add a machine that was lent for a trial, unless it equals an earlier one."""
+        lent = {role: each for role, each in self.machines.items() if role.startswith("lent")}
+        if facts in lent.values():
+            return self
+        role = f"lent {len(lent) + 1}" if lent else "lent"
+        return replace(self, machines=self.machines | {role: facts})
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder, read; `from_report` is the way to it from where its report lies, for links to its files.
+
+    `claims` names the files of claims that its report judges; if it is empty, those are the papers'.
+    `digest` is the SHA-256 of the journal's whole lines; empty for what no journal holds.
+    """
+
+    folder: Path
+    record: RunRecord
+    trials: tuple[Trial, ...]
+    from_report: str = ".."
+    claims: tuple[str, ...] = ()
+    digest: str = field(default="", compare=False)
+
+    @cached_property
+    def by_workload(self) -> Mapping[str, tuple[Trial, ...]]:
+        """The trials of each workload, in the order of the journal."""
+        found: dict[str, list[Trial]] = {}
+        for trial in self.trials:
+            found.setdefault(trial.workload, []).append(trial)
+        return {workload: tuple(trials) for workload, trials in found.items()}
+
+    def of(self, workload: str) -> tuple[Trial, ...]:
+        """Return the trials of a workload; none where it has none."""
+        return self.by_workload.get(workload, ())
+
+
+_RECORD = TypeAdapter(RunRecord)
+_TRIAL = TypeAdapter(Trial)
+_BEGINS = f'{{"format": {FORMAT}, '.encode()  # most lines, which are read without a way round by Python's objects
+_RAW = TypeAdapter(tuple[Raw, ...])
+
+
+class RunReader:
+    """Reader of a run folder, once; `add` continues it with what is written later."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.trials: list[Trial] = []
+        self._digest = sha256()
+
+    def read(self) -> Run:
+        """Return the run with all trials so far; raises UsageError with the file and line that cannot be read.
+
+        It ignores a last line without its end, which a power cut leaves: that trial was not finished.
+        """
+        path = self.folder / "trials.jsonl"
+        try:
+            record = load_record(self.folder)
+            with without_collection(), path.open("rb") if path.exists() else BytesIO() as file:
+                while line := file.readline(_LONGEST_LINE + 1):
+                    if line.endswith(b"\n"):
+                        self.add(read_trial(line, f"{path}:{len(self.trials) + 1}"), line)
+                    elif len(line) > _LONGEST_LINE:
+                        what = f"{path}:{len(self.trials) + 1}: more than {_LONGEST_LINE >> 20} MiB, and no trial"
+                        raise UsageError(what, _DAMAGED)
+        except OSError as error:
+            raise _no_run(self.folder, error) from error
+        return self.run(record)
+
+    def add(self, trial: Trial, line: bytes) -> None:
+        """Add a trial, which is this line of the journal."""
+        self.trials.append(trial)
+        self._digest.update(line)
+
+    def run(self, record: RunRecord) -> Run:
+        """Return the run as far as it is known."""
+        return Run(self.folder, record, tuple(self.trials), digest=self._digest.hexdigest())
+
+
+class Journal:
+    """Writes a run folder. Every trial is on the disk before `append` returns.
+
+    A folder that already exists is read once; what is appended afterwards is known without reading.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._reader = RunReader(folder)
+        self.record: RunRecord | None = None  # until the folder is read or made
+
+    @property
+    def run(self) -> Run:
+        """The run so far."""
+        return self._reader.run(self.read())
+
+    def read(self) -> RunRecord:
+        """Return the record of the run in the folder, which is read once; raises UsageError if there is none."""
+        if self.record is None:
+            self.record = self._reader.read().record
+        return self.record
+
+    def create(self, record: RunRecord, suite_text: str) -> None:
+        """Make the folder. It must not exist, unless a run was ended there before its first trial."""
+        if holds_no_trial(self.folder):
+            shutil.rmtree(self.folder)
+        self.folder.mkdir(0o777 & ~set_umask(), parents=True)  # as private as all that the user makes
+        (self.folder / "raw").mkdir()
+        (self.folder / "telemetry").mkdir()
+        (self.folder / "suite.toml").write_text(suite_text, encoding="utf-8")
+        self._write(record)
+
+    def keep(self, record: RunRecord) -> None:
+        """Write the record, whole or not at all."""
+        self.read()
+        self._write(record)
+
+    def _write(self, record: RunRecord) -> None:
+        write_within(self.folder, "run.json", _RECORD.dump_json(record, indent=2) + b"\n")
+        self.record = record
+
+    def end(self, stop: Stop) -> None:
+        """Record why the run ended."""
+        self.keep(replace(self.read(), stop_reason=stop.reason, stop_detail=stop.detail))
+
+    def keep_lent(self, facts: Facts) -> None:
+        """Add a machine that was lent for a trial to the record."""
+        record = self.read()
+        if (more := record.with_lent(facts)) != record:
+            self.keep(more)
+
+    def append(self, *trials: tuple[Trial, Sequence[Raw]]) -> None:
+        """Record trials, all or none of them: their raw output first, so that every line of the journal has it.
+
+        Raises NotRecorded if the disk is full or gone. What was written before stays readable.
+        """
+        try:
+            self._append(trials)
+        except OSError as error:
+            what = f"{self.folder}: a trial could not be recorded: {why_of(error)}"
+            raise NotRecorded(what, "make room there") from error
+
+    def _append(self, trials: Sequence[tuple[Trial, Sequence[Raw]]]) -> None:
+        self.read()
+        lines = [(trial, _line(trial).encode()) for trial, _ in trials]
+        for trial, raw in trials:
+            write_within(self.folder, f"raw/{trial.trial}.json", _RAW.dump_json(tuple(raw), indent=1) + b"\n")
+        with open(self.folder / "trials.jsonl", "ab+", opener=_unlinked) as file:
+            _drop_torn_end(file)
+            file.write(b"".join(line for _, line in lines))
+            file.flush()
+            os.fsync(file.fileno())
+        for trial, line in lines:
+            self._reader.add(trial, line)
+
+
+def load(folder: Path) -> Run:
+    """Read a run folder; raises UsageError (see RunReader)."""
+    return RunReader(folder).read()
+
+
+def holds_no_trial(folder: Path) -> bool:
+    """Return whether a folder is that of a run which was ended before its first trial, and has nothing else in it."""
+    try:
+        entries = {entry.name for entry in folder.iterdir()}
+        return not folder.is_symlink() and entries <= _WRITTEN and not load(folder).trials
+    except (OSError, UsageError):
+        return False
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Collect no garbage in the block, which makes many objects without cycles: the search takes as long as reading."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def load_record(folder: Path) -> RunRecord:
+    """Read what was planned, without the trials; raises UsageError."""
+    try:
+        return _record(contents(folder / "run.json", _MOST_BYTES), str(folder / "run.json"))
+    except OSError as error:
+        raise _no_run(folder, error) from error
+
+
+def _no_run(folder: Path, error: OSError) -> UsageError:
+    what = f"{error.filename or folder}: {error.strerror or error}"
+    return UsageError(f"{folder}: not a run: {what}", "give the folder that `tare run` printed")
+
+
+def load_raw(folder: Path, trial: str) -> tuple[Raw, ...]:
+    """Read the raw output of a trial; raises UsageError."""
+    try:
+        return _RAW.validate_json(contents(folder / "raw" / f"{trial}.json", _MOST_BYTES))
+    except (OSError, ValidationError) as error:
+        raise UsageError(f"{folder}: no raw output of trial {trial}", "`tare show RUN` lists the trials") from error
+
+
+def write_within(folder: Path, name: str, content: bytes) -> Path:
+    """Write a file below a folder that may be untrusted, whole or not at all; return its path.
+
+    A new file replaces whatever has its name. Raises UsageError if a folder on the way is a symbolic link, so that
+    nothing is written outside.
+    """
+    path = folder / name
+    for between in reversed(PurePath(name).parents[:-1]):
+        make_within(folder, str(between))
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    with fresh.open("xb") as file:
+        file.write(content)
+    fresh.replace(path)
+    return path
+
+
+def make_within(folder: Path, name: str) -> None:
+    """Make a folder below another that may be untrusted, unless it exists; raises UsageError for a symbolic link."""
+    path = folder / name
+    if path.is_symlink():
+        raise UsageError(f"{path}: is a symbolic link, and tare writes through none in a run folder", f"rm {path}")
+    path.mkdir(exist_ok=True)
+
+
+def _unlinked(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def _drop_torn_end(file: BinaryIO) -> None:
+    """Cut off a last line without its end: the next line would continue it."""
+    end = file.seek(0, os.SEEK_END)
+    file.seek(max(0, end - 1))
+    if file.read() not in (b"", b"\n"):
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def _record(text: bytes, where: str) -> RunRecord:
+    fields = _fields(text, where, "a run's record")
+    try:
+        return _RECORD.validate_python(fields)
+    except ValidationError as error:
+        raise UsageError(f"{where}: {_first(error)}", _DAMAGED) from error
+
+
+def read_trial(line: bytes, where: str) -> Trial:
+    """Read a line of the journal; raises UsageError with its place."""
+    if line.startswith(_BEGINS):
+        with suppress(ValidationError):  # what is wrong is said below
+            return _TRIAL.validate_json(line)
+    fields = _fields(line, where, "a trial")
+    del fields["format"]
+    try:
+        return _TRIAL.validate_python(fields)
+    except ValidationError as error:
+        raise UsageError(f"{where}: {_first(error)}", _DAMAGED) from error
+
+
+def _fields(text: bytes, where: str, what: str) -> dict[str, Any]:
+    """Read a JSON object of this format."""
+    try:
+        fields: dict[str, Any] = json.loads(text.decode())
+        version = fields["format"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(f"{where}: not {what}", _DAMAGED) from error
+    if version != FORMAT:
+        hint = "use a newer tare" if isinstance(version, int) and version > FORMAT else _DAMAGED
+        raise UsageError(f"{where}: format {version!r:.40}, and this tare reads {FORMAT}", hint)
+    return fields
+
+
+def _first(error: ValidationError) -> str:
+    fault = error.errors()[0]
+    return f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
+
+
+def rewrite(folder: Path, trials: Sequence[Trial]) -> None:
+    """Replace the trials of a run; the earlier ones stay in `trials.jsonl.before`."""
+    write_within(folder, "trials.jsonl.before", (folder / "trials.jsonl").read_bytes())
+    write_within(folder, "trials.jsonl", "".join(_line(trial) for trial in trials).encode())
+
+
+def _line(trial: Trial) -> str:
+    # Not by pydantic, which would write NaN as null.
+    return json.dumps({"format": FORMAT} | asdict(trial), allow_nan=False) + "\n"

@@ -1,0 +1,253 @@
+"""Parse and format quantities with units, and check user-chosen names.
+
+Inside tare a quantity is a plain number in base units (seconds, bytes, a share from 0 to 1). In a suite it is a text
+with a unit; a bare number is refused. The fields of a workload or technology have the types `Duration`, `Size` and
+`Percent`, with a number as the default: `timeout: Duration = 30.0`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Annotated, cast, get_args, get_origin
+
+from pydantic import AfterValidator, BeforeValidator
+
+from tare.model.errors import UsageError
+
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {
+    "B": 1,
+    **{f"{letter}B": 1000**power for power, letter in enumerate("kMGT", start=1)},
+    "KB": 1000,
+    **{f"{letter}iB": 1024**power for power, letter in enumerate("KMGT", start=1)},
+}
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_DURATION = re.compile(rf"({_NUMBER})(us|ms|s|m|h|d)")
+_DURATIONS = re.compile(rf"(?:{_NUMBER}(?:us|ms|s|m|h|d))+")
+_SIZE = re.compile(rf"({_NUMBER}) ?([A-Za-z]+)")
+_PERCENT = re.compile(rf"({_NUMBER}) ?%")
+_RATE = re.compile(rf"({_NUMBER})/([a-z]+)")
+_SCALES = (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
+_SMALL_TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
+
+
+def parse_duration(text: object) -> float:
+    """Return the seconds of a text such as `90s`, `5m`, `1h30m` or `250ms`; raises ValueError for anything else."""
+    if isinstance(text, str) and text.startswith("-") and _DURATIONS.fullmatch(text[1:]):
+        raise ValueError("a duration is not below 0, for example 90s or 5m")
+    if not isinstance(text, str) or not _DURATIONS.fullmatch(text):
+        raise ValueError("a duration needs its unit, for example 90s or 5m")
+    return sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text))
+
+
+def parse_size(text: object) -> int:
+    """Return the bytes of a text such as `512MiB`, `4KiB` or `2GB`; raises ValueError for anything else.
+
+    `KiB`, `MiB`, `GiB` and `TiB` are powers of 1024, `kB`, `MB`, `GB` and `TB` powers of 1000 (IEC 80000-13).
+    """
+    match = _SIZE.fullmatch(text.removeprefix("-")) if isinstance(text, str) else None
+    if match and match[2] in _BYTES and match.string != text:
+        raise ValueError("a size is not below 0, for example 512MiB or 2GB")
+    if match is None or match[2] not in _BYTES:
+        raise ValueError("a size needs its unit, for example 512MiB or 2GB")
+    size = Decimal(match[1]) * _BYTES[match[2]]
+    if size != int(size):
+        raise ValueError("a size is a whole number of bytes, for example 512MiB or 2GB")
+    return int(size)
+
+
+def parse_rate(text: str, seconds: Mapping[str, float]) -> float:
+    """Return how many a second a text such as `12000/s` or `5/h` says, which is above 0.
+
+    `seconds` are those of the units that it may have. Raises ValueError for anything else.
+    """
+    match = _RATE.fullmatch(text)
+    if match is None or match[2] not in seconds or not float(match[1]):
+        raise ValueError("a rate is a number above 0 per unit of time, for example 12000/s")
+    return float(match[1]) / seconds[match[2]]
+
+
+def parse_percent(text: object) -> float:
+    """Return the share of a text such as `3%`, here 0.03; raises ValueError for anything else."""
+    match = _PERCENT.fullmatch(text) if isinstance(text, str) else None
+    if match is None and isinstance(text, str) and text.endswith("%"):
+        raise ValueError("a share is a number from 0% on, for example 3%")
+    if match is None:
+        raise ValueError("a share needs its percent sign, for example 3%")
+    return float(Decimal(match[1]) / 100)
+
+
+Duration = Annotated[float, BeforeValidator(parse_duration, json_schema_input_type=str)]
+Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=str)]
+
+
+def parse_margin(text: object) -> float:
+    """Read a margin such as "3%" as a share; raises ValueError."""
+    share = parse_percent(text)
+    if not 0 < share < 1:
+        raise ValueError("a margin lies between 0% and 100%, for example 3%")
+    return share
+
+
+def margin_option(text: str | None) -> float | None:
+    """Read the option --margin of the command line as a share; raises UsageError."""
+    try:
+        return None if text is None else parse_margin(text)
+    except ValueError as error:
+        raise UsageError(f"--margin {text}: {error}", "for example --margin 3%") from error
+
+
+Percent = Annotated[float, BeforeValidator(parse_percent, json_schema_input_type=str)]
+Margin = Annotated[float, BeforeValidator(parse_margin, json_schema_input_type=str)]
+
+
+def singular(unit: str) -> str:
+    """Return a printed unit without the s of its plural, as in `1 second` and `2 seconds`; `ms` and `ops` have none."""
+    return unit.removesuffix("s") if len(unit) > 3 else unit
+
+
+def written(value: object, kind: object = None) -> str:
+    """Write a setting as one would in a suite: `"1s"`, `"32MiB"`, `"3%"`, `["GET", "SET"]`.
+
+    `kind` is its type. A table is written inline.
+    """
+    if isinstance(value, dict) and value:
+        return f"{{ {', '.join(f'{written(name)} = {written(each)}' for name, each in value.items())} }}"
+    if isinstance(value, list | tuple):
+        inner = [each for each in get_args(_bare(kind)) if each is not Ellipsis] or [None]
+        return f"[{', '.join(written(each, inner[0]) for each in value)}]"
+    if (parse := _parser(kind)) and isinstance(value, float | int):
+        return json.dumps(_with_unit(value, parse))
+    # TOML is as JSON but for one character.
+    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
+
+
+def like(example: object, value: object) -> str:
+    """Write a number as one writes the example in a suite: with a unit of its kind, such as `"10m"` for `"90s"`."""
+    if not isinstance(value, float | int):
+        return str(value)
+    parsers: tuple[Callable[[object], float], ...] = (parse_duration, parse_size, parse_percent)
+    for parse in parsers if value else ():  # zero needs no unit
+        try:
+            parse(example)
+        except ValueError:
+            continue
+        return json.dumps(_with_unit(value, parse))
+    return f"{value:g}"
+
+
+def _bare(kind: object) -> object:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def _parser(kind: object) -> Callable[[object], float] | None:
+    """Return the function that reads a type's text; None if it takes values unchanged."""
+    parser = next((each.func for each in getattr(kind, "__metadata__", ()) if isinstance(each, BeforeValidator)), None)
+    return cast("Callable[[object], float] | None", parser)
+
+
+def _with_unit(value: float, parse: Callable[[object], float]) -> str:
+    """Return the shortest text that reads as this value, or as the nearest one."""
+    units = _SECONDS if parse is parse_duration else _BYTES if parse is parse_size else {"%": 0.01}
+    texts = (f"{value / scale:.6f}".rstrip("0").rstrip(".") + unit for unit, scale in units.items())
+
+    def error(text: str) -> float:
+        try:
+            return abs(parse(text) - value)
+        except ValueError:
+            return math.inf
+
+    return min(texts, key=lambda text: (error(text), len(text)))
+
+
+def counted(number: int, word: str) -> str:
+    """Write a number of things, such as `1 stack` or `2 stacks`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def format_duration(seconds: float) -> str:
+    """Write seconds for people: `4.2 ms`, `1.5 s`, `2 min 5 s`, `1 h 30 min`."""
+    if not abs(seconds) >= 59.95 or math.isinf(seconds):
+        return _format_short_time(seconds)
+    sign = "-" if seconds < 0 else ""
+    minutes, rest = divmod(round(abs(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = ((hours, "h"), (minutes, "min")) if hours else ((minutes, "min"), (rest, "s"))
+    return sign + " ".join(f"{number} {unit}" for number, unit in parts if number)
+
+
+def format_size(size_bytes: float) -> str:
+    """Write bytes for people, in powers of 1024: `512 MiB`, `1.5 KiB`."""
+    size, unit = float(size_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if abs(size) < 1024:
+            break
+        size, unit = size / 1024, larger
+    return f"{_three_digits(size)} {unit}"
+
+
+def format_quantity(value: float, unit: str) -> str:
+    """Write a value in base units with three significant digits: `146k requests/s`, `4.2 ms`, `12.3 GB/s`.
+
+    Seconds and bytes take the prefix on their unit, all others on the number. An empty unit adds nothing.
+    """
+    if unit == "s":
+        return _format_short_time(value)
+    if unit == "bytes":
+        return format_size(value)
+    if unit == "%":
+        return f"{_three_digits(value)}%"
+    prefix, scale = _scale(value)
+    number = _three_digits(value / scale)
+    if unit.startswith("bytes/"):
+        return f"{number} {prefix}B/{unit.removeprefix('bytes/')}"
+    return f"{number}{prefix} {unit}".rstrip()
+
+
+def _format_short_time(seconds: float) -> str:
+    for unit, scale in _SMALL_TIMES:
+        if math.isfinite(seconds) and _rounded(seconds / scale) >= 1:
+            return f"{_three_digits(seconds / scale)} {unit}"
+    nothing_finer = seconds == 0 or not math.isfinite(seconds)
+    return f"{seconds:g} s" if nothing_finer else f"{_three_digits(seconds / 1e-9)} ns"
+
+
+def _scale(value: float) -> tuple[str, float]:
+    if not math.isfinite(value):
+        return "", 1.0
+    return next(((prefix, scale) for prefix, scale in _SCALES if _rounded(value / scale) >= 1), ("", 1.0))
+
+
+def _rounded(value: float) -> float:
+    """Round to three digits first: 999.96 k is 1 M for the reader."""
+    return abs(float(f"{value:.3g}"))
+
+
+def _three_digits(value: float) -> str:
+    """Write three significant digits without an exponent; whole digits are all kept, idle zeros are not."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = max(0, 2 - math.floor(math.log10(_rounded(value))))
+    text = f"{value:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def given_name(text: str) -> str:
+    """Return a name that can be part of a file's name; raises ValueError for any other."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,63}", text):
+        raise ValueError("use up to 64 of a-z, 0-9, dot and hyphen, a letter or digit first")
+    return text
+
+
+def _package_name(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", text):
+        raise ValueError('write names of Debian packages, for example "php-fpm"')
+    return text
+
+
+GivenName = Annotated[str, AfterValidator(given_name)]
+PackageName = Annotated[str, AfterValidator(_package_name)]

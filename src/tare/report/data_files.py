@@ -1,0 +1,229 @@
+"""Write CSV tables and the JSON report."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tare import __version__
+from tare.model.journal import Run, RunRecord
+from tare.model.trial import Caution
+from tare.statistics.cells import CautionCount, Cell, Standing
+from tare.statistics.outcomes import with_file_systems_compared
+from tare.statistics.summary import Summary
+
+VALUES = (
+    "suite", "workload", "stack", "block", "order", "trial", "metric", "point", "value", "unit", "better", "path",
+    "cautions",
+)  # fmt: skip
+TURNS = ("suite", "workload", "stack", "block", "round", "trial", "metric", "point", "value", "unit", "better")
+FOOTPRINTS = ("suite", "workload", "stack", "block", "order", "trial", "footprint", "value", "unit", "path", "cautions")
+_FOOTPRINT = (
+    ("memory", "memory_bytes", "bytes"),
+    ("kernel-memory", "kernel_bytes", "bytes"),
+    ("disk", "disk_bytes", "bytes"),
+    ("processes", "processes", "processes"),
+    ("reported-memory", "reported_bytes", "bytes"),
+)
+CELLS = (
+    "suite", "workload", "metric", "point", "stack", "unit", "better", "trials", "mean", "sd", "relative_sd", "minimum",
+    "maximum", "baseline", "n", "ratio", "low", "high", "mean_ratio", "usual", "usual_sd", "decision", "notes",
+    "cautions", "failures", "skipped",
+)  # fmt: skip
+
+
+def render_csv(summary: Summary, run: Run) -> dict[str, bytes]:
+    """Render `values.csv`, `turns.csv`, `footprints.csv` (ok trials only) and `summary.csv`.
+
+    Base units; an empty field is no value.
+    """
+    return {
+        "values.csv": _table(VALUES, _values(run)),
+        "turns.csv": _table(TURNS, _turns(run)),
+        "footprints.csv": _table(FOOTPRINTS, _footprints(run)),
+        "summary.csv": _table(CELLS, _cells(summary)),
+    }
+
+
+def _values(run: Run) -> Iterable[Sequence[object]]:
+    for trial in with_file_systems_compared(run.trials, run.record.baseline):
+        if trial.status != "ok":
+            continue
+        position = (run.record.suite, trial.workload, trial.stack, trial.block, trial.order, trial.trial)
+        rest = (trial.path, _kinds(trial.cautions))
+        for value in trial.values:
+            yield (*position, value.metric, value.point, value.value, value.unit, value.better, *rest)
+
+
+def _turns(run: Run) -> Iterable[Sequence[object]]:
+    """Yield the values of all turns; one that was measured at once has no round."""
+    for trial in (trial for trial in run.trials if trial.status == "ok"):
+        position = (run.record.suite, trial.workload, trial.stack, trial.block)
+        for value in trial.values:
+            rounds: Iterable[tuple[int | None, float]] = enumerate(value.turns, trial.first_round)
+            for number, turn in rounds if value.turns else [(None, value.value)]:
+                yield (*position, number, trial.trial, value.metric, value.point, turn, value.unit, value.better)
+
+
+def _footprints(run: Run) -> Iterable[Sequence[object]]:
+    """Yield what is known of each trial's footprint, which of a nested stack is that of its outermost layer."""
+    for trial in with_file_systems_compared(run.trials, run.record.baseline):
+        if trial.status != "ok" or trial.footprint is None:
+            continue
+        position = (run.record.suite, trial.workload, trial.stack, trial.block, trial.order, trial.trial)
+        for name, member, unit in _FOOTPRINT:
+            if (value := getattr(trial.footprint, member)) is not None:
+                yield (*position, name, value, unit, trial.path, _kinds(trial.cautions))
+
+
+def _cells(summary: Summary) -> Iterable[Sequence[object]]:
+    for cell in summary.cells:
+        yield (
+            *(summary.suite, cell.workload, cell.metric, cell.point, cell.stack, cell.unit, cell.better, cell.trials),
+            *(cell.mean, cell.sd, cell.relative_sd, cell.minimum, cell.maximum, summary.baseline, cell.n),
+            *(
+                cell.ratio,
+                cell.low,
+                cell.high,
+                cell.mean_ratio,
+                cell.usual,
+                cell.usual_sd,
+                cell.verdict,
+                "; ".join(cell.notes),
+            ),
+            *(_kinds(cell.cautions), _failures(cell), cell.skipped),
+        )
+
+
+def _kinds(cautions: Sequence[Caution | CautionCount]) -> str:
+    return "; ".join(dict.fromkeys(caution.kind for caution in cautions))
+
+
+def _failures(cell: Cell) -> str:
+    return "; ".join(f"{failure.trial}: {failure.reason}" for failure in cell.failures)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
+    table = io.BytesIO()  # not a text, which would be there three times: what turns say can be 200 MB
+    with io.TextIOWrapper(table, encoding="utf-8", newline="") as text:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(header)
+        texts = _Fields()
+        writer.writerows([texts[value] if type(value) is str else value for value in row] for row in rows)
+        text.flush()
+        return table.getvalue()
+
+
+class _Fields(dict[str, object]):
+    """Texts as they are written. The same ones come again and again."""
+
+    def __missing__(self, text: str) -> object:
+        self[text] = field(text)
+        return self[text]
+
+
+def field(value: object) -> object:
+    """Keep a spreadsheet from running text as a formula: a run folder may come from an untrusted source."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "@", "-", "\t", "\r")) else value
+
+
+FORMAT = 1
+
+
+def render_json(summary: Summary, run: Run) -> dict[str, bytes]:
+    """Render `report.json`. Values are in base units, ratios are stack over baseline."""
+    text = json.dumps(document(summary, run), indent=1, ensure_ascii=False, allow_nan=False)
+    return {"report.json": text.encode() + b"\n"}
+
+
+def document(summary: Summary, run: Run) -> dict[str, Any]:
+    """Return what `report.json` holds; by `computed_by` and `journal`, a later tare checks that it still holds."""
+    return {
+        "format": FORMAT,
+        "tare": run.record.tare,
+        "computed_by": __version__,
+        "journal": run.digest or None,
+        "suite": summary.suite,
+        "started": run.record.started,
+        "baseline": summary.baseline,
+        "control": summary.control,
+        "confidence": summary.confidence,
+        "margin": summary.margin,
+        "stop_reason": run.record.stop_reason,
+        "stop_detail": run.record.stop_detail,
+        "stacks": summary.stacks,
+        "workloads": summary.workloads,
+        "machine": asdict(run.record.machine),
+        "machines": {role: asdict(facts) for role, facts in run.record.machines.items()},
+        "image": run.record.image,
+        "overall": {
+            "workloads": summary.overall.workloads,
+            "cells": [_standing(each) for each in summary.overall.standings],
+            "tied": summary.overall.tied,
+            "missing": summary.overall.missing,
+        },
+        "headlines": [cell_fields(cell) | {"rule": summary.rule(cell.headline).text} for cell in summary.headlines],
+        "cells": [cell_fields(cell) for cell in summary.cells],
+    }
+
+
+def run_fields(folder: Path, record: RunRecord) -> dict[str, Any]:
+    """Return which run an answer is about as what JSON can hold."""
+    return {
+        "folder": str(folder),
+        "suite": record.suite,
+        "started": record.started,
+        "tare": record.tare,
+        "image": record.image,
+        "machine": asdict(record.machine),
+    }
+
+
+def cell_fields(cell: Cell) -> dict[str, Any]:
+    """Return a cell as what JSON can hold; base units, ratios are stack over baseline."""
+    return {
+        "workload": cell.workload,
+        "headline": cell.headline or None,
+        "metric": cell.metric,
+        "point": cell.point,
+        "stack": cell.stack,
+        "unit": cell.unit,
+        "better": cell.better,
+        "estimate": cell.ratio,
+        "interval": None if cell.low is None else [cell.low, cell.high],
+        "n": cell.n,
+        "decision": cell.verdict,
+        "log_evidence": cell.evidence,
+        "resolution": cell.resolution,
+        "tolerated_autocorrelation": cell.tolerated_autocorrelation,
+        "mean_ratio": cell.mean_ratio,
+        "slow_turns": cell.slow_turns,
+        "slow_turns_of_baseline": cell.slow_turns_of_baseline,
+        "trials": cell.trials,
+        "turns": cell.turns,
+        "mean": cell.mean,
+        "sd": cell.sd,
+        "relative_sd": cell.relative_sd,
+        "minimum": cell.minimum,
+        "maximum": cell.maximum,
+        "usual": cell.usual,
+        "usual_sd": cell.usual_sd,
+        "notes": cell.notes,
+        "cautions": [asdict(caution) for caution in cell.cautions],
+        "failures": [asdict(failure) for failure in cell.failures],
+        "skipped": cell.skipped or None,
+    }
+
+
+def _standing(standing: Standing) -> dict[str, Any]:
+    return {
+        "stack": standing.stack,
+        "estimate": standing.speed,
+        "interval": None if standing.low is None else [standing.low, standing.high],
+        "decision": standing.verdict,
+    }

@@ -1,0 +1,275 @@
+"""Write Markdown and LaTeX documents."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import compress, groupby
+
+from tare.features.pod_overhead.pod_text import PodRow, pod_rows
+from tare.model.journal import Run, WorkloadRecord
+from tare.report.findings import Findings, findings
+from tare.report.numbers import clean, cut, estimate, interval, percent, point, reason, relative_sd, state, usual_value
+from tare.report.problems import ALL_WORKS, TITLE, not_working
+from tare.report.terminal import row
+from tare.statistics.cells import Cell
+from tare.statistics.summarize import records
+from tare.statistics.summary import Summary
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "_": r"\_",
+    "%": r"\%",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "|": r"$|$",
+    '"': r"{\ttfamily\char34}",
+    "`": r"{\ttfamily\char96}",
+    "[": "{[}",  # after the end of a row it would begin an argument
+    "*": "{*}",  # likewise
+    "\N{PLUS-MINUS SIGN}": r"$\pm$",
+    "\N{MULTIPLICATION SIGN}": r"$\times$",
+    "\N{MICRO SIGN}": r"$\mu$",
+    "\N{ALMOST EQUAL TO}": r"$\approx$",
+    "\N{UPWARDS ARROW}": r"$\uparrow$",
+    "\N{DOWNWARDS ARROW}": r"$\downarrow$",
+    "\N{EN DASH}": r"\textendash{}",
+    "\N{HORIZONTAL ELLIPSIS}": r"\dots{}",
+    "\N{NO-BREAK SPACE}": "~",
+}
+_LIGATURE = re.compile(r"([-,'])(?=\1)")  # two would be one letter: a dash, a quotation mark
+# What TeX's oldest encoding of fonts can write, so that the tables go into any document.
+_LETTERS = frozenset("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝßàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿ")
+
+
+def in_markdown(text: str) -> str:
+    """Keep Markdown and HTML from reading a text as theirs."""
+    plain = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
+    return re.sub(r"([\\|`*_\[\]~#])", r"\\\1", plain).replace("&\\#64;", "&#64;")
+
+
+def in_latex(text: str) -> str:
+    """Keep LaTeX from reading a text as its own; a letter that its fonts lack is written as [U+4E2D]."""
+    return _LIGATURE.sub(r"\1{}", "".join(_letter(letter) for letter in clean(text)))
+
+
+def _letter(letter: str) -> str:
+    if letter in _LATEX:
+        return _LATEX[letter]
+    return letter if letter.isascii() or letter in _LETTERS else f"{{[}}U+{ord(letter):04X}]"
+
+
+_PREAMBLE = r"""\documentclass[a4paper]{article}
+\usepackage[utf8]{inputenc}
+\usepackage[margin=2cm]{geometry}
+\usepackage{booktabs,longtable,graphicx}
+\begin{document}
+"""
+_END, _WITH_NEXT = r"\\", r"\\*"
+_REASON = 300  # letters
+_TOGETHER = 25  # rows: no page ends within a group of so many
+_TEXTS = ("workload", "metric", "stack", "verdict")
+_HEADLINES = ("workload", "stack", "verdict", "estimate", "interval", "n")
+_VALUES = ("metric", "point", "stack", "usual value ± SD", "relative SD", "trials", "estimate", "interval", "n")
+
+
+def render_latex(summary: Summary, run: Run) -> dict[str, bytes]:
+    """Render `tables.tex`, for a document of yours with booktabs and longtable, and `report.tex`, which is one.
+
+    `report.tex` shows the figures that the format pdf has written beside it.
+    """
+    tables = "\n".join(_tables(summary, run))
+    return {"tables.tex": tables.encode(), "report.tex": "\n".join(_document(summary, run)).encode()}
+
+
+def _tables(summary: Summary, run: Run) -> Iterator[str]:
+    baseline = in_latex(summary.baseline)
+    within = in_latex(f"95 % intervals; equivalent: within {percent(summary.margin)}")
+    compared = [cell for cell in summary.headlines if cell.stack != summary.baseline]
+    reasons = {why: number for number, why in enumerate(dict.fromkeys(filter(None, map(_reason, compared))), start=1)}
+    rows = [_headline(cell, reasons) for cell in compared]
+    yield from _table(f"Percent of {baseline} over n blocks; {within}.", (_HEADLINES, 1), rows)
+    yield from _notes(reasons)
+    for record in records(run):
+        cells = _by_metric([cell for cell in summary.of(record.name) if cell.trials])
+        caption = f"{in_latex(record.title)} ({in_latex(record.name)}): usual values, and percent of {baseline}."
+        yield from _table(caption, (_VALUES, 2), [_value(cell, record) for cell in cells])
+
+
+def _by_metric(cells: Sequence[Cell]) -> list[Cell]:
+    """Put the stacks of one metric and point together."""
+    places = {key: at for at, key in enumerate(dict.fromkeys((cell.metric, cell.point) for cell in cells))}
+    return sorted(cells, key=lambda cell: places[cell.metric, cell.point])
+
+
+def _reason(cell: Cell) -> str:
+    """Describe why a stack has no value; empty if it has one."""
+    return "" if cell.ratio is not None else cut(reason(cell) or "; ".join(cell.notes), _REASON)
+
+
+def _headline(cell: Cell, reasons: dict[str, int]) -> list[str]:
+    name, why = f"{cell.name} {'↑' if cell.better == 'higher' else '↓'}", _reason(cell)
+    verdict = f"{state(cell)} ({reasons[why]})" if why else state(cell)
+    return [name, cell.stack, verdict, *_compared(cell)]
+
+
+def _value(cell: Cell, record: WorkloadRecord) -> list[str]:
+    title = next((metric.title for metric in record.metrics if metric.name == cell.metric), cell.metric)
+    at = point(cell.point, record.sweep.unit if record.sweep else "")
+    return [title, at, cell.stack, usual_value(cell), relative_sd(cell), str(cell.trials), *_compared(cell)]
+
+
+def _compared(cell: Cell) -> list[str]:
+    return [estimate(cell), interval(cell), str(cell.n or "")]
+
+
+def _table(caption: str, head: tuple[Sequence[str], int], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Write a table that may be longer than a page; without rows, a sentence.
+
+    `head` has the names of the columns, and how many of the first ones group the rows. A column without a
+    text is left out.
+    """
+    if not rows:
+        yield f"{caption} No value was measured.\n"
+        return
+    used = [any(column) for column in zip(*rows, strict=True)]
+    rows = [list(compress(row, used)) for row in rows]
+    names, first = list(compress(head[0], used)), sum(used[: head[1]])
+    yield r"\begingroup\footnotesize\setlength{\tabcolsep}{4pt}\setlength{\LTcapwidth}{\linewidth}"
+    yield rf"\begin{{longtable}}{{{''.join('l' if name in _TEXTS else 'r' for name in names)}}}"
+    yield rf"\caption{{{caption}}}\\"
+    yield r"\toprule"
+    yield rf"{_cells(names)} \\"
+    yield "\\midrule\n\\endhead\n\\bottomrule\n\\endfoot"
+    groups = [[*group] for _, group in groupby(rows, lambda row: row[:first])]
+    yield "\n\\addlinespace\n".join("\n".join(_grouped(group, first)) for group in groups)
+    yield "\\end{longtable}\n\\endgroup\n"
+
+
+def _grouped(rows: Sequence[Sequence[str]], first: int) -> Iterator[str]:
+    """Write rows that begin alike: their names once, and on one page if they are few."""
+    few = len(rows) <= _TOGETHER
+    for number, row in enumerate(rows, start=1):
+        shown = [*[""] * first, *row[first:]] if few and number > 1 else row
+        yield f"{_cells(shown)} {_WITH_NEXT if few and number < len(rows) else _END}"
+
+
+def _cells(texts: Sequence[str]) -> str:
+    return " & ".join(map(in_latex, texts))
+
+
+def _notes(reasons: dict[str, int]) -> Iterator[str]:
+    """Describe below a table why stacks have no values."""
+    if reasons:
+        notes = "\\par\n".join(rf"\noindent({number}) {in_latex(why)}" for why, number in reasons.items())
+        yield f"\\begingroup\\footnotesize\\raggedright\n{notes}\\par\\endgroup\\bigskip\n"
+
+
+def _document(summary: Summary, run: Run) -> Iterator[str]:
+    yield _PREAMBLE
+    yield rf"\section*{{{in_latex(summary.suite)}}}"
+    found = findings(summary, run.record.measured_on)
+    yield in_latex(found.opening)
+    for part in found.parts:
+        yield rf"\subsection*{{{part.title}}}"
+        yield r"\begin{itemize}\setlength{\itemsep}{0pt}"
+        yield from (rf"\item {in_latex(sentence)}" for sentence in (*part.sentences, *part.remarks))
+        yield r"\end{itemize}"
+    yield "\\input{tables}\n\\clearpage\n\\InputIfFileExists{figures/figures}{}{}"
+    yield "\\end{document}\n"
+
+
+_HEAD = ("workload", "stack", "verdict", "estimate", "interval", "n")
+_MOST = 60_000  # letters: GitHub takes 65,536 in a comment
+_MARKDOWN_REASON = 120
+_CAUSE = 400  # letters of each part of a cause
+_LEAST_ROWS = 8_000  # letters that sentences leave for rows
+_POD_HEAD = ("RuntimeClass", "memory", "CPU", "podFixed to paste", "what is declared")
+_MOST_PODS = 10
+
+
+def render_markdown(summary: Summary, run: Run) -> dict[str, bytes]:
+    """Render `report.md`; what is too long for a comment is cut, and says so."""
+    pods = "".join(_pods(pod_rows(summary, run), summary.baseline))
+    found = [*_sentences(findings(summary, run.record.measured_on)), *_failing(summary)]
+    sentences = _cut(found, _MOST - _LEAST_ROWS - len(pods))
+    head = f"### {in_markdown(summary.suite)[:500]}: percent of {in_markdown(summary.baseline)[:500]}\n\n"
+    lines = [_row(cell) for cell in summary.headlines if cell.stack != summary.baseline]
+    table = _line(_HEAD) + _line(["---"] * len(_HEAD))
+    room = _MOST - len(head) - len(table) - len(pods) - sum(map(len, sentences))
+    rows = _cut(lines, room) if lines else [_line(["no value", *[""] * 5])]
+    within = in_markdown(f"95 % intervals, n blocks; equivalent: within {percent(summary.margin)}; ! has cautions")
+    text = f"{head}{''.join(sentences)}\n{table}{''.join(rows)}\n{pods}_{within}_\n"
+    return {"report.md": text.encode()}
+
+
+def _sentences(found: Findings) -> Iterator[str]:
+    yield f"{in_markdown(found.opening)}\n"
+    for part in found.measured:
+        yield f"\n**{part.title}**\n\n"
+        yield from (f"- {in_markdown(text)}\n" for text in (*part.sentences, *part.remarks))
+
+
+def _failing(summary: Summary) -> Iterator[str]:
+    """Write what does not work: a table whose numbers lead to the causes below it; or one sentence."""
+    found = not_working(summary)
+    yield f"\n**{TITLE}**\n\n"
+    if not found.causes:
+        yield f"{ALL_WORKS}\n"
+    if found.rows:
+        yield _line(["stack", *map(in_markdown, found.workloads)])
+        yield _line(["---"] * (len(found.workloads) + 1))
+    for tried in found.rows:
+        words = (" ".join((each.words, *(f"({number})" for number in each.causes))) for each in tried)
+        yield _line([in_markdown(summary.title(tried[0].stack)), *words])
+    yield "\n" if found.rows else ""
+    for cause in found.causes:
+        hint = f". Hint: {cause.hint}" if cause.hint else ""
+        text = f"{cut(cause.text, _CAUSE)} ({cut('; '.join(cause.where), _CAUSE)}){cut(hint, _CAUSE)}"
+        yield f"{cause.number}. {in_markdown(text)}\n"
+
+
+def _row(cell: Cell) -> str:
+    """Write a row; a stack without a value has the reason in place of the estimate."""
+    name, stack, verdict, estimate, interval = row(cell)
+    why = estimate or cut(reason(cell) or "; ".join(cell.notes), _MARKDOWN_REASON)
+    return _line([in_markdown(text) for text in (name, stack, verdict, why, interval, str(cell.n or ""))])
+
+
+def _pods(rows: Sequence[PodRow], baseline: str) -> Iterator[str]:
+    """Yield the lines of the table of pods; none without idle pods."""
+    if rows:
+        yield f"**What an idle pod costs its node beyond {in_markdown(baseline)[:500]}**\n\n"
+        yield _line(_POD_HEAD) + _line(["---"] * len(_POD_HEAD))
+    for pod in rows[:_MOST_PODS]:
+        costs = (" ".join(filter(None, (cost.value, cost.interval, cost.n))) for cost in (pod.memory, pod.cpu))
+        texts = (pod.runtime_class, *costs, pod.amounts, pod.judgement)
+        yield _line([in_markdown(cut(text, _MARKDOWN_REASON)) for text in texts])
+    if len(rows) > _MOST_PODS:
+        yield f"\n{len(rows) - _MOST_PODS} more: pod-overhead.yaml has all\n"
+    if rows:
+        yield "\n"
+
+
+def _line(cells: tuple[str, ...] | list[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _cut(lines: list[str], room: int) -> list[str]:
+    """Keep the first lines that there is room for, and say how many are left out."""
+    kept: list[str] = []
+    used = 0
+    for line in lines:
+        used += len(line)
+        if used > room - 200:
+            left = f"{len(lines) - len(kept)} more: summary.csv has all"
+            return [*kept, _line([left, *[""] * 5]) if line.startswith("|") else f"- {left}\n"]
+        kept.append(line)
+    return kept

@@ -1,0 +1,94 @@
+"""Write figures as SVG, PDF and PNG files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from shutil import which
+
+from tare.features.papers import claims_page
+from tare.hosts.process import execute
+from tare.model.errors import UsageError
+from tare.model.journal import Run
+from tare.report import overview, tradeoff
+from tare.report.chart_svg import Drawing
+from tare.report.documents import in_latex
+from tare.report.html.charts import MOST_DRAWN, costs, headlines_map, starts, workload_drawings
+from tare.report.overview import card
+from tare.statistics.summarize import records
+from tare.statistics.summary import Summary
+
+_CONVERTER, _PACKAGE = "rsvg-convert", "librsvg2-bin"
+_SECONDS = 60.0  # for a chart, which takes a tenth of one
+
+
+def plots(summary: Summary, run: Run) -> dict[str, tuple[str, str]]:
+    """Return the charts and their captions by the names of their files, without the ends: those of the whole run first.
+
+    The others are in the page's order, named after what they show; there are none of more stacks than can be read.
+    """
+    whole = {
+        "00-overview": (overview.figure(summary, run), f"What each stack costs beside {summary.baseline}."),
+        "00-trade": (tradeoff.figure(summary, run), f"{tradeoff.TITLE}."),
+        "00-claims": (claims_page.figure(run), f"{claims_page.TITLE}."),
+    }
+    files = {name: (svg, caption) for name, (svg, caption) in whole.items() if svg}
+    return files | dict(_charts(summary, run) if len(summary.stacks) <= MOST_DRAWN else ())
+
+
+def converted(svg: str, name: str) -> bytes:
+    """Convert a figure to `pdf` or `png`; raises UsageError where the program for that is not installed."""
+    if which(_CONVERTER) is None:
+        raise UsageError(f"{_CONVERTER} is not installed: it makes {name.upper()} files", f"apt install {_PACKAGE}")
+    return execute((_CONVERTER, f"--format={name}"), _SECONDS, svg.encode()).stdout
+
+
+def _charts(summary: Summary, run: Run) -> Iterator[tuple[str, tuple[str, str]]]:
+    shown: list[tuple[str, Iterable[Drawing], str]] = [
+        (record.name, workload_drawings(summary, run, record), f"{record.title}: ") for record in records(run)
+    ]
+    shown.append(("map", headlines_map(summary.headlines, summary.stacks, summary.baseline), ""))
+    shown += [("start", starts(run, summary), ""), ("footprint", costs(run, summary), "")]
+    for number, (what, drawings, title) in enumerate(shown, start=1):
+        # The number keeps names different where no letter may be in a file's name.
+        name = "-".join(filter(None, (f"{number:02}", re.sub(r"[^A-Za-z0-9]+", "-", what)[:40].strip("-").lower())))
+        for at, each in enumerate(drawings, start=1):
+            # In the page, a heading has the title of the workload.
+            caption = each.caption if each.caption.startswith(what) else f"{title}{each.caption}"
+            yield f"{name}-{at}", (each.chart.file(caption), caption)
+
+
+def render_card(summary: Summary, run: Run) -> dict[str, bytes]:
+    """Render `card.png`; nothing where no stack has a value."""
+    drawn = card(summary, run)
+    return {"card.png": converted(drawn, "png")} if drawn else {}
+
+
+# Seven tenths of a chart's own size, or as much as the page has room for.
+_FITTED = r"""\providecommand{\fit}[1]{\includegraphics[width=\linewidth,height=0.8\textheight,keepaspectratio]{#1}}
+\providecommand{\fitted}[1]{\sbox0{\includegraphics[scale=0.7]{#1}}%
+\ifdim\wd0>\linewidth\fit{#1}\else\ifdim\ht0>0.8\textheight\fit{#1}\else\usebox0\fi\fi}"""
+_BESIDE = 12  # figures that wait for their places: TeX keeps few
+
+
+def render_pdf(summary: Summary, run: Run) -> dict[str, bytes]:
+    """Render `figures/*.pdf`, and `figures/figures.tex`, which needs graphicx; nothing without charts."""
+    drawn = plots(summary, run)
+    files = {f"figures/{name}.pdf": converted(svg, "pdf") for name, (svg, _) in drawn.items()}
+    captions = {name: caption for name, (_, caption) in drawn.items()}
+    return files | ({"figures/figures.tex": "\n".join(_figures(captions)).encode()} if captions else {})
+
+
+def _figures(captions: Mapping[str, str]) -> Iterator[str]:
+    yield _FITTED
+    for number, (name, caption) in enumerate(captions.items(), start=1):
+        yield rf"\begin{{figure}}[htbp]\centering\fitted{{figures/{name}.pdf}}"
+        yield rf"\caption{{{in_latex(caption)}}}\end{{figure}}"
+        if number % _BESIDE == 0:
+            yield r"\clearpage"
+    yield ""
+
+
+def render_svg(summary: Summary, run: Run) -> dict[str, bytes]:
+    """Render the page's charts as `figures/*.svg`, the figures of the whole run as the first of them."""
+    return {f"figures/{name}.svg": svg.encode() for name, (svg, _) in plots(summary, run).items()}

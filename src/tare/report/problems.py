@@ -1,0 +1,234 @@
+"""Failures, cautions and noise in plain sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tare.model.units import counted
+from tare.report.numbers import cut, listing, percent, resolved, some_of
+from tare.statistics.cells import LASTING, Cell, Failure
+from tare.statistics.outcomes import Fate, Outcome, alike
+from tare.statistics.summary import Summary
+
+TITLE = "What does not work"
+ALL_WORKS = "Everything works: no trial failed, and none was skipped."
+_REASON = 110  # letters of a sentence
+_TROUBLE = ("fails", "fails at times", "skipped")
+
+
+@dataclass(frozen=True)
+class Tried:
+    """How a workload fares in a stack, in words such as `fails` or `2 of 5 fail`; `causes` are their numbers."""
+
+    workload: str
+    stack: str
+    fate: Fate
+    words: str
+    causes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a cause was seen: in so many `trials` of all those of a workload in a stack."""
+
+    workload: str
+    stack: str
+    fate: Fate
+    trials: int
+    of: int
+
+    @property
+    def words(self) -> str:
+        """What became of the trials."""
+        plain = {"skipped": "did not run", "fails": "failed"}
+        return plain.get(self.fate, f"{self.trials} of {self.of} trials failed")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why something does not work, what may fix it, and where it was seen: `where` has it in words, stack by stack."""
+
+    number: int
+    text: str
+    hint: str
+    places: tuple[Place, ...]
+    where: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NotWorking:
+    """A table with a column for each workload that does not work in some stack, and a row for each stack.
+
+    A stack that was skipped in all workloads has no row: its causes say so.
+    """
+
+    workloads: tuple[str, ...]
+    rows: tuple[tuple[Tried, ...], ...]
+    causes: tuple[Cause, ...]
+
+    def why(self, tried: Tried) -> str:
+        """Return why a workload does not work in a stack: the first cause, and how many others there are."""
+        texts = [self.causes[number - 1].text for number in tried.causes]
+        more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
+        return f"{texts[0]}{more}" if texts else ""
+
+
+def not_working(summary: Summary) -> NotWorking:
+    """Find what does not work in a run."""
+    found = _by_stack(summary)
+    ran = [stack for stack, own in found.items() if any(each.ok or each.failures for each in own.values())]
+    workloads = tuple(name for name in summary.workloads if any(found[stack][name].fate in _TROUBLE for stack in ran))
+    seen: dict[tuple[str, str], list[Place]] = {}
+    for stack, own in found.items():
+        for workload, outcome in own.items():
+            for kind in _kinds(outcome, stack):
+                place = Place(workload, stack, outcome.fate, len(kind), outcome.ok + len(outcome.failures))
+                seen.setdefault((kind[0].reason, kind[0].hint), []).append(place)
+    causes = tuple(
+        Cause(number, *key, tuple(places), tuple(_where(places, summary.workloads)))
+        for number, (key, places) in enumerate(seen.items(), start=1)
+    )
+    numbers: dict[tuple[str, str], list[int]] = {}
+    for cause in causes:
+        for place in cause.places:
+            numbers.setdefault((place.workload, place.stack), []).append(cause.number)
+    rows = (
+        tuple(_tried(name, stack, found[stack][name], numbers.get((name, stack), [])) for name in workloads)
+        for stack in ran
+    )
+    return NotWorking(workloads, tuple(rows) if workloads else (), causes)
+
+
+def said(found: NotWorking, summary: Summary) -> Iterator[tuple[Sequence[str], str]]:
+    """Yield stacks, and what is said of them: each cause once for all that it ends alike."""
+    for cause in found.causes:
+        own: dict[tuple[str, str], list[str]] = {}
+        for place in cause.places:
+            own.setdefault((place.stack, place.words), []).append(place.workload)
+        same: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+        for (stack, words), names in own.items():
+            same.setdefault((words, tuple(names)), []).append(stack)
+        for (words, workloads), stacks in same.items():
+            where = "" if workloads == summary.workloads else f"in {some_of(workloads)}: "
+            yield stacks, f"{where}{words}: {cut(cause.text, _REASON)}"
+
+
+def _by_stack(summary: Summary) -> Mapping[str, Mapping[str, Outcome]]:
+    """Return all outcomes; those of the A/A control only if it failed, as it is the baseline again."""
+    found: dict[str, dict[str, Outcome]] = {stack: {} for stack in summary.stacks}
+    for workload, outcomes in zip(summary.workloads, summary.outcomes, strict=True):
+        for stack, outcome in zip(summary.stacks, outcomes, strict=True):
+            found[stack][workload] = outcome
+    if not any(outcome.failures for outcome in found.get(summary.control, {}).values()):
+        found.pop(summary.control, None)
+    return found
+
+
+def _kinds(outcome: Outcome, stack: str) -> Iterator[list[Failure]]:
+    """Yield the failures of trials in groups of one kind: reasons that differ in numbers alone are one."""
+    if outcome.skipped:
+        yield [Failure("", 0, outcome.skipped.removeprefix(f"{stack}: "))]
+        return
+    kinds: dict[str, list[Failure]] = {}
+    for failure in outcome.failures:
+        kinds.setdefault(alike(failure.reason), []).append(failure)
+    yield from kinds.values()
+
+
+def _where(places: Sequence[Place], workloads: Sequence[str]) -> Iterator[str]:
+    """Yield each stack with its workloads and, where there are several, the numbers of trials."""
+    own: dict[str, list[Place]] = {}
+    for place in places:
+        own.setdefault(place.stack, []).append(place)
+    for stack, at in own.items():
+        counts = (f" ({place.trials} trials)" if place.trials > 1 else "" for place in at)
+        names = tuple(f"{place.workload}{count}" for place, count in zip(at, counts, strict=True))
+        yield f"{stack}: {'all workloads' if names == tuple(workloads) else listing(names)}"
+
+
+def _tried(workload: str, stack: str, outcome: Outcome, causes: list[int]) -> Tried:
+    failed = len(outcome.failures)
+    words = f"{failed} of {failed + outcome.ok} fail" if outcome.fate == "fails at times" else outcome.fate
+    return Tried(workload, stack, outcome.fate, words, tuple(causes))
+
+
+# What is doubted, without the words of the method; the texts of other kinds of cautions are plain themselves. Empty are
+# those that have lines of their own: a baseline that differs from itself, and what beats bare metal.
+IN_PLAIN_WORDS: Mapping[str, str] = {
+    "busy-when-idle": "it went on working while others were measured, which may have slowed them",
+    "cached": "memory answered in place of the disk, so the values are not the disk's alone",
+    "client-bound": "what sent the requests was at its limit, so the server may be faster than this",
+    "engine-configuration": "its engine is configured to start it otherwise, so what it costs may be that setting's",
+    "file-system-differs": "its files lay on another file system than those that it is compared with",
+    "host-network-stack": "gVisor used this machine's network, so what its own costs is not in the numbers",
+    "in-groups": "not all fitted into memory at once, so it was not measured beside each of the others",
+    "inside-differs": "its processes run under other conditions than those that they are compared with",
+    "never-run": "tare's own tests never had the real thing, only a program that stands in for it",
+    "pod-not-pinned": "it could run on the CPUs of what sends the requests too, so chance may be larger than it looks",
+    "not-pinned": "the CPUs of Xen's first domain may have moved about, so chance may be larger than it looks",
+    "shared-kernel": "something other than Kata's machine ran under Kata's name, so this is not what Kata costs",
+    "resumed-block": "the run was stopped and resumed, so values of different times are compared",
+    "stalls": "it, or what it is compared with, stood still now and then; the percentages are of the usual speed",
+    "telemetry": "what the machine did meanwhile is not known throughout, so a doubt may be missing here",
+    "correlated-blocks": "each repetition resembles the one before it, so chance may be larger than it looks",
+    "coarse-values": "the values come in large steps, so chance may be larger than it looks",
+    "waiting": "server and load did nothing for most of the time, so what the stacks cost hardly shows",
+    "unconfirmed": "what other stacks showed later makes this less sure; repeating it may change the verdict",
+    "unlike-itself": "",
+    "faster-than-bare-metal": "",
+}
+
+
+def steadiness(summary: Summary, workload: str) -> tuple[str, ...]:
+    """Describe what moved a workload's values beside the stacks: the block, the place in it, and the block before."""
+    rules = summary.rules_of(workload)
+    moved = [(rule, _moved(summary, rule.name)) for rule in rules]
+    return tuple(text for rule, texts in moved for text in ([f"{rule.name}:", *texts] if len(rules) > 1 else texts))
+
+
+def _moved(summary: Summary, name: str) -> list[str]:
+    effect = summary.effect(name)
+    cells = [cell for cell in summary.headlines if cell.headline == name and cell.low is not None]
+    sentences = []
+    if effect:
+        moved = f"From block to block, all values moved together by {percent(effect.blocks)} (standard deviation)"
+        sentences.append(f"{moved}, which cancels out; {percent(effect.error)} was left.")
+        if effect.ordered:
+            slope = f"{effect.place * 100:+.2g} % [{effect.low * 100:.2g}, {effect.high * 100:.2g}]"
+            sentences.append(f"The place in a block mattered: {slope} for each place later. The order is random.")
+    if cells:
+        most = max(cells, key=lambda cell: cell.correlation)
+        much = f"{most.correlation:.2f} ({most.stack})"
+        sentences.append(f"The largest correlation of a block's ratio with the one before it is {much}.")
+    sentences += [f"{cell.stack}: {note}." for cell in cells for note in cell.notes]
+    return sentences
+
+
+def noise(summary: Summary) -> list[str]:
+    """Describe which differences noise has hidden, by the intervals of the stacks that show none."""
+    texts, varies = [], False
+    for rule in summary.rules:
+        cells = [cell for cell in summary.headlines if cell.headline == rule.name and cell.resolution is not None]
+        cells = [
+            cell
+            for cell in cells
+            if cell.stack not in (summary.baseline, summary.control) and cell.verdict in ("undecided", "equivalent")
+        ]
+        ends = sorted(cells, key=lambda cell: cell.resolution or 0.0)
+        shown = [resolved(cell).removeprefix("± ") for cell in (*ends[:1], *ends[-1:])]
+        if shown:
+            varies |= shown[0] != shown[1]
+            least = shown[0].removesuffix(" %") + " to " if shown[0] != shown[1] else ""
+            texts.append(f"{least}{shown[1]} in {rule.name}")
+    depends = ", depending on the stack" if varies else ""
+    return [f"Noise hid differences smaller than {listing(tuple(texts))}{depends}."] if texts else []
+
+
+def firmness(cells: Sequence[Cell]) -> list[str]:
+    """Describe how many decisions would hold where noise lasts from block to block, and which would not."""
+    decided = [cell for cell in cells if cell.decided]
+    close = [f"{cell.stack} in {cell.name}" for cell in decided if not cell.is_firm]
+    firm = f"{len(decided) - len(close)} of {counted(len(decided), 'decision')} would hold even if noise lasted"
+    text = f"{firm} from block to block (a correlation of {LASTING:g})"
+    return [f"{text}{f'; not {some_of(close)}' if close else ''}."] if decided else []

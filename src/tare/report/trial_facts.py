@@ -1,0 +1,112 @@
+"""Limits and commands of a trial, and why a density trial stopped, as text."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tare.model.errors import UsageError
+from tare.model.journal import Run, WorkloadRecord, load_raw
+from tare.model.trial import End, Lowered, SetLimits, Trial
+from tare.model.units import format_size
+from tare.report.numbers import cut
+
+_SWEEP, _END = "instances", "end: "
+_MOST_LETTERS = 300
+
+
+def ends(run: Run, record: WorkloadRecord) -> tuple[str, ...]:
+    """Describe how many instances of each stack there were and what ended that; nothing for other workloads."""
+    if record.sweep is None or record.sweep.name != _SWEEP:
+        return ()
+    trials = [trial for trial in run.trials if trial.workload == record.name and trial.status == "ok"]
+    counted: dict[str, Counter[str]] = {}
+    for trial in trials:
+        counted.setdefault(trial.stack, Counter()).update(_of_trial(run, trial))
+    return tuple(
+        f"{stack}: {text} ({times} of {found.total()} trials)."
+        for stack, found in counted.items()
+        for text, times in found.most_common()
+    )
+
+
+def _of_trial(run: Run, trial: Trial) -> Iterator[str]:
+    """Yield what ended a trial; nothing where its output is not there or says something else."""
+    if "/" in trial.trial:  # the run may be untrusted
+        return
+    try:
+        raw = load_raw(run.folder, trial.trial)
+    except UsageError:
+        return
+    word = raw[-1].label.removeprefix(_END) if raw else ""
+    if word not in frozenset(End):
+        return
+    counts = {value.metric: value.value for value in trial.values if value.point is None}
+    points = [value.point for value in trial.values if value.metric == "memory" and value.point is not None]
+    count = counts.get("instances", max(points, default=0.0))
+    reason = " ".join(raw[-1].text.split())
+    words = End(word).words
+    why = f"{words}: {reason}" if reason else words
+    yield cut(f"{count:g} instance{'' if count == 1 else 's'}; {why}", _MOST_LETTERS)
+
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+
+CommandLine = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Alike:
+    """The first of the command lines that are the same but for their numbers, and how many more there are."""
+
+    first: CommandLine
+    more: int
+
+    @property
+    def rest(self) -> str:
+        """Describe the others; empty without any."""
+        return f"and {self.more} more like it, with other numbers" if self.more else ""
+
+
+def alike(commands: Sequence[CommandLine]) -> Iterator[Alike]:
+    """Yield one of each kind, in the order in which they came."""
+    kinds: dict[CommandLine, list[CommandLine]] = {}
+    for argv in commands:
+        kinds.setdefault(tuple("" if _NUMBER.fullmatch(word) else word for word in argv), []).append(argv)
+    for first, *rest in kinds.values():
+        yield Alike(first, len(rest))
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One limit: asked for, seen from inside, and whether they differ."""
+
+    name: str
+    asked: str
+    seen: str
+    differs: bool
+
+
+def said_lowered(lowered: Iterable[Lowered]) -> str:
+    """Describe which settings of a workload were lowered, and why; empty if none were."""
+    return " ".join(f"{each.setting} = {each.used} instead of {each.asked}: {each.bound}." for each in lowered)
+
+
+def limits_of(limits: SetLimits) -> tuple[Limit, ...]:
+    """Write each limit as text."""
+    asked, seen = limits.asked, limits.seen
+    numbers = ", ".join(str(cpu) for cpu in asked.cpus)
+    return (
+        _limit("CPUs", f"{len(asked.cpus)} (number {numbers})", (len(asked.cpus), seen.cpus), str),
+        _limit("memory", format_size(asked.memory_bytes), (asked.memory_bytes, seen.memory_bytes), format_size),
+        _limit("open files", str(asked.open_files), (asked.open_files, seen.open_files), str),
+    )
+
+
+def _limit(name: str, asked: str, values: tuple[int, int | None], write: Callable[[int], str]) -> Limit:
+    wanted, seen = values
+    if seen is None:
+        return Limit(name, asked, "unknown", differs=False)
+    return Limit(name, asked, write(seen), differs=seen != wanted)

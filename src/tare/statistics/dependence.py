@@ -1,0 +1,238 @@
+"""Autocorrelation of blocks, drift and position effects.
+
+The logarithms of a workload's headline are taken as a sum of three effects, of stack, block and place in the block's
+order, and an error; the first two are swept out by subtracting row and column means in turn until none is left (for a
+slope that is estimated so: Frisch and Waugh, "Partial time regressions as compared with individual trends",
+Econometrica 1 (1933), 387-401). The slope of the place has Student's interval. It decides nothing: the order is
+random, so a slope makes intervals wider and does not move them.
+
+Blocks are taken as independent. Random order within blocks makes what drifts on the whole machine cancel out; what
+drifts in one stack alone does not. The correlation of each value with the one before shows that (Kendall's correction
+of its bias: "Note on bias in the estimation of autocorrelation", Biometrika 41 (1954), 403-404). Of values that depend
+on each other as a first-order autoregression, n say as much as n (1 - r) / (1 + r) independent ones (Bayley and
+Hammersley, "The 'effective' number of independent observations in an autocorrelated time series", Supplement to the
+Journal of the Royal Statistical Society 8 (1946), 184-197).
+
+The few blocks of one stack say little of it, and those that deceive most are decided first. But what makes blocks of
+one stack alone depend on each other, caches, heat, layouts of memory, makes those of other stacks, too. So it is asked
+of all stacks of a workload together as well, of what is left when the means of stacks and of blocks are taken out. And
+what one stack's blocks say is taken as nearer to 0, the fewer they are, before it widens anything (Efron and Morris,
+"Stein's estimation rule and its competitors: an empirical Bayes approach", Journal of the American Statistical
+Association 68 (1973), 117-130). docs/decisions/anytime.md has what was tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+CONFIDENCE = 0.95
+_TURNS = 100
+_CLOSE = 1e-12
+
+
+@dataclass(frozen=True)
+class Effects:
+    """Shares: 0.01 is 1 %.
+
+    `blocks` is the standard deviation of the block effects, `error` that of what is left. `place` is by how much a
+    value is higher one place later in the order of a block, `low` and `high` its 95 % interval.
+    """
+
+    blocks: float
+    error: float
+    place: float
+    low: float
+    high: float
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the place within a block mattered."""
+        return not self.low <= 0 <= self.high
+
+
+def find_effects(logs: NDArray[np.float64], usable: NDArray[np.bool_], positions: NDArray[np.int64]) -> Effects | None:
+    """Estimate the effects; the arrays have the axes stack and block. None where there are too few values."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - half a second that only commands with statistics have to wait
+
+    stacks, blocks = usable.any(axis=1).sum(), usable.any(axis=0).sum()
+    freedom = int(usable.sum() - stacks - blocks)
+    if stacks < 2 or freedom < 1:
+        return None
+    values, order = swept(logs, usable), swept(positions.astype(float), usable)
+    spread = float((order**2).sum())
+    if spread < _CLOSE:
+        return None
+    slope = float((values * order).sum()) / spread
+    error = float(((values - slope * order) ** 2).sum()) / freedom
+    half = float(stdtrit(freedom, 0.5 + CONFIDENCE / 2)) * (error / spread) ** 0.5
+    rest = np.where(usable, logs - slope * positions, 0.0)
+    rest = np.where(usable, rest - _means(rest, usable, 1), 0.0)
+    means = _means(rest, usable, 0)[0][usable.any(axis=0)]
+    each = float(usable.sum() / blocks)
+    variance = max(0.0, float(means.var(ddof=1)) - error / each) if blocks > 1 else 0.0
+    return Effects(variance**0.5, error**0.5, slope, slope - half, slope + half)
+
+
+def swept(values: NDArray[np.float64], usable: NDArray[np.bool_], turns: int = _TURNS) -> NDArray[np.float64]:
+    """Subtract the means of stacks (first axis) and of blocks (last axis) in turn; what is left of rounding is 0."""
+    left = np.where(usable, values, 0.0)
+    for _ in range(turns):
+        before = left
+        for axis in (-1, 0):
+            left = np.where(usable, left - _means(left, usable, axis), 0.0)
+        if np.abs(left - before).max(initial=0.0) < _CLOSE:
+            break
+    return np.where(np.abs(left) < _CLOSE, 0.0, left)
+
+
+def _means(values: NDArray[np.float64], usable: NDArray[np.bool_], axis: int) -> NDArray[np.float64]:
+    count = np.maximum(usable.sum(axis=axis, keepdims=True), 1)
+    return np.asarray(values.sum(axis=axis, keepdims=True) / count)
+
+
+_MOST = 0.9  # beyond it, n blocks say next to nothing, and the estimate even less
+_LEAST_COUNT = 4
+_CORRELATION_TURNS = (
+    4  # of taking out means; what a stack that has left the schedule then still has of them is small beside noise
+)
+# Normal deviates that chance exceeds one time in twenty, ten and fifty. To believe a single stack's few blocks costs
+# runs without any correlation more blocks than it fixes in others; all together are believed sooner. A drift widens
+# intervals the more the longer a run is, and so has to be seen the best.
+_DOUBT_OF_ONE = 1.645
+_DOUBT_OF_ALL = 1.282
+_DOUBT_OF_DRIFT = 2.054
+# Standard deviation of the correlations that stacks may have: an estimate is believed as one of these.
+_SPREAD_OF_ONE = 0.3
+_SHARE_OF_DRIFT = 0.5  # of the variance, where there is a drift
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """The lag-1 autocorrelation of values, and the factor for standard deviations that it comes to.
+
+    The factor is 1 where chance explains the correlation.
+    """
+
+    correlation: NDArray[np.float64]
+    factor: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """How much is known: the mean number of values of a series, and the number of series."""
+
+    count: NDArray[np.float64]
+    series: NDArray[np.float64]
+
+
+def autocorrelation_of_rows(
+    values: NDArray[np.float64], present: NDArray[np.bool_], mean: NDArray[np.float64]
+) -> Dependence:
+    """Estimate the lag-1 autocorrelation of each row (last axis: blocks) separately.
+
+    No correlation where fewer than four values are present. Values that are not there interrupt the series.
+    """
+    products, squares = _lagged(np.where(present, values - mean[..., np.newaxis], 0.0))
+    plain = _ratio(products, squares)
+    count = np.where(squares > 0, present.sum(axis=-1), 0.0)
+    return _dependence(plain, _Sizes(count, np.ones(plain.shape)), _DOUBT_OF_ONE, _SPREAD_OF_ONE)
+
+
+def pooled_autocorrelation(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Dependence:
+    """Estimate the lag-1 autocorrelation of the pooled rows of all stacks.
+
+    The axes of the logarithms are stack, others, block; the arrays returned have only the others.
+
+    Differences to a baseline serve as well, if its own row, of zeros, is among them: it makes no difference what is
+    subtracted from a whole block. Where stacks drift apart, half of the variance is taken for what all blocks of a
+    stack have in common, which no number of them averages out (Kish, Survey Sampling, 1965, section 5.4: the design
+    effect of a cluster).
+    """
+    away = swept(logs, present, _CORRELATION_TURNS)
+    products, squares = _lagged(away)
+    total = squares.sum(axis=0)
+    shares = _ratio(squares, total)
+    count = (shares * present.sum(axis=-1)).sum(axis=0)
+    # As many series as stacks but one, fewer where some are noisier than others: Satterthwaite, "An approximate
+    # distribution of estimates of variance components", Biometrics Bulletin 2 (1946), 110-114.
+    stacks = np.maximum((squares > 0).sum(axis=0), 2)
+    series = np.where(total > 0, _ratio(1 - 1 / stacks, (shares**2).sum(axis=0)), 1.0)
+    sizes = _Sizes(count, series)
+    pooled = _dependence(_ratio(products.sum(axis=0), total), sizes, _DOUBT_OF_ALL)
+    drifting = _drifting(away, present, sizes)
+    apart = np.sqrt(1 + (np.maximum(count, 1) - 1) * _SHARE_OF_DRIFT)
+    return Dependence(pooled.correlation, np.where(drifting, apart, pooled.factor))
+
+
+def _dependence(
+    plain: NDArray[np.float64],
+    sizes: _Sizes,
+    doubt: float,
+    spread: float = np.inf,
+) -> Dependence:
+    """Correct the bias of correlations, and compare them with those of independent values.
+
+    These have a mean of -1/n and a variance of (n - 2)² / (n² (n - 1)) (Moran, "Some theorems on time series. II. The
+    significance of the serial correlation coefficient", Biometrika 35 (1948), 255-260). `sizes` are the mean number of
+    values and the number of series; `spread` is the standard deviation of true correlations.
+    """
+    count, series = sizes.count, sizes.series
+    known, some = count > _LEAST_COUNT - 0.5, np.maximum(count, _LEAST_COUNT)
+    chance = (some - 2) / (some * np.sqrt((some - 1) * series))
+    correlation = np.where(known, np.clip(plain + (1 + 3 * plain) / some, -_MOST, _MOST), 0.0)
+    believed = correlation / (1 + ((1 + 3 / some) * chance / spread) ** 2)
+    beyond_chance = known & (plain > doubt * chance - 1 / some)
+    return Dependence(correlation, np.where(beyond_chance, _widening(believed), 1.0))
+
+
+def _drifting(away: NDArray[np.float64], present: NDArray[np.bool_], sizes: _Sizes) -> NDArray[np.bool_]:
+    """Return whether the stacks (first axis) rise and fall against each other by more than chance.
+
+    Fisher's F of their slopes over the blocks against what is left, taken to a normal deviate (Paulson, "An approximate
+    normalization of the analysis of variance distribution", Annals of Mathematical Statistics 13 (1942), 233-235).
+    `sizes` are the mean number of values and the number of series.
+    """
+    count, series = sizes.count, sizes.series
+    numbers = np.where(present, np.arange(away.shape[-1], dtype=float), 0.0)
+    middle = numbers.sum(axis=-1) / np.maximum(present.sum(axis=-1), 1)
+    times = np.where(present, numbers - middle[..., np.newaxis], 0.0)
+    explained = _ratio((away * times).sum(axis=-1) ** 2, (times**2).sum(axis=-1)).sum(axis=0)
+    left = np.maximum((away**2).sum(axis=(0, -1)) - explained, 0.0)
+    freedom = series * np.maximum(count - 2, 1)
+    # Both sides are multiplied by the denominator of F, which may be 0.
+    above, below = np.cbrt(explained * freedom), np.cbrt(left * series)
+    wide, narrow = 2 / (9 * series), 2 / (9 * freedom)
+    deviate, error = (1 - narrow) * above - (1 - wide) * below, np.sqrt(wide * below**2 + narrow * above**2)
+    return np.asarray((count > _LEAST_COUNT - 0.5) & (deviate > _DOUBT_OF_DRIFT * error))
+
+
+def _widening(correlation: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the factor for standard deviations; never below 1."""
+    positive = np.maximum(correlation, 0.0)
+    return np.asarray(np.sqrt((1 + positive) / (1 - positive)))
+
+
+def explains(away: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the correlation that widens half an interval to what lies away; 0 where that needs none, or there is none.
+
+    A decision that came too early to estimate the correlation states this number instead, as a study without
+    randomization states how strong a confounder would have to be (Rosenbaum and Rubin, "Assessing sensitivity to an
+    unobserved binary covariate in an observational study with binary outcome", Journal of the Royal Statistical
+    Society B 45 (1983), 212-218).
+    """
+    known = np.isfinite(half)
+    far, own = np.maximum(away, 0.0) ** 2, np.where(known, half, 0.0) ** 2
+    return np.where(known, np.maximum(_ratio(far - own, far + own), 0.0), 0.0)
+
+
+def _lagged(away: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the sums of products of neighbors, and of squares."""
+    return np.asarray((away[..., 1:] * away[..., :-1]).sum(axis=-1)), np.asarray((away**2).sum(axis=-1))
+
+
+def _ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Divide; 0 where there is nothing to divide by."""
+    return np.where(below > 0, above / np.where(below > 0, below, 1.0), 0.0)

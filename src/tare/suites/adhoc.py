@@ -1,0 +1,142 @@
+"""What `tare try` is asked for, as a suite: a text that can be saved and run again.
+
+A metric is written in a word: a regular expression in which `{number}` or one group is the number, or a JSON pointer,
+which begins with `/`. After an arrow come its name, its unit and its direction, all of which may be left out:
+`total: {number} -> total s lower`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from tare.model.errors import Fault, SuiteError, UsageError
+from tare.model.units import written
+from tare.suites.suite import Suite, parse_suite
+
+_ARROW = " -> "
+_DIRECTIONS = ("higher", "lower")
+_OPTIONS = {  # what the keys of the suite are on the command line
+    r"suite\.(budget|margin)": r"--\1",
+    r"(?:suite\.)?stacks": "--on",
+    r"image\.from": "--from",
+    r"image\.files": "--file",
+    r"workloads\[0\]\.metrics": "--metric",
+    r"workloads\[0\]\.packages": "--package",
+    r"workloads\[0\]\.warm_up": "--warm-up",
+    r"workloads\[0\]\.(prepare|timeout)": r"--\1",
+    r"workloads\[0\]\.command": "COMMAND",
+}
+_METRIC_HINT = "for example --metric 'total: {number} -> total s lower'"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A command and what is said about it, as texts of the command line; what is empty is left to the suite.
+
+    `source` names an image that others have built. `files` are pairs of a path in the image and one of this machine.
+    """
+
+    command: tuple[str, ...]
+    stacks: tuple[str, ...]
+    packages: tuple[str, ...] = ()
+    source: str = ""
+    files: tuple[tuple[str, str], ...] = ()
+    metrics: tuple[str, ...] = ()
+    prepare: str = ""
+    warm_up: int | None = None
+    timeout: str = ""
+    budget: str = ""
+    margin: str = ""
+
+    def suite(self) -> str:
+        """Return the suite's text; raises UsageError for a metric that cannot be read, or what is no text."""
+        name = _slug(PurePath(self.command[0]).name) or "command"
+        of_suite: dict[str, object] = {
+            "name": f"try-{name}",
+            "stacks": self.stacks,
+            "budget": self.budget,
+            "margin": self.margin,
+        }
+        settings: dict[str, object] = {
+            "use": "command",
+            "name": name,
+            "command": self.command,
+            "packages": self.packages,
+            "prepare": self.prepare,
+            "warm_up": self.warm_up,
+            "duration": "500ms",  # so that the first block ends soon
+            "timeout": self.timeout,
+        }
+        image = [_table("[image]", {"from": self.source})] if self.source else []
+        image += [_table("[image.files]", {json.dumps(place): source for place, source in self.files})] * bool(
+            self.files
+        )
+        tables = [_table("[suite]", of_suite), *image, _table("[[workloads]]", settings)]
+        tables += [_table("[[workloads.metrics]]", metric) for metric in self._metrics()]
+        return _checked("\n".join(tables))
+
+    def _metrics(self) -> Iterator[dict[str, object]]:
+        names: list[str] = []
+        for text in self.metrics:
+            metric = _metric(text)
+            free = (f"{metric['name']}{end}" for end in ("", *(f"-{number}" for number in range(2, 1000))))
+            name = next(each for each in free if each not in names)
+            names.append(name)
+            yield metric | {"name": name}
+
+
+def parse_options(text: str, command: str) -> Suite:
+    """Read the suite of a command line; raises SuiteError, whose faults name options in place of the suite's keys."""
+    try:
+        return parse_suite(text, command)
+    except SuiteError as error:
+        raise SuiteError([_of_option(fault, command) for fault in error.faults]) from None
+
+
+def _of_option(fault: Fault, command: str) -> Fault:
+    for key, option in _OPTIONS.items():
+        what, count = re.subn(rf"^{command}: {key}[\w.\[\]-]*: ", f"{option}: ", fault.what)
+        if count:
+            return Fault(what, fault.hint)
+    return fault
+
+
+def _metric(text: str) -> dict[str, object]:
+    """Read a metric: what it looks for, and after the arrow its name, unit and direction, in this order."""
+    where, arrow, said = text.rpartition(_ARROW)
+    if not arrow:
+        where, said = text, ""
+    words = said.split()
+    better = words.pop() if words and words[-1] in _DIRECTIONS else "higher"
+    if len(words) > 2 or not where:
+        raise UsageError(f"--metric {text}: after the arrow come a name, a unit, and higher or lower", _METRIC_HINT)
+    name, unit = (*words, "", "")[:2]
+    kind = "pointer" if where.startswith("/") else "pattern"
+    return {"name": name or _title(where) or "metric", kind: where, "unit": unit, "better": better}
+
+
+def _title(where: str) -> str:
+    """Name a metric by the words that it looks for."""
+    return _slug(re.sub(r"\{number\}|\([^)]*\)|\\.|\[[^]]*\]", " ", where))
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].strip("-")
+
+
+def _table(head: str, settings: dict[str, object]) -> str:
+    lines = [f"{key} = {written(value)}\n" for key, value in settings.items() if value not in ("", None, ())]
+    return "".join((f"{head}\n", *lines))
+
+
+def _checked(text: str) -> str:
+    """Refuse what is no Unicode, as a file's name may be."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError("a word of the command line is not UTF-8 text", "give the files other names") from error
+    return text

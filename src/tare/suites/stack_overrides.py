@@ -1,0 +1,102 @@
+"""Per-stack commands and images, and splitting of command lines.
+
+So an old and a new version of a program run in one run, in turns: two stacks of one technology.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
+
+from tare.model.errors import UsageError
+from tare.model.image import Source
+from tare.model.trial import Image, ImageWanted
+from tare.model.units import PackageName
+from tare.plugins.workload import Workload
+from tare.suites.document import Document, Key
+from tare.suites.image_table import read_source
+
+_OF_A_SHELL = re.compile(r"[|&;]+|[0-9]*[<>]+&?[0-9]*")
+
+
+def words_of(command: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a command; raises ValueError for a line whose quotes have no end."""
+    return tuple(shlex.split(command)) if isinstance(command, str) else command
+
+
+def _checked(command: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    try:
+        words = words_of(command)
+    except ValueError as error:
+        raise ValueError(f"it cannot be split into words: {str(error).lower()}") from error
+    if not words or not words[0]:
+        raise ValueError('name a program, as in command = "sysbench cpu run"')
+    if any("\0" in word for word in words):
+        raise ValueError("no word may have a zero byte")
+    unquoted = shlex.split(command, posix=False) if isinstance(command, str) else ()
+    if shells := [word for word in unquoted if _OF_A_SHELL.fullmatch(word)]:
+        raise ValueError(f"no shell runs it, which {shells[0]} is for: write sh -c '…', or quote it")
+    return command
+
+
+CommandLine = Annotated[str | tuple[str, ...], AfterValidator(_checked)]
+NoCommand = Literal[""]
+Packages = tuple[PackageName, ...]
+
+
+OWN = ("command", "image")
+
+
+@dataclass(frozen=True)
+class OwnProgram:
+    """A stack's own command, and the source of its own image; without them, those of the workload and of the run."""
+
+    command: tuple[str, ...] = ()
+    source: Source | None = None
+
+    def workload(self, workload: Workload) -> Workload:
+        """Return the workload with the stack's command, where it runs a command of the user's."""
+        return (workload.commanded(self.command) or workload) if self.command else workload
+
+    def image(self, wanted: ImageWanted) -> ImageWanted:
+        """Return the stack's image, started and completed as the run's."""
+        if self.source is None:
+            return wanted
+        source = self.source
+        if wanted.source is not None:
+            source = replace(wanted.source, transport=source.transport, name=source.name)
+        return ImageWanted(source=source, files=wanted.files)
+
+    def described(self, image: Image | None = None) -> dict[str, str]:
+        """Return what is the stack's own, in words; `image` is its image, once that is known."""
+        own = {"command": shlex.join(self.command)} if self.command else {}
+        if self.source is not None:
+            own["image"] = str(self.source) if image is None else image.origin or image.digest
+        return own
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The keys of a table `[stacks.NAME]` that are read here."""
+
+    command: CommandLine | None = None
+    image: str | None = None
+
+
+def read_own_program(document: Document, key: Key, names: Sequence[str] = OWN) -> OwnProgram:
+    """Read what the stack of a table runs of its own, in these keys; what cannot be read becomes a fault."""
+    written = document.table(key)
+    table: _Table = document.build(key, _Table, tuple(written)) or _Table()
+    source = None
+    if "image" in names and table.image is not None:
+        try:
+            source = read_source(table.image, document.folder)
+        except UsageError as error:
+            document.fault((*key, "image"), str(error), error.hint)
+    command = table.command if "command" in names else None
+    return OwnProgram(() if command is None else words_of(command), source)

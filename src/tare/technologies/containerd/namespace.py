@@ -1,0 +1,167 @@
+"""A namespace of containerd's on a host: an image in it, and what removes it with all that it has.
+
+The image is the file system that tare has, as one layer whose name is its hash: containerd checks it. A second layer is
+a folder in /tmp, because gVisor puts a file system in memory over an empty one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tare.hosts.filesystems import drop_caches
+from tare.hosts.host import Host
+from tare.hosts.process import ALONE
+from tare.model.trial import Image
+
+CONNECT = "--connect-timeout=5s"
+_SECONDS = 60.0
+_IMPORT_SECONDS = 900.0
+# The archive is not copied: a link names it, which is open because a file system in memory may hide its folder.
+_IMPORT = """
+exec 3<"$1" && mount -t tmpfs tare-import /mnt && cd /mnt || exit 1
+ln -s /proc/self/fd/3 image.tar && mkdir -p top/tmp/.tare || exit 1
+tar -C top --owner=0 --group=0 --numeric-owner --no-recursion -cf tmp.tar tmp/.tare || exit 1
+printf '%s' "$3" | sed "s/TMP/$(sha256sum tmp.tar | cut -d ' ' -f 1)/" > config.json
+printf '[{"Config":"config.json","RepoTags":["%s"],"Layers":["image.tar","tmp.tar"]}]' "$2" > manifest.json
+tar --dereference -cf - manifest.json config.json image.tar tmp.tar |
+    ctr --namespace "$4" images import - >/dev/null
+"""
+# An image's blobs and snapshots go with it, but an import that was killed leaves some, under a lease.
+_EMPTY = """
+spaces() { ctr --connect-timeout=5s namespaces list --quiet; }
+delete_each() {
+    kind=$1 list=$2 delete=$3
+    ctr --namespace "$space" "$kind" list $list | while read -r name others; do
+        [ "$name" = KEY ] || ctr --namespace "$space" "$kind" delete $delete "$name"
+    done
+}
+# containerd and its shims leave folders of each namespace; gVisor's has a network namespace for its next container.
+remove_folders() {
+    for process in $(pgrep -x containerd); do readlink "/proc/$process/fd/"*; done |
+        sed -n 's|/io.containerd.metadata.v1.bolt/meta.db$||p' | while read -r root; do
+        rmdir "$root/io.containerd.runtime.v2.task/$space"
+    done
+    socket=${CONTAINERD_ADDRESS:-/run/containerd/containerd.sock}
+    for state in "${socket%/*}" "${socket%/*}/daemon"; do rmdir "$state/io.containerd.runtime.v2.task/$space"; done
+    umount --lazy "/run/containerd/runsc/$space/null-netns"
+    rm -rf --one-file-system "/run/containerd/runsc/$space" "/run/containerd/runc/$space"
+}
+space=$1
+names=$(spaces) || exit 1
+for attempt in $(seq 50); do
+    if ! echo "$names" | grep -qxF "$space"; then
+        remove_folders 2>/dev/null
+        exit 0
+    fi
+    {
+        delete_each tasks --quiet --force
+        [ -n "$(ctr --namespace "$space" tasks list --quiet)" ] || delete_each containers --quiet
+        delete_each leases --quiet
+        delete_each images --quiet --sync
+        delete_each snapshots
+        delete_each content --quiet
+    } >/dev/null 2>&1
+    words=$(ctr namespaces remove "$space" 2>&1)
+    names=$(spaces) || exit 1
+    sleep 0.1
+done
+echo "$words" >&2
+exit 1
+"""
+# A task without its container could not be deleted any more.
+# A container that ends by itself, as after the end of a tare that was killed, is just then removed by its client.
+_REMOVE = """
+left() {
+    ctr --namespace "$space" containers list --quiet | grep -qxF "$name" ||
+        ctr --namespace "$space" snapshots info "$name" || pgrep --full -- "-id $name( |$)"
+}
+# Where containerd was killed together with the daemon that started it, the new one does not know older shims.
+end_shims() {
+    for shim in $(pgrep --full -- "-namespace $space -id $name( |$)"); do
+        pkill -KILL --parent "$shim"
+        kill -KILL "$shim"
+    done
+}
+space=$1 name=$2
+ctr --connect-timeout=5s namespaces list --quiet >/dev/null || exit 1
+for attempt in $(seq 100); do
+    {
+        ctr --namespace "$space" tasks delete --force "$name"
+        if ! ctr --namespace "$space" tasks list --quiet | grep -qxF "$name"; then
+            ctr --namespace "$space" containers delete "$name"
+            ctr --namespace "$space" snapshots delete "$name"
+            left || exit 0
+            [ "$attempt" -lt 20 ] || end_shims
+        fi
+    } >/dev/null 2>&1
+    sleep 0.1
+done
+echo "$name: containerd does not remove it" >&2
+exit 1
+"""
+# A name may be given to one command in a container, once.
+_EXEC = """
+space=$1 container=$2
+shift 2
+exec ctr --namespace "$space" tasks exec --exec-id "$(cat /proc/sys/kernel/random/uuid)" "$container" "$@"
+"""
+
+
+@dataclass(frozen=True)
+class ContainerdSpace:
+    """A namespace by its `name`, of the containerd whose socket is `address`, or that its client finds by itself."""
+
+    name: str
+    address: str = ""
+
+    def command(self, *argv: str) -> tuple[str, ...]:
+        """Return a command that calls containerd's client, so that it finds containerd."""
+        return ("env", f"CONTAINERD_ADDRESS={self.address}", *argv) if self.address else argv
+
+    def ctr(self, *argv: str) -> tuple[str, ...]:
+        """Return a command of containerd's client in the namespace."""
+        return self.command("ctr", "--namespace", self.name, *argv)
+
+    def exec(self, container: str) -> tuple[str, ...]:
+        """Return a command prefix that starts a command in a container."""
+        return self.command("sh", "-c", _EXEC, "sh", self.name, container)
+
+    def removal(self, container: str) -> tuple[str, ...]:
+        """Return a command that removes a container with its task and its snapshot."""
+        return self.command("sh", "-c", _REMOVE, "sh", self.name, container)
+
+    def removal_of_all(self) -> tuple[str, ...]:
+        """Return a command that removes the namespace with all that is in it."""
+        return self.command("sh", "-c", _EMPTY, "sh", self.name)
+
+    def has_image(self, host: Host, name: str) -> bool:
+        """Return whether the namespace has an image of this name."""
+        listed = host.run(*self.ctr("images", "list", "--quiet", f"name=={name}"), timeout=_SECONDS, check=False)
+        return name in listed.text.split()
+
+    def import_image(self, host: Host, image: Image, name: str, environment: Sequence[str]) -> None:
+        """Import a file system under this name, with the environment of its programs."""
+        machine = host.run("uname", "-m", timeout=_SECONDS).text.strip()
+        settings = {
+            "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine),
+            "os": "linux",
+            "config": {"Env": list(environment), "WorkingDir": "/"},
+            "rootfs": {"type": "layers", "diff_ids": [layer_of(host, image), "sha256:TMP"]},
+        }
+        words = (str(image.archive), name, json.dumps(settings), self.name)
+        host.run(*self.command(*ALONE, "sh", "-c", _IMPORT, "sh", *words), timeout=_IMPORT_SECONDS)
+        drop_caches([host])
+
+    def remove_images(self, host: Host, beginning: str) -> None:
+        """Remove the images whose names begin so."""
+        listed = host.run(*self.ctr("images", "list", "--quiet"), timeout=_SECONDS, check=False).text.split()
+        if ours := [name for name in listed if name.startswith(beginning)]:
+            host.run(*self.ctr("images", "remove", *ours), timeout=_SECONDS, check=False)
+
+
+def layer_of(host: Host, image: Image) -> str:
+    """Return the name of an image's archive as a layer, which is the hash of what it holds; it may be compressed."""
+    script = 'gzip -dcf <"$1" | sha256sum'
+    return f"sha256:{host.run('sh', '-c', script, 'sh', str(image.archive), timeout=_IMPORT_SECONDS).text.split()[0]}"

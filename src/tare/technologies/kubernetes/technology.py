@@ -1,0 +1,343 @@
+"""Kubernetes: a pod of a cluster, with the runtime that its RuntimeClass names; the user's `kubectl` controls it.
+
+tare runs on the node that the pods run on: there it imports the image into containerd, pins the pod to its CPUs, and
+sees what the pod costs its node, with the runtime's helpers outside of the pod's control group. The pod is of the
+quality-of-service class Guaranteed: its requests are its limits. The client reaches it at the pod's address.
+
+In suites, `pod` is this technology too, and `pod-gvisor` is it with runtime_class = "gvisor".
+
+Settings: `runtime_class` is the pod's `runtimeClassName`, by default the cluster's default runtime; `context` is one of
+the kubeconfig's, by default the current one. `namespace` is an existing one for the pods; by default tare makes one for
+the run and deletes it. `node` is the name of this machine's node, which tare finds by itself. `pod` is a table that is
+merged into the pod's `spec`, with its `annotations` and `labels`, and a table `container` for that of the container.
+`image` is the name of the image in a registry, for nodes to which none can be imported. All pods of a run must have the
+same bytes under this name, and those of its digest where it has one (`name@sha256:…`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from tare.hosts.facts import kernel_version
+from tare.hosts.host import BOOT_ID, Host
+from tare.images.skopeo import with_archive
+from tare.model.errors import TrialFailed, did_you_mean
+from tare.model.isolation import Isolation
+from tare.model.trial import Caution, Family, Image, Problem
+from tare.plugins.technology import (
+    CAPABILITIES,
+    CONTROLLERS,
+    ENGINE_FILES,
+    ENVIRONMENT,
+    HOST_NAME,
+    INIT,
+    OWN_KERNEL,
+    PORTS_OF_USERS,
+    LaunchRequest,
+    Technology,
+    missing_tools,
+)
+from tare.plugins.workload import VOLUME, Instance
+from tare.technologies import kata
+from tare.technologies.gvisor import WITHOUT_RAW, Gvisor
+from tare.technologies.kubernetes.kubectl import Kubectl
+from tare.technologies.kubernetes.node import SPACE, Container, PodOnNode, container
+from tare.technologies.kubernetes.pod import PodHost, PodStart, image_fault
+
+_SECONDS = 60.0
+_CLIENT = "kubernetes-client"
+_CONTAINER = "tare"
+_VOLUME = "tare-volume"
+_ENTER = "/usr/lib/tare/enter"  # in the image: it sets the limit of open files, which Kubernetes cannot
+_FORWARDING = "/proc/sys/net/ipv4/ip_forward"
+_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
+_OWN_KEYS = ("containers", "nodeName", "restartPolicy", "runtimeClassName")
+
+
+@dataclass(frozen=True)
+class Kubernetes(Technology):
+    """Starts the image's `init` as the only container of a pod."""
+
+    name = "kubernetes"
+    title = "Kubernetes"
+    family: ClassVar[Family] = "container"
+    isolation = Isolation(
+        "shared kernel",
+        "namespaces and a control group, usually no filter of system calls; another RuntimeClass may isolate more",
+    )
+    needs = "kubectl, a node of a cluster with containerd"
+    volumes = True
+    tools: ClassVar[Mapping[str, str]] = {"kubectl": _CLIENT, "ctr": "containerd", "iptables": "iptables"}
+    lists = (("kubectl", "get", "--raw", "/api/v1/namespaces", "--request-timeout=5s"),)
+    tested_in = "tests/lab/test_kubernetes.py"
+    path = "pod"
+    short_name = "pod"
+    variant_setting = "runtime_class"
+    joins_client = True  # elsewhere, no route leads to a pod
+
+    runtime_class: str = ""
+    context: str = ""
+    namespace: str = ""
+    node: str = ""
+    pod: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    image: str = ""
+
+    @property
+    def differs(self) -> Mapping[str, str]:
+        """What the container runtime mounts, and what a runtime class with another kernel makes."""
+        kernel = {**OWN_KERNEL, **Gvisor.differs, **WITHOUT_RAW} if self.runtime_class else {}
+        return {**ENGINE_FILES, **CONTROLLERS, **kernel, "mount /dev/termination-log": "the kubelet mounts it"}
+
+    @property
+    def debian_packages(self) -> tuple[str, ...]:
+        """The packages for its tools, but for the client: clusters have their own, of their version."""
+        return tuple(package for package in super().debian_packages if package != _CLIENT)
+
+    def kubectl(self, host: Host) -> Kubectl:
+        """Return the client for the stack's context."""
+        return Kubectl(host, self.context)
+
+    def version(self, host: Host) -> str:
+        """Return the version of the cluster's API server."""
+        if missing_tools(host, {"kubectl": ""}):
+            return ""
+        try:
+            return str(self.kubectl(host).get("/version").get("gitVersion", "")).removeprefix("v")
+        except TrialFailed:
+            return ""
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether the cluster answers, has the RuntimeClass, and has this machine as a node."""
+        if missing := missing_tools(host, self.tools):
+            return missing
+        try:
+            return self._cluster_problems(self.kubectl(host))
+        except TrialFailed as error:
+            return (Problem(str(error), error.hint, missing="yours"),)
+
+    def variants(self, host: Host) -> Sequence[str]:
+        """Return the cluster's RuntimeClasses."""
+        return _classes(self.kubectl(host))
+
+    def _cluster_problems(self, kubectl: Kubectl) -> tuple[Problem, ...]:
+        names = _classes(kubectl)
+        if self.runtime_class and self.runtime_class not in names:
+            what = f'the cluster has no RuntimeClass "{self.runtime_class}", but {", ".join(names) or "none"}'
+            fix = did_you_mean(self.runtime_class, names, "kubectl get runtimeclass")
+            return (Problem(what, fix, missing="yours"),)
+        self._node(kubectl)
+        if not self.namespace:
+            review = {"spec": {"resourceAttributes": {"verb": "create", "resource": "namespaces"}}}
+            answer = kubectl.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+            if not answer.get("status", {}).get("allowed"):
+                return (Problem("you may not create namespaces in the cluster", 'namespace = "one of yours"'),)
+        return ()
+
+    def _node(self, kubectl: Kubectl) -> dict[str, Any]:
+        """Return the node that is the client's machine; raises TrialFailed."""
+        nodes = kubectl.get("/api/v1/nodes")["items"]
+        boot = kubectl.host.read(BOOT_ID).strip()
+        here = [node for node in nodes if node["status"]["nodeInfo"]["bootID"] == boot]
+        names = [node["metadata"]["name"] for node in here]
+        if self.node and self.node not in names:
+            known = [node["metadata"]["name"] for node in nodes]
+            what = f"{self.node} is another machine" if self.node in known else f"the cluster has no node {self.node}"
+            raise TrialFailed(f"{what}; this machine is {', '.join(names) or 'no node'}", _elsewhere(known))
+        if not here:
+            known = [node["metadata"]["name"] for node in nodes]
+            raise TrialFailed("this machine is no node of the cluster", _elsewhere(known))
+        return next(node for node in here if self.node in ("", node["metadata"]["name"]))
+
+    def imported(self, host: Host, image: Image) -> None:
+        """Import the image into the node's containerd, once: it stays there under the name of its content."""
+        if not self.image and not SPACE.has_image(host, _name_of(image)):
+            with_archive(host, image)
+            SPACE.import_image(host, image, _name_of(image), ENVIRONMENT)
+
+    def forget(self, host: Host, tag: str) -> None:
+        """Remove the images from the node's containerd."""
+        SPACE.remove_images(host, f"localhost/{tag}")
+
+    @contextmanager
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
+        """Create a pod, wait until the cluster reports that it is ready, and enter it once."""
+        launch.imported(self, host)
+        kubectl, cache = self.kubectl(host), launch.cache
+        node = json.loads(cache.once(f"node of {self!r}", lambda: json.dumps(self._node(self.kubectl(host)))))
+        key = f"namespace of {self.context}"
+        namespace = self.namespace or cache.made(key, lambda: self._made_namespace(host, launch))
+        cache.made("forwarding to pods", lambda: _forwarding(host, launch))
+        pod = self._manifest(launch, namespace, node["metadata"]["name"])
+        remove = ("delete", "pod", launch.name, f"--namespace={namespace}", "--ignore-not-found", "--grace-period=1")
+        with ExitStack() as stack:
+            uids: list[str] = []
+
+            def pin() -> None:
+                """Pin the pod before its runtime starts, which may look at its CPUs only then."""
+                for uid in uids:
+                    PodOnNode.begun(launch.ledger.host, uid).pin(launch.cpu_list)
+
+            start = PodStart(kubectl, namespace, launch.name, pin, launch.knock)
+            undo = self._undo(host, launch, *remove, "--timeout=50s")
+            stack.enter_context(launch.ledger.undone_by(*undo))
+            with start.followed(host, reports=True):
+                launch.timeline.mark("requested")
+                launch.timeline.mark("started")
+                uids.append(kubectl.create(start.pods, pod)["metadata"]["uid"])
+                start.await_ready(launch.start_seconds)
+            self._check_image(launch, start.state.image)
+            for name, seconds in start.moments.items():
+                launch.timeline.mark(name, seconds)
+            yield self._instance(host, launch, start, node)
+
+    def _instance(self, host: Host, launch: LaunchRequest, start: PodStart, node: Mapping[str, Any]) -> Instance:
+        state, maker, reader = start.state, launch.ledger.maker, launch.ledger.host
+        found = container(start.kubectl.host, state.container)
+        pod = PodOnNode.found(reader, state.uid, state.container, found.within)
+        root = pod.root()
+        pinned = pod.pin(launch.cpu_list)
+        cautions = [] if pinned else [Caution("pod-not-pinned", "the pod may run on every CPU of its node")]
+        variables = (word for variable in ENVIRONMENT for word in ("-e", variable))
+        enter = (_ENTER, "-f", str(launch.limits.open_files), *variables, "--")
+        inside = PodHost(host, start.kubectl, start.path, enter)
+        if kata.is_kata(found.runtime):
+            kata.pin(reader, pod.helpers, launch.cpu_list)
+            cautions += kata.cautions(reader, inside, found.runtime)
+        return Instance(
+            name=launch.name,
+            inside=inside,
+            address=state.address,
+            path=self.path,
+            processes=pod.processes,
+            proof={
+                **self._proof(start, node, found),
+                "control group": pod.group,
+                "kernel": launch.cache.once(f"kernel of {self!r}", lambda: kernel_version(inside)),
+            },
+            disk=lambda: maker.bytes_below(root.upper) if root.upper else None,
+            image=lambda: sum(map(maker.bytes_below, root.lower)) if root.lower else None,
+            cautions=tuple(cautions),
+        )
+
+    def _check_image(self, launch: LaunchRequest, ran: str) -> None:
+        """Raise TrialFailed if a registry's image is not the one that earlier pods ran, or that its name pins."""
+        if self.image:
+            first = launch.cache.once(f"what {self.image} of {self.context} is", lambda: ran)
+            if fault := image_fault(self.image, ran, first):
+                raise fault
+
+    def _proof(self, start: PodStart, node: Mapping[str, Any], found: Container) -> dict[str, str]:
+        """Return what ran the pod, as the cluster and the node's containerd report it."""
+        info = node["status"]["nodeInfo"]
+        proof = {
+            "kubelet": info["kubeletVersion"],
+            "container runtime": info["containerRuntimeVersion"],
+            "runtime": found.runtime or "unknown",
+            "node": node["metadata"]["name"],
+            "image": start.state.image,
+        }
+        if self.runtime_class:
+            kind = start.kubectl.get(f"{_CLASSES}/{self.runtime_class}")
+            overhead = (kind.get("overhead") or {}).get("podFixed") or {}
+            declared = ", ".join(f"{name} {amount}" for name, amount in sorted(overhead.items()))
+            proof |= {"RuntimeClass": self.runtime_class, "handler": kind["handler"], "podFixed": declared or "none"}
+        return proof
+
+    def _manifest(self, launch: LaunchRequest, namespace: str, node: str) -> dict[str, Any]:
+        """Return the pod as the cluster is asked for it."""
+        amounts = {"cpu": str(len(launch.limits.cpus)), "memory": str(launch.limits.memory_bytes)}
+        init = (INIT, launch.listen("0.0.0.0"))  # noqa: S104 - inside the pod
+        own = {key: value for key, value in self.pod.items() if key not in ("annotations", "labels", "container")}
+        if refused := [key for key in own if key in _OWN_KEYS]:
+            raise TrialFailed(f"pod: {refused[0]} is tare's to set", "leave it out; `container` is for the container")
+        container = {
+            "name": _CONTAINER,
+            "image": self.image or _name_of(launch.image),
+            "imagePullPolicy": "IfNotPresent" if self.image else "Never",
+            "command": [_ENTER, "-f", str(launch.limits.open_files), "--", *init],
+            "resources": {"requests": amounts, "limits": amounts},
+            "securityContext": {"capabilities": {"drop": ["ALL"], "add": [name[4:] for name in CAPABILITIES]}},
+            **({"volumeMounts": [{"name": _VOLUME, "mountPath": VOLUME}]} if launch.volume_bytes else {}),
+        }
+        here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
+        spec = {
+            "affinity": {"nodeAffinity": required},
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "hostname": HOST_NAME,
+            "securityContext": {"sysctls": [{"name": PORTS_OF_USERS, "value": "0"}]},
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            **({"runtimeClassName": self.runtime_class} if self.runtime_class else {}),
+            **({"volumes": [{"name": _VOLUME, "emptyDir": {}}]} if launch.volume_bytes else {}),
+            "containers": [_merged(container, self.pod.get("container", {}))],
+        }
+        labels = {"app.kubernetes.io/managed-by": "tare", **self.pod.get("labels", {})}
+        about = {"name": launch.name, "namespace": namespace, "labels": labels}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**about, "annotations": dict(self.pod.get("annotations", {}))},
+            "spec": _merged(spec, own),
+        }
+
+    @contextmanager
+    def _made_namespace(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
+        """Make the run's namespace; delete it after the block, with all that is in it."""
+        name = launch.network.prefix
+        remove = ("delete", "namespace", name, "--ignore-not-found", "--timeout=50s")
+        with launch.ledger.undone_by(*self._undo(host, launch, *remove)):
+            self.kubectl(host).create("/api/v1/namespaces", {"metadata": {"name": name}})
+            yield name
+
+    def _undo(self, host: Host, launch: LaunchRequest, *words: str) -> tuple[str, ...]:
+        """Return a command of the client that works for `tare clean`, whose environment may be another one."""
+        script = ("sh", "-c", 'printf %s "$KUBECONFIG"')
+        config = launch.cache.once("KUBECONFIG", lambda: launch.ledger.host.run(*script, timeout=_SECONDS).text)
+        return (*(("env", f"KUBECONFIG={config}") if config else ()), *self.kubectl(host).argv(*words))
+
+
+def _classes(kubectl: Kubectl) -> list[str]:
+    return [each["metadata"]["name"] for each in kubectl.get(_CLASSES)["items"]]
+
+
+def _elsewhere(nodes: Sequence[str]) -> str:
+    where = " or ".join(nodes) or "a node"
+    return f'run tare on {where}, or name it in [hosts.server] and [hosts.client]: ssh = "root@NODE"'
+
+
+def _name_of(image: Image) -> str:
+    return f"localhost/{image.tag}"
+
+
+def _merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with another one merged into it: tables by key, lists of tables joined, all else replaced."""
+    return {**base, **{key: _joined(base.get(key), value) for key, value in more.items()}}
+
+
+def _joined(mine: object, theirs: object) -> object:
+    match mine, theirs:
+        case Mapping(), Mapping():
+            return _merged(mine, theirs)
+        case [Mapping(), *_], [Mapping(), *_]:
+            return [*mine, *theirs]
+        case _:
+            return theirs
+
+
+@contextmanager
+def _forwarding(host: Host, launch: LaunchRequest) -> Iterator[str]:
+    """Let the machine forward packets between the client and its pods, whatever its firewall does with others."""
+    port = f"{launch.network.prefix}-m"
+    with ExitStack() as stack:
+        for way in ("-i", "-o"):
+            rule = ("FORWARD", way, port, "-m", "comment", "--comment", launch.network.prefix, "-j", "ACCEPT")
+            stack.enter_context(launch.ledger.undone_by("iptables", "-w", "-D", *rule))
+            host.run("iptables", "-w", "-I", *rule, timeout=_SECONDS)
+        host.run("sh", "-c", f"echo 1 > {_FORWARDING}", timeout=_SECONDS)  # the network's own undo restores it
+        yield port

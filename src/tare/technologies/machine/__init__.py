@@ -1,0 +1,1 @@
+"""A user's own machine image on a monitor of choice."""

@@ -1,0 +1,151 @@
+"""OpenStack: a server of a given flavor and image, in which tare measures other technologies; bare metal is a flavor.
+
+tare requests it through openstacksdk, with a key pair of its own, enters it over SSH, and deletes it with all that it
+made, each named `tare-…`. It only lends a machine: write the stack as `native/openstack` or `docker/openstack`. The
+client must be on the server's network, as in the papers.
+
+tare always checks the server's SSH host key. It reads the key that cloud-init prints on the console; a machine of bare
+metal without a console gets a key from tare through cloud-init.
+
+Settings: `cloud`, its name in clouds.yaml; `flavor`, `image` and `network`, by the cloud's names; `user`, whom the
+image lets in, who may use sudo; `floating_network`, from which a floating address is taken; `allow_from`, such as
+192.0.2.0/24, for a security group that lets in SSH and the instances' ports from there; `host_key`, `console` or
+`cloud-init`; `timeout`, for each of: start, SSH, and end.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tare.guests.ssh_login import Login, await_login, configured, new_key
+from tare.hosts.exec import RUN
+from tare.hosts.host import Host
+from tare.hosts.ledger import Ledger
+from tare.hosts.local import LocalHost
+from tare.hosts.ssh import machine
+from tare.model.errors import Unavailable, did_you_mean
+from tare.model.isolation import Isolation
+from tare.model.machine import Machine
+from tare.model.trial import Problem
+from tare.model.units import Duration
+from tare.plugins.technology import LaunchRequest, Technology, missing_tools
+from tare.plugins.workload import Instance
+from tare.technologies.openstack.cloud import INSTALL, Cloud, Wanted, known_clouds
+
+_TOOLS = {"ssh": "openssh-client", "ssh-keygen": "openssh-client"}
+
+
+@dataclass(frozen=True)
+class Openstack(Technology):
+    """Lends a server of a cloud."""
+
+    name = "openstack"
+    title = "OpenStack server"
+    family = "bare metal"
+    isolation = Isolation("none", "a whole server, which may be bare metal: tare cannot tell")
+    needs = "openstacksdk, a cloud in clouds.yaml"
+    tools = _TOOLS
+    hosts = True
+    tested = "stand-in"
+    path = "direct"
+    gives_machine = True
+
+    cloud: str = ""
+    flavor: str = ""
+    image: str = ""
+    network: str = ""
+    user: str = "debian"
+    floating_network: str = ""
+    allow_from: str = ""
+    host_key: Literal["console", "cloud-init"] = "console"
+    timeout: Annotated[Duration, Field(gt=0, le=7200)] = 900.0
+
+    def version(self, host: Host) -> str:  # noqa: ARG002 - it is asked from this machine
+        """Return the version of openstacksdk."""
+        try:
+            return importlib.metadata.version("openstacksdk")
+        except importlib.metadata.PackageNotFoundError:
+            return ""
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Find whether the settings name a cloud of clouds.yaml; it does not contact the cloud."""
+        if not isinstance(host, LocalHost):
+            return (Problem("openstack lends a machine of its own", "leave out [hosts.server]"),)
+        if problems := missing_tools(host, self.tools):
+            return problems
+        if not self.version(host):
+            return (Problem("openstacksdk is not installed", INSTALL, missing="program"),)
+        if missing := [name for name in ("cloud", "flavor", "image", "network") if not getattr(self, name)]:
+            settings = f"{' = …, '.join(missing)} = …"
+            table = f'in [stacks.NAME] stack = "native/openstack", below it [stacks.NAME.openstack] with {settings}'
+            return (Problem("which server to ask for is not given", table, missing="yours"),)
+        if self.cloud not in (known := known_clouds()):
+            hint = did_you_mean(self.cloud, known, f"clouds.yaml has {', '.join(known) or 'none'}")
+            return (Problem(f"no cloud named {self.cloud}", hint),)
+        return ()
+
+    @contextmanager
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
+        """Request a server, and enter it as root; it is ready when SSH answers."""
+        if not isinstance(launch.ledger.host, LocalHost):
+            hint = "leave out [hosts.server], and write it as the outermost layer"
+            raise Unavailable("openstack lends a machine of its own, so it cannot be inside another", hint)
+        socket = f"/run/{launch.name}.ssh"
+        with ExitStack() as stack:
+            stack.enter_context(launch.ledger.undone_by("rm", "-f", socket))
+            target, server = stack.enter_context(self.lent(host, launch.ledger, launch.folder, launch.timeline.mark))
+            inside = stack.enter_context(machine(host, target, socket, launch.image.root / RUN[1:]))
+            yield replace(server, inside=inside)
+
+    def brings(self) -> Sequence[str]:
+        """Name the cloud and the image of its servers."""
+        return (f"starts servers of {self.image} in the cloud {self.cloud}, which may cost",)
+
+    @contextmanager
+    def lent(
+        self, host: Host, ledger: Ledger, folder: Path, mark: Callable[[str], None]
+    ) -> Iterator[tuple[Machine, Instance]]:
+        """Lend a server with the name of the `folder`; delete it after the block."""
+        with ExitStack() as stack:
+            stack.enter_context(ledger.undone_by("rm", "-rf", "--one-file-system", str(folder)))
+            wanted = self._wanted(host, folder)
+            cloud = Cloud(self.cloud)
+            undo = (sys.executable, "-m", "tare.technologies.openstack.cloud", "delete", self.cloud, wanted.name)
+            stack.enter_context(ledger.undone_by(*undo))
+            mark("requested")
+            server = stack.enter_context(cloud.server(wanted, lambda: mark("started")))
+            keys = wanted.host_key[1:] if wanted.host_key else cloud.host_keys(server, self.timeout)
+            target = configured(host, folder, Login(server.address, self.user, f"{folder}/key"), keys)
+            await_login(host, target, self.name, self.timeout)
+            mark("ready")
+            yield (
+                target,
+                Instance(
+                    name=wanted.name,
+                    inside=None,
+                    address=server.address,
+                    path=self.path,
+                    processes=lambda: (),
+                    proof={"server": server.id, "flavor": self.flavor, "image": self.image, "cloud": self.cloud},
+                    cautions=server.cautions,
+                ),
+            )
+
+    def _wanted(self, host: Host, folder: Path) -> Wanted:
+        """Make the keys of a server, and describe it."""
+        host.run("mkdir", "-p", "-m", "700", str(folder), timeout=30)
+        names = (folder.name, self.flavor, self.image, self.network)
+        public_key = new_key(host, f"{folder}/key")
+        wanted = Wanted(*names, public_key, self.floating_network, self.allow_from, None, self.timeout)
+        if self.host_key == "console":
+            return wanted
+        public_key = new_key(host, f"{folder}/host_key")
+        return replace(wanted, host_key=(host.read(f"{folder}/host_key"), public_key))

@@ -1,0 +1,364 @@
+"""A compose file as an application: what is kept, what is left out and said, and what is refused, all at once."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tare.features.compose.commands import parse_compose
+from tare.features.compose.convert import Around, Composed, composed
+from tare.loads.application_file import parse_application
+from tare.model.errors import SuiteError, TrialFailed, UsageError
+from tare.model.image import Started
+
+SHOP = """
+name: shop
+services:
+  web:
+    build: ./web
+    image: registry.example:5000/shop-web
+    command: app --title "two words" --price $$5
+    ports: ["127.0.0.1:8080:80", "8443:443/tcp", "5140:5140/udp"]
+    depends_on: [cache, db]
+    environment: {DATABASE: db, DEBUG: false, WORKERS: 010, AT: 22:22}
+    volumes: ["./web/app.conf:/etc/app.conf:ro", "uploads:/srv/uploads"]
+    restart: always
+    networks: [front]
+  db:
+    image: mariadb:10.11
+    environment: [MARIADB_ROOT_PASSWORD=secret, "TITLE=a = b"]
+    expose: [3306]
+    depends_on: {cache: {condition: service_started}}
+    healthcheck:
+      test: ["CMD", "healthcheck.sh", "--connect"]
+      retries: 5
+    volumes:
+      - {type: bind, source: ./db/start.sql, target: /docker-entrypoint-initdb.d/start.sql}
+      - {type: volume, source: data, target: /var/lib/mysql}
+  cache:
+    image: memcached
+    command: ["memcached", -m, 64]
+    expose: ["11211"]
+    healthcheck: {test: "echo stats | nc localhost 11211"}
+  adminer:
+    image: adminer
+    profiles: [debug]
+volumes: {data: , uploads: }
+x-ours: {}
+"""
+
+
+def of(text: str, under_test: str = "", around: Around | None = None) -> Composed:
+    return composed(parse_compose(text, "compose.yaml"), "compose.yaml", under_test, around)
+
+
+def services(text: str, under_test: str = "", around: Around | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads(of(text, under_test, around).text)["services"]
+    return found
+
+
+def refusal(text: str, under_test: str = "", around: Around | None = None) -> list[str]:
+    with pytest.raises(SuiteError) as error:
+        of(text, under_test, around)
+    return [f"{fault.what} / {fault.hint}".removeprefix("compose.yaml: ") for fault in error.value.faults]
+
+
+# --- what is kept
+
+
+def test_a_service_keeps_what_decides_what_runs() -> None:
+    assert services(SHOP)["web"] == {
+        "from": "docker-daemon:registry.example:5000/shop-web:latest",  # the name of its registry has a colon, too
+        "command": ["app", "--title", "two words", "--price", "$5"],
+        "environment": {"DATABASE": "db", "DEBUG": "false", "WORKERS": "010", "AT": "22:22"},
+        "port": 80,
+        "files": {"/etc/app.conf": "web/app.conf"},
+    }
+    assert services(SHOP)["db"] == {
+        "from": "docker://mariadb:10.11",
+        "environment": {"MARIADB_ROOT_PASSWORD": "secret", "TITLE": "a = b"},
+        "port": 3306,
+        "ready_command": ["healthcheck.sh", "--connect"],
+        "ready_within": "90s",
+        "files": {"/docker-entrypoint-initdb.d/start.sql": "db/start.sql"},
+    }
+    assert services(SHOP)["cache"]["command"] == ["memcached", "-m", "64"]
+    assert services(SHOP)["cache"]["ready_command"] == ["sh", "-c", "echo stats | nc localhost 11211"]
+
+
+def test_services_start_after_those_that_they_depend_on() -> None:
+    assert [*services(SHOP)] == ["cache", "db", "web"]
+
+
+def test_a_link_is_an_order_as_services_find_each_other_by_their_names() -> None:
+    text = "services:\n  a: {image: x, ports: [80], links: [b, 'c:c']}\n  b: {image: y}\n  c: {image: z}\n"
+    assert [*services(text)] == ["b", "c", "a"]
+
+
+def test_a_file_below_the_folder_may_have_its_whole_path() -> None:
+    text = "services:\n  a: {image: x, ports: [80], volumes: ['/my/shop/web:/srv/web']}\n"
+    assert 'files = { "/srv/web" = "web" }' in of(text, around=Around("/my/shop")).text
+    with pytest.raises(SuiteError, match="/my/shop/web is outside of the folder"):
+        of(text, around=Around("/my/sho"))
+    with pytest.raises(SuiteError, match="is outside of the folder"):
+        of(text.replace("shop/web", "shop/../x"), around=Around("/my/shop"))
+
+
+def test_names_beside_that_of_the_service_are_said_as_others_may_use_them() -> None:
+    text = "services:\n  a: {image: x, ports: [80], container_name: shop-a}\n"
+    assert of(text).left_out == ("services.a.container_name: the others find it by the name a",)
+
+
+def test_what_is_written_is_an_application_whose_load_is_an_example(tmp_path: Path) -> None:
+    for name in ("web/app.conf", "db/start.sql"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    application = parse_application(of(SHOP).text, tmp_path)
+    assert (application.under_test.name, application.under_test.port) == ("web", 80)
+    assert [each.name for each in application.beside] == ["cache", "db"]
+    printed = (Path(__file__).parents[3] / "samples/nginx/whole-second.txt").read_text()
+    (throughput,) = application.load.metrics
+    assert throughput.value(printed, "").value == pytest.approx(49301.24)
+    with pytest.raises(TrialFailed, match="which is no number"):
+        throughput.value(printed.replace("49301.24", "1e400"), "")
+
+
+def test_what_is_left_out_is_said_each_with_its_key() -> None:
+    assert [*of(SHOP).left_out] == [
+        "volumes",
+        "services.adminer: it has a profile: an engine starts it only on request",
+        "services.web.restart",
+        "services.web.networks",
+        f"services.web.build: registry.example:5000/shop-web:latest {BUILT}",
+        "services.web.ports: 5140:5140/udp, which is not TCP: services reach each other on all ports",
+        "services.web.ports: port 443, as the load knows one",
+        "services.web.volumes: /srv/uploads, which begins as in the image in each trial",
+        "services.db.healthcheck.retries: the service has 90s to be ready",
+        "services.db.volumes: /var/lib/mysql, which begins as in the image in each trial",
+    ]
+
+
+def test_texts_of_all_kinds_are_written_as_toml() -> None:
+    word = 'a "quote" \\ and \x7f and é and \t'
+    document = {"services": {"a.b": {"image": "x", "expose": ["80"], "command": [word], "environment": {"A.B": word}}}}
+    text = composed(document, "compose.yaml").text
+    assert tomllib.loads(text)["services"]["a.b"]["command"] == [word]
+    assert tomllib.loads(text)["services"]["a.b"]["environment"] == {"A.B": word}
+
+
+# --- who runs what, and variables
+
+ONE = "services:\n  a:\n    image: x\n    expose: [80]\n"
+PROGRAM = """\
+    entrypoint: /start --quiet
+    command: [serve, "${PORT:-80}"]
+    user: "${USER_ID}:1000"
+    working_dir: /srv/app
+    stop_signal: SIGQUIT
+"""
+
+
+def test_entry_point_user_folder_and_stop_signal_are_kept() -> None:
+    around = Around(variables={"USER_ID": "1001", "PORT": "", "HOME": "/root"})
+    assert services(ONE + PROGRAM, around=around)["a"] == {
+        "from": "docker://x",
+        "entry_point": ["/start", "--quiet"],
+        "command": ["serve", "80"],
+        "user": "1001:1000",
+        "folder": "/srv/app",
+        "stop_signal": "SIGQUIT",
+        "port": 80,
+    }
+    assert of(ONE + PROGRAM, around=around).filled_in == ("PORT", "USER_ID")
+    assert services(ONE + "    user:\n    entrypoint:\n    command:\n")["a"].keys() == {"from", "port"}
+
+
+def test_what_is_started_is_an_application(tmp_path: Path) -> None:
+    text = of(ONE + PROGRAM, around=Around(variables={"USER_ID": "1001"})).text
+    image = parse_application(text, tmp_path).under_test.image
+    assert image.source is not None
+    assert image.source.started == Started(("/start", "--quiet"), "1001:1000", "/srv/app", "SIGQUIT")
+    assert image.program(("serve", "80")) == ("/start",)
+
+
+def test_an_entry_point_may_be_taken_away_and_a_command_only_with_another() -> None:
+    assert services(ONE + "    entrypoint: []\n    command: serve\n")["a"]["entry_point"] == ""
+    assert services(ONE + "    entrypoint: [/start]\n    command: []\n")["a"].keys() == {"from", "entry_point", "port"}
+    (told,) = refusal(ONE + "    command: ''\n")
+    assert told.startswith("services.a.command: an image's command cannot be taken away alone / leave it out")
+
+
+def test_variables_are_filled_in_before_a_line_is_split_and_where_they_count_alone() -> None:
+    around = Around(variables={"OPTIONS": "--fast '--to=a b'", "TAG": "1.2", "WWW": "./www"})
+    text = "services:\n  a:\n    image: x:${TAG}\n    command: serve $OPTIONS $$5\n    ports: ['${NOBODY}:80']\n"
+    text += "    volumes: ['${WWW}:/www']\n    labels: {x: '${NOBODY}'}\n"
+    assert services(text, around=around)["a"] == {
+        "from": "docker://x:1.2",
+        "command": ["serve", "--fast", "--to=a b", "$5"],
+        "port": 80,
+        "files": {"/www": "www"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("around", "name", "image"),
+    [
+        (Around("/srv/My Shop"), "", "myshop-a"),
+        (Around("/srv/x"), "name: _Shop.1\n", "shop1-a"),
+        (Around("/srv/x", {"COMPOSE_PROJECT_NAME": "other"}), "name: shop\n", "other-a"),
+    ],
+)
+def test_what_the_file_builds_has_the_name_that_compose_gives_it(around: Around, name: str, image: str) -> None:
+    found = of(f"{name}services:\n  a: {{build: ., expose: [80]}}\n", around=around)
+    assert f'from = "docker-daemon:{image}:latest"' in found.text
+    assert found.left_out == (
+        f"services.a.build: {image}:latest is taken from Docker: build it before: docker compose build",
+    )
+
+
+def test_an_image_of_this_machine_is_left_to_the_engine_that_has_it() -> None:
+    image = "image: localhost/shop:1, expose: [80]"
+    plain, built = of(f"services:\n  a: {{{image}}}\n"), of(f"services:\n  a: {{build: ., {image}}}\n")
+    assert 'from = "docker://localhost/shop:1"' in plain.text
+    assert 'from = "docker://localhost/shop:1"' in built.text
+    assert built.left_out == (
+        "services.a.build: localhost/shop:1 is taken from Podman or Docker: build it before, as root",
+    )
+
+
+FILES = {"a.env": "A=1\nB=2\n", "sub/b.env": "B=$X\nexport C='$X'\n", "odd.env": "A=1\n???\n"}
+SEVERAL = ONE + "    env_file: [a.env, {path: ./sub/b.env}, {path: none.env, required: false}]\n"
+
+
+def test_files_of_variables_are_read_and_what_the_service_says_itself_counts_more() -> None:
+    around = Around("/shop", {"X": "x"}, FILES.get)
+    assert services(SEVERAL, around=around)["a"]["environment"] == {"A": "1", "B": "x", "C": "$X"}
+    text = f"{SEVERAL}    environment: [A=own, X, NOBODY]\n"
+    assert services(text, around=around)["a"]["environment"] == {"A": "own", "B": "x", "C": "$X", "X": "x"}
+    assert of(text, around=around).left_out == (
+        "services.a.env_file: there is no none.env",
+        "services.a.environment.NOBODY: it is not set",
+    )
+    absolute = ONE + "    env_file: /shop/a.env\n"
+    assert services(absolute, around=around)["a"]["environment"] == {"A": "1", "B": "2"}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("none.env", "there is no file none.env"),
+        ("../a.env", "../a.env is outside of the folder"),
+        ("/etc/passwd", "/etc/passwd is outside of the folder"),
+        ("odd.env", "odd.env: line 2: neither NAME=value nor a comment"),
+    ],
+)
+def test_a_file_of_variables_that_cannot_be_read_is_refused(name: str, said: str) -> None:
+    (told,) = refusal(f"{ONE}    env_file: {name}\n", around=Around("/shop", {}, FILES.get))
+    assert told.startswith(f"services.a.env_file: {said} / ")
+
+
+# --- which one is under test
+
+
+BUILT = "is taken from Docker: build it before: docker compose build"
+TWO = "services:\n  a: {image: x, expose: [80]}\n  b: {image: y, expose: [81]}\n"
+
+
+def test_the_service_under_test_is_named_where_ports_do_not_decide() -> None:
+    assert tomllib.loads(of(TWO, "b").text)["application"] == {"under_test": "b"}
+    assert refusal(TWO) == [
+        "services: no service publishes a port: which one is under test? / say it: --service a",
+    ]
+    both = TWO.replace("expose", "ports")
+    assert refusal(both) == ["services: a, b publish ports: which one is under test? / say it: --service a"]
+    assert refusal(TWO, "bb") == ['services: there is no service "bb" / did you mean "b"?']
+
+
+def test_the_service_under_test_has_a_port() -> None:
+    (told,) = refusal("services:\n  a: {image: x}\n")
+    assert told.startswith("services.a: it has no TCP port, and the load needs one / write expose")
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("privileged: true", "services.a.privileged: cannot be kept / an instance has no more rights"),
+        ("devices: [/dev/kvm]", "services.a.devices: cannot be kept"),
+        ("cap_add: [SYS_ADMIN]", "services.a.cap_add: cannot be kept"),
+        ("network_mode: host", "services.a.network_mode: cannot be kept"),
+        ("secrets: [x]", "services.a.secrets: cannot be kept"),
+        ("links: ['b:db']", "services.a.links: b has another name, db / let it be found by the name b"),
+        ("gpus: all", "services.a.gpus: cannot be kept"),
+        ("volumes_from: [b]", "services.a.volumes_from: cannot be kept"),
+        ("deploy: {resources: {reservations: {devices: [{capabilities: [gpu]}]}}}", "services.a.deploy.resources"),
+        ("depends_on: {fill: {condition: service_completed_successfully}}", "services.a.depends_on.fill: the services"),
+        ("volumes: ['/var/run/docker.sock:/x']", "services.a.volumes: /var/run/docker.sock is a socket of the"),
+        ("volumes: ['../x:/x']", "services.a.volumes: ../x is outside of the folder"),
+        ("volumes: ['./a/../../x:/x']", "services.a.volumes: ./a/../../x is outside of the folder"),
+        ("volumes: ['~/x:/x']", "services.a.volumes: ~/x is outside of the folder"),
+        ("command: run $WORD", "services.a.command: the variable WORD is not set / write its value into .env"),
+        ("environment: {A: '${WORD:?say it}'}", "services.a.environment.A: the variable WORD is not set: say it /"),
+        ("user: $1", "services.a.user: '$1' is no variable: a dollar sign is written $$ / see"),
+        ("command: 'serve {port}'", "services.a.command: it has {port}, which tare would fill in / write it otherwise"),
+        ("environment: {A: '{listen}'}", "services.a.environment: it has {listen}, which tare would fill in"),
+        ("healthcheck: {test: [CMD, '{port}']}", "services.a.healthcheck.test: it has {port}"),
+        ("healthcheck: {test: 'curl :{port}'}", "services.a.healthcheck.test: it has {port}"),
+        ("entrypoint: {a: b}", "services.a.entrypoint: neither a line nor a list of words"),
+        ('command: "run \'x"', "services.a.command: it cannot be split into words"),
+        ("command: {a: b}", "services.a.command: neither a line nor a list of words"),
+        ("environment: x", "services.a.environment: neither a table nor a list"),
+        ("ports: ['8000-8010:8000-8010']", "services.a.ports: 8000-8010:8000-8010 is not one port"),
+        ("ports: [{target: 99999}]", "services.a.ports: {'target': '99999'} is not one port"),
+        ("healthcheck: {test: [curl]}", "services.a.healthcheck.test: it begins with curl"),
+    ],
+)
+def test_what_would_be_another_application_is_refused(setting: str, said: str) -> None:
+    told = refusal(f"services:\n  a:\n    image: x\n    expose: [80]\n    {setting}\n")
+    assert [each for each in told if each.startswith(said)], told
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["privileged: false", "devices: []", "secrets: []", "healthcheck: {disable: true}", "deploy: {resources: {}}"],
+)
+def test_what_asks_for_nothing_is_not(setting: str) -> None:
+    assert services(f"services:\n  a:\n    image: x\n    expose: [80]\n    {setting}\n")["a"]["port"] == 80
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "services: missing"),
+        ("- a\n", "services: missing"),
+        ("services: {}\n", "services: missing"),
+        ("services: [a]\n", "services: missing"),
+        ("services: {a: x}\n", "services.a: not a table"),
+        ("services:\n  a: {expose: [80]}\n", "services.a.image: missing / "),
+        ("services:\n  a: {build: ., expose: [80]}\n", "services.a.image: nobody has built its image / give it a name"),
+        ("include: [b.yaml]\nservices:\n  a: {image: x, expose: [80]}\n", "include: the services of other files"),
+        (TWO.replace("80]", "80], depends_on: [b]").replace("81]", "81], depends_on: [a]"), "services: a, b depend on"),
+    ],
+)
+def test_what_is_no_compose_file_is_refused(text: str, said: str) -> None:
+    assert [each for each in refusal(text, "a") if each.startswith(said)]
+
+
+def test_all_that_cannot_be_kept_is_reported_at_once() -> None:
+    text = SHOP.replace("restart: always", "privileged: true").replace("expose: [3306]", "pid: host")
+    assert [each.partition(" / ")[0] for each in refusal(text)] == [
+        "services.web.privileged: cannot be kept",
+        "services.db.pid: cannot be kept",
+    ]
+
+
+def test_aliases_that_grow_without_end_are_refused() -> None:
+    lines = [f"x{n}: &x{n} [{', '.join(9 * [f'*x{n - 1}'])}]" for n in range(1, 30)]
+    text = "\n".join(("x0: &x0 [lol]", *lines, "services:", "  web: {image: web, ports: ['80:80'], command: *x29}"))
+    with pytest.raises(UsageError, match="its aliases make more than 100,000 values"):
+        of(text)

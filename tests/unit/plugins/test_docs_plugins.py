@@ -1,0 +1,75 @@
+"""The plug-ins of the documents are such as they tell their readers to write."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import declared
+import pytest
+from documents import DOCS, EXAMPLES, ROOT, blocks, examples, file_of
+
+from plug_ins import own
+from tare.model.errors import TrialFailed
+from tare.model.trial import Raw
+from tare.plugins.technology import Technology
+from tare.plugins.workload import Workload
+
+
+def test_the_plug_ins_of_the_documents_satisfy_their_protocols(tmp_path: Path) -> None:
+    lines = []
+    with examples(tmp_path):
+        for _, name, cls, protocol in EXAMPLES.values():
+            module, _, last = protocol.rpartition(".")
+            stem = Path(file_of(name)).stem
+            lines += [f"import {stem}\n", f"import {module}\n", f"a_{stem}: {module}.{last} = {stem}.{cls}()\n"]
+    (tmp_path / "satisfied.py").write_text("".join(lines), encoding="utf-8")
+    argv = (sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", str(tmp_path / "satisfied.py"))
+    checked = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize("document", EXAMPLES)
+def test_the_plug_ins_of_the_documents_pass_the_linter(document: str) -> None:
+    kind, name, *_ = EXAMPLES[document]
+    (text,) = blocks(DOCS / document, "python")
+    place = ("--stdin-filename", f"src/tare/{kind}/{file_of(name)}", "-")
+    for command in (("check",), ("format", "--check")):
+        argv = (sys.executable, "-m", "ruff", *command, *place)
+        checked = subprocess.run(argv, cwd=ROOT, input=text, capture_output=True, text=True, timeout=60, check=False)
+        assert checked.returncode == 0, checked.stdout
+
+
+def test_the_workload_of_the_documents_reads_its_sample(tmp_path: Path) -> None:
+    printed = blocks(DOCS / "adding-a-workload.md", "text")[0]
+    with examples(tmp_path) as catalogue:
+        workload = catalogue.find("workloads", "byte-copies")()
+        (value,) = workload.parse([Raw("dd", (), printed, 0.3)])
+        assert (value.metric, value.point) == ("rate", None)
+        assert value.value == pytest.approx(4_535_043.65)  # 2 x 50000 calls in 0.0220505 s
+        for wrong in ("", "0+0 records in\n", printed.replace("50000 bytes", "40000 bytes")):
+            with pytest.raises(TrialFailed, match="dd did not copy 50000 bytes"):
+                workload.parse([Raw("dd", (), wrong, 0.3)])
+
+
+def test_the_rows_of_the_catalogue_say_what_the_plug_ins_do() -> None:
+    tables = declared.tables(declared.CATALOGUE.read_text(encoding="utf-8"))
+    assert tables.keys() == declared.TABLES.keys()
+    for name, rows in tables.items():
+        assert len(rows) > 2
+        assert [row for row in rows if row not in declared.lines(declared.TABLES[name]())] == []
+
+
+def test_make_docs_writes_a_row_for_each_plug_in() -> None:
+    text = "<!-- workloads -->\n<!-- end -->\n"
+    rows = declared.tables(declared.written(text))["workloads"]
+    assert [row.split("`")[1] for row in rows[2:]] == list(own("workloads"))
+
+
+@pytest.mark.parametrize(("page", "contract"), [("technology", Technology), ("workload", Workload)])
+def test_every_member_of_a_plug_in_is_described(page: str, contract: type[Technology | Workload]) -> None:
+    described = set(re.findall(r"`([a-z_]+)[(`]", (DOCS / f"adding-a-{page}.md").read_text(encoding="utf-8")))
+    members = {name for name in {*vars(contract), *contract.__annotations__} if not name.startswith("_")}
+    assert members - described == set()
