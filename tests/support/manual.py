@@ -48,7 +48,7 @@ def _page() -> Iterator[str]:
     yield from (".SH NAME", _escaped(f"tare - {about[:1].lower()}{about[1:].rstrip('.')}"))
     yield from (".SH SYNOPSIS", ".B tare", ".I COMMAND", "[OPTION...] [ARGUMENT...]")
     yield ".SH COMMANDS"
-    for name in app.COMMANDS:
+    for name in app.command_names():
         yield from _command(name)
     yield ".SH EXIT STATUS"
     for code, cells in _exit_codes().items():
@@ -58,8 +58,12 @@ def _page() -> Iterator[str]:
         yield from (".TP", f".I {path}", _escaped(what))
 
 
-def _command(name: str) -> Iterator[str]:
-    found: Any = app.command(name)
+def _command(name: str, found: Any = None) -> Iterator[str]:
+    found = found or app.command(name)
+    if commands := getattr(found, "commands", None):
+        for each, command in commands.items():
+            yield from _command(f"{name} {each}", command)
+        return
     context = found.make_context(name, [], resilient_parsing=True)
     usage = " ".join((f"tare {name}", *found.collect_usage_pieces(context)))
     yield f".SS {_escaped(usage)}"

@@ -55,7 +55,7 @@ from tare.telemetry.noise import Verdict as NoiseVerdict
 from tare.telemetry.parquet import COLUMNS
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *RESEARCH.glob("*.md")])
-COMMANDS: dict[str, Any] = {name: command(name) for name in app.COMMANDS}
+COMMANDS: dict[str, Any] = {name: command(name) for name in app.command_names()}
 TECHNOLOGIES, WORKLOADS = own("technologies"), own("workloads")
 
 
@@ -122,7 +122,12 @@ def faults(words: Sequence[str]) -> list[str]:
     """Return what a command line has that its command does not take, by the command's own description of itself."""
     if words[0] not in COMMANDS:
         return [words[0]]
-    parameters = COMMANDS[words[0]].params
+    found = COMMANDS[words[0]]
+    if commands := getattr(found, "commands", None):
+        if words[1] not in commands:
+            return [words[1]]
+        found, words = commands[words[1]], words[1:]
+    parameters = found.params
     options = {name: each for each in parameters for name in each.opts if name.startswith("-")}
     arguments = [each for each in parameters if each.param_type_name == "argument"]
     end = words.index("--") if "--" in words else len(words)  # what comes after it is a command line of its own

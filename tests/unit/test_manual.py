@@ -31,7 +31,8 @@ def test_what_is_below_share_is_as_the_commands_are_now() -> None:
 
 def test_the_page_has_every_command_and_no_fault() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert re.findall(r"^\.SS tare ([a-z]+)", text, re.MULTILINE) == list(app.COMMANDS)
+    named = re.findall(r"^\.SS tare ([a-z]+)", text, re.MULTILINE)
+    assert list(dict.fromkeys(named)) == list(app.command_names())
     done = subprocess.run(("groff", "-man", "-ww", "-z", PAGE), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -1,9 +1,8 @@
-"""Commands: one file each, thin: parse, call, print. Data goes to standard output, all else to standard error."""
+"""The command line: finds the commands of the core and of features, and loads the one that is called."""
 
 from __future__ import annotations
 
-import ast
-import importlib
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,67 +15,73 @@ from tare import __file__ as tare_package
 from tare import __version__
 from tare.cli.signals import raise_at_interrupt
 from tare.model.errors import UsageError
+from tare.plugins.feature import Hook, hooks_of
+from tare.plugins.feature import commands as feature_commands
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
 
-COMMANDS = (
-    *(
-        "doctor",
-        "try",
-        "plan",
-        "run",
-        "report",
-        "compare",
-        "history",
-        "fleet",
-        "claims",
-        "show",
-        "query",
-        "export",
-        "reparse",
-        "shell",
-    ),
-    *("prices", "profile", "advise"),
-    *("technologies", "workloads", "image", "tune", "clean", "popularity", "application"),
-)
-# Of the others, the file and the function in it have the command's name.
-_PLACES = {
-    "technologies": ("catalogue", "technologies"),
-    "workloads": ("catalogue", "workloads"),
-    "try": ("trying", "trying"),  # `try` is a word of Python
+_CORE = {  # where the commands of the core are, in the order of the help
+    "doctor": "doctor:doctor",
+    "try": "try_command:trying",
+    "plan": "plan:plan",
+    "run": "run:run",
+    "report": "report:report",
+    "show": "show:show",
+    "reparse": "reparse:reparse",
+    "shell": "shell:shell",
+    "technologies": "catalogue:technologies",
+    "workloads": "catalogue:workloads",
+    "image": "image:image",
+    "tune": "tune:tune",
+    "clean": "clean:clean",
 }
 _NO_COMMAND = 2  # as for other wrong usage
 _LISTS = ("list", "ls")
 _LIST_HINT = "`tare technologies` and `tare workloads` list what there is, `tare show RUN` a run's trials"
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
+# What a group of commands of a feature is made with: `typer.Typer(**GROUP_SETTINGS)`.
+GROUP_SETTINGS: Mapping[str, Any] = {
+    "add_completion": False,
+    "context_settings": _SETTINGS,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,  # libraries for markup take a quarter of a second
+}
 # Of these, the first word that is no option begins a command line of the user's, whose options are its own.
 _STARTING = {"try", "profile"}
 _PLAIN = None  # libraries for markup take a quarter of a second, and would take [default: …] for markup
 
 
+def command_names() -> tuple[str, ...]:
+    """Return the names of all commands: those of the core, then those of features."""
+    return tuple(_functions())
+
+
+def _functions() -> dict[str, Hook]:
+    return {**hooks_of("tare.cli", _CORE), **feature_commands()}
+
+
 def command(name: str) -> Command:
     """Return a command; only now its file is loaded, and the libraries that it needs."""
-    file, function = _PLACES.get(name, (name, name))
+    found = _functions()[name].load()
+    if isinstance(found, typer.Typer):
+        return get_command(found)
     settings = _SETTINGS | {"allow_interspersed_args": name not in _STARTING}
     alone = typer.Typer(add_completion=False, context_settings=settings, rich_markup_mode=_PLAIN)
-    alone.command()(getattr(importlib.import_module(f"tare.cli.{file}"), function))
+    alone.command()(found)
     return get_command(alone)
 
 
 def what_it_does(name: str) -> str:
     """Return the first sentence of a command's docstring, without loading its file."""
-    file, function = _PLACES.get(name, (name, name))
-    source = Path(__file__).with_name(f"{file}.py").read_text(encoding="utf-8")
-    functions = {each.name: each for each in ast.parse(source).body if isinstance(each, ast.FunctionDef)}
-    return (ast.get_docstring(functions[function]) or "").partition("\n")[0]
+    return _functions()[name].summary()
 
 
 class _Commands(TyperGroup):
     """The commands of tare: names, until one is called. Its file is loaded then."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings | {"commands": {name: TyperCommand(name) for name in COMMANDS}})
+        super().__init__(**settings | {"commands": {name: TyperCommand(name) for name in command_names()}})
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
         """Find the command that is called, and load it. `help` and `help COMMAND` print help, as in other programs."""
@@ -95,7 +100,7 @@ class _Commands(TyperGroup):
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - as groups are asked
         """Write what each command does."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, what_it_does(name)) for name in COMMANDS])
+            formatter.write_dl([(name, what_it_does(name)) for name in command_names()])
 
 
 app = typer.Typer(

@@ -15,7 +15,6 @@ import typer
 from tare.cli.console import Console, output, say
 from tare.cli.progress import shown
 from tare.cli.signals import stoppable
-from tare.features.fleet.headline_cache import store
 from tare.hosts.facts import parse_cpu_list
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import Taken, only_one, until_free
@@ -24,6 +23,7 @@ from tare.model.errors import TareError, UsageError, why_of
 from tare.model.journal import Run
 from tare.model.trial import Stop, StopReason
 from tare.model.units import format_duration, parse_duration
+from tare.plugins.feature import hooks
 from tare.report.findings import findings
 from tare.report.numbers import clean
 from tare.report.terminal import matrix, usual_values, what_was_found
@@ -98,8 +98,8 @@ def _report(run: Run, summary: Summary, console: Console) -> None:
     began = time.monotonic()
     try:
         pages = write_report([run], summaries=[summary])
-        with suppress(UsageError):  # it cannot be part of a fleet: no trial has the baseline
-            store(run)
+        for after_run in hooks("after_run"):
+            after_run(run)
     except OSError as error:
         console.print(f"no report: {why_of(error)}; later: tare report {run.folder}", style="red")
         return

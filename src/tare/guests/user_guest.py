@@ -22,6 +22,7 @@ from pydantic import Field
 
 from tare.guests import kvm, user_files
 from tare.guests.guest import EMULATED, with_monitor
+from tare.guests.user_files import DiskFormat
 from tare.hosts.cgroups import limited
 from tare.hosts.host import Host, Process
 from tare.model.errors import TimedOut, TrialFailed, Unavailable, did_you_mean

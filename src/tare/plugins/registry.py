@@ -1,7 +1,8 @@
 """Finds technologies and workloads by name: one file each, with the plug-in's name.
 
-The file `technologies/qemu_tcg.py` holds the class whose `name` is `qemu-tcg`. Other packages add theirs with an entry
-point in the group `tare.technologies` or `tare.workloads`.
+The file `technologies/qemu_tcg.py` holds the class whose `name` is `qemu-tcg`. A technology of several modules is a
+package whose class is in `technology.py`. Other packages add theirs with an entry point in the group
+`tare.technologies` or `tare.workloads`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def names(kind: Kind) -> tuple[str, ...]:
 def _places(kind: Kind, path: tuple[str, ...]) -> Mapping[str, EntryPoint | None]:  # noqa: ARG001 - part of the key
     """Find where each plug-in is: at an entry point of another package, or in a file of tare's own (None)."""
     package = importlib.import_module(f"tare.{kind}")
-    own = {module.name.replace("_", "-"): None for module in pkgutil.iter_modules(package.__path__) if not module.ispkg}
+    own = {module.name.replace("_", "-"): None for module in pkgutil.iter_modules(package.__path__)}
     others = importlib.metadata.entry_points(group=f"tare.{kind}")
     return own | {entry.name: entry for entry in reversed(tuple(others))}  # of two with a name, the first one
 
@@ -86,6 +87,8 @@ def _found(kind: Kind, name: str) -> type[Any]:
             loaded: type[Any] = entry.load()
             return loaded
         module = importlib.import_module(f"tare.{kind}.{name.replace('-', '_')}")
+        if hasattr(module, "__path__"):  # a plug-in of several modules is a package
+            module = importlib.import_module(f"{module.__name__}.{_ONE[kind]}")
     except Exception as error:  # a broken plug-in breaks only itself
         raise UsageError(f"the plug-in {name!r} is broken: {error}", "repair or remove its package") from error
     for _, member in inspect.getmembers(module, inspect.isclass):

@@ -267,12 +267,12 @@ def room(size: tuple[int, int]) -> tuple[int, int]:
 
 
 @cache
-def template(name: str) -> Template:
-    """Return the template of a figure."""
+def template(name: str, package: str = "tare.report") -> Template:
+    """Return the template of a figure, which is in a package."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - the terminal needs none
 
     environment = Environment(
-        loader=PackageLoader("tare.report", "."),
+        loader=PackageLoader(package, "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

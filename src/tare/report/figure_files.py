@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from shutil import which
 
-from tare.features.papers import claims_page
 from tare.hosts.process import execute
 from tare.model.errors import UsageError
 from tare.model.journal import Run
+from tare.plugins.feature import hooks
 from tare.report import overview, tradeoff
 from tare.report.chart_svg import Drawing
 from tare.report.documents import in_latex
@@ -30,8 +30,9 @@ def plots(summary: Summary, run: Run) -> dict[str, tuple[str, str]]:
     whole = {
         "00-overview": (overview.figure(summary, run), f"What each stack costs beside {summary.baseline}."),
         "00-trade": (tradeoff.figure(summary, run), f"{tradeoff.TITLE}."),
-        "00-claims": (claims_page.figure(run), f"{claims_page.TITLE}."),
     }
+    for drawn in hooks("figures"):
+        whole |= drawn(summary, run)
     files = {name: (svg, caption) for name, (svg, caption) in whole.items() if svg}
     return files | dict(_charts(summary, run) if len(summary.stacks) <= MOST_DRAWN else ())
 

@@ -254,10 +254,10 @@ def _write_unfinished(folder: Path) -> None:
     run = load(folder)
     if any(trial.status == "ok" for trial in run.trials):
         # Imported here, as these import large libraries, which would delay the server's start.
-        from tare.report.html import rendering  # noqa: PLC0415
+        from tare.report.html.page import render  # noqa: PLC0415
         from tare.statistics.summarize import summarize  # noqa: PLC0415
 
-        for name, content in rendering.render(summarize(run), run, REFRESH_SECONDS).items():
+        for name, content in render(summarize(run), run, REFRESH_SECONDS).items():
             write_within(folder, f"report/{name}", content)
 
 

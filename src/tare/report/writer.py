@@ -1,44 +1,52 @@
-"""Reports: one format a file, found by its name.
+"""Write the report of a run in each format that is asked for.
 
-The file `report/data_files.py` is the format `csv`: its function `render(summary, run)` returns the files to write, by name.
-Other packages add theirs with an entry point in the group `tare.reports` that names such a function.
+A format is a function `render(summary, run)` that returns the files to write, as bytes by name. Features add formats.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
 import os
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from tare.model.errors import UsageError, did_you_mean
 from tare.model.journal import Run, write_within
+from tare.plugins.feature import formats as feature_formats
+from tare.plugins.feature import hooks_of
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
 
 Render = Callable[[Summary, Run], Mapping[str, bytes]]
 
-DEFAULT_FORMATS = ("html", "csv", "json", "yaml")
+_DEFAULT_FORMATS = ("html", "csv", "json")
+_FORMATS = {
+    "card": "figure_files:render_card",
+    "csv": "data_files:render_csv",
+    "html": "html.page:render",
+    "json": "data_files:render_json",
+    "latex": "documents:render_latex",
+    "markdown": "documents:render_markdown",
+    "pdf": "figure_files:render_pdf",
+    "svg": "figure_files:render_svg",
+}
 
 
 def write_report(
     runs: Sequence[Run],
-    formats: Sequence[str] = DEFAULT_FORMATS,
+    formats: Sequence[str] | None = None,
     out: Path | None = None,
     claims: Sequence[str] = (),
     summaries: Sequence[Summary] = (),
 ) -> list[Path]:
     """Write a report of each run in each format. Return the files written, the pages to read first.
 
-    Without `out`, a run's report goes to `report` in its own folder. Runs are not merged: with several runs, each gets
-    a folder of its own in `out`. `claims` names the files of claims that are judged, the papers' if none is named.
-    `summaries` are those of the runs, where they are already computed.
+    With None, the formats are the default ones. Without `out`, a run's report goes to `report` in its own folder. Runs
+    are not merged: with several runs, each gets a folder of its own in `out`. `claims` names the files of claims that
+    are judged, the papers' if none is named. `summaries` are those of the runs, where they are already computed.
     Raises UsageError for an unknown format, before anything is written.
     """
-    renderers = [find(name) for name in dict.fromkeys(formats)]
+    renderers = [find(name) for name in dict.fromkeys(default_formats() if formats is None else formats)]
     written = []
     for run, summary in zip(runs, summaries or map(summarize, runs), strict=True):
         folder, below = _target(run, runs, out)
@@ -51,35 +59,22 @@ def write_report(
 
 
 def find(name: str) -> Render:
-    """Find the function that renders a format; raises UsageError where there is none, with the formats there are."""
-    for entry in importlib.metadata.entry_points(group="tare.reports", name=name):
-        try:
-            other: Render = entry.load()
-        except Exception as error:  # a broken plug-in breaks only itself
-            raise UsageError(
-                f"the report format {name!r} is broken: {error}", "repair or remove its package"
-            ) from error
-        return other
-    render = _renderer(name)
-    if render is None:
-        known = formats()
-        raise UsageError(f"no report format named {name!r}", did_you_mean(name, known, f"there are {', '.join(known)}"))
-    return render
+    """Load the function that renders a format; raises UsageError where there is none, with the formats there are."""
+    known = {**hooks_of("tare.report", _FORMATS), **feature_formats()}
+    if name not in known:
+        hint = did_you_mean(name, known, f"there are {', '.join(formats())}")
+        raise UsageError(f"no report format named {name!r}", hint)
+    return known[name].load()
 
 
 def formats() -> tuple[str, ...]:
-    """Names of all formats, sorted."""
-    own = {module.name for module in pkgutil.iter_modules(__path__) if _renderer(module.name) is not None}
-    others = {entry.name for entry in importlib.metadata.entry_points(group="tare.reports")}
-    return tuple(sorted(own | others))
+    """Return the names of all formats, sorted."""
+    return tuple(sorted({*_FORMATS, *feature_formats()}))
 
 
-def _renderer(name: str) -> Render | None:
-    """Return a module's `render`, None for what is no format: a report is also made of files that are none."""
-    if name not in {module.name for module in pkgutil.iter_modules(__path__)}:
-        return None
-    render: Render | None = getattr(importlib.import_module(f"tare.report.{name}"), "render", None)
-    return render
+def default_formats() -> tuple[str, ...]:
+    """Return the formats that are written unless others are asked for: those of features are among them."""
+    return (*_DEFAULT_FORMATS, *feature_formats())
 
 
 def _target(run: Run, runs: Sequence[Run], out: Path | None) -> tuple[Path, str]:

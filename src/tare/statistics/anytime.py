@@ -44,7 +44,7 @@ def log_evidence(
     """Return the logarithm of the e-value against the true mean being `at`; 0 for too few values.
 
     All arrays have one shape: means, standard deviations, counts of values, and the degrees of freedom that the
-    deviations have beyond n - 1 (`tare.statistics.moderated_variance`). Too few are less than five values, or less than three
+    deviations have beyond n - 1 (`moderated_variance.py`). Too few are less than five values, or less than three
     with eight borrowed degrees of freedom. A deviation of 0 is the limit of small ones: large evidence, but no more
     than so few values can give.
     """

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from declared import packages, startable
-from runs import pairs
 
 from plug_ins import own
 from tare.cli.catalogue import technologies, workloads
@@ -24,7 +23,6 @@ from tare.plugins.descriptions import settings_of
 from tare.plugins.registry import Kind
 from tare.plugins.technology import OWN_KERNEL
 from tare.plugins.workload import Workload
-from tare.report import writer
 from tare.suites.suite import parse_suite
 
 KINDS: tuple[Kind, ...] = ("technologies", "workloads")
@@ -92,10 +90,6 @@ INHERITED = [
     for each in dict.fromkeys((*Workload.__annotations__, *vars(Workload)))
     if not each.startswith("_") and f"    {each} =" not in WORKLOAD and f"def {each}(" not in WORKLOAD
 ]
-PLAIN = """class Plain:
-    def __new__(cls, summary, run):
-        return {"report.txt": b"one run\\n"}
-"""
 
 
 def install(folder: Path, group: str, **modules: str) -> None:
@@ -111,10 +105,10 @@ def install(folder: Path, group: str, **modules: str) -> None:
 
 
 def test_the_files_are_the_catalogue() -> None:
-    package = Path(registry.__file__).parent
+    package = Path(registry.__file__).parents[1]
     for kind in KINDS:
-        files = {path.stem.replace("_", "-") for path in (package / kind).glob("*.py")} - {"--init--"}
-        assert own(kind).keys() == files
+        files = {*(package / kind).glob("*.py"), *(path.parent for path in (package / kind).glob("*/__init__.py"))}
+        assert own(kind).keys() == {path.stem.replace("_", "-") for path in files} - {"--init--"}
 
 
 def test_what_the_tests_of_a_plug_in_need_is_declared_by_it_and_not_in_the_makefile() -> None:
@@ -131,7 +125,7 @@ def test_a_plugin_says_what_it_is(kind: Kind, name: str) -> None:
     module = inspect.getmodule(found)
     assert found.name == name
     assert module is not None
-    assert module.__name__ == f"tare.{kind}.{name.replace('-', '_')}"
+    assert module.__name__.removesuffix(".technology") == f"tare.{kind}.{name.replace('-', '_')}"
     assert inspect.getdoc(module)
     assert found.title
     assert dataclasses.is_dataclass(found)
@@ -366,18 +360,6 @@ def test_the_catalogue_writes_settings_as_a_suite_takes_them(kind: Kind, name: s
     else:
         table = f'[stacks.a]\nstack = "{name}"\n{lines}'
         assert parse_suite(text.format("a", "startup", table), "a.toml").stacks[0].layers[-1] == found()
-
-
-def test_a_package_of_others_adds_a_report_format_and_a_broken_one_breaks_only_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(tmp_path, "reports", plain=PLAIN, broken="1 / 0\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert {"html", "plain", "broken"} <= set(writer.formats())
-    (written,) = writer.write_report([pairs([90.0] * 6, [100.0] * 6)], ["plain"], tmp_path / "out")
-    assert written.read_bytes() == b"one run\n"
-    with pytest.raises(UsageError, match="the report format 'broken' is broken: division by zero"):
-        writer.find("broken")
 
 
 def test_the_tests_own_technology_is_found_as_a_package_of_others_and_is_no_part_of_tare() -> None:

@@ -16,7 +16,7 @@ from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, pair
 
 from tare.model.journal import Run
 from tare.model.trial import Metric
-from tare.report.html.rendering import render
+from tare.report.html.page import render
 from tare.report.numbers import cost
 from tare.report.overview import Column, Entry, Overview, card, figure, figure_of, overview
 from tare.report.svg_axes import size_of

@@ -16,7 +16,7 @@ from tare.model.trial import Better, Metric
 from tare.report import data_files as report_csv
 from tare.report import data_files as report_json
 from tare.report.findings import findings
-from tare.report.html import rendering as report_html
+from tare.report.html import page as report_html
 from tare.report.numbers import roughly
 from tare.statistics.cells import Cell
 from tare.statistics.descriptive import center

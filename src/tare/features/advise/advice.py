@@ -1,6 +1,6 @@
 """Which stack an application should take: what it needs comes first, then what it costs.
 
-The cost is the bill of `tare.features.advise.cost_model`, corrected by reference applications where there are enough. A stack that
+The cost is the bill of `cost_model.py`, corrected by reference applications where there are enough. A stack that
 does not have what is needed is excluded, and one whose cost is not known well enough is not ranked. Two stacks tie
 where their intervals overlap.
 """

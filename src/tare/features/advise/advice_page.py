@@ -143,7 +143,7 @@ class AdvisedPage:
 
 def render(advice: Advice) -> bytes:
     """Render what `tare advise` found."""
-    return render_page("advised.html.j2", _page(advice), answer(advice))
+    return render_page(__package__, "advice.html.j2", _page(advice), answer(advice))
 
 
 def _page(advice: Advice) -> AdvisedPage:

@@ -16,48 +16,59 @@ from tare.features.compare.history import DIRECTIONS, History
 from tare.features.compare.history import history as follow
 from tare.features.compare.history_text import answer
 from tare.features.compare.two_runs import KINDS, Comparison, Question, compare_runs, compare_stacks
-from tare.features.fleet import fleet_text
-from tare.features.fleet.comparison import is_fleet
-from tare.features.fleet.fleet_text import read_fleets, render_fleet
 from tare.model.errors import UsageError
 from tare.model.units import margin_option
 
+BaselineOption = Annotated[
+    str | None, typer.Option("--baseline", help="The stack to compare with (default: the run's).")
+]
+StackOption = Annotated[list[str] | None, typer.Option("--stack", help="Only this stack; may be given again.")]
+MarginOption = Annotated[
+    str | None, typer.Option("--margin", help="Smaller differences count as none, such as 3% (default: the run's).")
+]
+FailOnOption = Annotated[
+    list[str] | None,
+    typer.Option("--fail-on", help=f"Exit with 1 on any of: {', '.join(KINDS)}.", metavar="VERDICT"),
+]
+AcrossMachinesOption = Annotated[bool, typer.Option("--across-machines", help="Also compare runs of unlike machines.")]
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")]
+
 
 def compare(  # noqa: PLR0913 - each is an option of the command line
-    run: Annotated[Path, typer.Argument(help="A run folder, or a fleet: a folder with runs.", metavar="RUN")],
+    run: Annotated[Path, typer.Argument(help="A run folder.", metavar="RUN")],
     after: Annotated[
         Path | None, typer.Argument(help="A later run, to compare RUN with.", metavar="AFTER", show_default=False)
     ] = None,
     *,
-    baseline: Annotated[str | None, typer.Option(help="The stack to compare with (default: the run's).")] = None,
-    stack: Annotated[list[str] | None, typer.Option(help="Only this stack; may be given again.")] = None,
-    margin: Annotated[
-        str | None, typer.Option(help="Smaller differences count as none, such as 3% (default: the run's).")
-    ] = None,
-    fail_on: Annotated[
-        list[str] | None, typer.Option(help=f"Exit with 1 on any of: {', '.join(KINDS)}.", metavar="VERDICT")
-    ] = None,
-    across_machines: Annotated[
-        bool, typer.Option("--across-machines", help="Also compare runs of unlike machines.")
-    ] = False,
+    baseline: BaselineOption = None,
+    stack: StackOption = None,
+    margin: MarginOption = None,
+    fail_on: FailOnOption = None,
+    across_machines: AcrossMachinesOption = False,
     page: ChartsFile = None,
     as_json: AsJson = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")] = False,
+    as_markdown: AsMarkdown = False,
 ) -> None:
-    """Compare the stacks of a run or a fleet with a baseline, or show what changed from one to another."""
-    if as_json and as_markdown:
-        raise UsageError("--json and --markdown exclude each other", "call `tare compare` once for each")
+    """Compare the stacks of a run with a baseline, or show what changed from one run to another."""
+    question = question_of(baseline, stack, margin, fail_on, across_machines=across_machines)
+    before = read_run(run)
+    found = compare_stacks(before, question) if after is None else compare_runs(before, read_run(after), question)
+    render = partial(_render, found)
+    give(compare_text.answer(found), page, render, as_json=as_json, as_markdown=as_markdown)
+
+
+def question_of(
+    baseline: str | None,
+    stack: list[str] | None,
+    margin: str | None,
+    fail_on: list[str] | None,
+    *,
+    across_machines: bool,
+) -> Question:
+    """Return the question that the options of a comparison ask; raises UsageError."""
     stacks = tuple(dict.fromkeys(stack or ()))
     kinds = verdicts_named(fail_on, KINDS, "verdict", "worse")
-    question = Question(baseline, stacks, margin_option(margin), kinds, across_machines)
-    if is_fleet(run) or (after is not None and is_fleet(after)):
-        fleets = read_fleets(run, after, question)
-        answer, render = fleet_text.answer(fleets), partial(render_fleet, fleets)
-    else:
-        before = read_run(run)
-        found = compare_stacks(before, question) if after is None else compare_runs(before, read_run(after), question)
-        answer, render = compare_text.answer(found), partial(_render, found)
-    give(answer, page, render, as_json=as_json, as_markdown=as_markdown)
+    return Question(baseline, stacks, margin_option(margin), kinds, across_machines)
 
 
 def _render(found: Comparison) -> bytes:

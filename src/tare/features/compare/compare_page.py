@@ -191,7 +191,7 @@ class ComparedPage:
 
 def render(found: Comparison) -> bytes:
     """Render what `tare compare` found of runs."""
-    return render_page("compared.html.j2", _page(found), answer(found))
+    return render_page(__package__, "compare.html.j2", _page(found), answer(found))
 
 
 def _page(found: Comparison) -> ComparedPage:

@@ -110,7 +110,7 @@ class HistoryPage:
 
 def render(found: History) -> bytes:
     """Render what `tare history` found."""
-    return render_page("history.html.j2", _page(found), answer(found))
+    return render_page(__package__, "history.html.j2", _page(found), answer(found))
 
 
 def _page(found: History) -> HistoryPage:

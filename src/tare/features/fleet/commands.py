@@ -1,4 +1,4 @@
-"""`tare fleet`: plan, run, status, collect, clean, compare and report."""
+"""Measure a suite on many machines: spread its blocks, watch, bring the runs here, and compare them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.live import Live
@@ -20,6 +20,8 @@ from rich.text import Text
 
 from tare import __version__
 from tare.cli.answer import show
+from tare.cli.app import GROUP_SETTINGS
+from tare.cli.arguments import AsJson
 from tare.cli.console import Console, output, say
 from tare.cli.run import INTERRUPTED
 from tare.cli.signals import stop_asked
@@ -27,7 +29,8 @@ from tare.features.compare.two_runs import Question
 from tare.features.fleet.ansible import Inventory, playbooks, read_inventory
 from tare.features.fleet.comparison import Kind, is_fleet
 from tare.features.fleet.controller import Asked, Controller, Stopped, carried, is_carried, seconds_of
-from tare.features.fleet.fleet_text import answer, kind_sentence, read_fleets, report_fleet
+from tare.features.fleet.finished import compare, read_fleets, report, report_fleet
+from tare.features.fleet.fleet_text import answer, kind_sentence
 from tare.features.fleet.state import (
     Fleet,
     Member,
@@ -120,45 +123,74 @@ _FLEETS = Path("fleets")
 _EVERY_SECONDS = 5.0
 
 
-def fleet(  # noqa: PLR0913, PLR0917 - each is an option of the command line
-    action: Annotated[Literal["plan", "run", "status", "collect", "clean"], typer.Argument(help="What to do.")],
-    suite: Annotated[Path | None, typer.Argument(help="The suite, a TOML file.", show_default=False)] = None,
-    inventory: Annotated[
-        Path | None, typer.Option("--inventory", "-i", help="Ansible's inventory, with a group `servers`.")
-    ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--fleet",
-            help="Folder of the fleet; one that is there goes on [default: fleets/TIME-SUITE, later the newest].",
-        ),
-    ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="With clean: remove tare and its images, too.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With status: print JSON for a program to read.")] = False,
-) -> None:
-    """Measure a suite on many machines: spread its blocks, watch, and bring the runs here.
+fleet = typer.Typer(name="fleet", help=__doc__, **GROUP_SETTINGS)
+_SuiteFile = Annotated[Path | None, typer.Argument(help="The suite, a TOML file.", show_default=False)]
+_Inventory = Annotated[
+    Path | None,
+    typer.Option("--inventory", "-i", help="Ansible's inventory, with a group `servers`.", show_default=False),
+]
+_Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--fleet", help="Folder of the fleet [default: the newest of the suite in fleets].", show_default=False
+    ),
+]
 
-    `plan` says what runs where, and how long; `run` does it; `status` shows how far it is; `collect` brings the runs
-    here as far as they are; `clean` removes them from the machines.
+
+@fleet.command()
+def plan(suite: _SuiteFile = None, inventory: _Inventory = None) -> None:
+    """Say what would run on which machine, and for how long."""
+    read_one, path, machines = _named(suite, inventory, "plan")
+    _plan(Asked(read_one, path, Path()), machines)
+
+
+@fleet.command()
+def run(suite: _SuiteFile = None, inventory: _Inventory = None, folder: _Folder = None) -> None:
+    """Measure a suite on all machines.
+
+    A fleet whose folder is there goes on; else, the folder is fleets/TIME-SUITE.
     """
-    if action == "status":
-        _status(_begun(suite, folder), as_json)
-        return
-    if action == "collect":
-        _collect(_begun(suite, folder))
-        return
-    if inventory is None:
-        raise UsageError("no inventory is named", f"tare fleet {action} -i INVENTORY SUITE")
-    if action == "clean":
-        _clean(inventory, remove)
-        return
+    read_one, _, machines = _named(suite, inventory, "run")
+    _run(read_one, machines, folder)
+
+
+@fleet.command()
+def status(suite: _SuiteFile = None, folder: _Folder = None, as_json: AsJson = False) -> None:
+    """Show how far each machine is."""
+    _status(_begun(suite, folder), as_json)
+
+
+@fleet.command()
+def collect(suite: _SuiteFile = None, folder: _Folder = None) -> None:
+    """Bring the runs here, as far as they are."""
+    _collect(_begun(suite, folder))
+
+
+@fleet.command("clean")
+def clean_machines(
+    inventory: _Inventory = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove tare and its images, too.")] = False,
+) -> None:
+    """Remove from the machines what a fleet left there."""
+    _clean(_needed_inventory(inventory, "clean -i INVENTORY"), remove)
+
+
+fleet.command()(report)
+fleet.command()(compare)
+
+
+def _named(suite: Path | None, inventory: Path | None, action: str) -> tuple[Suite, Path, Path]:
+    """Return the suite, its path and the inventory that a command needs; raises UsageError if one is not named."""
+    machines = _needed_inventory(inventory, f"{action} -i INVENTORY SUITE")
     if suite is None:
         raise UsageError("no suite is named", f"tare fleet {action} -i INVENTORY SUITE")
-    read_one = _suite(suite)
-    if action == "plan":
-        _plan(Asked(read_one, suite, Path()), inventory)
-    else:
-        _run(read_one, inventory, folder)
+    return _suite(suite), suite, machines
+
+
+def _needed_inventory(inventory: Path | None, usage: str) -> Path:
+    if inventory is None:
+        raise UsageError("no inventory is named", f"tare fleet {usage}")
+    return inventory
 
 
 def _suite(path: Path) -> Suite:

@@ -166,7 +166,7 @@ class FleetPage:
 
 def render(found: Fleet) -> bytes:
     """Render what is found of a fleet, or of two."""
-    return render_page("fleet.html.j2", _page(found), answer(found))
+    return render_page(__package__, "fleet.html.j2", _page(found), answer(found))
 
 
 def _page(found: Fleet) -> FleetPage:

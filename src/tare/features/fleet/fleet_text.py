@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from tare.cli.arguments import reading
-from tare.features.compare.two_runs import Question
-from tare.features.fleet.comparison import Fleet, Kind, OnKind, Transfer, fleet, fleets, members
-from tare.model.files import writing
+from tare.features.fleet.comparison import Fleet, Kind, OnKind, Transfer
 from tare.report.answer import Answer, Column, Gate, Row
 from tare.report.data_files import cell_fields
 from tare.report.findings import place
@@ -38,7 +34,7 @@ def answer(found: Fleet) -> Answer:
     gate = _gate(found)
     of = "what it was before, each machine against itself" if len(found.folders) > 1 else found.baseline
     return Answer(
-        command="compare",
+        command="fleet compare",
         columns=_COLUMNS,
         rows=tuple(Row(_row(each), STYLES.get(each.cell.verdict, "dim")) for each in judged(found)),
         legend=(
@@ -210,28 +206,3 @@ def _verdict_of(each: Transfer) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"
-
-
-def read_fleets(before: Path, after: Path | None, question: Question) -> Fleet:
-    """Compare the stacks of a fleet, or two fleets."""
-    runs = [run for folder in (before, after) if folder is not None for run in members(folder)]
-    with reading(runs) as progress:
-        return fleet(before, question, progress) if after is None else fleets(before, after, question, progress)
-
-
-def report_fleet(found: Fleet, out: Path | None) -> tuple[Path, ...]:
-    """Write the report of a fleet: a page, and JSON; return their paths."""
-    place = out or found.folders[0] / "report"
-    place.mkdir(parents=True, exist_ok=True)
-    page, data = place / "index.html", place / "report.json"
-    with writing(page, "choose another folder with --out"):
-        page.write_bytes(render_fleet(found))
-        data.write_text(answer(found).document() + "\n", encoding="utf-8")
-    return page, data
-
-
-def render_fleet(found: Fleet) -> bytes:
-    """Render the page of a fleet, or of two."""
-    from tare.features.fleet.fleet_page import render  # noqa: PLC0415 - drawing charts takes a second to load
-
-    return render(found)

@@ -132,6 +132,12 @@ def condensed_runs(folders: Sequence[Path], baseline: str, progress: Callable[[i
     return [found[folder] for folder in folders]
 
 
+def store_if_usable(run: Run) -> None:
+    """Write a finished run's file; nothing for a run that cannot be part of a fleet, as no trial has the baseline."""
+    with suppress(UsageError):
+        store(run)
+
+
 def store(run: Run) -> Condensed[Group]:
     """Write the file of a run, if its folder can be written to, and return what is in it."""
     import duckdb  # noqa: PLC0415 - a fifth of a second that other commands need not wait

@@ -28,8 +28,10 @@ from tare.features.papers.judging import Finding, Judged, Judgement, Judgements,
 from tare.model.errors import UsageError
 from tare.model.journal import Run
 from tare.report.chart_svg import Inner, Words, framed, template
+from tare.report.html.rendering import FeatureSection, render_section
 from tare.report.html.trials import Anchors
 from tare.report.svg_axes import Axis, Ticks, percent_ticks
+from tare.statistics.summary import Summary
 
 ORDER: tuple[Judgement, ...] = ("contradicted", "undecided", "reproduced")
 TITLE = "Published claims and what was found"
@@ -263,7 +265,9 @@ def _laid_out(found: Sequence[Panel]) -> Inner:
 def _drawn(panel: Panel, at: tuple[int, int] | None = None) -> Markup:
     """Draw a panel; `at` is its place in a file, in which nothing can be followed."""
     size = {"left": _LEFT, "across": _ACROSS, "inset": _INSET, "published": _PUBLISHED, "head": _HEAD, "row": _ROW}
-    text = template("claims.svg.j2").render(panel=panel, at=at, size=size, width=_WIDTH, height=panel.height)
+    text = template("claims.svg.j2", __package__).render(
+        panel=panel, at=at, size=size, width=_WIDTH, height=panel.height
+    )
     return Markup(text)  # noqa: S704  # the template escapes what is from a run
 
 
@@ -302,6 +306,18 @@ class ClaimsSection:
     figure: ClaimsFigure | None = None
     trouble: str = ""
     shown: bool = True
+
+
+def page_section(_: Summary, run: Run, places: Anchors) -> FeatureSection | None:
+    """Make the section of the page; None if the papers' claims do not fit the run."""
+    claims = claims_section(run, places)
+    html = render_section(__package__, "claims.html.j2", claims=claims)
+    return FeatureSection("claims", "Claims", html) if claims.shown else None
+
+
+def figures(_: Summary, run: Run) -> dict[str, tuple[str, str]]:
+    """Draw the figure for the report's formats of figures."""
+    return {"00-claims": (figure(run), f"{TITLE}.")}
 
 
 def claims_section(run: Run, places: Anchors) -> ClaimsSection:

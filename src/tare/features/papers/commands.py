@@ -25,8 +25,9 @@ from tare.features.papers.claim_file import read_together
 from tare.features.papers.claims_text import answer
 from tare.features.papers.judging import JUDGEMENTS, Judgement, judge
 from tare.model.errors import UsageError
-from tare.model.files import read_small
+from tare.model.files import read_small, writing
 from tare.report.numbers import clean
+from tare.report.writer import write_report
 
 
 def shares_of_largest(rows: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
@@ -135,7 +136,7 @@ ClaimFiles = Annotated[
 _KINDS: dict[str, Judgement] = {name.replace(" ", "-"): name for name in JUDGEMENTS}
 
 
-def claims(
+def claims(  # noqa: PLR0913 - each is an option of the command line
     run: Annotated[Path, typer.Argument(help="A run folder.", metavar="RUN")],
     *,
     files: ClaimFiles = None,
@@ -143,9 +144,16 @@ def claims(
         list[str] | None, typer.Option(help=f"Exit with 1 on any of: {', '.join(_KINDS)}.", metavar="JUDGEMENT")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Show also what was not tested, why, and what would.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--report", help="Write the run's page with these claims to this folder, too.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Put published statements to the test of a run: reproduced, contradicted, undecided, or not tested."""
     kinds = [_KINDS[name] for name in verdicts_named(fail_on, _KINDS, "judgement", "contradicted")]
-    judgements = judge(read_run(run), read_together(files or []))
+    read = read_run(run)
+    judgements = judge(read, read_together(files or []))
+    if out is not None:
+        with writing(out, "choose another folder with --report"):
+            write_report([read], ("html",), out, files or ())
     give(answer(judgements, kinds, every=every), as_json=as_json)

@@ -6,7 +6,7 @@ An amount is the upper end of the measured interval, rounded up: the scheduler t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tare.features.pod_overhead.overhead import (
@@ -21,7 +21,10 @@ from tare.features.pod_overhead.overhead import (
 )
 from tare.model.journal import Run
 from tare.model.trial import Trial
-from tare.report.numbers import clean
+from tare.report.documents import in_markdown, table_line
+from tare.report.html.rendering import FeatureSection, render_section
+from tare.report.html.trials import Anchors
+from tare.report.numbers import clean, cut, percent
 from tare.statistics.summary import Summary
 from tare.telemetry.parquet import Series, series_of, telemetry_names
 
@@ -35,6 +38,9 @@ class _Unit:
     suffix: str
 
 
+_POD_HEAD = ("RuntimeClass", "memory", "CPU", "podFixed to paste", "what is declared")
+_MOST_PODS = 10
+_REASON = 120  # letters of a cell in Markdown
 _UNITS = {"memory": _Unit(1 << 20, "MiB", "Mi"), "cpu": _Unit(1e-3, "m", "m")}
 
 
@@ -175,3 +181,30 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
     head = f"# What an idle pod costs its node beyond {in_one_line(summary.baseline)}, the same program by itself.\n"
     forms = "".join(f"---\n{row.form}" for row in rows)
     return {"pod-overhead.yaml": f"{head}{forms}".encode()} if rows else {}
+
+
+def section(summary: Summary, run: Run, _: Anchors) -> FeatureSection | None:
+    """Make the section of the page; None for a run without idle pods."""
+    rows = pod_rows(summary, run)
+    values = {"pods": rows, "baseline": summary.baseline, "margin": percent(summary.margin)}
+    return FeatureSection("pods", "Pods", render_section(__package__, "pods.html.j2", **values)) if rows else None
+
+
+def markdown(summary: Summary, run: Run) -> str:
+    """Write the table of pods for `report.md`; empty without idle pods."""
+    return "".join(_markdown_lines(pod_rows(summary, run), summary.baseline))
+
+
+def _markdown_lines(rows: Sequence[PodRow], baseline: str) -> Iterator[str]:
+    """Yield the lines of the table of pods; none without idle pods."""
+    if rows:
+        yield f"**What an idle pod costs its node beyond {in_markdown(baseline)[:500]}**\n\n"
+        yield table_line(_POD_HEAD) + table_line(["---"] * len(_POD_HEAD))
+    for pod in rows[:_MOST_PODS]:
+        costs = (" ".join(filter(None, (cost.value, cost.interval, cost.n))) for cost in (pod.memory, pod.cpu))
+        texts = (pod.runtime_class, *costs, pod.amounts, pod.judgement)
+        yield table_line([in_markdown(cut(text, _REASON)) for text in texts])
+    if len(rows) > _MOST_PODS:
+        yield f"\n{len(rows) - _MOST_PODS} more: pod-overhead.yaml has all\n"
+    if rows:
+        yield "\n"

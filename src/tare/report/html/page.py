@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from tare.features.papers.claims_page import ClaimsSection, claims_section
-from tare.features.pod_overhead.pod_text import PodRow, pod_rows
 from tare.model.journal import Run, WorkloadRecord
 from tare.model.machine import Facts, FileSystem, Tuning
 from tare.model.trial import Limits, SetLimits, Trial
 from tare.model.units import format_duration, format_size
+from tare.plugins.feature import hooks
 from tare.report.chart_svg import Drawing
 from tare.report.html.cautions import CareRow, care, doubts
 from tare.report.html.cells import Entry, Sources, entry, look, reach, tried_entry
@@ -26,6 +25,7 @@ from tare.report.html.charts import (
     workload_drawings,
 )
 from tare.report.html.ranking import Front, front, stack_anchor, workload_anchor
+from tare.report.html.rendering import FeatureSection, render_page
 from tare.report.html.sparklines import TurnsShown, turns_shown
 from tare.report.html.trials import Anchors, StartsRow, Trials, anchors, start_rows, trials_of
 from tare.report.numbers import GLYPHS, estimate, interval, listing, percent, point, relative_sd, usual_value
@@ -141,10 +141,9 @@ class Page:
     care: tuple[CareRow, ...]
     failing: Failing
     sections: tuple[Section, ...]
-    claims: ClaimsSection
     starts: tuple[Drawing, ...]
     costs: tuple[Drawing, ...]
-    pods: tuple[PodRow, ...]
+    feature_sections: tuple[FeatureSection, ...]
     layers: tuple[LayerRow, ...]
     machines: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     tuning: tuple[tuple[str, str], ...]
@@ -152,6 +151,12 @@ class Page:
     stacks: tuple[StackFacts, ...]
     glyphs: dict[str, str]
     counts: str
+
+
+def render(summary: Summary, run: Run, refresh_seconds: int = 0) -> dict[str, bytes]:
+    """Render `index.html`, the report of a run; that of an unfinished run refreshes itself in a browser."""
+    content = render_page("tare.report.html", "page.html.j2", page(summary, run), refresh_seconds=refresh_seconds)
+    return {"index.html": content}
 
 
 def page(summary: Summary, run: Run) -> Page:
@@ -173,10 +178,9 @@ def page(summary: Summary, run: Run) -> Page:
         care=care(summary, numbered),
         failing=_failing(summary, places),
         sections=tuple(_section(summary, run, record, sources) for record in records(run) if summary.stacks),
-        claims=claims_section(run, places),
         starts=starts(run, summary) if drawn else (),
         costs=costs(run, summary) if drawn else (),
-        pods=pod_rows(summary, run),
+        feature_sections=tuple(filter(None, (section(summary, run, places) for section in hooks("sections")))),
         layers=layers(run, summary),
         machines=_machines(run),
         tuning=tuple((each.name, _tuned(each)) for each in run.record.tuning),

@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing else: no network, light and dark, print and phone.
+"""Fill in templates of pages: one document that needs nothing else, no network, light and dark, print and phone.
 
 Its one script sorts and filters tables. The page lets no other run: its policy names the script by its hash.
 Everything from a run folder is escaped: it may come from an untrusted source.
@@ -8,28 +8,55 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
+from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tare import __version__
-from tare.model.journal import Run
 from tare.report.answer import Answer
 from tare.report.chart_theme import page_style
-from tare.report.html.page import page
-from tare.statistics.summary import Summary
 
 
-def render(summary: Summary, run: Run, refresh_seconds: int = 0) -> dict[str, bytes]:
-    """Render `index.html`, the report of a run; that of an unfinished run refreshes itself in a browser."""
-    return {"index.html": render_page("page.html.j2", page(summary, run), refresh_seconds=refresh_seconds)}
+@dataclass(frozen=True)
+class FeatureSection:
+    """A section of a run's page that a feature adds: the anchor and the title of its link, and the section itself."""
+
+    anchor: str
+    title: str
+    html: Markup
 
 
-def render_page(template: str, page: object, answer: Answer | None = None, *, refresh_seconds: int = 0) -> bytes:
-    """Render a template, which can use the values of `page` and the answer that the page is about."""
+def render_page(
+    package: str, template: str, page: object, answer: Answer | None = None, *, refresh_seconds: int = 0
+) -> bytes:
+    """Render a template of a package; it can use the values of `page` and the answer that the page is about."""
+    script = _own("page.js")
+    values = {
+        "page": page,
+        "answer": answer,
+        "version": __version__,
+        "style": Markup(page_style()) + _own("style.css"),  # noqa: S704  # ours
+        "script": script,
+        "allowed": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        "refresh_seconds": refresh_seconds,
+    }
+    return _environment(package).get_template(template).render(values).encode()
+
+
+def render_section(package: str, template: str, **values: Any) -> Markup:
+    """Render a part of a page from a template in a package."""
+    return Markup(_environment(package).get_template(template).render(values))  # noqa: S704  # the template escapes
+
+
+@cache
+def _environment(package: str) -> Environment:
+    """Return what finds the templates of a package, and those of the report that they extend."""
     environment = Environment(
-        loader=PackageLoader("tare.report", "html"),
+        loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("tare.report", "html")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -38,17 +65,7 @@ def render_page(template: str, page: object, answer: Answer | None = None, *, re
     environment.filters["unbroken"] = _unbroken
     environment.filters["whole"] = _whole
     environment.filters["sentence"] = _as_sentence
-    script = _own("page.js")
-    text = environment.get_template(template).render(
-        page=page,
-        answer=answer,
-        version=__version__,
-        style=Markup(page_style()) + _own("style.css"),  # noqa: S704  # ours
-        script=script,
-        allowed=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        refresh_seconds=refresh_seconds,
-    )
-    return text.encode()
+    return environment
 
 
 def _as_sentence(text: str) -> str:

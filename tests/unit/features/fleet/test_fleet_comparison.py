@@ -1,4 +1,4 @@
-"""`tare compare` of fleets: kinds of machines, sick ones, what transfers, what changed, and what is refused."""
+"""`tare fleet compare`: kinds of machines, sick ones, what transfers, what changed, and what is refused."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from called import Call
 from compared import Compare, changed
 from fleets import Make, fleet
 from runs import MACHINE, write
@@ -32,6 +34,11 @@ def two_kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six small machines, one of which is slow in all that it does, and four large ones on which docker is quick."""
     kinds = [Make(6, LEVELS, sick=0.8), Make(4, LEVELS | {"docker": 1.1}, facts=LARGE)]
     return fleet(tmp_path_factory.mktemp("fleets") / "fleet", kinds)
+
+
+@pytest.fixture
+def compare(call: Call) -> Compare:
+    return partial(call, "fleet", "compare", code=None)
 
 
 def cells(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -68,7 +75,7 @@ def test_a_machine_that_is_slow_in_all_it_does_is_named_although_its_ratios_are_
 def test_a_fleet_has_markdown_for_a_pull_request(two_kinds: Path, compare: Compare) -> None:
     found = compare(two_kinds, "--markdown", "--fail-on", "worse")
     assert found.code == 1
-    assert found.out.startswith("### ❌ tare compare\n\nThe gate (--fail-on worse) failed: ")
+    assert found.out.startswith("### ❌ tare fleet compare\n\nThe gate (--fail-on worse) failed: ")
     assert "| gvisor | B | ▼ worse | " in found.out
 
 
@@ -156,16 +163,14 @@ def test_of_very_many_machines_the_page_has_those_that_are_unlike_and_says_how_m
 
 def test_its_report_is_the_page_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = fleet(tmp_path / "fleet", [Make(3)])
-    assert command_line(app, ["report", str(folder)]) == 0
+    assert command_line(app, ["fleet", "report", str(folder)]) == 0
     paths = [folder / "report" / "index.html", folder / "report" / "report.json"]
     assert capsys.readouterr().out.splitlines() == [str(path) for path in paths]
     assert json.loads(paths[1].read_text())["kinds"][0]["machines"] == ["a1", "a2", "a3"]
     assert "3 machines" in paths[0].read_text()
-    assert command_line(app, ["report", str(folder), "--out", str(tmp_path / "out")]) == 0
+    assert command_line(app, ["fleet", "report", str(folder), "--out", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out" / "index.html").exists()
-    assert command_line(app, ["report", str(folder), "--format", "csv"]) == 2
-    assert "a fleet has a report of its own" in capsys.readouterr().err
-    assert command_line(app, ["compare", str(folder)]) == 0  # its report is no machine
+    assert command_line(app, ["fleet", "compare", str(folder)]) == 0  # its report is no machine
 
 
 def test_a_machine_without_a_result_is_left_out_and_named(tmp_path: Path, compare: Compare) -> None:
@@ -185,7 +190,7 @@ def test_runs_that_are_not_alike_are_named(tmp_path: Path, compare: Compare) -> 
 
 def test_what_is_no_fleet_is_refused(two_kinds: Path, tmp_path: Path, compare: Compare) -> None:
     (tmp_path / "empty").mkdir()
-    assert compare(tmp_path / "empty").error[0].startswith(f"{tmp_path / 'empty'}: not a run")
+    assert compare(tmp_path / "empty").error[0] == f"{tmp_path / 'empty'}: no fleet: no folder in it is a run"
     found = compare(two_kinds, tmp_path / "empty")
     assert found.error[0] == f"{tmp_path / 'empty'}: no fleet: no folder in it is a run"
     assert compare(two_kinds, two_kinds).error[0].endswith("are the same fleet")

@@ -7,12 +7,14 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from compared import Compare, compare_command  # noqa: F401 - a fixture
+from called import Call
+from compared import Compare
 from runs import believable_run
 
 from tare.features.compare.run_series import Condensed
@@ -25,6 +27,11 @@ from tare.model.journal import FORMAT, Journal, Run, load, load_record
 
 Short = Condensed[Group]
 _MACHINES, _BLOCKS = 3, 2
+
+
+@pytest.fixture
+def compare(call: Call) -> Compare:
+    return partial(call, "fleet", "compare", code=None)
 
 
 @pytest.fixture(scope="module", name="template")

@@ -168,25 +168,20 @@ def test_names_that_steer_a_terminal_are_printed_as_blanks(run: Path, claims: Ca
     assert "\x1b" not in claims(run, "--claims", of_file(run, {"printed": "\x1b[2Jclear", "direction": "less"})).out
 
 
-def test_the_report_judges_claims_of_the_users(run: Path, call: Call) -> None:
-    mine = of_file(run, {"says": "It is as the vendor says."})
-    call("report", run, "--claims", mine, "--format", "html")
-    page = (run / "report" / "index.html").read_text(encoding="utf-8")
+def test_the_page_judges_claims_of_the_users(run: Path, claims: Call, tmp_path: Path) -> None:
+    mine, out = of_file(run, {"says": "It is as the vendor says."}), tmp_path / "out"
+    claims(run, "--claims", mine, "--report", out)
+    page = (out / "index.html").read_text(encoding="utf-8")
     assert "It is as the vendor says." in page
     assert "Of 1 claims, 1 reproduced." in page
-    both = ["--claims", "published", "--claims", str(mine)]
-    said = call("report", run, *both)
-    page = (run / "report" / "index.html").read_text(encoding="utf-8")
+    said = claims(run, "--claims", "published", "--claims", mine, "--report", out)
+    page = (out / "index.html").read_text(encoding="utf-8")
     assert "It is as the vendor says." in page
     assert "vtmark-2021-fig4-docker-dhrystone" in page
     assert said.err == ""
 
 
-def test_a_report_is_not_written_with_wrong_claims_or_for_formats_without_them(run: Path, call: Call) -> None:
+def test_no_page_is_written_with_wrong_claims(run: Path, claims: Call, tmp_path: Path) -> None:
     wrong = of_file(run, {"stack": "dokcer"}, {"direction": "more", "size": "90%"})
-    assert call("report", run, "--claims", wrong, code=2).err.count("error: ") == 2
-    assert (
-        "error: --claims: only the format html judges claims\n"
-        in call("report", run, "--claims", str(of_file(run, {})), "--format", "csv", code=2).err
-    )
-    assert not (run / "report").exists()
+    assert claims(run, "--claims", wrong, "--report", tmp_path / "out", code=2).err.count("error: ") == 2
+    assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""Output of bpftrace with the program of tare.features.advise.profiler.bpftrace: JSON, with sums over windows and exact numbers."""
+"""Output of bpftrace with the program of bpftrace.py: JSON, with sums over windows and exact numbers."""
 
 from __future__ import annotations
 

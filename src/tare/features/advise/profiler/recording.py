@@ -1,6 +1,6 @@
 """Record a profile: trace briefly, and watch resource usage throughout.
 
-bpftrace counts in short windows that are spread over the time (tare.features.advise.profiler.bpftrace). Where counting ends before the
+bpftrace counts in short windows that are spread over the time (bpftrace.py). Where counting ends before the
 watch, the counts stand for a part of the work: the share of all reads and writes, or else of all packets, that fell
 into this part.
 """

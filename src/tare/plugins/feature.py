@@ -1,0 +1,117 @@
+"""Contract of features: products on top of runs, each in a folder that the core does not know.
+
+A feature has commands, report formats, sections of the report, figures, or work after each run. The folder
+`features/fleet/` is the feature `fleet`: its `__init__.py` has a `FEATURE`. Other packages add theirs with an entry
+point in the group `tare.features` that names such an object.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.metadata
+import logging
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+_GROUP = "tare.features"  # the package of tare's own, and the group of entry points
+Kind = Literal["sections", "markdown", "figures", "after_run"]
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What a feature adds, each as "module:function" with a module of the feature's package, or ":function".
+
+    The modules are loaded when their function is needed: `tare --help` loads none of them.
+
+    - `commands`: functions that typer makes commands of, or groups of commands (`typer.Typer`), by the command's name.
+    - `formats`: `function(summary, run)` returns the files of a report format, as bytes by name.
+    - `sections`: `function(summary, run, anchors)` returns a `report.html.rendering.FeatureSection`, or None.
+    - `markdown`: `function(summary, run)` returns paragraphs and tables for `report.md`; empty for none.
+    - `figures`: `function(summary, run)` returns SVG documents and captions of the whole run, by file name.
+    - `after_run`: `function(run)` is called at the end of a run. An OSError is a warning.
+    """
+
+    commands: Mapping[str, str] = field(default_factory=dict)
+    formats: Mapping[str, str] = field(default_factory=dict)
+    sections: tuple[str, ...] = ()
+    markdown: tuple[str, ...] = ()
+    figures: tuple[str, ...] = ()
+    after_run: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A function of a feature, which is not loaded yet."""
+
+    module: str
+    function: str
+
+    def load(self) -> Callable[..., Any]:
+        """Import the module and return the function."""
+        loaded: Callable[..., Any] = getattr(importlib.import_module(self.module), self.function)
+        return loaded
+
+    def summary(self) -> str:
+        """Return the first line of the function's docstring, or of its module's for a group of commands.
+
+        The module is not loaded.
+        """
+        spec = find_spec(self.module)
+        source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
+        module = ast.parse(source)
+        functions = {each.name: each for each in module.body if isinstance(each, ast.FunctionDef)}
+        return (ast.get_docstring(functions.get(self.function, module)) or "").partition("\n")[0]
+
+
+def hooks_of(package: str, places: Mapping[str, str]) -> dict[str, Hook]:
+    """Return the functions at places as "module:function" in a package, by name."""
+    return {name: _hook(package, where) for name, where in places.items()}
+
+
+@cache  # reading what is installed takes milliseconds
+def find_features() -> Mapping[str, tuple[str, Feature]]:
+    """Return all features by name, each with its package; of others' packages, a broken one is a warning."""
+    found: dict[str, tuple[str, Feature]] = {}
+    package = importlib.import_module(_GROUP)
+    for module in pkgutil.iter_modules(package.__path__, f"{_GROUP}."):
+        found[module.name.rpartition(".")[2]] = (module.name, importlib.import_module(module.name).FEATURE)
+    for entry in importlib.metadata.entry_points(group=_GROUP):
+        try:
+            found.setdefault(entry.name, (entry.module, entry.load()))
+        except Exception as error:  # noqa: BLE001 - a broken plug-in breaks only itself
+            _LOG.warning("the feature %r is broken: %s; repair or remove its package", entry.name, error)
+    return found
+
+
+def commands() -> dict[str, Hook]:
+    """Return the functions of all features' commands, by command, in the order of the features' names."""
+    return {name: hook for package, each in _all() for name, hook in hooks_of(package, each.commands).items()}
+
+
+def formats() -> dict[str, Hook]:
+    """Return the functions of all features' report formats, by format."""
+    return {name: hook for package, each in _all() for name, hook in hooks_of(package, each.formats).items()}
+
+
+def hooks(kind: Kind) -> Iterator[Callable[..., Any]]:
+    """Load and yield the functions of all features of a kind, in the order of the features' names."""
+    for package, feature in _all():
+        for where in getattr(feature, kind):
+            yield _hook(package, where).load()
+
+
+def _all() -> list[tuple[str, Feature]]:
+    found = find_features()
+    return [found[name] for name in sorted(found)]
+
+
+def _hook(package: str, where: str) -> Hook:
+    module, _, function = where.partition(":")
+    return Hook(f"{package}.{module}" if module else package, function)

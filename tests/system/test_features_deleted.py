@@ -1,0 +1,88 @@
+"""The core without its features: each folder is deleted in a copy of the package, and a suite is run there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from whole_runs import assert_complete
+
+from tare.plugins.feature import find_features
+
+ROOT = Path(__file__).parents[2]
+PLUG_INS = ROOT / "tests" / "plug_ins"
+FEATURES = sorted(path.name for path in (ROOT / "src/tare/features").iterdir() if (path / "__init__.py").is_file())
+USED_BY_OTHERS = "compare"  # the one feature that others import
+SUITE = """
+[suite]
+stacks = ["native", "fake"]
+blocks = 2
+
+[[workloads]]
+use = "startup"
+"""
+# Tests of the core that use no feature, and of each place at which features add something.
+CORE = (
+    "cli/test_show.py",
+    "model",
+    "plugins/test_features.py",
+    "report/test_report_formats.py",
+    "runner",
+    "suites/test_suite.py",
+)
+
+
+def copy_without(folder: Path, *features: str) -> dict[str, str]:
+    """Copy the package without these features; return the environment in which Python finds the copy."""
+    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("claims", "programs", "ansible"):  # beside src in a checkout
+        (folder / name).symlink_to(ROOT / name)
+    for name in features:
+        shutil.rmtree(folder / "src/tare/features" / name)
+    places = {"TARE_HOME": str(folder / "home"), "TARE_LOCK": str(folder / "lock"), "COLUMNS": "120"}
+    return os.environ | places | {"PYTHONPATH": os.pathsep.join((str(folder / "src"), str(PLUG_INS)))}
+
+
+def call(environment: dict[str, str], folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    command = (sys.executable, "-P", "-m", *argv)
+    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_every_folder_of_features_is_a_feature() -> None:
+    assert set(FEATURES) <= set(find_features())
+    assert len(FEATURES) == 8
+
+
+@pytest.mark.machine
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_suite_runs_and_is_reported_without_a_feature(feature: str, tmp_path: Path) -> None:
+    gone = FEATURES if feature == USED_BY_OTHERS else (feature,)
+    environment = copy_without(tmp_path, *gone)
+    (tmp_path / "suite.toml").write_text(SUITE)
+    done = call(environment, tmp_path, "tare", "run", "suite.toml", "--out", "run")
+    assert done.returncode == 0, done.stderr
+    assert_complete(tmp_path / "run", tmp_path / "suite.toml")
+    assert (tmp_path / "run/report/index.html").stat().st_size > 10_000
+    done = call(environment, tmp_path, "tare", "report", "run", "--format", "markdown,csv,json", "--out", "report")
+    assert done.returncode == 0, done.stderr
+    done = call(environment, tmp_path, "tare", "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    gone_commands = {command for name in gone for command in find_features()[name][1].commands}
+    assert gone_commands.isdisjoint(line.split()[0] for line in done.stdout.splitlines() if line.strip())
+
+
+def test_the_tests_of_the_core_pass_without_any_feature(tmp_path: Path) -> None:
+    environment = copy_without(tmp_path, *FEATURES)
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__", "lab"))
+    shutil.rmtree(tmp_path / "tests/unit/features")
+    for name in ("pyproject.toml", "examples", "research", "docs", "share"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    tests = [str(tmp_path / "tests/unit" / name) for name in CORE]
+    done = call(
+        environment, tmp_path, "pytest", "-q", "-m", "not machine and not lab", "-p", "no:cacheprovider", *tests
+    )
+    assert done.returncode == 0, done.stdout[-8000:]

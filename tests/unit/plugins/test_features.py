@@ -1,0 +1,91 @@
+"""Features: how they are found, and the whole one of docs/adding-a-feature.md."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from documents import DOCS, blocks
+from runs import believable_run, pairs, write
+
+from tare import features
+from tare.__main__ import run as run_command
+from tare.cli.app import app, command_names
+from tare.model.errors import UsageError
+from tare.plugins import feature
+from tare.report.html.page import render
+from tare.report.writer import find, formats, write_report
+from tare.statistics.summarize import summarize
+
+PAGE = DOCS / "adding-a-feature.md"
+OTHERS = """from tare.plugins.feature import Feature
+
+PLAIN = Feature(formats={"plain": ":render"})
+
+
+def render(summary, run):
+    return {"report.txt": b"one run\\n"}
+"""
+
+
+@pytest.fixture
+def starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The feature of the page, beside tare's own."""
+    folder = tmp_path / "starts"
+    folder.mkdir()
+    for name, text in zip(("__init__.py", "slowest.py", "commands.py"), blocks(PAGE, "python"), strict=True):
+        (folder / name).write_text(text)
+    (template,) = blocks(PAGE, "html")
+    (folder / "starts.html.j2").write_text(template)
+    monkeypatch.setattr(features, "__path__", [*features.__path__, str(tmp_path)])
+    feature.find_features.cache_clear()
+    yield
+    feature.find_features.cache_clear()
+    for name in [name for name in sys.modules if name.startswith("tare.features.starts")]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("starts")
+def test_the_feature_of_the_page_adds_a_command_a_section_and_a_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = believable_run(tmp_path / "run")
+    write(run)
+    assert run_command(app, ["--help"]) == 0
+    assert "Print the slowest start of each stack." in " ".join(capsys.readouterr().out.split())
+    assert run_command(app, ["starts", str(run.folder)]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert {line.partition(":")[0] for line in shown} == {trial.stack for trial in run.trials if trial.timeline}
+    page = render(summarize(run), run)["index.html"].decode()
+    assert '<a href="#slowest">Slowest</a>' in page
+    assert "<h2>The slowest start of each stack</h2>" in page
+    assert b"slowest start" in find("markdown")(summarize(run), run)["report.md"]
+
+
+def test_without_the_folder_the_command_is_gone() -> None:
+    assert "starts" not in command_names()
+
+
+def test_another_package_adds_a_report_format_and_a_broken_one_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    info = tmp_path / "others-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[tare.features]\nplain = others_plain:PLAIN\nbroken = others_broken:B\n")
+    (tmp_path / "others_plain.py").write_text(OTHERS)
+    (tmp_path / "others_broken.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    feature.find_features.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        assert "plain" in formats()
+    assert "the feature 'broken' is broken: division by zero; repair or remove its package" in caplog.text
+    (written,) = write_report([pairs([90.0] * 6, [100.0] * 6)], ["plain"], tmp_path / "out")
+    assert written.read_bytes() == b"one run\n"
+    monkeypatch.undo()
+    feature.find_features.cache_clear()
+    with pytest.raises(UsageError, match="no report format named 'plain'"):
+        find("plain")
