@@ -100,7 +100,7 @@ def test_no_arguments_show_the_help_and_no_error(capsys: pytest.CaptureFixture[s
 def test_the_help_is_there_before_any_large_library_is_loaded() -> None:
     script = """
 import sys
-from tare import cli
+from tare.cli import app as cli
 from tare.__main__ import run
 from tare.cli.app import command_names, what_it_does
 from tare.cli.app import app
@@ -216,7 +216,7 @@ def test_an_exit_that_is_not_ours_goes_on() -> None:
 def test_a_reader_that_goes_away_ends_the_program_quietly(lines: int) -> None:
     program = f"""
 import sys, time, typer
-from tare import cli
+from tare.cli import app as cli
 from tare.__main__ import run
 from tare.cli.app import command_names, what_it_does
 app = typer.Typer()

@@ -10,14 +10,12 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-import numpy as np
 import typer
-from rich.progress import Progress
 
-from tare.cli.console import Console
 from tare.model.errors import UsageError, did_you_mean
 from tare.model.journal import Run, load
 
@@ -31,6 +29,10 @@ def read_run(folder: Path) -> Run:
 @contextmanager
 def reading(runs: Sequence[Path]) -> Iterator[Callable[[int], None]]:
     """Become the owner of runs, and show on a terminal how many of them are read, which the block tells."""
+    from rich.progress import Progress  # noqa: PLC0415 - `tare technologies` needs none of these libraries
+
+    from tare.cli.console import Console  # noqa: PLC0415
+
     for run in runs:
         become_owner(run)
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
@@ -54,7 +56,9 @@ def become_owner(folder: Path) -> None:
     os.setgroups([])
     os.setresgid(owner.st_gid, owner.st_gid, owner.st_gid)
     os.setresuid(owner.st_uid, owner.st_uid, owner.st_uid)
-    for place in (folder, Path(__file__), Path(np.__file__), Path(os.__file__)):
+    numpy = find_spec("numpy")
+    libraries = Path(numpy.origin) if numpy and numpy.origin else Path(typer.__file__)
+    for place in (folder, Path(__file__), libraries, Path(os.__file__)):
         if not os.access(place, os.R_OK):
             what = f"{folder} belongs to user {owner.st_uid}, who may not read {place}"
             raise UsageError(what, "move it to where this user may read it, or make it root's: chown -R root")

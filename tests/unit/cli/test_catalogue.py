@@ -28,7 +28,7 @@ def watch(event, arguments):
         started.append((event, arguments))
 
 sys.addaudithook(watch)
-from tare import cli
+from tare.cli import app as cli
 from tare.__main__ import run
 code = run(cli.app, sys.argv[1:])
 print(code, sorted({LARGE!r} & set(sys.modules)), started, file=sys.stderr)

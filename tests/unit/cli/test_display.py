@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
@@ -261,6 +262,7 @@ def test_lines_say_nothing_of_rounds() -> None:
 def test_lines_say_what_takes_long_each_time_it_has_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tare.cli.progress._PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr("tare.cli.progress._LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("tare.cli.progress.time", time)
     console, file = plain()
     lines = Lines(console)
     with lines.watching():

@@ -38,7 +38,7 @@ def test_what_somebody_else_has_decided_stays() -> None:
 
 
 def test_the_umask_is_the_same_for_all_users_and_that_of_the_user_is_known() -> None:
-    code = "from tare.cli.signals import set_umask\nprint(*map(oct, (set_umask(), set_umask(), os.umask(0))))"
+    code = "from tare.model.files import set_umask\nprint(*map(oct, (set_umask(), set_umask(), os.umask(0))))"
     assert said(f"os.umask(0o077)\n{code}") == (0, "0o77 0o77 0o22\n")
 
 
