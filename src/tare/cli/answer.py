@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from tare.cli.console import output, printable, say
+from tare.model.errors import UsageError
 from tare.model.files import writing
 from tare.report.answer import Answer
 from tare.report.numbers import clean
@@ -28,6 +29,8 @@ def give(
 
     Raises its error, or typer.Exit with 1 if its gate failed. Warns of a gate that passed with nothing decided.
     """
+    if as_json and as_markdown:
+        raise UsageError("--json and --markdown exclude each other", f"call `tare {answer.command}` once for each")
     if page is not None:
         with writing(page, "choose another file with --html"):
             page.write_bytes(render())

@@ -141,7 +141,7 @@ def _alone(prices: Draws, kinds: Sequence[str]) -> Draws:
     return alone
 
 
-FOLDER = Path(__file__).with_suffix("")
+FOLDER = Path(__file__).with_name("orientation")
 
 
 def orientation() -> Run:

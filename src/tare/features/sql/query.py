@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _MEMORY = "1GB"
 _MOST_THREADS = 4  # each takes 64 MB for what it reads
+_INTERRUPT_SECONDS = 0.05  # between two interrupts of a query
 _ROWS = 1000  # in memory at once
 _JSON = "format = 'newline_delimited', filename = true, hive_partitioning = false"
 _EXPENSIVE = ("telemetry", "decisions")  # are empty for a query that does not name them
@@ -95,7 +96,9 @@ class QueryResult:
             try:
                 return answer.result()
             except KeyboardInterrupt:
-                self._connection.interrupt()
+                while not answer.done():  # an interrupt before the query has begun is lost
+                    self._connection.interrupt()
+                    wait([answer], _INTERRUPT_SECONDS)
                 raise
 
 
