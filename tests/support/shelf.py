@@ -104,8 +104,6 @@ class Shelf:
 
 
 REDIS = '[[workloads]]\nuse = "redis"\n'
-DURATION = "a duration needs its unit, for example 90s or 5m"
-NAME = "use up to 64 of a-z, 0-9, dot and hyphen, a letter or digit first"
 NATIVE = '[suite]\nstacks = ["native"]\n'
 
 

@@ -173,14 +173,6 @@ def test_workloads_are_listed_for_programs(quickly: Quickly) -> None:
     assert (entries["redis"]["packages"], entries["redis"]["client_packages"]) == (["redis-server"], ["redis-tools"])
 
 
-@pytest.mark.parametrize("kind", ["technologies", "workloads"])
-def test_people_get_a_table(quickly: Quickly, kind: str) -> None:
-    code, out, err = quickly(kind)
-    assert (code, err) == (0, "")
-    assert out.splitlines()[0].startswith("name ")
-    assert len(out.splitlines()) > 6
-
-
 @pytest.mark.parametrize("suite", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_can_be_planned(quickly: Quickly, home: Path, suite: Path) -> None:
     code, out, err = quickly("plan", suite)
@@ -197,22 +189,6 @@ def test_the_suites_of_whole_runs_have_the_image_of_an_example_which_is_built_on
         for suite in (example, served)
     ]
     assert recipes[0] == recipes[1]
-
-
-def test_a_plan_counts_stacks_and_trials(quickly: Quickly, folder: Path) -> None:
-    text = (
-        '[suite]\nstacks = ["native", "crun"]\nblocks = 5\nbudget = "90s"\nseed = 4\n[[workloads]]\nuse = "startup"\n'
-    )
-    (folder / "s.toml").write_text(text + '[[workloads]]\nuse = "dhrystone"\nduration = "1s"\n')
-    lines = quickly("plan", "s.toml")[1].splitlines()
-    assert lines[0] == "2 stacks: native, crun"
-    again = "measured twice in each block (A/A, as native-again)"
-    assert lines[1] == f"baseline native, {again}; at most 5 blocks of each workload, seed 4"
-    assert [line.split()[:3] for line in lines if line.startswith(("startup", "dhrystone"))] == [
-        ["startup", "startup", "15"],
-        ["dhrystone", "dhrystone", "15"],
-    ]
-    assert "ended by the budget after 1 min 30 s" in lines[-1]
 
 
 @pytest.mark.machine

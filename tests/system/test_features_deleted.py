@@ -31,6 +31,7 @@ CORE = (
     "model",
     "plugins/test_features.py",
     "report/test_report_formats.py",
+    "report/test_report_golden.py",
     "runner",
     "suites/test_suite.py",
 )

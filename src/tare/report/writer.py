@@ -73,8 +73,8 @@ def formats() -> tuple[str, ...]:
 
 
 def default_formats() -> tuple[str, ...]:
-    """Return the formats that are written unless others are asked for: those of features are among them."""
-    return (*_DEFAULT_FORMATS, *feature_formats())
+    """Return the formats that are written unless others are asked for: some of features are among them."""
+    return (*_DEFAULT_FORMATS, *feature_formats(only_default=True))
 
 
 def _target(run: Run, runs: Sequence[Run], out: Path | None) -> tuple[Path, str]:

@@ -7,12 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from runs import DHRYSTONE, make_run, make_trial, measured, write
+from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, write
 
+from tare.__main__ import run
 from tare.cli import run as ending
+from tare.cli.app import app
 from tare.cli.console import Console
 from tare.cli.run import leave, show_end
 from tare.features.fleet.headline_cache import condensed_runs
+from tare.hosts.ledger import private_state_folder
 from tare.model.errors import TareError
 from tare.model.journal import Run, load
 from tare.model.trial import Stop, StopReason, Trial
@@ -79,3 +82,32 @@ def test_a_run_ends_with_what_a_fleet_needs_of_it(tmp_path: Path, monkeypatch: p
     assert found.cells["dhrystone", "crun"][1].count == 2
     only = replace(run, record=replace(run.record, baseline="xen"))  # of which there is no trial
     show_end(only, Console(file=io.StringIO()), Stop(StopReason.PLAN))
+
+
+# --- missing files
+
+
+@pytest.mark.parametrize("words", [("run", "--resume"), ("reparse",)])
+def test_a_run_without_its_suite_says_which_file_is_missing(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(believable_run(tmp_path / "run"))
+    (folder / "suite.toml").unlink(missing_ok=True)
+    assert run(app, [*words, str(folder)]) == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error == f"error: {folder}/suite.toml: no such file"
+    assert hint.startswith("hint: ")
+
+
+@pytest.mark.parametrize("home", ["/dev/null", "/dev/null/tare", "/proc/tare"])
+def test_a_folder_that_cannot_be_made_is_named_with_what_to_set(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TARE_HOME", home)
+    with pytest.raises(TareError, match=f"^{home}: tare's own folder cannot be made: ") as caught:
+        private_state_folder()
+    assert "TARE_HOME" in caught.value.hint
+
+
+@pytest.mark.parametrize("words", [("-h",), ("run", "-h"), ("shell", "--help")])
+def test_help_is_asked_for_in_either_way(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(app, list(words)) == 0
+    assert "Usage" in capsys.readouterr().out

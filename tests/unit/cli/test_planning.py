@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from called import Call
 from fakes import Bench, Watcher, suite
+from golden import assert_as_reviewed
 from runs import REDIS, Trouble, make_run, make_trial, measured, run_in_turns
 
 from tare.model.journal import Run
@@ -57,17 +57,6 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return path, bench.folder
 
 
-def test_a_plan_says_which_settings_are_lowered(tmp_path: Path, plan: Plan) -> None:
-    path = tmp_path / "suite.toml"
-    text = '[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "dhrystone"\n[workloads.limits]\ntime = "500ms"\n'
-    path.write_text(text, encoding="utf-8")
-    lowered = 'dhrystone: duration = "0.3s" instead of "1s": a trial may measure for 500 ms.\n'
-    text = plan(path)
-    assert lowered in text
-    assert "each instance: 1 CPU, 512 MiB, 4096 open files\n" in text
-    assert "each instance of dhrystone: 1 CPU, 512 MiB, 4096 open files, measures for 500 ms at most\n" in text
-
-
 @pytest.fixture
 def plan(call: Call) -> Plan:
     """Call `tare plan` with these words; return all that it prints."""
@@ -79,105 +68,18 @@ def plan(call: Call) -> Plan:
     return plan
 
 
-@pytest.fixture
-def planned(plan: Plan, tmp_path: Path) -> Plan:
-    """Plan a suite of this text."""
+def test_a_plan_says_what_its_reviewed_file_says(tmp_path: Path, plan: Plan) -> None:
+    """Each suite of the file is planned, and what is printed stands below it."""
+    catalog = Path(__file__).parents[2] / "samples/suites/plans.txt"
 
-    def planned(text: str) -> str:
-        path = tmp_path / "suite.toml"
-        path.write_text(text, encoding="utf-8")
-        return plan(path)
+    def planned(block: str) -> str:
+        suite = "".join(f"{line}\n" for line in block.splitlines() if not line.startswith("=>"))
+        (tmp_path / "suite.toml").write_text(suite, encoding="utf-8")
+        return suite + "\n".join(f"=> {line}".rstrip() for line in plan(tmp_path / "suite.toml").splitlines())
 
-    return planned
-
-
-TWO = (
-    '[suite]\nstacks = ["native"]\nbudget = "{budget}"\n[[workloads]]\nuse = "startup"\n[[workloads]]\nuse = "redis"\n'
-)
-SHORT = "which is too short for the 5 blocks that an interval"
-
-
-@pytest.mark.parametrize(
-    ("budget", "words"),
-    [
-        ("1s", f"ended by the budget after 1 s, {SHORT} of startup, redis needs (about "),
-        ("80s", f"ended by the budget after 1 min 20 s, {SHORT} of redis needs (about "),
-        ("3m", "ended by the budget after 3 min; what is decided earlier takes less"),
-    ],
-)
-def test_a_plan_says_for_what_the_budget_is_too_short(budget: str, words: str, planned: Plan) -> None:
-    assert words in planned(TWO.format(budget=budget))
-
-
-def test_a_budget_that_is_too_short_names_what_takes_the_longest(planned: Plan) -> None:
-    text = TWO.format(budget="1s").replace('"native"', '"native", "crun", "runc"')
-    out = planned(text)
-    assert re.search(
-        r"in all, of which (crun|runc) takes [^,]+ and redis takes [^,]+: leave one out\)", " ".join(out.split())
-    )
-
-
-def test_a_budget_that_is_too_short_advises_to_leave_out_only_what_can_be(planned: Plan) -> None:
-    """Without the only stack, nothing would be compared, and without the only workload, nothing measured."""
-    text = TWO.format(budget="1s").replace('"native"', '"native", "crun"')
-    out = " ".join(planned(text).split())
-    assert re.search(r"in all, of which redis takes [^,]+: leave it out\)", out)
-    alone = '[suite]\nstacks = ["native", "crun"]\nbudget = "1s"\n[[workloads]]\nuse = "redis"\n'
-    assert re.search(r"\(about [^,]+ in all\)", " ".join(planned(alone).split()))
-
-
-def test_where_many_stacks_borrow_from_each_other_a_budget_is_too_short_for_fewer_blocks(planned: Plan) -> None:
-    stacks = '"native", "crun", "bubblewrap", "gvisor", "podman"'
-    out = planned(TWO.format(budget="1s").replace('"native"', stacks))
-    assert "too short for the 3 blocks that an interval" in " ".join(out.split())
-
-
-def test_a_budget_is_not_blamed_where_the_suite_has_too_few_blocks(planned: Plan) -> None:
-    text = TWO.format(budget="1s").replace("[[", "blocks = 4\n[[", 1)
-    assert "ended by the budget after 1 s; what" in planned(text)
-
-
-SERVER = '[suite]\nstacks = ["native"]\n{image}[[workloads]]\nuse = "service"\n{command}'
-
-
-@pytest.mark.parametrize(
-    ("image", "command", "named"),
-    [
-        ("", "", "/usr/lib/tare/micro --listen '{listen}'"),
-        ('[image]\nfrom = "oci:app"\n', "", "the image's own command"),
-        ('[image]\nfrom = "oci:app"\n', 'command = "--quick"\n', "--quick"),
-    ],
-)
-def test_a_plan_names_the_command_that_will_run(image: str, command: str, named: str, planned: Plan) -> None:
-    out = planned(SERVER.format(image=image, command=command))
-    assert f"  service: in every instance, on bare metal: {named}\n" in out
-    entry = "oci:/.*app, whose entry point, if it has one, comes first"
-    assert bool(re.search(entry, out)) is bool(image)
-
-
-@pytest.mark.parametrize(
-    ("stacks", "tables", "expected"),
-    [
-        (["crun", "docker"], "", ["in every instance: true"]),
-        (["native", "crun"], "", ["in every instance, on bare metal too: true"]),
-        (
-            ["native", "new", "crun"],
-            '[stacks.new]\nstack = "crun"\ncommand = "false"\n',
-            ["in instances of native, crun, on bare metal too: true", "in instances of new: false"],
-        ),
-        (
-            ["old", "new"],
-            '[stacks.old]\nstack = "crun"\ncommand = "a"\n[stacks.new]\nstack = "native"\ncommand = "b"\n',
-            ["in instances of old: a", "in instances of new, on bare metal: b"],
-        ),
-    ],
-)
-def test_a_plan_says_in_which_instances_each_command_runs(
-    stacks: list[str], tables: str, expected: list[str], planned: Plan
-) -> None:
-    command = '[[workloads]]\nuse = "command"\ncommand = "true"\n'
-    out = planned(f'[suite]\nstacks = {json.dumps(stacks)}\nbaseline = "{stacks[0]}"\n{tables}{command}')
-    assert [line.removeprefix("  command: ") for line in out.splitlines() if line.startswith("  command: ")] == expected
+    blocks = catalog.read_text(encoding="utf-8").split("\n\n")
+    made = (block if block.startswith("## ") else planned(block) for block in blocks)
+    assert_as_reviewed("\n\n".join(made), catalog)
 
 
 def test_a_plan_from_a_pilot_has_blocks_and_minutes(files: tuple[Path, Path], plan: Plan) -> None:
@@ -262,62 +164,6 @@ def test_the_blocks_foretold_are_those_after_which_the_evidence_is_there(truth: 
         return float(max(different[0], alike[0] if within[0] > 0 else -np.inf))
 
     assert evidence(6 + int(more)) >= needed > evidence(6 + int(more) - 1)
-
-
-def test_what_a_suite_brings_along_is_listed(tmp_path: Path, plan: Plan) -> None:
-    path = tmp_path / "stranger.toml"
-    path.write_text(
-        """
-        [suite]
-        stacks = ["native", "theirs", "far", "gvisor-today"]
-        [stacks.theirs]
-        stack = "osv"
-        image = "/tmp/kernel"
-        disk = "/tmp/usr.img"
-        service = "redis"
-        [stacks.far]
-        stack = "libvirt"
-        uri = "qemu+ext:///system?command=/tmp/x"
-        [stacks.gvisor-today]
-        stack = "gvisor"
-        program = "/tmp/runsc"
-        [hosts.server]
-        ssh = "root@there"
-        ssh_config = "/tmp/config"
-        [hosts.client]
-        ssh = "root@client"
-        [[workloads]]
-        use = "service"
-        command = ["/tmp/app", "a b"]
-        load = "/tmp/load {address}"
-        [[workloads.metrics]]
-        name = "rate"
-        better = "higher"
-        pattern = "([0-9]+)"
-        """,
-        encoding="utf-8",
-    )
-    text = plan(path)
-    assert text.splitlines()[-10:] == [
-        "this suite also executes or opens, outside tare:",
-        "  theirs: boots /tmp/kernel",
-        "  theirs: boots /tmp/usr.img",
-        "  far: virsh connects to qemu+ext:///system?command=/tmp/x",
-        "  gvisor-today: runs /tmp/runsc as root",
-        "  service: in every instance, on bare metal too: /tmp/app 'a b'",
-        "  service: as root on the client: /tmp/load '{address}'",
-        "  server: as root on root@there",
-        "  server: ssh reads /tmp/config, which may name programs to start (ProxyCommand)",
-        "  client: as root on root@client",
-    ]
-
-
-def test_each_of_several_clients_is_said(tmp_path: Path, plan: Plan) -> None:
-    path = tmp_path / "suite.toml"
-    clients = "".join(f'[[hosts.client]]\nssh = "root@{name}"\n' for name in "ab")
-    path.write_text(f'[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "nginx"\n{clients}', encoding="utf-8")
-    text = plan(path)
-    assert text.splitlines()[-2:] == ["  client: as root on root@a", "  client 2: as root on root@b"]
 
 
 def test_a_suite_that_brings_nothing_along_is_not_said_to(files: tuple[Path, Path], plan: Plan) -> None:

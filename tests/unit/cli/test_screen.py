@@ -7,6 +7,7 @@ import shlex
 from dataclasses import replace
 
 import pytest
+from golden import PRINTED, assert_as_reviewed
 
 from tare.cli.doctor import LINES, screen
 from tare.model.trial import Problem
@@ -34,19 +35,23 @@ def said(
     return [line.plain for line in screen(technologies, own, MACHINE, noise, width)]
 
 
-def test_what_tare_itself_lacks_stands_apart_from_what_technologies_lack() -> None:
-    own = (Problem.fixed_by("ip is not installed", "iproute2"), Problem.fixed_by("tar is not installed", "tar"))
-    lines = said(technology("native"), technology("crun", Problem.fixed_by("no crun", "crun")), own=own)
-    at = lines.index("tare itself: ip is not installed; tar is not installed")
-    assert lines[at + 1] == "  apt-get install iproute2 tar"
-    assert lines.index("Usable, 1 of 2: native") > at
-    assert "tare itself" not in "\n".join(said(technology("native")))
-
-
-def test_what_is_usable_is_a_list() -> None:
-    assert "Usable, 2 of 3: crun native" in said(
-        technology("crun"), technology("native"), technology("xen", Problem("no Xen", "boot it"))
+def test_the_screen_says_what_its_reviewed_file_says() -> None:
+    daemon = Problem("its daemon does not run", "systemctl start docker")
+    technologies = (
+        technology("native"),
+        replace(technology("kubernetes"), also=("pod", "pod-gvisor")),
+        technology("crun", NOT_ROOT),
+        technology("lxc", NOT_ROOT, Problem.fixed_by("no LXC", "lxc")),
+        replace(technology("gvisor", Problem.fixed_by("no runsc", "runsc")), advice=(Problem("old", "get it"),)),
+        technology("docker", daemon),
+        technology("kata", daemon),
+        technology("osv", Problem("no image", "give one", missing="yours")),
+        technology("vmware", Problem("not installed", "buy it", missing="program")),
     )
+    own = (Problem.fixed_by("ip is not installed", "iproute2"), Problem.fixed_by("tar is not installed", "tar"))
+    noise = (*QUIET, Noise("swap", "none", "quiet", "", ""), Noise("turbo", "on", "watch", "", ""))
+    lines = said(*technologies, noise=noise, own=own)
+    assert_as_reviewed("\n".join(lines), PRINTED / "doctor.txt")
 
 
 def test_what_could_be_better_is_shown_below_what_is_usable_with_its_command() -> None:
@@ -59,19 +64,6 @@ def test_what_could_be_better_is_shown_below_what_is_usable_with_its_command() -
     assert last > first + 1
     copied = "\n".join(lines[first + 1 : last + 1]).replace("\\\n", "")
     assert [" ".join(word.split()) for word in shlex.split(copied)] == shlex.split(command)
-
-
-def test_advice_is_also_shown_where_a_technology_is_not_installed() -> None:
-    missing = replace(technology("gvisor", Problem.fixed_by("no runsc", "runsc")), advice=(Problem("old", "get it"),))
-    lines = said(missing)
-    assert "  apt-get install runsc" in lines
-    assert lines[lines.index("gvisor: old") + 1] == "  get it"
-
-
-def test_the_other_names_of_what_is_usable_are_shown_below_it() -> None:
-    pods = Usable("kubernetes", "Kubernetes", "container", "1.34.4", (), (), ("pod", "pod-gvisor"))
-    lines = said(technology("crun"), pods)
-    assert lines[lines.index("Usable, 2 of 2: crun kubernetes") + 1] == "kubernetes: also pod pod-gvisor"
 
 
 def test_one_command_installs_all_that_can_be_installed_and_can_be_copied() -> None:
@@ -89,32 +81,6 @@ def test_what_a_package_alone_does_not_mend_is_not_called_installable() -> None:
     assert not any("Installable" in line for line in said(technology("qemu", *both)))
 
 
-def test_what_is_missing_is_said_to_be_installable_although_root_does_not_ask() -> None:
-    problems = (NOT_ROOT, Problem.fixed_by("no crun", "crun"))
-    assert "Installable: crun" in said(technology("crun", *problems), technology("native", NOT_ROOT))
-
-
-def test_what_only_lacks_root_is_a_list() -> None:
-    assert "Needs root, as in `sudo tare doctor`: crun native" in said(
-        technology("crun", NOT_ROOT), technology("native", NOT_ROOT)
-    )
-
-
-def test_technologies_with_one_reason_share_a_line_with_a_short_fix() -> None:
-    problem = Problem("its daemon does not run", "systemctl start docker")
-    lines = said(technology("docker", problem), technology("kata", problem))
-    assert "  docker kata  its daemon does not run → systemctl start docker" in lines
-
-
-def test_what_only_the_user_has_and_what_debian_lacks_are_groups_of_their_own() -> None:
-    lines = said(
-        technology("osv", Problem("no image", "give one", missing="yours")),
-        technology("vmware", Problem("not installed", "buy it", missing="program")),
-    )
-    assert "Needs an image or an account of yours: osv" in lines
-    assert "Needs a program of another project: vmware" in lines
-
-
 def test_reasons_that_do_not_fit_are_counted() -> None:
     lines = said(*(technology(f"technology-{number}", Problem(f"reason {number}", "fix")) for number in range(30)))
     assert len(lines) == LINES
@@ -126,17 +92,6 @@ def test_where_noise_takes_all_lines_reasons_are_one_line() -> None:
     noise = tuple(Noise(f"source {number}", "x" * 70, "noisy", "", "") for number in range(20))
     lines = said(technology("native"), technology("odd", Problem("it is odd", "wait")), noise=noise)
     assert [line for line in lines if "this machine" in line or "odd" in line] == ["Not on this machine: 1 more"]
-
-
-def test_only_doubtful_noise_has_its_value() -> None:
-    noise = (
-        Noise("load", "0.1", "quiet", "", ""),
-        Noise("swap", "none", "quiet", "", ""),
-        Noise("turbo", "on", "watch", "", ""),
-    )
-    lines = said(technology("native"), noise=noise)
-    assert "Noise, watch: turbo (on)" in lines
-    assert "Noise, quiet: load, swap" in lines
 
 
 @pytest.mark.parametrize("seed", range(100))

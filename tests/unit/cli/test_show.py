@@ -6,53 +6,27 @@ from pathlib import Path
 
 import pytest
 from called import Call
+from golden import PRINTED, assert_as_reviewed
 from runs import believable_run, make_run, make_trial, write
 
-from tare.model.machine import FileSystem
 from tare.model.trial import Caution, Measured, Raw, Turn
 from tare.telemetry.host_reader import Reading
 from tare.telemetry.parquet import Row
 from tare.telemetry.parquet import write as write_rows
 
 
-def test_a_trial_is_shown_in_words_and_with_units(tmp_path: Path, call: Call) -> None:
-    found = believable_run(tmp_path / "run")
-    trial = next(
-        each for each in found.trials if (each.workload, each.stack, each.status) == ("redis", "qemu-tcg", "ok")
-    )
-    shown = call("show", found, trial.trial).out
-    assert shown.startswith(f"qemu-tcg, redis, block {trial.block + 1}: ok\n")
-    assert "timeline: requested 0 s, started " in shown
-    assert "memory: 310 MiB in 3 processes; the guest itself reports 60 MiB as used\n" in shown
-    assert "limit on CPUs: 1 (number 0) asked, 1 seen\n" in shown
-    assert "limit on memory: 512 MiB asked, 480 MiB seen\n" in shown
-    assert "limit on open files: 4096 asked, 4096 seen\n" in shown
-    assert "path: tap\n" in shown
-    assert "$ sh -c 'echo '\"'\"'two words'\"'\"''\n" in shown
-
-
-def test_the_file_systems_of_a_trial_are_shown_with_the_caution_that_compares_them(tmp_path: Path, call: Call) -> None:
-    where = {"native": FileSystem("/srv/file", "overlay"), "nspawn": FileSystem("/srv/file", "tmpfs", ("size=1g",))}
-    trials = [replace(make_trial(stack, 0, ()), file_systems=(found,)) for stack, found in where.items()]
-    folder = write(make_run(trials, folder=tmp_path / "run"))
-    shown = " ".join(call("show", folder, "dhrystone-nspawn-0").out.split())
-    assert "file system under /srv/file: tmpfs (size=1g) path:" in shown
-    assert "caution: file-system-differs: /srv/file is on tmpfs (size=1g), the baseline's on overlay: " in shown
-
-
-def test_a_failed_trial_is_shown_with_its_hint(tmp_path: Path, call: Call) -> None:
-    found = believable_run(tmp_path / "run")
-    trial = next(trial for trial in found.trials if trial.hint)
-    assert call("show", found, trial.trial).out.splitlines()[1] == "hint: see its raw output"
-
-
-def test_the_trials_of_a_run_are_listed_each_in_a_line(tmp_path: Path, call: Call) -> None:
-    found = believable_run(tmp_path / "run")
-    failed = next(trial for trial in found.trials if trial.status == "failed")
-    lines = call("show", found).out.splitlines()
-    assert len(lines) == 1 + len(found.trials)
-    (line,) = (line for line in lines if line.split()[0] == failed.trial)
-    assert line.rstrip().split(maxsplit=3)[1:] == ["failed", f"{failed.seconds:.1f}", failed.reason]
+def test_a_run_and_its_trials_are_shown_as_their_reviewed_file_says(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of trials, one on another file system than the baseline, and one that failed."""
+    monkeypatch.setenv("COLUMNS", "80")
+    run = believable_run(tmp_path / "run", blocks=3)
+    failed = next(trial for trial in run.trials if trial.hint)
+    shown = [
+        call("show", *words).out for words in ((run,), (run.folder, "redis-qemu-tcg-1"), (run.folder, failed.trial))
+    ]
+    lines = (line.rstrip() for text in shown for line in [*text.splitlines(), ""])
+    assert_as_reviewed("\n".join(lines), PRINTED / "show.txt")
 
 
 @pytest.mark.parametrize("name", ["dhrystone-000", "dhrystone-native-0"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from pages import Page, html_of, rendered
-from runs import DHRYSTONE, NGINX, REDIS, believable_run, make_run, make_trial, measured
+from runs import DHRYSTONE, make_run, make_trial, measured
 
 from tare.model.journal import Run
 from tare.model.trial import Trial
@@ -108,22 +108,6 @@ def test_the_words_of_the_page_lead_to_their_trials() -> None:
     assert "failed" not in Page(html[html.index('<section id="care">') : html.index('<section id="failing">')]).text
 
 
-def test_markdown_has_the_table_with_numbers_that_lead_to_the_causes() -> None:
-    text = rendered(run(), "markdown")["report.md"]
-    assert text.partition("**What does not work**\n\n")[2].partition("\n| workload")[0] == (
-        "| stack | fio | bind |\n"
-        "| --- | --- | --- |\n"
-        "| native | works | works |\n"
-        "| gvisor | fails (1) | skipped (2) |\n"
-        "| crun | not tried | 1 of 3 fail (3) |\n"
-        "\n"
-        "1. fio: io\\_uring is not there (gvisor: fio (3 trials)). Hint: choose another engine\n"
-        "2. the suite excludes it from this workload (gvisor: bind)\n"
-        "3. bind has ended: exit code 1 (crun: bind)\n"
-        "4. containerd-shim-kata-v2 is not installed (fix: install it) (kata: all workloads)\n"
-    )
-
-
 def test_a_run_in_which_all_works_has_one_sentence_in_place_of_the_table() -> None:
     whole = make_run([ok(stack, block) for stack in ("native", "docker") for block in range(2)])
     sentence = "What does not work Everything works: no trial failed, and none was skipped."
@@ -131,11 +115,3 @@ def test_a_run_in_which_all_works_has_one_sentence_in_place_of_the_table() -> No
     assert sentence in Page(html).text
     assert "<table" not in html[html.index('<section id="failing">') : html.index('id="in-words"')]
     assert re.sub(r"[\s*]+", " ", rendered(whole, "markdown")["report.md"]).count(sentence) == 1
-
-
-def test_a_workload_with_several_headlines_is_one_column() -> None:
-    found = not_working(summarize(believable_run()))
-    assert found.workloads == (REDIS.name, NGINX.name)
-    assert cells(found.rows)["crun"] == ["1 of 8 fail", "works"]
-    assert cells(found.rows)["docker/qemu"] == ["not tried", "not tried"]
-    assert "qemu" not in cells(found.rows)

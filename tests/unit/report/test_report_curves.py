@@ -313,17 +313,6 @@ def test_latencies_are_drawn_from_percentile_to_percentile_at_the_first_and_the_
     ]
 
 
-def test_a_map_has_percent_of_the_baseline_and_colors_by_what_is_better() -> None:
-    summary = summarize(believable_run())
-    columns = {rule.name: [each for each in summary.headlines if each.headline == rule.name] for rule in summary.rules}
-    summary_of_map = drawing_of(charts.heat(columns, summary.stacks))
-    assert ">native<" not in summary_of_map
-    fields = dict(zip(*fields_of(summary_of_map), strict=True))
-    assert charts.field_color(-1.0) in fields.values()  # qemu-tcg is slow in each
-    assert any(words.endswith(" %") for words in fields)
-    assert any(words.startswith("\N{MULTIPLICATION SIGN}") for words in fields)
-
-
 def fields_of(drawn: str) -> tuple[list[str], list[str]]:
     """The numbers of a map, and the colors of their fields."""
     found = re.findall(r'fill="(#\w+)" class="field"/><text [^>]*>([^<]*)', drawn)

@@ -127,16 +127,6 @@ def test_the_published_schema_refuses_what_is_no_report(
 # --- Markdown --------------------------------------------------------------------------------------------------------
 
 
-def test_markdown_has_a_row_for_each_workload_and_stack() -> None:
-    text = rendered(believable_run(blocks=5), "markdown")["report.md"]
-    summary = summarize(believable_run(blocks=5))
-    rows = [line for line in text[text.index("| workload |") :].splitlines() if line.startswith("| ")][2:]
-    assert len(rows) == sum(cell.stack != "native" for cell in summary.headlines)
-    row = next(row for row in rows if row.startswith("| redis ↑ | docker |"))
-    assert re.fullmatch(r"\| redis ↑ \| docker \| ▼ worse ! \| 8\d\.\d % \| \\\[8\d\.\d, 8\d\.\d\\\] \| 5 \|", row)
-    assert "| nginx ↑ | gvisor | ✕ failed | nginx did not answer on port 8080 within 20 s |  |  |" in rows
-
-
 def test_names_are_text_in_markdown() -> None:
     text = rendered(odd_run(), "markdown")["report.md"]
     assert "<b>" not in text
@@ -146,13 +136,6 @@ def test_names_are_text_in_markdown() -> None:
         rows = [line for line in part.splitlines() if line.startswith("| ")]
         assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {bars}
     assert in_markdown("[x](y) <i> a_b `c` *d* |") == r"\[x\](y) &lt;i&gt; a\_b \`c\` \*d\* \|"
-
-
-def test_names_are_text_in_the_papers_way() -> None:
-    text = rendered(replace(odd_run(), trials=odd_run().trials[:10]), "papers")["papers.md"]
-    assert "<b>" not in text
-    rows = [line for line in text.splitlines() if line.startswith("| ")]
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {11}
 
 
 @pytest.mark.parametrize("count", [1000, 3000])
@@ -177,30 +160,6 @@ def test_markdown_of_a_thousand_stacks_fits_into_a_comment(count: int) -> None:
 ])  # fmt: skip
 def test_latex_reads_nothing_of_a_name_as_its_own(text: str, said: str) -> None:
     assert in_latex(text) == said
-
-
-def test_tables_have_a_row_for_each_value_with_its_unit() -> None:
-    text = rendered(believable_run(blocks=5), "latex")["tables.tex"]
-    assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 6
-    group = text[text.index("\nGET & 50 & native &") :].split(r"\addlinespace")[0]
-    assert re.search(
-        r"^ &  & docker & .* \$\\pm\$ .* requests/s & .* & 5 & 8\d\.\d \\% & .* & 5 \\\\\*$", group, re.MULTILINE
-    )
-    assert group.count(r"\\*") == group.count("requests/s") - 1  # no page ends between its rows
-
-
-def test_a_stack_without_a_value_has_its_reason_below_the_table() -> None:
-    text = rendered(believable_run(blocks=5), "latex")["tables.tex"]
-    assert text.count("nginx did not answer on port 8080 within 20 s") == 1
-    (number,) = re.findall(r"^\\noindent\((\d)\) nginx did not answer", text, re.MULTILINE)
-    group = text[text.index("\nnginx $\\uparrow$") :].split(r"\addlinespace")[0]
-    assert f"\n & gvisor & failed ({number}) &  &  &  \\\\*\n" in group
-
-
-def test_a_column_without_a_value_is_left_out() -> None:
-    tables = rendered(believable_run(blocks=5), "latex")["tables.tex"].split(r"\end{longtable}")
-    assert "metric & stack &" in tables[1]  # dhrystone has no sweep
-    assert "metric & point & stack &" in tables[3]
 
 
 def test_no_row_of_a_table_has_more_columns_than_its_head() -> None:
@@ -265,13 +224,6 @@ def test_without_a_converter_what_to_install_is_said_and_svg_is_written(
         write_report([run], [name], tmp_path)
     assert error.value.hint == "apt install librsvg2-bin"
     assert write_report([run], ["svg"], tmp_path)
-
-
-def test_charts_of_a_workload_say_which_it_is() -> None:
-    run = believable_run(blocks=2)
-    captions = [caption for name, (_, caption) in figure_files.plots(summarize(run), run).items() if "redis" in name]
-    assert captions
-    assert all(caption.startswith("Redis GET and SET: ") for caption in captions)
 
 
 def test_of_a_thousand_stacks_no_chart_is_drawn() -> None:

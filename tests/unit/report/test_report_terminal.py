@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measured, pairs
 
 from tare.model.journal import Run, WorkloadRecord
-from tare.model.trial import Caution, Measured, Metric
+from tare.model.trial import Measured, Metric
 from tare.report.findings import findings
 from tare.report.numbers import cut, plus_minus
 from tare.report.terminal import matrix, usual_values, what_was_found
@@ -46,10 +46,6 @@ def _many(stacks: int, workloads: int, blocks: int = 5) -> Run:
     return make_run(trials, records)
 
 
-def test_a_cell_has_glyph_percent_interval_and_n_on_one_line_where_there_is_room() -> None:
-    assert "▼ 90.0 % [87.2, 92.9] n=5" in "\n".join(_lines(pairs([90, 91, 89, 90.5, 89.5], [100] * 5)))
-
-
 def test_six_workloads_fit_a_hundred_columns() -> None:
     lines = _lines(_many(5, 6))
     assert max(len(line) for line in lines) <= 100
@@ -70,24 +66,6 @@ def test_many_workloads_on_few_stacks_become_rows() -> None:
     assert lines[1].split() == ["workload", "native", "stack-1", "stack-2"]
 
 
-def test_in_the_end_stacks_are_in_the_order_of_their_cost_with_bars_where_there_is_room() -> None:
-    summary = summarize(believable_run())
-    wide, narrow, live = (
-        _printed(width, matrix(summary, width, final=final))
-        for width, final in ((230, True), (100, True), (230, False))
-    )
-    for lines in (wide, narrow):
-        names = [line.split()[0] for line in lines[3:] if line.strip()]
-        order = [name for name in names if name in summary.stacks]
-        assert order[0] == "native"
-        assert order.index("bubblewrap") < order.index("docker") < order.index("qemu-tcg") < order.index("native-again")
-    slow = next(line for line in wide if line.startswith(" qemu-tcg"))
-    quick = next(line for line in wide if line.startswith(" bubblewrap"))
-    assert slow.count("█") > quick.count("█")
-    assert not any("█" in line for line in (*narrow, *live))
-    assert len([line for line in wide if "bars: the cost" in line]) == 1
-
-
 def test_bars_have_a_legend_with_their_scale() -> None:
     run = pairs([300.0, 301.0, 299.0, 300.0, 300.0], [100.0] * 5, better="lower")
     lines = _printed(100, matrix(summarize(run), 100, final=True))
@@ -99,21 +77,6 @@ def test_bars_have_a_legend_with_their_scale() -> None:
     assert "bars" not in "".join(_printed(100, matrix(summarize(equal), 100, final=True)))
 
 
-def test_skipped_and_failed_stacks_have_their_reason_once_below_the_table() -> None:
-    text = "\n".join(_lines(believable_run()))
-    assert "✕ failed" in text
-    assert "⊘ skipped" in text
-    assert text.count("- gvisor: in nginx: failed: nginx did not answer on port 8080 within 20 s.") == 1
-    assert text.count("KVM does not boot a probe guest here") == 1
-
-
-def test_what_was_found_has_its_parts_each_line_with_a_dash() -> None:
-    lines = [line.strip() for line in _lines(believable_run())]
-    titles = ("No measurable cost", "Measurable cost", "Undecided", "Read with care", "What does not work")
-    assert [line for line in lines if line in titles] == [*titles]
-    assert "- docker: less than 3 % away from native in dhrystone and ramspeed." in lines
-
-
 def test_of_very_many_lines_the_terminal_has_the_first_and_the_report_the_others() -> None:
     failed = [
         replace(make_trial(f"stack-{number}", 0, ()), status="failed", reason=f"reason {number}")
@@ -123,14 +86,6 @@ def test_of_very_many_lines_the_terminal_has_the_first_and_the_report_the_others
     assert "- stack-7: failed: reason 7." in text
     assert "- 4 more are in the report." in text
     assert "reason 8" not in text
-
-
-def test_a_stack_whose_technology_is_an_old_one_has_its_year() -> None:
-    run = believable_run()
-    old = summarize(replace(run, record=replace(run.record, years={"docker": "2022"})))
-    console = Console(width=120, record=True, file=io.StringIO())
-    console.print(matrix(old, 120))
-    assert "\n docker (2022) " in console.export_text()
 
 
 def _starts(native: Sequence[float], docker: Sequence[float]) -> Run:
@@ -162,17 +117,6 @@ def test_a_start_without_an_interval_is_a_ratio() -> None:
     assert "the time itself" not in text
 
 
-def test_a_single_block_is_shown_without_an_interval() -> None:
-    text = "\n".join(_lines(pairs([90], [100])))
-    assert "? 90.0 % n=1" in text
-
-
-def test_values_with_cautions_are_marked() -> None:
-    text = "\n".join(_lines(believable_run()))
-    assert "n=8!" in text
-    assert "! read with care" in text
-
-
 def test_a_table_without_trials_is_drawn() -> None:
     run = pairs([90], [100])
     assert "·" in "\n".join(_lines(replace(run, trials=())))
@@ -187,24 +131,6 @@ def test_what_a_stranger_wrote_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in text
     assert "\x07" not in text
     assert "[blink]no[/blink]" in text
-
-
-def test_the_remark_behind_an_exclamation_mark_is_named_with_its_stacks() -> None:
-    run = pairs([90, 91, 89, 90.5, 89.5], [100] * 5)
-    doubt = Caution("steal", "the hypervisor gave 7 % of the CPU time to others")
-    trials = tuple(replace(trial, cautions=(doubt,)) if trial.stack == "docker" else trial for trial in run.trials)
-    lines = [line.rstrip() for line in _lines(replace(run, trials=trials))]
-    assert any(line.endswith("n=5!") for line in lines)
-    assert "- docker: the hypervisor gave 7 % of the CPU time to others (steal)." in lines
-    assert not any("(steal)" in line for line in _lines(run))
-
-
-def test_a_remark_names_the_workloads_where_it_is_not_of_all_and_only_some_of_many_stacks() -> None:
-    run = _many(8, 2)
-    doubt = Caution("swap", "pages came back")
-    trials = tuple(replace(each, cautions=(doubt,)) if each.workload == "work-1" else each for each in run.trials)
-    text = " ".join(" ".join(_lines(replace(run, trials=trials))).split())
-    assert "- native, stack-1, stack-2 and 5 more: in work-1: pages came back (swap)." in text
 
 
 def test_a_single_workload_has_the_usual_values_of_all_its_metrics_below_the_matrix() -> None:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 from pages import html_of
-from runs import believable_run, isolation_by_plugins, make_run, make_trial, measured, pairs
+from runs import isolation_by_plugins, make_run, make_trial, measured, pairs
 
 from tare.model.isolation import Isolation
 from tare.model.journal import Run
@@ -169,15 +169,6 @@ def test_what_was_not_measured_has_no_panel() -> None:
     assert point(memory.panels[0], "docker").up.low is None  # all alike: no interval to draw
 
 
-def test_a_stack_that_lacks_a_workload_is_named_and_not_drawn() -> None:
-    run = believable_run(blocks=6)
-    made = found(run)
-    assert "gvisor" in made.left_out
-    shown = choice(summarize(run), run)
-    assert shown
-    assert "Not drawn, as not every workload has enough values of it: gvisor" in shown.caption
-
-
 @pytest.mark.parametrize("run", [
     make_run([]),
     make_run([make_trial("native", block, [measured("speed", 1.0)]) for block in range(6)]),
@@ -268,8 +259,3 @@ def test_the_file_is_a_document_that_escapes_what_is_from_the_run_and_says_in_wo
     assert "isolation: user-space kernel (a kernel in user space" in described
     few = of_families()  # each of its charts is drawn
     assert find("pdf")(summarize(few), few)["figures/00-trade.pdf"].startswith(b"%PDF")
-
-
-def test_the_page_has_the_panels_below_the_figure(full_page: str) -> None:
-    places = [full_page.index(f'id="{name}"') for name in ("overview", "trade", "matrix")]
-    assert places == sorted(places)

@@ -2,13 +2,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import audit_runs
+import audit_turns
 import numpy as np
 import pytest
+from audit_centers import CENTERS, hodges_lehmann, median, trimmed_mean
+from audit_turns import MOMENTS, ROUNDS, Bursts, Moment, speeds, turns_of
 from hypothesis import given
 from hypothesis import strategies as some
+from scipy import stats
 
 from tare.features.advise.capacity import response_seconds
 from tare.features.papers.commands import row_scores, shares_of_largest
+from tare.statistics.dependence import Effects, find_effects
 from tare.statistics.descriptive import Description, describe, least_count, percentile
 from tare.statistics.ratios import Ratio, block_ratio
 
@@ -155,3 +161,119 @@ def test_scores_are_from_0_to_1_and_no_unit_of_a_column_changes_them(rows: list[
 def test_a_table_without_scores_is_refused(rows: tuple[tuple[float, ...], ...]) -> None:
     with pytest.raises(ValueError, match=r"column|argument"):
         row_scores(rows)
+
+
+# --- effects
+
+
+def made(seed: int, slope: float = 0.0, drift: float = 0.0, blocks: int = 30) -> tuple[np.ndarray, np.ndarray]:
+    chance = np.random.default_rng(seed)
+    places = np.array([chance.permutation(5) for _ in range(blocks)]).T
+    stacks, machine = chance.normal(0, 1, (5, 1)), chance.normal(0, drift, (1, blocks))
+    return stacks + machine + slope * places + chance.normal(0, 0.02, (5, blocks)), places
+
+
+def effects(logs: np.ndarray, usable: np.ndarray, places: np.ndarray) -> Effects:
+    found = find_effects(logs, usable, places)
+    assert found is not None
+    return found
+
+
+def test_drift_and_order_are_found_as_they_were_put_in() -> None:
+    logs, places = made(1, slope=0.01, drift=0.1)
+    found = effects(logs, np.ones(logs.shape, dtype=bool), places)
+    assert found.place == pytest.approx(0.01, abs=0.004)
+    assert found.blocks == pytest.approx(0.1, rel=0.4)
+    assert found.error == pytest.approx(0.02, rel=0.2)
+    assert found.ordered
+
+
+def test_what_is_missing_does_not_move_the_estimates() -> None:
+    logs, places = made(2, slope=0.01, drift=0.1)
+    usable = np.random.default_rng(3).random(logs.shape) > 0.3
+    found = effects(np.where(usable, logs, 1e6), usable, places)
+    assert found.place == pytest.approx(0.01, abs=0.006)
+    assert found.error == pytest.approx(0.02, rel=0.25)
+
+
+def test_the_estimate_is_that_of_least_squares() -> None:
+    logs, places = made(4, slope=0.02, drift=0.05, blocks=6)
+    usable = np.random.default_rng(5).random(logs.shape) > 0.2
+    rows = [(stack, block) for stack, block in np.ndindex(logs.shape) if usable[stack, block]]
+    design = np.zeros((len(rows), 5 + 6 + 1))
+    for row, (stack, block) in enumerate(rows):
+        design[row, [stack, 5 + block]] = 1
+        design[row, -1] = places[stack, block]
+    wanted = np.linalg.lstsq(design, np.array([logs[row] for row in rows]), rcond=None)[0][-1]
+    assert effects(logs, usable, places).place == pytest.approx(wanted)
+
+
+def test_order_is_found_by_chance_in_one_run_of_twenty() -> None:
+    runs = [made(seed, drift=0.05, blocks=12) for seed in range(400)]
+    found = [find_effects(logs, np.ones(logs.shape, dtype=bool), places) for logs, places in runs]
+    share = sum(each is not None and each.ordered for each in found) / 400
+    assert share == pytest.approx(0.05, abs=0.035)
+
+
+@pytest.mark.parametrize(("stacks", "blocks"), [(1, 9), (5, 1), (0, 0)])
+def test_too_little_says_nothing(stacks: int, blocks: int) -> None:
+    logs = np.zeros((stacks, blocks))
+    assert find_effects(logs, np.ones(logs.shape, dtype=bool), logs.astype(int)) is None
+
+
+# --- centers
+
+# Hamilton's depression scale of nine patients before and after a session of therapy: Salsburg (1970), as in Hollander
+# and Wolfe, Nonparametric Statistical Methods (1973), examples 3.1 and 3.3.
+BEFORE = np.array([1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30])
+AFTER = np.array([0.878, 0.647, 0.598, 2.05, 1.06, 1.29, 1.06, 3.14, 1.29])
+ROWS = some.lists(some.floats(-10, 10), min_size=1, max_size=12)
+
+
+def test_the_hodges_lehmann_estimate_is_that_of_hollander_and_wolfes_example() -> None:
+    assert hodges_lehmann(AFTER - BEFORE) == pytest.approx(-0.46)
+
+
+def test_the_trimmed_mean_is_scipys_where_whole_values_are_trimmed() -> None:
+    values = np.random.default_rng(1).normal(size=(5, 12))
+    assert trimmed_mean(values) == pytest.approx(stats.trim_mean(values, 0.25, axis=-1))
+    # Of ten, two and a half on either side: the third and the eighth count half.
+    assert trimmed_mean(np.arange(10.0) ** 2) == pytest.approx((4 / 2 + 9 + 16 + 25 + 36 + 49 / 2) / 5)
+
+
+@pytest.mark.parametrize("name", CENTERS)
+@given(row=ROWS)
+def test_every_center_follows_a_shift_and_a_change_of_sign(name: str, row: list[float]) -> None:
+    center, values = CENTERS[name], np.array(row)
+    assert center(values + 3) == pytest.approx(center(values) + 3, abs=1e-9)
+    assert center(-values) == pytest.approx(-center(values), abs=1e-9)
+
+
+def test_what_runs_in_a_burst_loses_the_share_that_the_burst_takes() -> None:
+    bursts = Bursts(np.array([[1.0]]), np.array([[2.0]]), np.array([[0.5]]))
+    found = speeds(bursts, np.array([[0.0, 0.95, 1.2, 1.95, 3.0]]), 0.1)
+    assert found == pytest.approx(np.array([[1.0, 0.75, 0.5, 0.75, 1.0]]))
+
+
+def test_a_burst_that_takes_all_lets_a_turn_begin_after_it_and_end_after_it() -> None:
+    bursts = Bursts(np.array([[1.0]]), np.array([[2.0]]), np.array([[1.0]]))
+    found = speeds(bursts, np.array([[0.0, 0.95, 1.2, 3.0]]), 0.1)
+    # What had begun did 50 ms and saw the clock again a second later; what was to begin in the burst did so after it.
+    assert found == pytest.approx(np.array([[1.0, 0.05 / 1.05, 1.0, 1.0]]))
+
+
+@pytest.mark.parametrize("moment", [each for each in MOMENTS if each.share], ids=lambda each: each.name)
+def test_bursts_have_the_share_of_the_time_that_was_asked_for(moment: Moment) -> None:
+    bursts = audit_turns.bursts_of(moment, 4000, np.random.default_rng(2))
+    assert bursts
+    seconds = ROUNDS * moment.instances * moment.seconds
+    within = (np.minimum(bursts.end, seconds) - np.maximum(bursts.begin, 0)).clip(0).sum() / seconds / 4000
+    assert within == pytest.approx(moment.share, abs=0.04)
+
+
+def test_turns_under_bursts_differ_tenfold_less_than_what_is_measured_one_after_the_other() -> None:
+    moment = next(each for each in MOMENTS if each.share == 0.5)
+    turns, alone = turns_of(moment, 10, np.random.default_rng(3))
+    assert turns.shape == (10, 3, audit_runs.BLOCKS, ROUNDS)
+    one_by_one = (alone[:, 1] - alone[:, 0]).std()
+    assert one_by_one > 10 * median(turns[:, 1] - turns[:, 0]).std()

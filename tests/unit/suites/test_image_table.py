@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from shelf import NATIVE, REDIS, faults, read
+from shelf import NATIVE, REDIS, read
 
 from tare.model.errors import UsageError
 from tare.model.image import Source
@@ -14,7 +14,6 @@ from tare.model.trial import ImageWanted
 from tare.suites.image_table import read_source
 from tare.suites.suite import read_suite
 
-KINDS = "write docker-archive:, oci:, oci-archive:, containers-storage:, docker-daemon:, docker:// and its name there"
 DIGEST = f"sha256:{'0' * 64}"
 
 
@@ -57,52 +56,6 @@ def test_an_image_of_others_has_its_own_keys(tmp_path: Path, monkeypatch: pytest
     assert found == ImageWanted(source=Source("docker://", "r.example/a:1", f"{tmp_path}/auth.json", 2 << 30))
     usual = wanted('from = "oci:a"\nfiles = { "/b" = "b" }')
     assert usual == ImageWanted(files=(("/b", f"{tmp_path}/b"),), source=Source("oci:", f"{tmp_path}/a", "", 8 << 30))
-
-
-@pytest.mark.parametrize(
-    ("table", "what", "hint"),
-    [
-        ('from = ""', 'image.from: "" names no image', KINDS),
-        ('from = "oci:"', 'image.from: "oci:" names no image', KINDS),
-        ('from = "a b"', 'image.from: "a b" names no image', KINDS),
-        ("from = 1", "image.from: 1 is not a text", "write it in quotes"),
-        (
-            'from = "docker-archve:a.tar"',
-            'image.from: "docker-archve:a.tar": "docker-archve:" is no kind of image',
-            'did you mean "docker-archive:"?',
-        ),
-        ('from = "nginx:1"', 'image.from: "nginx:1": "nginx:" is no kind of image', KINDS),
-        ('form = "oci:a"', "image.form: unknown key", 'did you mean "from"?'),
-        (
-            'from = "oci:a"\nrelease = "trixie"',
-            "image.release: an image that others have built is taken as it is",
-            "leave release out",
-        ),
-        (
-            'from = "oci:a"\npackages = ["x1"]',
-            "image.packages: an image that others have built is taken as it is",
-            "leave packages out",
-        ),
-        ('limit = "1GiB"', "image.limit: there is no image to get", 'write from = "docker-archive:app.tar"'),
-        (
-            'packages = ["x; reboot"]',
-            'image.packages[0]: "x; reboot" cannot be used',
-            'write names of Debian packages, for example "php-fpm"',
-        ),
-        ('from = "oci:a"\nlimit = "0MiB"', 'image.limit: "0MiB" is too small', "write more than 0"),
-        ('files = "x"', 'image.files: "x" ', ""),
-    ],
-)
-def test_a_fault_of_the_table_is_reported_with_its_key(table: str, what: str, hint: str) -> None:
-    found = faults(f"{NATIVE}[image]\n{table}\n{REDIS}")
-    assert [(f": {what}" in fault[0], fault[1].startswith(hint)) for fault in found] == [(True, True)], found
-
-
-@pytest.mark.parametrize("target", ["srv/app", "/srv/../etc", "../x"])
-def test_a_file_is_put_below_the_root_of_the_image(target: str) -> None:
-    ((what, hint),) = faults(f'{NATIVE}[image]\nfiles = {{ "{target}" = "x" }}\n{REDIS}')
-    assert ": image.files" in what
-    assert hint == 'write a path from the root of the image, for example "/srv/app"'
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from shelf import REDIS, faults, read
+from shelf import REDIS, read
 
-from tare.model.errors import SuiteError
 from tare.model.image import Source
 from tare.model.trial import ImageWanted
 from tare.suites.stack_overrides import OwnProgram
@@ -61,32 +60,3 @@ def test_nested_stacks_have_programs_of_their_own_beside_the_settings_of_their_l
     table = '[stacks.new]\nstack = "docker/qemu"\nimage = "docker://app:2"\n[stacks.new.docker]\nstorage = "2KiB"\n'
     suite = read(f'[suite]\nstacks = ["new"]\n{table}{REDIS}')
     assert own(suite)["new"] == OwnProgram(source=Source("docker://", "app:2"))
-
-
-@pytest.mark.parametrize(("table", "what", "hint"), [
-    (
-        "command = \"gzip 'x\"", "stacks.new.command: \"gzip 'x\" cannot be used",
-        "it cannot be split into words: no closing quotation",
-    ),
-    ('image = "dokcer://app"', 'stacks.new.image: "dokcer://app": "dokcer:" is no kind of image', "docker://"),
-    ('image = ""', 'stacks.new.image: "" names no image', "docker-archive:"),
-    ('comand = "gzip"', "stacks.new.comand: unknown key", 'did you mean "command"?'),
-])  # fmt: skip
-def test_a_wrong_program_of_its_own_is_a_fault_of_its_key(table: str, what: str, hint: str) -> None:
-    ((said, told),) = faults(f'[suite]\nstacks = ["new"]\n[stacks.new]\nstack = "docker"\n{table}\n{REDIS}')
-    assert said == f"quick.toml: {what}"
-    assert hint in told
-
-
-def test_a_machine_that_is_given_runs_the_image_of_the_run() -> None:
-    table = '[stacks.new]\nstack = "docker/lender"\nimage = "docker://app:2"\n[stacks.new.lender]\ncloud = "mine"\n'
-    ((said, _),) = faults(f'[suite]\nstacks = ["new"]\n{table}{REDIS}')
-    assert said == "quick.toml: stacks.new.image: the machine that lender gives gets the image of the run"
-
-
-def test_a_command_that_no_workload_takes_is_a_fault() -> None:
-    with pytest.raises(SuiteError) as raised:
-        parse_suite(versions("", 'command = "gzip"', '[[workloads]]\nuse = "startup"\n'), "versions.toml")
-    (fault,) = raised.value.faults
-    assert fault.what == "versions.toml: stacks.new.command: no workload of this suite runs a command of yours"
-    assert fault.hint == 'use = "command", "service" or "application" has one'

@@ -22,8 +22,11 @@ from shelf import (
 from tare.model.errors import SuiteError
 from tare.model.machine import Hosts, Machine
 from tare.model.trial import ImageWanted, LimitsWanted
+from tare.plugins import registry
 from tare.suites.stacks import Stack
 from tare.suites.suite import Suite, parse_suite, read_suite
+
+SAMPLES = Path(__file__).parents[2] / "samples/suites"
 
 # --- good suites
 
@@ -173,24 +176,7 @@ WRK = "".join(f'[[workloads]]\nuse = "{use}"\n' for use in ("nginx", "nginx-late
 
 def test_several_clients_are_a_list_of_tables_and_one_of_them_is_the_client() -> None:
     assert _on_clients(WRK, "a", "b", "c").hosts == Hosts(None, Machine("a"), (Machine("b"), Machine("c")))
-    assert _on_clients(WRK, "a").hosts == Hosts(None, Machine("a"))
-
-
-def test_a_load_that_cannot_be_divided_is_refused_with_several_clients_alone() -> None:
-    others = "".join(f'[[workloads]]\nuse = "{use}"\n' for use in ("redis", "apache"))
-    assert len(_on_clients(WRK + others, "a").workloads) == 6
-    with pytest.raises(SuiteError) as caught:
-        _on_clients(WRK + others, "a", "b")
-    (fault,) = caught.value.faults
-    assert fault.what == (
-        "quick.toml: hosts.client: the load of redis and apache cannot be divided among several clients"
-    )
-    assert fault.hint.startswith("name one client, or leave out redis and apache; ")
-    command = (
-        '[[workloads]]\nuse = "service"\nload = "true"\nmetrics = [{ name = "n", better = "lower", pattern = "(.)" }]\n'
-    )
-    with pytest.raises(SuiteError, match="the load of service cannot be divided"):
-        _on_clients(command, "a", "b")
+    assert _on_clients(WRK + REDIS, "a").hosts == Hosts(None, Machine("a"))  # whose load cannot be divided
 
 
 def test_a_suite_without_a_name_is_named_after_its_file() -> None:
@@ -263,14 +249,38 @@ def test_a_file_that_is_not_utf_8_is_reported_with_the_byte(tmp_path: Path) -> N
     )
 
 
-def test_a_bound_is_written_with_the_unit_of_the_value() -> None:
-    text = '[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "redis"\nduration = "11m"\n'
-    with pytest.raises(SuiteError) as caught:
-        parse_suite(text, "mine.toml")
-    (fault,) = caught.value.faults
-    assert (fault.what, fault.hint) == ('mine.toml: workloads[0].duration: "11m" is too large', 'write "10m" or less')
-
-
 def test_a_suite_without_an_end_is_refused() -> None:
     with pytest.raises(SuiteError, match="/dev/zero: cannot be read: file too large"):
         read_suite(Path("/dev/zero"))
+
+
+# --- faults
+
+# Suites, and the two lines that the user sees of each fault: with the small catalogue of plug-ins, and with tare's own.
+CASES = [
+    (catalog, case.strip())
+    for catalog in ("faults", "plug-in-faults")
+    for case in (SAMPLES / f"{catalog}.txt").read_text(encoding="utf-8").split("\n\n")
+    if not case.startswith("## ")
+]
+
+
+@pytest.mark.parametrize(("catalog", "case"), CASES, ids=lambda text: text.splitlines()[-2:][0].removeprefix("=> "))
+def test_a_fault_names_its_key_and_says_what_to_write(catalog: str, case: str) -> None:
+    suite, *said = case.split("\n=> ")
+    with pytest.raises(SuiteError) as caught:
+        parse_suite(f"{suite}\n", "quick.toml", Shelf() if catalog == "faults" else registry)
+    lines = [line for fault in caught.value.faults for line in (fault.what, fault.hint)]
+    assert [line.removeprefix("quick.toml: ") for line in lines] == said
+
+
+def test_a_plugin_whose_settings_cannot_be_read_is_a_fault_of_the_suite() -> None:
+    [(what, hint)] = faults('[suite]\nstacks = ["plain"]\n' + REDIS)
+    assert what.startswith('quick.toml: suite.stacks[0]: the settings of "plain" cannot be read: ')
+    assert hint == "repair or remove its package"
+
+
+def test_the_error_has_all_faults_in_its_text() -> None:
+    with pytest.raises(SuiteError, match=r"suite: missing\n.*workloads: missing") as caught:
+        read("")
+    assert caught.value.exit_code == 2

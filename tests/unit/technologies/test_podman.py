@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from fakes import launch_at
 
 from tare.hosts.ledger import Ledger, leftovers
 from tare.hosts.local import LocalHost
-from tare.hosts.network import Network
-from tare.model.trial import Image, Limits, Output
+from tare.model.trial import Output
 from tare.plugins.technology import LaunchRequest
 from tare.technologies.docker import Docker
 from tare.technologies.podman import Podman
@@ -36,20 +35,18 @@ class Described(LocalHost):
         return self.files.get(path, "")
 
 
-def _launch(folder: Path) -> LaunchRequest:
-    ledger = Ledger(folder / "ledger" / "tare-1.jsonl")
-    network = Network("tare-1", ipaddress.IPv4Network("198.18.0.0/24"), ledger)
-    image = Image("ab" * 32, folder, folder, folder, folder, folder, "")
-    return LaunchRequest("tare-1", image, Limits((0,), 1 << 29, 4096), network, (), folder, ledger, lambda *_: None)
+@pytest.fixture
+def launch(tmp_path: Path) -> LaunchRequest:
+    return launch_at(tmp_path, "tare-1")
 
 
 @pytest.mark.parametrize(("datagrams", "kinds"), [(False, ["17007", "16379"]), (True, ["17007", "16379", "16379/udp"])])
 def test_the_port_of_a_server_that_takes_datagrams_is_published_for_them_too(
-    tmp_path: Path, datagrams: bool, kinds: list[str]
+    launch: LaunchRequest, datagrams: bool, kinds: list[str]
 ) -> None:
-    launch = replace(_launch(tmp_path), ports=(17007, 16379), datagrams=datagrams)
+    both = replace(launch, ports=(17007, 16379), datagrams=datagrams)
     for engine in (Docker(), Podman()):
-        published = [option for option in engine._addresses(launch) if option.startswith("--publish=")]
+        published = [option for option in engine._addresses(both) if option.startswith("--publish=")]
         assert [option.rpartition(":")[2] for option in published] == kinds
 
 
@@ -62,21 +59,21 @@ def test_the_port_of_a_server_that_takes_datagrams_is_published_for_them_too(
     ],
 )
 def test_the_bridge_is_read_from_the_networks_file_or_asked_for(
-    tmp_path: Path, path: str, text: str, bridge: str
+    launch: LaunchRequest, path: str, text: str, bridge: str
 ) -> None:
     host = Described({path: text})
-    assert Podman().bridge(host, _launch(tmp_path), "tare-1") == bridge
+    assert Podman().bridge(host, launch, "tare-1") == bridge
     assert [call[2] for call in host.calls] == (["create", "inspect"] if bridge == "asked" else ["create"])
 
 
-def test_the_version_and_the_image_are_asked_for_once_in_a_run(tmp_path: Path) -> None:
-    host, launch = Described({}), _launch(tmp_path)
+def test_the_version_and_the_image_are_asked_for_once_in_a_run(launch: LaunchRequest) -> None:
+    host = Described({})
     assert [launch.version(Podman(), host) for _ in range(3)] == ["asked"] * 3
     for _ in range(3):
         launch.imported(Podman(), host)
     assert host.calls == [
         ("podman", "--version"),
-        ("podman", "image", "inspect", "tare-image:abababababababab"),
+        ("podman", "image", "inspect", "tare-image:0000000000000000"),
     ]
 
 
@@ -88,21 +85,23 @@ class Lacking(Described):
         return replace(output, exit_code=1) if argv[1:3] == ("image", "inspect") else output
 
 
-def test_what_the_engine_wrote_is_read_anew_from_the_disk_as_what_tare_wrote_is(tmp_path: Path) -> None:
-    host, launch = Lacking({}), _launch(tmp_path)
+def test_what_the_engine_wrote_is_read_anew_from_the_disk_as_what_tare_wrote_is(launch: LaunchRequest) -> None:
+    host = Lacking({})
     launch.imported(Podman(), host)
     assert [call[1] for call in host.calls[:2]] == ["image", "import"]
     assert "drop_caches" in host.calls[2][-1]
 
 
-def test_a_container_is_run_from_the_instances_folder_where_conmon_may_write(tmp_path: Path) -> None:
-    launch = replace(_launch(tmp_path), folder=tmp_path / "instances" / "tare-1-00")
+def test_a_container_is_run_from_the_instances_folder_where_conmon_may_write(launch: LaunchRequest) -> None:
     command = Podman()._command(Described({}), launch)
     assert command[:4] == ("env", f"--chdir={launch.folder}", "podman", "run")
 
 
-def test_what_docker_drops_is_accepted_both_ways_over_nat_and_each_rule_is_undone(tmp_path: Path) -> None:
-    host, launch = Described({"/etc/containers/networks/tare-1-podman.json": NETAVARK}), _launch(tmp_path)
+def test_what_docker_drops_is_accepted_both_ways_over_nat_and_each_rule_is_undone(
+    launch: LaunchRequest, tmp_path: Path
+) -> None:
+    launch = replace(launch, ledger=Ledger(tmp_path / "ledgers" / "tare-1.jsonl"))
+    host = Described({"/etc/containers/networks/tare-1-podman.json": NETAVARK})
     rules = [("FORWARD", "-i", "tare-1-m"), ("FORWARD", "-i", "podman1", "-o", "tare-1-m")]
     answers = ("-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED")
     named = ("-m", "comment", "--comment", "tare-1-podman", "-j", "ACCEPT")
@@ -116,8 +115,8 @@ def test_what_docker_drops_is_accepted_both_ways_over_nat_and_each_rule_is_undon
     assert leftovers(launch.ledger.path.parent) == {}
 
 
-def test_containers_over_nat_share_one_network_of_the_run(tmp_path: Path) -> None:
-    host, launch = Described({}), _launch(tmp_path)
+def test_containers_over_nat_share_one_network_of_the_run(launch: LaunchRequest) -> None:
+    host = Described({})
     with launch.cache:
         for slot in (0, 5):
             with Podman()._network(host, replace(launch, network=launch.network.at(slot))) as address:
@@ -126,6 +125,5 @@ def test_containers_over_nat_share_one_network_of_the_run(tmp_path: Path) -> Non
     assert created == [("podman", "network", "create", "--disable-dns", "--subnet=198.18.2.0/24", "tare-1-podman")]
 
 
-def test_on_its_own_bridge_a_container_is_accepted_both_ways_by_one_rule(tmp_path: Path) -> None:
-    network = Network("tare-1", ipaddress.IPv4Network("198.18.0.0/24"), Ledger(tmp_path / "ledger.jsonl"))
-    assert Podman(network="bridge")._forwarded(network, "podman1") == (("-i", "podman1"),)
+def test_on_its_own_bridge_a_container_is_accepted_both_ways_by_one_rule(launch: LaunchRequest) -> None:
+    assert Podman(network="bridge")._forwarded(launch.network, "podman1") == (("-i", "podman1"),)

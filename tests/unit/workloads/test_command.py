@@ -11,7 +11,7 @@ from tare_fake.technology import FakeHost
 
 from tare.hosts.exec import START
 from tare.loads.user_load import OwnMetric
-from tare.model.errors import SuiteError, TimedOut, TrialFailed
+from tare.model.errors import TimedOut, TrialFailed
 from tare.model.trial import Output, Raw
 from tare.runner.values import read_values
 from tare.suites.suite import parse_suite
@@ -277,34 +277,6 @@ def test_a_suite_has_a_command_as_a_line_or_as_words_and_its_metrics_as_tables()
         ("iops", "/jobs/0/read/iops", "operations/s")
     ]
     assert planned("command = \"grep -c '|' 'a file'\"").command == "grep -c '|' 'a file'"
-
-
-TIME = '[[workloads.metrics]]\nname = "time"\nbetter = "lower"\npattern = "(a)"\n'
-
-
-@pytest.mark.parametrize(
-    ("lines", "what", "hint"),
-    [
-        ('command = "a | b"', '.command: "a | b" cannot be used', "no shell runs it, which | is for"),
-        ('command = "a 2>&1"', '.command: "a 2>&1" cannot be used', "no shell runs it, which 2>&1 is for"),
-        ('command = "it\'s"', '.command: "it\'s" cannot be used', "cannot be split into words: no closing quotation"),
-        ('command = ""', '.command: "" cannot be used', "name a program"),
-        ("command = []", ".command: a list cannot be used", "name a program"),
-        ('command = ["a", "\\u0000"]', ".command: a list cannot be used", "no word may have a zero byte"),
-        ('packages = ["--simulate"]', '.packages[0]: "--simulate" cannot be used', "write names of Debian packages"),
-        ("exit_codes = []", ".exit_codes: a list cannot be used", "name at least one"),
-        ("exit_codes = [256]", ".exit_codes[0]: 256 is too large", "write 255 or less"),
-        ("timeout = 60", ".timeout: 60 cannot be used", "a duration needs its unit"),
-        (TIME, ": there are two metrics named time", "change the settings of this table"),
-        (TIME.replace("pattern", "patern"), ".metrics[0].patern: unknown key", "remove it"),
-    ],
-)
-def test_what_cannot_be_run_is_refused_before_anything_starts(lines: str, what: str, hint: str) -> None:
-    with pytest.raises(SuiteError) as refused:
-        planned(lines)
-    fault = refused.value.faults[0]
-    assert fault.what.startswith(f"mine.toml: workloads[0]{what}")
-    assert hint in fault.hint
 
 
 # --- real runs -------------------------------------------------------------------------------------------------------

@@ -2,31 +2,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import pytest
+from setups import Client
 
-from tare.hosts.local import LocalHost
 from tare.model.errors import TrialFailed
-from tare.model.trial import Footprint, LimitsWanted, Output, Raw
+from tare.model.trial import Footprint, LimitsWanted, Raw
 from tare.plugins.workload import Another, Further, Instance, MeasurementContext, Workload
 from tare.suites.tables import bounded
 from tare.workloads.idle import Idle
 
 COST = Footprint(3_000_000, 500_000, 0, 2)
-
-
-@dataclass(frozen=True)
-class Client(LocalHost):
-    """A client that is asked to sleep."""
-
-    asked: list[tuple[str, ...]] = field(default_factory=list)
-
-    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002, ARG002
-        assert timeout > float(argv[-1])
-        self.asked.append(argv)
-        return Output(argv, 0, b"", b"", 0.0)
 
 
 @dataclass(frozen=True)
@@ -87,7 +74,8 @@ def test_nothing_runs_for_some_time_before() -> None:
     measuring: Iterator[Raw] = Idle(settle=7.5).measure(given)
     next(measuring)
     assert isinstance(given.client, Client)
-    assert given.client.asked == [("sleep", "7.5")]
+    assert given.client.calls == [("sleep", "7.5")]
+    assert given.client.limits_seconds[0] > 7.5
     assert Idle(settle=7.5).seconds() == 7.5
 
 

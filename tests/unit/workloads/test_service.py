@@ -28,12 +28,6 @@ def in_suite(text: str) -> ServerOfYours:
     return workload
 
 
-def refusal(text: str) -> list[str]:
-    with pytest.raises(SuiteError) as error:
-        in_suite(text)
-    return [f"{fault.what} / {fault.hint}" for fault in error.value.faults]
-
-
 # --- the server
 
 
@@ -91,22 +85,6 @@ def test_an_image_that_exposes_several_ports_needs_one_in_the_suite() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        'command = "app"\n',
-        'command = "app --port=180900"\n',
-        'command = "app -c /srv/app.conf"\n[workloads.files]\n"/srv/app.conf" = "listen 8080 {listen}"\n',
-    ],
-)
-def test_a_port_that_the_server_does_not_get_is_refused(settings: str) -> None:
-    (fault,) = refusal(f"port = 18090\n{settings}")
-    assert fault.startswith(
-        "mine.toml: workloads[0].port: the server does not get port 18090: neither command nor files"
-    )
-    assert fault.endswith("write {port} where the command or a text of files says on which port the server listens")
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
         'port = 18090\ncommand = "app --port {port}"\n',
         'port = 18090\ncommand = "app --on={listen}:18090"\n',
         'port = 18090\ncommand = "app"\n[workloads.files]\n"/srv/app.conf" = "listen {listen}:{port}"\n',
@@ -118,20 +96,6 @@ def test_a_port_that_the_server_does_not_get_is_refused(settings: str) -> None:
 )
 def test_a_server_that_gets_its_port_or_may_have_its_own_is_taken(settings: str) -> None:
     assert in_suite(settings).port in {18080, 18090}
-
-
-def test_a_stacks_own_command_gets_the_port_too() -> None:
-    workload = '[[workloads]]\nuse = "service"\nport = 18090\ncommand = "app --port {port}"\n'
-    stacks = '[suite]\nstacks = ["old", "new"]\n[stacks.old]\nstack = "native"\ncommand = "app"\n'
-    with pytest.raises(SuiteError) as error:
-        parse_suite(f'{stacks}[stacks.new]\nstack = "native"\ncommand = "app -p {{port}}"\n{workload}', "mine.toml")
-    (fault,) = error.value.faults
-    assert fault.what.startswith("mine.toml: stacks.old.command: the server does not get port 18090: ")
-
-
-def test_where_the_image_has_a_fault_nothing_is_said_of_the_port() -> None:
-    (fault,) = refusal('port = 18090\ncommand = "app"\n[image]\nfrom = "dokcer://app"\n')
-    assert fault.startswith("mine.toml: image.from: ")
 
 
 def test_it_is_ready_when_it_takes_connections_unless_it_has_a_path() -> None:
@@ -191,34 +155,15 @@ def test_a_request_file_is_read_with_the_suite(tmp_path: Path) -> None:
     assert workload.requests == (Request("/a"), Request("/b", "PUT", {}, "x"))
 
 
+def test_a_request_file_that_is_not_there_is_refused_at_its_key() -> None:
+    with pytest.raises(SuiteError, match=r'workloads\[0\]\.requests: "none" cannot be used'):
+        in_suite('requests = "none"\n')
+
+
 def test_metrics_of_a_suite_are_read() -> None:
     text = 'load = "hey http://{address}:{port}/"\n[[workloads.metrics]]\nname = "rate"\nunit = "requests/s"\n'
     workload = in_suite(text + 'better = "higher"\npattern = "rate: ([0-9.]+)"\n')
     assert workload.metrics == (RATE,)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("command = []\n", "workloads[0].command: a list cannot be used / name a program"),
-        ("port = 0\n", "workloads[0].port: 0 is too small"),
-        ("port = 65536\n", "workloads[0].port: 65536 is too large"),
-        ('ready = "health"\n', 'workloads[0].ready: "health" cannot be used / a path begins with /'),
-        ("ready_status = 99\n", "workloads[0].ready_status: 99 is too small"),
-        ('files = {"app.conf" = "x"}\n', "workloads[0].files: a table cannot be used / 'app.conf' is no absolute path"),
-        ('files = {"/srv/../etc/x" = "x"}\n', "workloads[0].files: a table cannot be used / "),
-        ('requests = "none"\n', 'workloads[0].requests: "none" cannot be used / there is no such file: /'),
-        ('requests = [{path = "x"}]\n', "workloads[0].requests: a list cannot be used / request 1: a path begins"),
-        ("clients = [0]\n", "workloads[0].clients: a list cannot be used"),
-        ("rates = [2000, 1000]\n", "workloads[0].rates: a list cannot be used / give rates a second that rise"),
-        ("rates = [10]\n", "workloads[0]: 10 requests a second need a duration of 100s"),
-        ('load = "hey"\n', "workloads[0]: a load of yours has metrics"),
-        ('packages = ["Python 3"]\n', 'workloads[0].packages[0]: "Python 3" cannot be used / write names of Debian'),
-    ],
-)
-def test_settings_that_cannot_be_used_are_refused_at_their_key(text: str, said: str) -> None:
-    (fault,) = refusal(text)
-    assert fault.startswith(f"mine.toml: {said}")
 
 
 def test_settings_of_two_loads_at_once_are_refused() -> None:
