@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _MEMORY = "1GB"
 _MOST_THREADS = 4  # each takes 64 MB for what it reads
-_INTERRUPT_SECONDS = 0.05  # between two interrupts of a query
+_LOOK_SECONDS = 0.05  # between two looks at a query that runs
 _ROWS = 1000  # in memory at once
 _JSON = "format = 'newline_delimited', filename = true, hive_partitioning = false"
 _EXPENSIVE = ("telemetry", "decisions")  # are empty for a query that does not name them
@@ -94,12 +94,15 @@ class QueryResult:
         with _translated_errors(self._copies), ThreadPoolExecutor(1) as worker:
             answer = worker.submit(call)
             try:
-                return answer.result()
+                # A signal that a thread of DuckDB takes does not wake this one: look now and then.
+                while not wait([answer], _LOOK_SECONDS).done:
+                    pass
             except KeyboardInterrupt:
                 while not answer.done():  # an interrupt before the query has begun is lost
                     self._connection.interrupt()
-                    wait([answer], _INTERRUPT_SECONDS)
+                    wait([answer], _LOOK_SECONDS)
                 raise
+            return answer.result()
 
 
 def _require(*names: str) -> None:

@@ -225,7 +225,7 @@ def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
     answer = ask([small(tmp_path / "run")], endless)
 
     def interrupted() -> None:
-        threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()  # the query runs by then
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         list(answer.texts())
 
     with pytest.raises(KeyboardInterrupt):
