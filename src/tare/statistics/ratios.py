@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tare.model.trial import Better
 from tare.statistics.anytime import ALONE, log_evidence, widths_per_deviation
-from tare.statistics.cells import DECIDING, Cell, Side, Spread, in_words
+from tare.statistics.cells import DECIDING, Side, Spread, in_words
 from tare.statistics.dependence import autocorrelation_of_rows, explains, pooled_autocorrelation
 from tare.statistics.descriptive import moments
 from tare.statistics.moderated_variance import Moderated, moderated
@@ -265,21 +267,10 @@ def block_ratio(stack: Sequence[float], baseline: Sequence[float], margin: float
     return compare(logs, np.ones(logs.shape, dtype=bool), margin).at(())
 
 
-def with_ratio(cell: Cell, ratio: Ratio) -> Cell:
-    """Return a cell with a ratio, and the verdict of its interval."""
-    return replace(
-        cell,
-        verdict=in_words(ratio.side, cell.better),
-        n=ratio.n,
-        ratio=ratio.ratio,
-        low=ratio.low,
-        high=ratio.high,
-        evidence=ratio.evidence,
-        spread=ratio.spread,
-        correlation=ratio.correlation,
-        widening=ratio.widening,
-        tolerated_autocorrelation=ratio.tolerated_autocorrelation,
-    )
+def ratio_fields(ratio: Ratio, better: Better) -> dict[str, Any]:
+    """Return the fields of a cell with a ratio, and the verdict of its interval."""
+    names = ("n", "ratio", "low", "high", "evidence", "spread", "correlation", "widening", "tolerated_autocorrelation")
+    return {"verdict": in_words(ratio.side, better), **{name: getattr(ratio, name) for name in names}}
 
 
 def backwards(logarithm: float) -> float:

@@ -18,15 +18,14 @@ Statistics 49 (2021), 1736-1754).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tare.model.trial import Caution
 from tare.statistics.anytime import CONFIDENCE
-from tare.statistics.cells import Cell, with_caution
 from tare.statistics.descriptive import center, moments
 from tare.statistics.grid import Grid
 from tare.statistics.headlines import Differences, Headline, beside_baseline, beside_mean, logs_of_turns
@@ -118,31 +117,36 @@ class Uneven:
     mean: NDArray[np.float64]
     differs: NDArray[np.bool_]
 
-    def added_to(self, cell: Cell, place: tuple[int, ...]) -> Cell:
-        """Add it to the cell of this place, if it has a ratio."""
-        if cell.ratio is None or cell.verdict == "baseline" or not self.slow.turns[place]:
-            return cell
-        own = float(self.slow.slow[place] / self.slow.turns[place])
-        baseline = float(self.slow.of_baselines[place] / self.slow.baselines[place])
-        mean = backwards(float(self.mean[place]))
-        cell = replace(cell, mean_ratio=mean, slow_turns=own, slow_turns_of_baseline=baseline)
+    def of(self, place: tuple[int, ...]) -> dict[str, float]:
+        """Return the fields of the cell of this place; none where there are no turns."""
+        slow = self.slow
+        if not slow.turns[place]:
+            return {}
+        return {
+            "mean_ratio": backwards(float(self.mean[place])),
+            "slow_turns": float(slow.slow[place] / slow.turns[place]),
+            "slow_turns_of_baseline": float(slow.of_baselines[place] / slow.baselines[place]),
+        }
+
+    def notes(self, place: tuple[int, ...]) -> Iterator[str]:
+        """Yield a note if the mean over all turns differs from the center."""
         if self.differs[place]:
-            share = float(f"{100 * mean:.4g}")
-            text = f"the mean over all turns is {share:,.10g} % of the baseline's: some turns are far from the usual"
-            cell = replace(cell, notes=(*cell.notes, text))
-        return with_caution(cell, _stalls(own, baseline)) if self.slow.differ[place] else cell
+            share = float(f"{100 * backwards(float(self.mean[place])):.4g}")
+            yield f"the mean over all turns is {share:,.10g} % of the baseline's: some turns are far from the usual"
 
-
-def _stalls(own: float, baseline: float) -> Caution:
-    shares = [f"{100 * share:.2g} %" for share in (own, baseline)]
-    much = f"slower than its others by {100 * SLOW:g} % or more"
-    if own > baseline:
-        text = f"{shares[0]} of its turns are {much}, {shares[1]} of the baseline's: the ratio is that of a usual turn"
-    else:
-        text = (
-            f"{shares[1]} of the baseline's turns are {much}, {shares[0]} of this stack's: the ratio does not show it"
-        )
-    return Caution("stalls", text)
+    def cautions(self, place: tuple[int, ...]) -> Iterator[Caution]:
+        """Yield a caution if the stack stalls more often than the baseline, or less."""
+        if not self.slow.differ[place]:
+            return
+        _, own, baseline = self.of(place).values()
+        shares = [f"{100 * share:.2g} %" for share in (own, baseline)]
+        much = f"slower than its others by {100 * SLOW:g} % or more"
+        if own > baseline:
+            what = f"{shares[0]} of its turns are {much}, {shares[1]} of the baseline's"
+            yield Caution("stalls", f"{what}: the ratio is that of a usual turn")
+        else:
+            what = f"{shares[1]} of the baseline's turns are {much}, {shares[0]} of this stack's"
+            yield Caution("stalls", f"{what}: the ratio does not show it")
 
 
 def unevenness(grid: Grid, reference: Reference, centers: Differences, head: Headline | None = None) -> Uneven | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +17,13 @@ from tare.statistics.cells import CautionCount, Cell, with_caution
 from tare.statistics.dependence import find_effects
 from tare.statistics.descriptive import Moments, are_coarse, description, moments
 from tare.statistics.grid import Grid
-from tare.statistics.headlines import Differences, Headline, differences, usual_levels
+from tare.statistics.headlines import Differences, differences, usual_levels
 from tare.statistics.looks import Judged, Looks
 from tare.statistics.outcomes import Outcome, latest, outcome, with_file_systems_compared
 from tare.statistics.ranking import rank
-from tare.statistics.ratios import Comparison, Ratio, Reference, backwards, compare_together, with_ratio
-from tare.statistics.shapes import shapes
-from tare.statistics.stalls import unevenness
+from tare.statistics.ratios import Comparison, Ratio, Reference, backwards, compare_together, ratio_fields
+from tare.statistics.shapes import Shapes, shapes
+from tare.statistics.stalls import Uneven, unevenness
 from tare.statistics.summary import Summary
 
 
@@ -40,11 +41,6 @@ class _Workload:
     def grid(self) -> Grid:
         """The values of the workload."""
         return self.looks.grid(self.record.name)
-
-    @property
-    def headlines(self) -> tuple[Headline, ...]:
-        """The headlines of the workload."""
-        return tuple(each.head for each in self.judged)
 
     @property
     def row(self) -> int:
@@ -73,8 +69,8 @@ def summarize(run: Run) -> Summary:
         _Workload(record, _outcomes(stacks, own[record.name]), judged[record.name], reference, looks)
         for record in known
     ]
-    compared = [head for workload in workloads for head in workload.headlines if head.keys]
-    counting = [head for head in compared if head.rule.overall]
+    measured = tuple(each.head for workload in workloads for each in workload.judged)
+    counting = [head for head in measured if head.keys and head.rule.overall]
     cells = [cell for workload in workloads for cell in _cells(workload, run.record.margin)]
     heads = [cell for workload in workloads for judged in workload.judged for cell in _headlines(workload, judged)]
     return Summary(
@@ -84,15 +80,13 @@ def summarize(run: Run) -> Summary:
         confidence=CONFIDENCE,
         margin=run.record.margin,
         stacks=stacks,
-        workloads=tuple(workload.record.name for workload in workloads),
+        workloads=tuple(record.name for record in known),
         cells=_with_bare_metal_caution(cells, run.record),
         headlines=_with_bare_metal_caution(heads, run.record),
-        rules=tuple(head.rule for each in workloads for head in each.headlines),
-        effects=tuple(
-            find_effects(head.logs, head.usable, each.grid.places) for each in workloads for head in each.headlines
-        ),
+        rules=tuple(head.rule for head in measured),
+        effects=tuple(find_effects(head.logs, head.usable, head.grid.places) for head in measured),
         overall=rank(stacks, counting, reference, run.record.margin),
-        measured=tuple(head for each in workloads for head in each.headlines),
+        measured=measured,
         own=tuple(
             (stack, what, text)
             for stack, own in run.record.own.items()
@@ -117,20 +111,6 @@ def records(run: Run) -> list[WorkloadRecord]:
     for name in run.by_workload:
         known.setdefault(name, WorkloadRecord(name, name, name, (), None))
     return list(known.values())
-
-
-def _with_interval(cell: Cell, ratio: Ratio | None, is_confirmed: bool) -> Cell:
-    """Replace the interval of a cell that has one by that which holds together with all others, and its verdict."""
-    if ratio is None or cell.low is None:
-        return cell
-    changed = with_ratio(cell, ratio)
-    if ratio.low is None:
-        note = "no interval beside so many others: it needs more blocks"
-        return replace(changed, verdict="undecided", notes=(*cell.notes, note))
-    if is_confirmed:
-        return changed
-    text = "blocks that only other stacks had since show more noise: another block of this one may withdraw the verdict"
-    return with_caution(changed, Caution("unconfirmed", text))
 
 
 def _with_bare_metal_caution(cells: Sequence[Cell], record: RunRecord) -> tuple[Cell, ...]:
@@ -164,28 +144,53 @@ def _outcomes(stacks: tuple[str, ...], trials: Sequence[Trial]) -> tuple[Outcome
     return tuple(outcome(stack, of_stack) for stack, of_stack in own.items())
 
 
-def _cells(workload: _Workload, margin: float) -> list[Cell]:
+@dataclass(frozen=True)
+class _Rows:
+    """What cells are made of: all keys of a workload's grid, or a headline.
+
+    The axes are stack and, for a grid, key; `away`, `logs` and `present` also have the block: the logarithms of the
+    ratios and of usual turns. `compared` holds for each row by itself. `judged` and `halves`, half the widths of the
+    quantities' own intervals, are of a headline.
+    """
+
+    workload: _Workload
+    described: Moments
+    away: Differences
+    logs: NDArray[np.float64]
+    present: NDArray[np.bool_]
+    compared: Comparison
+    refused: NDArray[np.bool_]
+    uneven: Uneven | None
+    judged: Judged | None = None
+    halves: NDArray[np.float64] | None = None
+
+    @cached_property
+    def coarse(self) -> NDArray[np.bool_]:
+        """Where the ratios, or the values of one side, come in steps that are larger than their noise."""
+        away, row = self.away, self.workload.row
+        of_baseline = are_coarse(np.broadcast_to(self.logs[row], self.logs.shape), away.both & away.both[row])
+        return are_coarse(away.logs, away.both) | are_coarse(self.logs, away.both) | of_baseline
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """What the ratios of each row look like."""
+        return shapes(self.away.logs, self.away.both)
+
+
+def _cells(workload: _Workload, margin: float) -> Iterator[Cell]:
     """Make the cells of all keys of a workload, with the arithmetic done once for the whole grid."""
-    grid = workload.grid
-    found = moments(grid.values, grid.present)
-    logs = usual_levels(grid)
-    away = differences(grid, workload.compared_with)
-    ratios = workload.looks.as_of_last_blocks(grid.workload, partial(_compare, workload, away, margin))
-    refused = _refused(grid, workload.row)
-    coarse = _are_coarse(away, logs, workload.row)
-    uneven = unevenness(grid, workload.compared_with, away)
-    cells = []
-    for place in np.ndindex(refused.shape):
-        blank = _blank(workload, place[0], place[1])
-        cell = _with_description(blank, found, place)
-        problem = _problem(workload, place[0], bool(refused[place]))
-        cell = _with_comparison(cell, workload, ratios.at(place), problem)
-        cell = _with_coarse_caution(cell) if coarse[place] else cell
-        cell = uneven.added_to(cell, place) if uneven else cell
-        of_baseline = _Levels(logs[workload.row, place[1]], away.both[workload.row, place[1]])
-        cell = _with_usual_value(cell, of_baseline, _Levels(logs[place], grid.positive[place]))
-        cells.append(replace(cell, ratios=_ratios(cell, away.logs[place], away.both[place])))
-    return cells
+    grid, away = workload.grid, differences(workload.grid, workload.compared_with)
+    rows = _Rows(
+        workload=workload,
+        described=moments(grid.values, grid.present),
+        away=away,
+        logs=usual_levels(grid),
+        present=grid.positive,
+        compared=workload.looks.as_of_last_blocks(grid.workload, partial(_compare, workload, away, margin)),
+        refused=_refused(grid, workload.row),
+        uneven=unevenness(grid, workload.compared_with, away),
+    )
+    return (_cell(rows, place, (place[1],)) for place in np.ndindex(rows.refused.shape))
 
 
 def _compare(workload: _Workload, away: Differences, margin: float, blocks: frozenset[int]) -> Comparison:
@@ -202,97 +207,73 @@ def _refused(grid: Grid, baseline: int) -> NDArray[np.bool_]:
 
 def _headlines(workload: _Workload, judged: Judged) -> Iterator[Cell]:
     """Make one cell for each stack. A headline of a single key is described in its unit, any other is only a ratio."""
-    grid, head, held = workload.grid, judged.head, judged.held
-    away, alone = head.differences(workload.compared_with), replace(held, needed=ALONE)
-    seen = moments(grid.values, grid.present)
-    coarse = _are_coarse(away, head.logs, workload.row)
-    looks, blocks = shapes(away.logs, away.both), tuple(block + 1 for block in grid.blocks)
-    keys, uneven = list(head.keys), unevenness(grid, workload.compared_with, away, head)
-    refused = np.asarray(_refused(grid, workload.row)[:, keys].any(axis=1))
-    halves = None if head.rule.overall else head.quantity_half()
-    for stack in range(len(grid.stacks)):
-        cell = replace(
-            _blank(workload, stack, head.keys[0] if head.keys else None),
-            metric=", ".join(head.rule.metrics),
-            point=None,
-            better=head.rule.better,
-            headline=head.rule.name,
-        )
-        cell = _with_description(cell, seen, (stack, head.keys[0])) if len(head.keys) == 1 else replace(cell, unit="")
-        trials = int((grid.present[stack, keys].all(axis=0) & bool(keys)).sum())
-        problem = _problem(workload, stack, bool(refused[stack]))
-        cell = _with_comparison(replace(cell, trials=trials), workload, alone.at((stack,)), problem)
-        cell = _with_coarse_caution(cell) if coarse[stack] else cell
-        cell = uneven.added_to(cell, (stack,)) if uneven else cell
-        if len(head.keys) == 1:
-            of_baseline = _Levels(head.logs[workload.row], away.both[workload.row])
-            cell = _with_usual_value(cell, of_baseline, _Levels(head.logs[stack], head.usable[stack]))
-            cell = cell if halves is None else _with_own_interval(cell, float(halves[stack]))
-        if cell.n and cell.verdict != "baseline":
-            cell = replace(cell, notes=(*cell.notes, *looks.notes((stack,), blocks)))
-        cell = replace(cell, ratios=_ratios(cell, away.logs[stack], away.both[stack]))
-        is_asked = cell.verdict != "baseline" and not cell.skipped
-        yield _with_interval(cell, held.at((stack,)), not judged.unconfirmed[stack]) if is_asked else cell
+    grid, head = workload.grid, judged.head
+    away = head.differences(workload.compared_with)
+    rows = _Rows(
+        workload=workload,
+        described=moments(grid.values, grid.present),
+        away=away,
+        logs=head.logs,
+        present=head.usable,
+        compared=replace(judged.held, needed=ALONE),
+        refused=np.asarray(_refused(grid, workload.row)[:, list(head.keys)].any(axis=1)),
+        uneven=unevenness(grid, workload.compared_with, away, head),
+        judged=judged,
+        halves=None if head.rule.overall else head.quantity_half(),
+    )
+    return (_cell(rows, (stack,), head.keys) for stack in range(len(grid.stacks)))
 
 
-def _are_coarse(away: Differences, logs: NDArray[np.float64], baseline: int) -> NDArray[np.bool_]:
-    """Return where the ratios, or the values of one side, come in steps that are larger than their noise.
+def _cell(rows: _Rows, place: tuple[int, ...], keys: tuple[int, ...]) -> Cell:
+    """Make the cell of a row, which is of these keys of the grid."""
+    workload, stack = rows.workload, place[0]
+    is_baseline = workload.reference is not None and stack == workload.row
+    fields, found = _described(rows, stack, keys), dict[str, Any]()
+    problem, ratio = _problem(workload, stack, bool(rows.refused[place])), rows.compared.at(place)
+    if is_baseline and fields["trials"] and not problem:
+        found = {"verdict": "baseline", "n": ratio.n if ratio else 0, "ratio": 1.0}
+    elif is_baseline and fields["trials"]:
+        found = {"verdict": "baseline", "notes": (*fields["notes"], problem)}
+    elif problem:
+        found = {"verdict": "no value", "notes": (*fields["notes"], problem)}
+    elif ratio is None:
+        baseline = workload.grid.stacks[workload.row]
+        text = f"no block has this value of both {fields['stack']} and {baseline}"
+        found = {"verdict": "too few blocks", "notes": (*fields["notes"], text)}
+    else:
+        found = _compared(rows, place, fields, ratio)
+    usual = _usual(rows, place, found["ratio"]) if "ratio" in found and len(keys) == 1 else {}
+    return Cell(**fields | found | usual)
 
-    `logs` are those of the values; their first axis are the stacks, of which one is the baseline.
-    """
-    of_baseline = are_coarse(np.broadcast_to(logs[baseline], logs.shape), away.both & away.both[baseline])
-    return are_coarse(away.logs, away.both) | are_coarse(logs, away.both) | of_baseline
 
-
-def _with_coarse_caution(cell: Cell) -> Cell:
-    """Add a caution to an interval whose values hide their noise."""
-    if cell.low is None or cell.verdict == "baseline":
-        return cell
-    text = "values come in steps that are larger than their noise: the interval is too narrow, and no decision is firm"
-    return replace(with_caution(cell, Caution("coarse-values", text)), coarse=True)
-
-
-def _blank(workload: _Workload, stack: int, key: int | None) -> Cell:
-    grid, own = workload.grid, workload.outcomes[stack]
-    metric = grid.metric(grid.keys[key].metric) if key is not None else None
-    notes = []
-    if key is not None and grid.absurd[stack, key]:
-        count = int(grid.absurd[stack, key])
-        what = "value that is" if count == 1 else "values that are"
-        notes.append(f"left out: {count} {what} no finite number, or in another unit than the metric's")
+def _described(rows: _Rows, stack: int, keys: tuple[int, ...]) -> dict[str, Any]:
+    """Return the fields of a cell that say what it is of, and describe its values."""
+    workload, grid, own = rows.workload, rows.workload.grid, rows.workload.outcomes[stack]
+    rule = rows.judged.head.rule if rows.judged else None
+    metric = grid.metric(grid.keys[keys[0]].metric) if keys else None
+    absurd = int(grid.absurd[stack, keys[0]]) if keys else 0
+    what = "value that is" if absurd == 1 else "values that are"
     cautions = own.cautions
     if workload.reference is not None and stack != workload.row:
         cautions += workload.outcomes[workload.row].cautions
-    turns = int(grid.taken[stack, key].sum()) if key is not None and grid.taken.shape[-1] > 1 else 0
-    return Cell(
-        workload=workload.record.name,
-        metric=metric.name if metric else "",
-        point=grid.keys[key].point if key is not None else None,
-        stack=grid.stacks[stack],
-        unit=metric.unit if metric else "",
-        better=metric.better if metric else "higher",
-        verdict="no value",
-        notes=tuple(notes),
-        cautions=cautions if own.ok else (),
-        failures=own.failures,
-        skipped=own.skipped,
-        turns=turns,
-    )
-
-
-def _with_description(cell: Cell, moments_of: Moments, index: tuple[int, ...]) -> Cell:
-    seen = description(moments_of, index)
-    if seen is None:
-        return cell
-    return replace(
-        cell,
-        trials=seen.n,
-        mean=seen.mean,
-        sd=seen.sd,
-        relative_sd=seen.relative_sd,
-        minimum=seen.minimum,
-        maximum=seen.maximum,
-    )
+    fields: dict[str, Any] = {
+        "workload": workload.record.name,
+        "metric": ", ".join(rule.metrics) if rule else metric.name if metric else "",
+        "point": None if rule else grid.keys[keys[0]].point,
+        "stack": grid.stacks[stack],
+        "unit": metric.unit if metric and len(keys) == 1 else "",
+        "better": metric.better if metric else rule.better if rule else "higher",
+        "headline": rule.name if rule else "",
+        "trials": int((grid.present[stack, list(keys)].all(axis=0) & bool(keys)).sum()),
+        "notes": (f"left out: {absurd} {what} no finite number, or in another unit than the metric's",) * bool(absurd),
+        "cautions": cautions if own.ok else (),
+        "failures": own.failures,
+        "skipped": own.skipped,
+        "turns": int(grid.taken[stack, keys[0]].sum()) if keys and grid.taken.shape[-1] > 1 else 0,
+    }
+    seen = description(rows.described, (stack, *keys)) if len(keys) == 1 else None
+    names = ("mean", "sd", "relative_sd", "minimum", "maximum")
+    return fields | ({name: getattr(seen, name) for name in names} if seen else {})
 
 
 def _problem(workload: _Workload, stack: int, refused: bool) -> str:
@@ -308,68 +289,67 @@ def _problem(workload: _Workload, stack: int, refused: bool) -> str:
     return ""
 
 
-def _with_comparison(cell: Cell, workload: _Workload, ratio: Ratio | None, problem: str) -> Cell:
-    """Add the ratio and the verdict, or the reason why there is none."""
-    baseline = workload.grid.stacks[workload.row] if workload.reference is not None else ""
-    if cell.stack == baseline and cell.trials and not problem:
-        return replace(cell, verdict="baseline", n=ratio.n if ratio else 0, ratio=1.0)
-    if cell.stack == baseline and cell.trials:
-        return replace(cell, verdict="baseline", notes=(*cell.notes, problem))
-    if problem:
-        return replace(cell, verdict="no value", notes=(*cell.notes, problem))
-    if ratio is None:
-        text = f"no block has this value of both {cell.stack} and {baseline}"
-        return replace(cell, verdict="too few blocks", notes=(*cell.notes, text))
-    notes = cell.notes
+def _compared(rows: _Rows, place: tuple[int, ...], fields: Mapping[str, Any], ratio: Ratio) -> dict[str, Any]:
+    """Return the fields of a cell with a ratio, and what is to be said of it.
+
+    Where a headline has an interval, its verdict is of that which holds together with all others.
+    """
+    held = rows.judged.held.at(place) if rows.judged and ratio.low is not None else None
+    notes, cautions = list(fields["notes"]), list(_doubts(ratio))
     if ratio.low is None:
         have = "one block has" if ratio.n == 1 else f"{ratio.n} blocks have"
-        notes += (f"{have} no interval: {least_count()} are needed",)
+        notes.append(f"{have} no interval: {least_count()} are needed")
     if ratio.zero_width:
-        notes += (f"all {ratio.n} ratios are equal" + (", so the interval has no width" if ratio.low else ""),)
-    return replace(with_ratio(cell, ratio), cautions=(*cell.cautions, *_doubts(cell.stack, ratio)), notes=notes)
+        notes.append(f"all {ratio.n} ratios are equal" + (", so the interval has no width" if ratio.low else ""))
+    coarse = bool(rows.coarse[place]) and ratio.low is not None
+    if coarse:
+        text = "values come in steps that are larger than their noise: the interval is too narrow, and no decision is"
+        cautions.append(Caution("coarse-values", f"{text} firm"))
+    of_turns = rows.uneven.of(place) if rows.uneven else {}
+    if rows.uneven and of_turns:
+        notes += rows.uneven.notes(place)
+        cautions += rows.uneven.cautions(place)
+    if rows.judged:
+        notes += rows.shapes.notes(place, [block + 1 for block in rows.workload.grid.blocks])
+    found = ratio_fields(held or ratio, fields["better"])
+    if held and held.low is None:
+        found["verdict"] = "undecided"
+        notes.append("no interval beside so many others: it needs more blocks")
+    elif held and rows.judged and rows.judged.unconfirmed[place]:
+        text = "blocks that only other stacks had since show more noise: another block of this one may withdraw the"
+        cautions.append(Caution("unconfirmed", f"{text} verdict"))
+    counts = (CautionCount(each.kind, (each.text,), fields["stack"], ratio.n, ratio.n) for each in cautions)
+    each_ratio = tuple(float(each) for each in np.exp(rows.away.logs[place][rows.away.both[place]]))
+    said = {"notes": tuple(notes), "cautions": (*fields["cautions"], *counts)}
+    return {**found, **of_turns, **said, "coarse": coarse, "ratios": each_ratio}
 
 
-@dataclass(frozen=True)
-class _Levels:
-    """The logarithms of a usual turn of a stack in each block, and which blocks have one."""
+def _usual(rows: _Rows, place: tuple[int, ...], ratio: float) -> dict[str, float | None]:
+    """Return the usual value: the geometric mean of the baseline's usual turns, times the ratio; and its deviation.
 
-    logs: NDArray[np.float64]
-    present: NDArray[np.bool_]
-
-
-def _with_usual_value(cell: Cell, of_baseline: _Levels, own: _Levels) -> Cell:
-    """Add the usual value: the geometric mean of the baseline's usual turns, times the ratio; and its deviation."""
-    if cell.ratio is None or not of_baseline.present.any():
-        return cell
-    usual = backwards(float(of_baseline.logs[of_baseline.present].mean())) * cell.ratio
-    each = own.logs[own.present]
-    return replace(cell, usual=usual, usual_sd=usual * float(each.std(ddof=1)) if each.size > 1 else None)
-
-
-def _with_own_interval(cell: Cell, half: float) -> Cell:
-    """Add the interval of the quantity itself, so wide on either side of its logarithm."""
-    if cell.usual is None or not np.isfinite(half):
-        return cell
-    return replace(cell, usual_low=cell.usual * backwards(-half), usual_high=cell.usual * backwards(half))
+    Also the interval of the quantity itself, if it has one, so wide on either side of its logarithm.
+    """
+    base = (rows.workload.row, *place[1:])
+    of_baseline, own = rows.logs[base][rows.away.both[base]], rows.logs[place][rows.present[place]]
+    if not of_baseline.size:
+        return {}
+    usual = backwards(float(of_baseline.mean())) * ratio
+    found = {"usual": usual, "usual_sd": usual * float(own.std(ddof=1)) if own.size > 1 else None}
+    if rows.halves is None or not np.isfinite(rows.halves[place]):
+        return found
+    half = float(rows.halves[place])
+    return found | {"usual_low": usual * backwards(-half), "usual_high": usual * backwards(half)}
 
 
-def _doubts(stack: str, ratio: Ratio) -> tuple[CautionCount, ...]:
-    """Return the cautions about blocks that depend on each other, and about a baseline that differs from itself."""
-    cautions: list[Caution] = []
+def _doubts(ratio: Ratio) -> Iterator[Caution]:
+    """Yield the cautions about blocks that depend on each other, and about a baseline that differs from itself."""
     if ratio.low is None:
-        return ()
+        return
     if ratio.widening > 1:
         whose = "all stacks together: each block" if ratio.in_all_stacks else "each block"
         text = f"{whose} resembles the one before it: the interval is widened, and may still be too sure of itself"
-        cautions.append(Caution("correlated-blocks", text))
+        yield Caution("correlated-blocks", text)
     if ratio.offset:
         share = 100 * (backwards(ratio.offset) - 1)
         text = f"the baseline differs from itself by {share:.2g} % (A/A): the interval is wider by as much"
-        cautions.append(Caution("unlike-itself", text))
-    return tuple(CautionCount(each.kind, (each.text,), stack, ratio.n, ratio.n) for each in cautions)
-
-
-def _ratios(cell: Cell, differences: NDArray[np.float64], both: NDArray[np.bool_]) -> tuple[float, ...]:
-    if cell.ratio is None or cell.verdict == "baseline":
-        return ()
-    return tuple(float(ratio) for ratio in np.exp(differences[both]))
+        yield Caution("unlike-itself", text)

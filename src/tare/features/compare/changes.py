@@ -28,7 +28,7 @@ from tare.statistics.anytime import ALONE, least_count, needed_together
 from tare.statistics.cells import DECIDING, Cell
 from tare.statistics.dependence import explains
 from tare.statistics.headlines import Headline
-from tare.statistics.ratios import ROUNDING, Ratio, backwards, compare, side_of, with_ratio
+from tare.statistics.ratios import ROUNDING, Ratio, backwards, compare, ratio_fields, side_of
 from tare.statistics.summary import Summary
 
 T = TypeVar("T")
@@ -125,7 +125,8 @@ def _changed(bare: Change, samples: tuple[Sample, Sample], margin: float, needed
     before, after = bare.before, bare.after
     ratio = compare_samples(*samples, margin, needed)
     cell = replace(
-        with_ratio(bare.cell, ratio),
+        bare.cell,
+        **ratio_fields(ratio, bare.cell.better),
         coarse=before.coarse or after.coarse,
         notes=_notes(ratio, samples),
         cautions=(*after.cautions, *before.cautions),
