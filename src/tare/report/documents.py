@@ -9,7 +9,19 @@ from itertools import compress, groupby
 from tare.model.journal import Run, WorkloadRecord
 from tare.plugins.feature import hooks
 from tare.report.findings import Findings, findings
-from tare.report.numbers import clean, cut, estimate, interval, percent, point, reason, relative_sd, state, usual_value
+from tare.report.numbers import (
+    by_point,
+    clean,
+    cut,
+    estimate,
+    interval,
+    percent,
+    point,
+    reason,
+    relative_sd,
+    state,
+    usual_value,
+)
 from tare.report.problems import ALL_WORKS, TITLE, not_working
 from tare.report.terminal import row as row_of
 from tare.statistics.cells import Cell
@@ -98,15 +110,8 @@ def _tables(summary: Summary, run: Run) -> Iterator[str]:
     yield from _table(f"Percent of {baseline} over n blocks; {within}.", (_HEADLINES, 1), rows)
     yield from _notes(reasons)
     for record in records(run):
-        cells = _by_metric([cell for cell in summary.of(record.name) if cell.trials])
         caption = f"{in_latex(record.title)} ({in_latex(record.name)}): usual values, and percent of {baseline}."
-        yield from _table(caption, (_VALUES, 2), [_value(cell, record) for cell in cells])
-
-
-def _by_metric(cells: Sequence[Cell]) -> list[Cell]:
-    """Put the stacks of one metric and point together."""
-    places = {key: at for at, key in enumerate(dict.fromkeys((cell.metric, cell.point) for cell in cells))}
-    return sorted(cells, key=lambda cell: places[cell.metric, cell.point])
+        yield from _table(caption, (_VALUES, 2), [_value(cell, record) for cell in by_point(summary.of(record.name))])
 
 
 def _reason(cell: Cell) -> str:

@@ -169,6 +169,18 @@ def tolerated(cell: Cell) -> str:
     return "" if most is None else f"{math.floor(most * 100) / 100:.2f}"
 
 
+def reach(cell: Cell) -> tuple[str, ...]:
+    """Describe what an open cell would have shown, what a decided one rests on, and the mean over all turns."""
+    said = []
+    if cell.verdict == "undecided":
+        said.append(f"could have shown a difference of {resolved(cell)}")
+    elif cell.decided:
+        said.append(f"would hold up to a correlation of {tolerated(cell)} between blocks")
+    if cell.mean_ratio is not None:
+        said.append(f"by the mean over all turns {roughly(cell.mean_ratio)}")
+    return tuple(said)
+
+
 def percent(share: float) -> str:
     """Write a share that somebody chose, as `3 %`."""
     return f"{share * 100:.3g} %"
@@ -194,6 +206,12 @@ def point(value: float | None, unit: str) -> str:
         return f"{value:,.10g}"
     chosen = scale(value, unit)
     return f"{value / chosen.factor:.4g} {chosen.label}"
+
+
+def by_point(cells: Sequence[Cell]) -> list[Cell]:
+    """Put the stacks of one metric and point next to each other, where the eye compares them, if they have a value."""
+    places = {key: at for at, key in enumerate(dict.fromkeys((cell.metric, cell.point) for cell in cells))}
+    return sorted((cell for cell in cells if cell.trials), key=lambda cell: places[cell.metric, cell.point])
 
 
 def state(cell: Cell) -> str:

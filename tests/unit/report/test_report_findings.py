@@ -14,8 +14,7 @@ from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measu
 from tare.model.journal import Run
 from tare.model.trial import Measured, Metric, Trial
 from tare.report.findings import Findings, Part, dearest, findings, readiness
-from tare.report.html.ranking import RankingRow, front
-from tare.report.html.trials import anchors
+from tare.report.html.ranking import ranking_rows
 from tare.report.numbers import bounds, roughly
 from tare.report.problems import IN_PLAIN_WORDS, firmness
 from tare.report.writer import find
@@ -26,11 +25,6 @@ from tare.statistics.summary import Summary
 
 def found_in(summary: Summary) -> Findings:
     return findings(summary, MACHINE)
-
-
-def rows_of(run: Run) -> tuple[RankingRow, ...]:
-    summary = summarize(run)
-    return front(summary, run, anchors(summary, run)).rankings
 
 
 def said(part: Part) -> dict[str, str]:
@@ -271,8 +265,8 @@ def test_a_part_of_very_many_lines_shows_the_first() -> None:
 
 def test_a_ranking_without_enough_blocks_says_what_it_lacks() -> None:
     run = pairs([90.0], [100.0])
-    [row] = rows_of(run)
-    assert (row.ties, row.why) == ((), "measured 1 time, 5 are needed")
+    [row] = ranking_rows(summarize(run))
+    assert (row["ties"], row["why"]) == ({}, "measured 1 time, 5 are needed")
 
 
 def test_a_workload_with_two_headlines_has_two_columns_and_two_rules() -> None:

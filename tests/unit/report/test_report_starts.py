@@ -39,7 +39,7 @@ def _started(stack: str, block: int, seconds: Sequence[float], workload: str = "
 def _rows(trials: Sequence[Trial], use: str = "startup") -> dict[str, tuple[int, tuple[str, ...]]]:
     record = replace(STARTUP, use=use)
     run = make_run(trials, [record])
-    return {row.stack: (row.starts, row.percentiles) for row in start_rows(summarize(run), run, record)}
+    return {stack: (starts, tuple(texts)) for stack, starts, texts in start_rows(summarize(run), run, record)}
 
 
 def test_percentiles_are_over_the_starts_of_all_blocks() -> None:

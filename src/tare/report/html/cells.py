@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tare.report.html.cautions import Doubt, Marks, marks
 from tare.report.html.sparklines import TurnsShown
-from tare.report.html.trials import Anchors, Trials
-from tare.report.numbers import GLYPHS, cut, estimate, interval, reason, resolved, roughly, state, tolerated
+from tare.report.html.trials import Anchors
+from tare.report.numbers import GLYPHS, cut, estimate, interval, reach, reason, state
 from tare.report.problems import NotWorking, Tried
 from tare.statistics.cells import Cell, Standing
 from tare.statistics.outcomes import Fate
@@ -52,7 +53,7 @@ class Sources:
     doubts: Sequence[Doubt]
     places: Anchors
     turns: Mapping[str, TurnsShown]
-    trials: Mapping[str, tuple[Trials, ...]]
+    trials: Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def entry(cell: Cell, sources: Sources) -> Entry:
@@ -104,15 +105,3 @@ def tried_entry(tried: Tried, found: NotWorking, places: Anchors) -> Entry:
         detail=f"{tried.stack}, {tried.workload}: {tried.words}{': ' if why else ''}{why}",
         anchor=places.get((tried.workload, tried.stack), ""),
     )
-
-
-def reach(cell: Cell) -> tuple[str, ...]:
-    """Describe what an open cell would have shown, what a decided one rests on, and the mean over all turns."""
-    said = []
-    if cell.verdict == "undecided":
-        said.append(f"could have shown a difference of {resolved(cell)}")
-    elif cell.decided:
-        said.append(f"would hold up to a correlation of {tolerated(cell)} between blocks")
-    if cell.mean_ratio is not None:
-        said.append(f"by the mean over all turns {roughly(cell.mean_ratio)}")
-    return tuple(said)

@@ -10,8 +10,7 @@ import json
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tare.model.errors import UsageError
 from tare.model.journal import Run, WorkloadRecord, load_raw
@@ -133,40 +132,29 @@ def costs(run: Run, summary: Summary) -> tuple[Drawing, ...]:
     return tuple(drawing for drawing in drawings if drawing)
 
 
-@dataclass(frozen=True)
-class LayerRow:
-    """What one layer of a nested stack adds: medians over the trials, as texts."""
+def layers(run: Run, summary: Summary) -> list[tuple[str, str, str, str, str, int]]:
+    """Return what each layer of the nested stacks adds, from the outermost to the innermost.
 
-    stack: str
-    layer: str
-    seconds: str
-    memory: str
-    disk: str
-    trials: int
-
-
-def layers(run: Run, summary: Summary) -> tuple[LayerRow, ...]:
-    """Return what each layer of the nested stacks adds, from the outermost to the innermost."""
+    They are stack, layer, time, memory and disk, medians as texts, and the number of trials.
+    """
     by_depth: dict[tuple[str, int], list[Layer]] = {}
     for trial in run.trials:
         if trial.status == "ok":
             for depth, layer in enumerate(trial.layers):
                 by_depth.setdefault((trial.stack, depth), []).append(layer)
-    rows = [(stack, depth) for stack in summary.stacks for depth in range(len(by_depth)) if (stack, depth) in by_depth]
-    return tuple(_layer_row(stack, by_depth[stack, depth]) for stack, depth in rows)
+    rows = []
+    for stack, depth in sorted(by_depth, key=lambda each: (summary.stacks.index(each[0]), each[1])):
+        seen = by_depth[stack, depth]
+        seconds = format_duration(round(statistics.median(layer.seconds for layer in seen), 3))
+        memory = _median_size(layer.footprint.all_memory_bytes for layer in seen)
+        disk = _median_size(layer.footprint.disk_bytes for layer in seen)
+        rows.append((stack, seen[0].name, seconds, memory, disk, len(seen)))
+    return rows
 
 
-def _layer_row(stack: str, seen: Sequence[Layer]) -> LayerRow:
-    memory = [value for layer in seen if (value := layer.footprint.all_memory_bytes) is not None]
-    disk = [layer.footprint.disk_bytes for layer in seen if layer.footprint.disk_bytes is not None]
-    return LayerRow(
-        stack,
-        seen[0].name,
-        format_duration(round(statistics.median(layer.seconds for layer in seen), 3)),
-        format_size(int(statistics.median(memory))) if memory else "unknown",
-        format_size(int(statistics.median(disk))) if disk else "unknown",
-        len(seen),
-    )
+def _median_size(sizes: Iterable[int | None]) -> str:
+    known = [size for size in sizes if size is not None]
+    return format_size(int(statistics.median(known))) if known else "unknown"
 
 
 def _strips(summary: Summary, run: Run, record: WorkloadRecord) -> list[Drawing | None]:

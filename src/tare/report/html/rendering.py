@@ -19,6 +19,7 @@ from markupsafe import Markup
 from tare import __version__
 from tare.report.answer import Answer
 from tare.report.chart_theme import page_style
+from tare.report.numbers import point, reach, relative_sd, roughly, usual_value
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,8 @@ def _environment(package: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["unbroken"] = _unbroken
-    environment.filters["whole"] = _whole
-    environment.filters["sentence"] = _as_sentence
+    environment.filters |= {"unbroken": _unbroken, "whole": _whole, "sentence": _as_sentence}
+    environment.filters |= {each.__name__: each for each in (point, reach, relative_sd, roughly, usual_value)}
     return environment
 
 

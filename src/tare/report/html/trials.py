@@ -9,10 +9,8 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote
-
-from markupsafe import Markup
 
 from tare.model.errors import UsageError
 from tare.model.journal import Run, WorkloadRecord, load_raw
@@ -35,45 +33,6 @@ _TURNS = 40
 _OUTPUTS = 2
 
 
-@dataclass(frozen=True)
-class TrialRow:
-    """A trial: its block, whose turns are at `strip`, its values (the columns of its cell), and what became of it."""
-
-    trial: str
-    block: int
-    strip: str
-    values: tuple[str, ...]
-    turns: str
-    became: str
-    raw: str
-    telemetry: str
-
-
-@dataclass(frozen=True)
-class InFull:
-    """One trial: its turns, command lines, raw output, and what its instance used along time."""
-
-    trial: str
-    turns: tuple[tuple[str, str], ...]
-    commands: str
-    outputs: tuple[tuple[str, str], ...]
-    trace: Markup
-    used: str
-
-
-@dataclass(frozen=True)
-class Trials:
-    """The trials of a stack with a workload; `more` are not shown."""
-
-    anchor: str
-    stack: str
-    count: str
-    columns: tuple[str, ...]
-    rows: tuple[TrialRow, ...]
-    more: int
-    example: InFull | None
-
-
 Anchors = Mapping[tuple[str, str], str]
 """The place of the trials of each workload and stack; nothing for a pair without trials."""
 
@@ -93,31 +52,40 @@ def anchors(summary: Summary, run: Run) -> Anchors:
 
 def trials_of(
     summary: Summary, run: Run, known: Anchors, turns: Mapping[str, TurnsShown]
-) -> Mapping[str, tuple[Trials, ...]]:
+) -> Mapping[str, list[Mapping[str, Any]]]:
     """Return the trials of all cells, by workload; their blocks lead to the turns that are shown."""
     own: dict[tuple[str, str], list[Trial]] = {cell: [] for cell in known}
     for trial in run.trials:
         if (trial.workload, trial.stack) in own:
             own[trial.workload, trial.stack].append(trial)
-    rows = min(max(_ROWS // max(len(own), 1), 3), _MOST_ROWS)
-    room = _Room(min(_LETTERS // max(len(own), 1), _MOST_LETTERS), max(_POINTS // max(len(own), 1), _LEAST_POINTS))
+    cells = max(len(own), 1)
+    rows = min(max(_ROWS // cells, 3), _MOST_ROWS)
+    letters, points = min(_LETTERS // cells, _MOST_LETTERS), max(_POINTS // cells, _LEAST_POINTS)
     units = {record.name: record.sweep.unit if record.sweep else "" for record in records(run)}
-    found: dict[str, list[Trials]] = {workload: [] for workload in summary.workloads}
+    found: dict[str, list[Mapping[str, Any]]] = {workload: [] for workload in summary.workloads}
     for (workload, stack), trials in own.items():
         shown = _columns(summary, workload, trials)
         ok = next((trial for trial in trials if trial.status == "ok"), trials[0])
+        traced = trace(run, ok, telemetry_names(ok), points)
         found[workload].append(
-            Trials(
-                anchor=known[workload, stack],
-                stack=stack,
-                count=_count(trials),
-                columns=tuple(_column(value, units[workload]) for value in shown),
-                rows=tuple(_row(run, trial, shown, turns.get(workload)) for trial in trials[:rows]),
-                more=max(len(trials) - rows, 0),
-                example=_in_full(run, ok, shown, units[workload], room),
-            )
+            {
+                "anchor": known[workload, stack],
+                "stack": stack,
+                "count": _count(trials),
+                "columns": [_column(value, units[workload]) for value in shown],
+                "rows": [_row(run, trial, shown, turns.get(workload)) for trial in trials[:rows]],
+                "more": max(len(trials) - rows, 0),
+                "example": {
+                    "trial": ok.trial,
+                    "turns": list(_turn_values(ok, shown, units[workload])),
+                    "commands": "\n".join(_lines(ok)),
+                    "outputs": list(_outputs(run, ok, letters)),
+                    "trace": traced.svg if traced else "",
+                    "used": traced.text if traced else "",
+                },
+            }
         )
-    return {workload: tuple(each) for workload, each in found.items()}
+    return found
 
 
 def _count(trials: Sequence[Trial]) -> str:
@@ -139,20 +107,21 @@ def _column(value: Measured, unit: str) -> str:
     return f"{value.metric} at {point(value.point, unit)}" if value.point is not None else value.metric
 
 
-def _row(run: Run, trial: Trial, shown: Sequence[Measured], turns: TurnsShown | None) -> TrialRow:
+def _row(run: Run, trial: Trial, shown: Sequence[Measured], turns: TurnsShown | None) -> Mapping[str, Any]:
+    """Return a trial: its block, whose turns are at `strip`, the values of the columns, and what became of it."""
     found = {(value.metric, value.point): value for value in trial.values}
-    own = [found.get((value.metric, value.point)) for value in shown]
     kinds = ", ".join(dict.fromkeys(caution.kind for caution in trial.cautions))
-    return TrialRow(
-        trial=trial.trial,
-        block=trial.block + 1,
-        strip=turns.of(trial.block) if turns else "",
-        values=tuple(_quantity(value) for value in own),
-        turns=_turns(trial),
-        became="; ".join(filter(None, ("" if trial.status == "ok" else trial.status, trial.reason, kinds))),
-        raw=_file(run, f"raw/{trial.trial}.json"),
-        telemetry=next(filter(None, (_file(run, f"telemetry/{name}.parquet") for name in telemetry_names(trial))), ""),
-    )
+    files = (_file(run, f"telemetry/{name}.parquet") for name in telemetry_names(trial))
+    return {
+        "trial": trial.trial,
+        "block": trial.block + 1,
+        "strip": turns.of(trial.block) if turns else "",
+        "numbers": [_quantity(found.get((value.metric, value.point))) for value in shown],
+        "turns": _turns(trial),
+        "became": "; ".join(filter(None, ("" if trial.status == "ok" else trial.status, trial.reason, kinds))),
+        "raw": _file(run, f"raw/{trial.trial}.json"),
+        "telemetry": next(filter(None, files), ""),
+    }
 
 
 def _quantity(value: Measured | None) -> str:
@@ -176,26 +145,6 @@ def _file(run: Run, name: str) -> str:
     if "/" in own or "\0" in own or not (run.folder / folder / own).is_file():
         return ""
     return quote(f"{run.from_report}/{folder}/{own}")
-
-
-@dataclass(frozen=True)
-class _Room:
-    """The letters of raw output that a cell has room for, and the points of a line of its telemetry."""
-
-    letters: int
-    points: int
-
-
-def _in_full(run: Run, trial: Trial, shown: Sequence[Measured], unit: str, room: _Room) -> InFull:
-    traced = trace(run, trial, telemetry_names(trial), room.points)
-    return InFull(
-        trial=trial.trial,
-        turns=tuple(_turn_values(trial, shown, unit)),
-        commands="\n".join(_lines(trial)),
-        outputs=tuple(_outputs(run, trial, room.letters)),
-        trace=traced.svg if traced else Markup(),
-        used=traced.text if traced else "",
-    )
 
 
 def _turn_values(trial: Trial, shown: Sequence[Measured], unit: str) -> Iterator[tuple[str, str]]:
@@ -243,30 +192,24 @@ _WORKLOAD, _METRIC = "startup", "total"
 _PERCENTS = (50, 95, 99)
 
 
-@dataclass(frozen=True)
-class StartsRow:
-    """The starts of a stack: how many there were, and the 50th, the 95th and the 99th percentile in words."""
+def start_rows(summary: Summary, run: Run, record: WorkloadRecord) -> list[tuple[str, int, list[str]]]:
+    """Return each stack with its number of starts, and their 50th, 95th and 99th percentile in words.
 
-    stack: str
-    starts: int
-    percentiles: tuple[str, ...]
-
-
-def start_rows(summary: Summary, run: Run, record: WorkloadRecord) -> tuple[StartsRow, ...]:
-    """Describe the starts of each stack; nothing for a workload that is not about starts."""
+    Nothing for a workload that is not about starts.
+    """
     if record.use != _WORKLOAD:
-        return ()
+        return []
     starts: dict[str, list[float]] = {stack: [] for stack in summary.stacks}
     for trial in run.trials:
         if trial.workload == record.name and trial.status == "ok":
             for value in trial.values:
                 own = (value.turns or (value.value,)) if value.metric == _METRIC else ()
                 starts[trial.stack] += filter(math.isfinite, own)  # the run may be untrusted
-    return tuple(
-        StartsRow(stack, len(found), tuple(_in_words(found, percent) for percent in _PERCENTS))
+    return [
+        (stack, len(found), [_in_words(found, percent) for percent in _PERCENTS])
         for stack, found in starts.items()
         if found
-    )
+    ]
 
 
 def _in_words(starts: Sequence[float], percent: int) -> str:
