@@ -195,11 +195,11 @@ def test_a_peak_between_many_samples_is_not_lost_and_odd_samples_draw_nothing() 
     samples = [Sample(float(at), float(at + (50 if at > 700 else 0)), None) for at in range(2000)]
     found = drawn(Series(samples, []))
     assert found
-    assert "at most 51.00 CPUs" in found.text
+    assert "at most 51.00 CPUs" in found.caption
     assert found.svg.count(",") < 200
     few = drawn(Series(samples, []), 30)
     assert few
-    assert "at most 51.00 CPUs" in few.text
+    assert "at most 51.00 CPUs" in few.caption
     assert few.svg.count(",") <= 30
     assert drawn(Series([], [])) is None
     assert drawn(Series([Sample(1.0, 1.0, None), Sample(1.0, 2.0, None), Sample(1.0, 3.0, None)], [])) is None

@@ -5,8 +5,8 @@ What failed or was skipped is in a table of its own (`tare.report.problems`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from tare.report.findings import Line, own_programs, too_fast, too_few, undecided, unlike_itself
 from tare.report.numbers import listing
@@ -17,31 +17,14 @@ from tare.statistics.summary import Summary
 # Texts that differ in a number only are many; the journal has them all.
 _MOST_TEXTS = 3
 
-# Number of the doubt, and what it says of this value.
+# Number of a kind of caution, and what cautions of it say of this value.
 Marks = tuple[tuple[int, str], ...]
+# The cautions of each kind, by workload and stack; the place of a kind, from one, is its number in the page.
+Doubts = Mapping[str, Mapping[tuple[str, str], CautionCount]]
 
 
-@dataclass(frozen=True)
-class Doubt:
-    """A kind of caution: its number in the page, what it said, and which values it touches."""
-
-    number: int
-    kind: str
-    texts: tuple[str, ...]
-    more: int
-    where: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why some stacks have no value though they worked, and where."""
-
-    text: str
-    where: tuple[str, ...]
-
-
-def doubts(summary: Summary) -> tuple[Doubt, ...]:
-    """Return the kinds of cautions of a run, numbered in the order of the page: headlines, then single values.
+def doubts(summary: Summary) -> Doubts:
+    """Return the cautions of a run by kind, in the order of the page: headlines, then single values.
 
     A single value may have a caution that no headline has. Where both have it, the headline's counts are given.
     """
@@ -49,57 +32,62 @@ def doubts(summary: Summary) -> tuple[Doubt, ...]:
     for cell in (*summary.headlines, *summary.cells):
         for caution in cell.cautions:
             by_kind.setdefault(caution.kind, {}).setdefault((cell.workload, caution.stack), caution)
-    with_values = dict.fromkeys(summary.workloads, 0)
-    for cell in _first_headlines(summary):
-        with_values[cell.workload] += cell.trials > 0
-    entries = enumerate(by_kind.items(), start=1)
-    return tuple(_doubt(number, kind, cells, with_values) for number, (kind, cells) in entries)
+    return by_kind
 
 
-def _first_headlines(summary: Summary) -> tuple[Cell, ...]:
-    """Return one cell for each workload and stack: their trials are those of all headlines."""
-    return tuple(cell for cell in summary.headlines if cell.headline == cell.workload)
-
-
-def _doubt(number: int, kind: str, cells: dict[tuple[str, str], CautionCount], with_values: dict[str, int]) -> Doubt:
-    texts = tuple(dict.fromkeys(text for caution in cells.values() for text in caution.texts))
-    by_workload: dict[str, list[CautionCount]] = {}
-    for (workload, _), caution in cells.items():
-        by_workload.setdefault(workload, []).append(caution)
-    lines = tuple(f"{workload}: {_touched(counts, with_values[workload])}" for workload, counts in by_workload.items())
-    return Doubt(number, kind, texts[:_MOST_TEXTS], max(len(texts) - _MOST_TEXTS, 0), lines)
-
-
-def _touched(cautions: list[CautionCount], stacks: int) -> str:
-    """Name the stacks that a caution touches and how many of their trials; all of them in two words."""
-    counts = {f"{caution.trials} of {caution.of}" for caution in cautions}
-    if len(cautions) == stacks > 2 and len(counts) == 1:
-        return f"every stack {counts.pop()}"
-    return ", ".join(f"{caution.stack} {caution.trials} of {caution.of}" for caution in cautions)
-
-
-def marks(cell: Cell, numbered: Sequence[Doubt]) -> Marks:
+def marks(cell: Cell, numbered: Doubts) -> Marks:
     """Return the marks of a value: its stack's own cautions, and the baseline's, which touch every ratio to it."""
     by_number: dict[int, list[str]] = {}
-    numbers = {doubt.kind: doubt.number for doubt in numbered}
+    numbers = {kind: number for number, kind in enumerate(numbered, start=1)}
     for caution in cell.cautions:
         text = f"{caution.kind}: {caution.stack}, {caution.trials} of {caution.of} trials"
         by_number.setdefault(numbers[caution.kind], []).append(text)
     return tuple((number, "; ".join(texts)) for number, texts in sorted(by_number.items()))
 
 
-def unexplained(summary: Summary) -> tuple[Reason, ...]:
-    """List the reasons of headlines that have no value though nothing was skipped and not all trials failed."""
+_MORE_BLOCKS = "More blocks decide more."
+
+
+def care(summary: Summary, numbered: Doubts) -> Iterator[Mapping[str, object]]:
+    """Yield the rows of the table: what has no value, cautions by number, what is undecided, and noise.
+
+    Marks beside values lead to a row with a number.
+    """
+    asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
+    yield from _unexplained(summary)
+    with_values = Counter(  # trials of a workload are those of all its headlines
+        cell.workload for cell in summary.headlines if cell.headline == cell.workload and cell.trials
+    )
+    for number, (kind, cells) in enumerate(numbered.items(), start=1):
+        by_workload: dict[str, list[CautionCount]] = {}
+        for (workload, _), caution in cells.items():
+            by_workload.setdefault(workload, []).append(caution)
+        touched = (f"{name}: {_touched(counts, with_values[name])}" for name, counts in by_workload.items())
+        yield _row(kind, "; ".join(touched), *_explained(summary, asked, kind, cells), number=number)
+    yield from _lines("differs from itself", unlike_itself(summary))
+    yield from _lines("own program", own_programs(summary))
+    yield from _lines("undecided", undecided(summary, asked), _MORE_BLOCKS)
+    yield from _lines("too few blocks", too_few(summary), _MORE_BLOCKS)
+    yield from (_row("noise", "all stacks", text) for text in noise(summary))
+    yield from (_row("close decisions", "all stacks", text) for text in firmness(asked))
+
+
+def _row(what: str, where: str, *why: str, hint: str = "", number: int = 0) -> Mapping[str, object]:
+    return {"what": what, "where": where, "why": why, "hint": hint, "number": number}
+
+
+def _unexplained(summary: Summary) -> Iterator[Mapping[str, object]]:
+    """Yield the reasons of headlines that have no value though nothing was skipped and not all trials failed."""
     reasons: dict[str, dict[str, list[str]]] = {}
     for cell in summary.headlines:
         worked = cell.verdict == "no value" and cell.stack != summary.control and not cell.skipped
         if worked and (cell.trials or not cell.failures):
             text = "; ".join(cell.notes) or "no value"
             reasons.setdefault(text, {}).setdefault(cell.stack, []).append(cell.workload)
-    return tuple(
-        Reason(text, tuple(f"{stack}: {_where(own, summary)}" for stack, own in stacks.items()))
-        for text, stacks in reasons.items()
-    )
+    for text, stacks in reasons.items():
+        yield _row(
+            "no value", "; ".join(f"{stack}: {_where(own, summary)}" for stack, own in stacks.items()), f"{text}."
+        )
 
 
 def _where(workloads: Sequence[str], summary: Summary) -> str:
@@ -108,49 +96,27 @@ def _where(workloads: Sequence[str], summary: Summary) -> str:
     return "all workloads" if set(names) == set(summary.workloads) else listing(names)
 
 
-_MORE_BLOCKS = "More blocks decide more."
+def _touched(cautions: Sequence[CautionCount], stacks: int) -> str:
+    """Name the stacks that a caution touches and how many of their trials; all of them in two words."""
+    counts = {f"{caution.trials} of {caution.of}" for caution in cautions}
+    if len(cautions) == stacks > 2 and len(counts) == 1:
+        return f"every stack {counts.pop()}"
+    return ", ".join(f"{caution.stack} {caution.trials} of {caution.of}" for caution in cautions)
 
 
-@dataclass(frozen=True)
-class CareRow:
-    """A row of the table. `number` is that of a caution, to which marks beside values lead; 0 for other rows."""
-
-    what: str
-    where: str
-    why: tuple[str, ...]
-    hint: str = ""
-    number: int = 0
-    anchor: str = ""
-
-
-def care(summary: Summary, numbered: Sequence[Doubt]) -> tuple[CareRow, ...]:
-    """Make the table: what has no value, cautions in the order of their numbers, what is undecided, and noise."""
-    asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
-    return (
-        *(CareRow("no value", "; ".join(reason.where), (f"{reason.text}.",)) for reason in unexplained(summary)),
-        *(_caution(summary, asked, doubt) for doubt in numbered),
-        *_lines("differs from itself", unlike_itself(summary)),
-        *_lines("own program", own_programs(summary)),
-        *_lines("undecided", undecided(summary, asked), _MORE_BLOCKS),
-        *_lines("too few blocks", too_few(summary), _MORE_BLOCKS),
-        *(CareRow("noise", "all stacks", (text,)) for text in noise(summary)),
-        *(CareRow("close decisions", "all stacks", (text,)) for text in firmness(asked)),
-    )
-
-
-def _caution(summary: Summary, asked: Sequence[Cell], doubt: Doubt) -> CareRow:
+def _explained(
+    summary: Summary, asked: Sequence[Cell], kind: str, cells: Mapping[tuple[str, str], CautionCount]
+) -> Iterator[str]:
     """Describe a kind of caution in plain words, then as it was raised."""
-    plain = IN_PLAIN_WORDS.get(doubt.kind, "")
-    raised = "; ".join((*doubt.texts, *([f"and {doubt.more} more like it"] if doubt.more else [])))
-    why = [f"{plain} ({raised})." if plain else f"{raised}."]
-    if doubt.kind == "faster-than-bare-metal":
-        why += [f"{', '.join(line.names)}: {line.text}." for line in too_fast(summary, asked)]
-    return CareRow(
-        doubt.kind, "; ".join(doubt.where), tuple(why), number=doubt.number, anchor=f"caution-{doubt.number}"
-    )
+    texts = list(dict.fromkeys(text for caution in cells.values() for text in caution.texts))
+    more = [f"and {len(texts) - _MOST_TEXTS} more like it"] if len(texts) > _MOST_TEXTS else []
+    plain, raised = IN_PLAIN_WORDS.get(kind, ""), "; ".join((*texts[:_MOST_TEXTS], *more))
+    yield f"{plain} ({raised})." if plain else f"{raised}."
+    if kind == "faster-than-bare-metal":
+        yield from (f"{', '.join(line.names)}: {line.text}." for line in too_fast(summary, asked))
 
 
-def _lines(what: str, lines: Iterator[Line], hint: str = "") -> Iterator[CareRow]:
+def _lines(what: str, lines: Iterator[Line], hint: str = "") -> Iterator[Mapping[str, object]]:
     for line in lines:
         more = f" and {line.more} more" if line.more else ""
-        yield CareRow(what, f"{', '.join(line.names)}{more}", (f"{line.text}.",), hint)
+        yield _row(what, f"{', '.join(line.names)}{more}", f"{line.text}.", hint=hint)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from tare.report.html.cautions import Doubt, Marks, marks
+from tare.report.html.cautions import Doubts, Marks, marks
 from tare.report.html.sparklines import TurnsShown
 from tare.report.html.trials import Anchors
 from tare.report.numbers import GLYPHS, cut, estimate, interval, reach, reason, state
@@ -50,7 +50,7 @@ class Entry:
 class Sources:
     """What numbers lead to: doubts by their numbers, the places of trials, and by workload turns and trials."""
 
-    doubts: Sequence[Doubt]
+    doubts: Doubts
     places: Anchors
     turns: Mapping[str, TurnsShown]
     trials: Mapping[str, Sequence[Mapping[str, Any]]]
@@ -59,29 +59,25 @@ class Sources:
 def entry(cell: Cell, sources: Sources) -> Entry:
     """Return the cell of a value."""
     now = state(cell)
-    failed = f"{len(cell.failures)} failed" if cell.failures and cell.trials else ""
-    detail = "; ".join([f"{cell.stack}, {cell.name}: {now}", *reach(cell), *cell.notes, *_caution_texts(cell)])
-    blank = Entry(
-        look(now, cell),
-        GLYPHS[state(cell)],
-        detail=detail,
-        failed=failed,
+    is_shown = now == "baseline" or cell.ratio is not None
+    shown = {"estimate": estimate(cell), "interval": interval(cell), "n": f"n={cell.n}"}
+    if now == "baseline":
+        shown = {"estimate": "100 %", "n": f"n={cell.n or cell.trials}"}
+    elif cell.ratio is None:
+        why = reason(cell) or "; ".join(cell.notes)
+        shown = {"estimate": now if now in ("skipped", "failed") else "", "why": cut(why, _WHY)}
+    cautions = (f"{caution.kind} ({caution.stack}, {caution.trials} of {caution.of})" for caution in cell.cautions)
+    return Entry(
+        look(now, cell) if is_shown else "none",
+        GLYPHS[now],
+        **shown,
+        detail="; ".join([f"{cell.stack}, {cell.name}: {now}", *reach(cell), *cell.notes, *cautions]),
+        failed=f"{len(cell.failures)} failed" if cell.failures and cell.trials else "",
         marks=marks(cell, sources.doubts),
         anchor=sources.places.get((cell.workload, cell.stack), ""),
         verdict=now,
-        sort="" if cell.ratio is None else f"{cell.ratio:.6g}",
+        sort="1" if now == "baseline" else "" if cell.ratio is None else f"{cell.ratio:.6g}",
     )
-    if now == "baseline":
-        return replace(blank, estimate="100 %", n=f"n={cell.n or cell.trials}", sort="1")
-    if cell.ratio is None:
-        why = reason(cell) or "; ".join(cell.notes)
-        label = now if now in ("skipped", "failed") else ""
-        return replace(blank, look="none", glyph=GLYPHS[now], estimate=label, why=cut(why, _WHY))
-    return replace(blank, estimate=estimate(cell), interval=interval(cell), n=f"n={cell.n}")
-
-
-def _caution_texts(cell: Cell) -> list[str]:
-    return [f"{caution.kind} ({caution.stack}, {caution.trials} of {caution.of})" for caution in cell.cautions]
 
 
 def look(verdict: str, value: Cell | Standing) -> str:

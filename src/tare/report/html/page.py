@@ -68,7 +68,7 @@ def page(summary: Summary, run: Run) -> Mapping[str, object]:
         "rows": [_row(summary, stack, sources) for stack in summary.stacks],
         "map": headlines_map(summary.headlines, summary.stacks, summary.baseline) if drawn else (),
         "left_out": _left_out(summary, run, places),
-        "care": care(summary, numbered),
+        "care": list(care(summary, numbered)),
         "failing": _failing(summary, places),
         "sections": [_section(summary, run, record, sources) for record in records(run) if summary.stacks],
         "starts": starts(run, summary) if drawn else (),

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-
-from markupsafe import Markup
+from dataclasses import dataclass, field
 
 from tare.model.journal import Run
 from tare.model.trial import Trial
 from tare.model.units import format_duration, format_size
-from tare.report.chart_svg import Area, Chart, group, path, text
+from tare.report.chart_svg import Area, Chart, Drawing, group, path, text
 from tare.report.chart_theme import DOT, SAME
 from tare.report.charts import turns
 from tare.report.html.turns import blocks_of, stretch
+from tare.report.numbers import listing
 from tare.report.svg_axes import Axis, Scale, number, scale_of
 from tare.statistics.summary import Summary
 from tare.telemetry.parquet import Series, series_of
@@ -26,21 +25,14 @@ _ACROSS, _LEFT = 288.0, 66.0
 _HEAD, _HEIGHT, _GAP, _FOOT = 18.0, 38.0, 6.0, 34.0
 _MOST = 160  # points of a line
 _VISIBLE = 0.01  # CPUs that were stolen
+_STOLEN = "CPUs stolen from the machine"
 _TURNS = 16_000  # of the whole page; each takes some ten bytes
 _LEAST_TURNS, _MOST_TURNS = 200, 500  # of a block
 
 Points = list[tuple[float, float]]
 
 
-@dataclass(frozen=True)
-class Trace:
-    """The drawing, and what it shows in words."""
-
-    svg: Markup
-    text: str
-
-
-def trace(run: Run, trial: Trial, names: Sequence[str], points: int = _MOST) -> Trace | None:
+def trace(run: Run, trial: Trial, names: Sequence[str], points: int = _MOST) -> Drawing | None:
     """Draw the telemetry of a trial, from the first of these files that has it, with at most so many points a line."""
     for name in names:
         file = run.folder / "telemetry" / f"{name}.parquet"
@@ -55,7 +47,7 @@ def trace(run: Run, trial: Trial, names: Sequence[str], points: int = _MOST) -> 
     return None
 
 
-def drawn(series: Series, points: int = _MOST) -> Trace | None:
+def drawn(series: Series, points: int = _MOST) -> Drawing | None:
     """Draw samples; None where there are too few for a line."""
     samples = series.samples
     used = _finite(_rates([(each.seconds, each.cpu_seconds) for each in samples if each.cpu_seconds is not None]))
@@ -65,37 +57,37 @@ def drawn(series: Series, points: int = _MOST) -> Trace | None:
         return None
     begin, end = min(moments), max(moments)
     stolen = [each for each in _finite(_rates(series.stolen)) if begin <= each[0] <= end]
-    panels, said = [], []
-    if len(used) > 1:
-        panels.append(("CPUs", used, f"{_most(used):.2f}", DOT))
-        said.append(f"at most {_most(used):.2f} CPUs")
-    if len(memory) > 1:
-        size = format_size(int(_most(memory)))
-        panels.append(("memory", memory, size, DOT))
-        said.append(f"at most {size} of memory")
-    if len(stolen) > 1 and _most(stolen) >= _VISIBLE:
-        panels.append(("CPUs stolen from the machine", stolen, f"{_most(stolen):.2f}", SAME))
-        said.append(f"at most {_most(stolen):.2f} CPUs were stolen from its machine")
-    words = f"Used along {format_duration(round(end - begin, 2))}: {_listed(said)}."
+    size = format_size(int(_most(memory))) if len(memory) > 1 else ""
+    panels = [
+        (title, line, label, color, words)
+        for title, line, label, color, words in (
+            ("CPUs", used, _count(used), DOT, f"at most {_count(used)} CPUs"),
+            ("memory", memory, size, DOT, f"at most {size} of memory"),
+            (_STOLEN, stolen, _count(stolen), SAME, f"at most {_count(stolen)} CPUs were stolen from its machine"),
+        )
+        if len(line) > 1 and (title != _STOLEN or _most(line) >= _VISIBLE)
+    ]
+    said = listing(tuple(words for *_, words in panels))
     across, parts, top = scale_of(0.0, end - begin, number), [], 0.0
-    for title, line, most, color in panels:
+    for title, line, label, color, _ in panels:
         is_last = title == panels[-1][0]
         # Each line is from zero to its largest value.
-        up = Scale(Axis(0.0, _most(line) or 1.0, None), ((0.0, "0"), (1.0, most if _most(line) else "")))
-        area = Area(_LEFT, top + _HEAD, _ACROSS, _HEIGHT, across if is_last else replace(across, ticks=()), up)
+        up = Scale(Axis(0.0, _most(line) or 1.0, None), ((0.0, "0"), (1.0, label if _most(line) else "")))
+        area = Area(_LEFT, top + _HEAD, _ACROSS, _HEIGHT, across if is_last else Scale(across.axis, ()), up)
         places = ((moment - begin, value) for moment, value in _thinned(line, points))
         parts += [text(title, _LEFT, top + _HEAD - 5), *area.axes("seconds" if is_last else "", grid=False)]
         parts.append(group(color, [path(area.through(places), "line")]))
         top += _HEAD + _HEIGHT + _GAP
-    return Trace(Chart(_LEFT + _ACROSS + 12, top + _FOOT, tuple(parts)).svg(words), words)
+    chart = Chart(_LEFT + _ACROSS + 12, top + _FOOT, tuple(parts))
+    return Drawing(f"Used along {format_duration(round(end - begin, 2))}: {said}.", chart)
 
 
-def _listed(texts: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
+def _count(line: Points) -> str:
+    return f"{_most(line):.2f}"
 
 
 def _most(points: Points) -> float:
-    return max(value for _, value in points)
+    return max((value for _, value in points), default=0.0)
 
 
 def _rates(counted: Sequence[tuple[float, float]]) -> Points:
@@ -120,25 +112,16 @@ def _thinned(points: Points, most: int) -> Points:
 
 
 @dataclass(frozen=True)
-class BlockTurns:
-    """The turns of a block, and the place where they are; `number` counts blocks from one."""
-
-    anchor: str
-    number: int
-    svg: Markup
-    caption: str
-
-
-@dataclass(frozen=True)
 class TurnsShown:
-    """The blocks of a workload that have turns; `more` are not shown."""
+    """The blocks of a workload whose turns are drawn, at places that begin with `anchor`; `more` are not shown."""
 
-    blocks: tuple[BlockTurns, ...] = ()
+    anchor: str = ""
+    blocks: Mapping[int, Drawing] = field(default_factory=dict)
     more: int = 0
 
     def of(self, block: int) -> str:
         """Name the place of a block's turns; empty where they are not shown."""
-        return next((each.anchor for each in self.blocks if each.number == block + 1), "")
+        return f"{self.anchor}-{block}" if block in self.blocks else ""
 
 
 def turns_shown(summary: Summary, run: Run) -> Mapping[str, TurnsShown]:
@@ -153,11 +136,9 @@ def _shown(summary: Summary, run: Run, workload: str, room: int) -> TurnsShown:
     most = min(max(room // max(len(known), 1), _LEAST_TURNS), _MOST_TURNS)
     first = known[: max(room // most, 1)]
     found = blocks_of(run, workload, set(first)) if first else {}
-    shown: list[BlockTurns] = []
+    shown: dict[int, Drawing] = {}
     for block in sorted(found):
         strip = stretch(block, found[block], most=most)
-        chart = turns(strip.bars, summary.stacks, small=True)
-        anchor = f"turns-{summary.workloads.index(workload)}-{block}"
-        if chart:
-            shown.append(BlockTurns(anchor, block + 1, chart.svg(strip.finding), strip.finding))
-    return TurnsShown(tuple(shown), len(known) - len(first))
+        if chart := turns(strip.bars, summary.stacks, small=True):
+            shown[block] = Drawing(strip.finding, chart)
+    return TurnsShown(f"turns-{summary.workloads.index(workload)}", shown, len(known) - len(first))

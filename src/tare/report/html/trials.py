@@ -81,7 +81,7 @@ def trials_of(
                     "commands": "\n".join(_lines(ok)),
                     "outputs": list(_outputs(run, ok, letters)),
                     "trace": traced.svg if traced else "",
-                    "used": traced.text if traced else "",
+                    "used": traced.caption if traced else "",
                 },
             }
         )
