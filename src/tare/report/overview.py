@@ -17,7 +17,7 @@ from types import MappingProxyType
 from markupsafe import Markup
 
 from tare.model.journal import Run
-from tare.report.chart_svg import Inner, Words, framed, room, template
+from tare.report.chart_svg import Framed, room, template
 from tare.report.numbers import cost, estimate, interval, listing, percent, plus_minus, state
 from tare.report.svg_axes import Axis, Size, Ticks, cost_axis, cost_ticks, quantity_axis, quantity_ticks, size_of
 from tare.statistics.cells import Cell, HeadlineRule
@@ -123,26 +123,21 @@ def overview(
     """
     every = by_cost(summary)
     stacks, axis = every[:MOST_ROWS], _common_axis(summary)
-    columns = tuple(
-        replace(_column(summary, rule, stacks, axis, anchors), anchor=sections.get(rule.workload, ""))
-        for rule in summary.rules
-    )
-    columns = tuple(column for column in columns if not column.is_empty)
+    columns = (_column(summary, rule, stacks, axis, (anchors, sections)) for rule in summary.rules)
     asked = [
         cell
         for cell in summary.headlines
         if cell.stack not in (summary.baseline, summary.control) and cell.verdict != "no value"
     ]
     decided = [cell for cell in asked if cell.decided]
-    doubted = sum(bool(cell.cautions) for cell in decided)
     return Overview(
         baseline=summary.baseline,
         margin=summary.margin,
         stacks=stacks,
-        columns=columns,
+        columns=tuple(column for column in columns if not column.is_empty),
         decided=len(decided),
         asked=len(asked),
-        doubted=doubted,
+        doubted=sum(bool(cell.cautions) for cell in decided),
         left_out=len(every) - len(stacks),
     )
 
@@ -193,8 +188,14 @@ def bar_scale(summary: Summary) -> tuple[float, float]:
 
 
 def _column(
-    summary: Summary, rule: HeadlineRule, stacks: Sequence[str], common: Axis, anchors: Mapping[tuple[str, str], str]
+    summary: Summary,
+    rule: HeadlineRule,
+    stacks: Sequence[str],
+    common: Axis,
+    places: tuple[Mapping[tuple[str, str], str], Mapping[str, str]],
 ) -> Column:
+    """Make a column; `places` are those of the trials and of the workloads' sections."""
+    anchors, sections = places
     cells = [summary.headline(rule.name, stack) for stack in stacks]
     in_unit = _has_unit(summary, rule.name)
     base = summary.headline(rule.name, summary.baseline).usual if in_unit else None
@@ -212,13 +213,10 @@ def _column(
         baseline=axis.place(shift),
         band=axis.around(shift, summary.margin),
         entries=tuple(
-            replace(
-                _entry(cell, logs[cell.stack], axis, summary.margin),
-                stack=summary.title(cell.stack),
-                anchor=anchors.get((rule.workload, cell.stack), ""),
-            )
+            _entry(summary, cell, logs[cell.stack], axis, anchors.get((rule.workload, cell.stack), ""))
             for cell in cells
         ),
+        anchor=sections.get(rule.workload, ""),
     )
 
 
@@ -241,23 +239,22 @@ def quantity_logs(cell: Cell) -> Logs:
     return math.log(cell.usual), math.log(cell.usual_low), math.log(cell.usual_high)
 
 
-def _entry(cell: Cell, logs: Logs, axis: Axis, margin: float) -> Entry:
-    now = state(cell)
+def _entry(summary: Summary, cell: Cell, logs: Logs, axis: Axis, anchor: str) -> Entry:
+    now, stack = state(cell), summary.title(cell.stack)
     detail = f"{cell.stack}: {now}"
     at, low, high = (None if each is None else axis.place(each) for each in logs)
     quantity = "" if cell.usual is None else plus_minus(cell.usual, None, cell.unit)
     if now == "baseline":
         text = quantity if axis.threshold is None else "baseline"
-        return Entry(cell.stack, text, detail, "none", at, is_baseline=True, verdict=now)
+        return Entry(stack, text, detail, "none", at, is_baseline=True, verdict=now, anchor=anchor)
     if cell.ratio is None:
-        return Entry(cell.stack, WORDS.get(now, now), detail, verdict=now)
-    away, ratio = cost_of(cell, cell.ratio), f"{estimate(cell)} {interval(cell)}".rstrip()
+        return Entry(stack, WORDS.get(now, now), detail, verdict=now, anchor=anchor)
     text = quantity if axis.threshold is None else cost(cell)
     return Entry(
-        stack=cell.stack,
+        stack=stack,
         text=text if cell.low is not None else WORDS[_FEW],
         detail=f"{detail}, {estimate(cell)} of the baseline {interval(cell)}, n={cell.n}",
-        size=size_of(away, margin),
+        size=size_of(cost_of(cell, cell.ratio), summary.margin),
         place=at,
         low=low,
         high=high,
@@ -265,31 +262,14 @@ def _entry(cell: Cell, logs: Logs, axis: Axis, margin: float) -> Entry:
         verdict=now,
         n=cell.n,
         doubts=len({caution.kind for caution in cell.cautions}),
-        ratio=ratio,
+        anchor=anchor,
+        ratio=f"{estimate(cell)} {interval(cell)}".rstrip(),
     )
 
 
 def cost_of(cell: Cell, ratio: float) -> float:
     """Return the logarithm of how many times as long it takes, or how many times as much it needs."""
     return math.log(ratio) if cell.better == "lower" else -math.log(ratio)
-
-
-@dataclass(frozen=True)
-class _Line:
-    """Columns beside each other, whose rows begin at `top`."""
-
-    columns: Sequence[Column]
-    top: int
-
-
-@dataclass(frozen=True)
-class _Block:
-    """A picture of its own."""
-
-    width: int
-    height: int
-    lines: Sequence[_Line]
-    row: int = _ROW
 
 
 @dataclass(frozen=True)
@@ -311,9 +291,11 @@ def figure_of(found: Overview) -> Figure | None:
     """Draw the figure for a page; None where no stack has a value."""
     if not found.has_values:
         return None
-    width, number = _NAMES + _COLUMN, min(len(found.columns), _IN_A_LINE)
-    panels = tuple(_drawn(_Block(width, _height(found), [_Line([column], _TOP)]), found) for column in found.columns)
-    columns = f"grid-template-columns: {width}fr{f' repeat({number - 1}, {_COLUMN}fr)' if number > 1 else ''}"
+    number = min(len(found.columns), _IN_A_LINE)
+    panels = tuple(_drawn(found, [column])[0] for column in found.columns)
+    columns = (
+        f"grid-template-columns: {_NAMES + _COLUMN}fr{f' repeat({number - 1}, {_COLUMN}fr)' if number > 1 else ''}"
+    )
     style = f"{columns}; max-width: {_NAMES + _COLUMN * number}px"
     return Figure(panels, style, _counts(found), _legend(found), found.columns)
 
@@ -330,8 +312,7 @@ def _counts(found: Overview) -> str:
 
 def figure(summary: Summary, run: Run) -> str:
     """Draw the figure as a file of its own; empty where no stack has a value."""
-    found = overview(summary)
-    return _framed(found, run)
+    return _framed(overview(summary), run)
 
 
 def card(summary: Summary, run: Run) -> str:
@@ -348,11 +329,13 @@ def card(summary: Summary, run: Run) -> str:
 def _framed(found: Overview, run: Run, size: tuple[int, int] | None = None) -> str:
     if not found.has_values:
         return ""
-    block = _whole(found, _row(found, size) if size else _ROW)
     most = max(entry.n for column in found.columns for entry in column.entries)
-    decided = f"{found.decided} of {found.asked} decided, n up to {most}"
-    words = Words(f"What each stack costs beside {found.baseline}", decided, _legend(found))
-    return framed(Inner(_drawn(block, found), block.width, block.height), words, run, size)
+    return Framed(
+        *_drawn(found, found.columns, _row(found, size) if size else _ROW),
+        title=f"What each stack costs beside {found.baseline}",
+        fact=f"{found.decided} of {found.asked} decided, n up to {most}",
+        legend=_legend(found),
+    ).file(run, size)
 
 
 def _legend(found: Overview) -> str:
@@ -366,31 +349,25 @@ def _legend(found: Overview) -> str:
     return f"{dots}; {band}; {marks}. The axis is linear near 0 and logarithmic beyond."
 
 
-def _whole(found: Overview, row: int = _ROW) -> _Block:
-    tall = _height(found, row)
-    groups = [found.columns[at : at + _IN_A_LINE] for at in range(0, len(found.columns), _IN_A_LINE)]
-    lines = [_Line(group, _TOP + tall * at) for at, group in enumerate(groups)]
-    return _Block(_width(found), tall * max(len(lines), 1), lines, row)
-
-
-def _width(found: Overview) -> int:
-    return _NAMES + _COLUMN * min(len(found.columns), _IN_A_LINE)
-
-
-def _height(found: Overview, row: int = _ROW) -> int:
-    return _TOP + row * len(found.stacks) + _BOTTOM
-
-
 def _row(found: Overview, size: tuple[int, int]) -> int:
     """Return how high rows are so that these fill a picture of one line of columns."""
     width, height = room(size)
-    fitting = (height * _width(found) / width - _TOP - _BOTTOM) / len(found.stacks)
+    own_width = _NAMES + _COLUMN * min(len(found.columns), _IN_A_LINE)
+    fitting = (height * own_width / width - _TOP - _BOTTOM) / len(found.stacks)
     return min(max(int(fitting), _ROW), _HIGHEST_ROW)
 
 
-def _drawn(block: _Block, found: Overview) -> Markup:
-    size = {"names": _NAMES, "axis": _AXIS, "column": _COLUMN, "row": block.row, "inset": _INSET}
-    names = listing(tuple(column.name for line in block.lines for column in line.columns))
-    label = f"{names}: what each stack costs beside {found.baseline}{', before and after' if found.compares else ''}"
-    text = template("overview.svg.j2").render(block=block, size=size, label=label, compares=found.compares)
-    return Markup(text)  # noqa: S704  # the template escapes what is from a run
+def _drawn(found: Overview, columns: Sequence[Column], row: int = _ROW) -> tuple[Markup, int, int]:
+    """Draw columns in lines, with rows of this height; return the picture with its width and height."""
+    tall = _TOP + row * len(found.stacks) + _BOTTOM
+    lines = [columns[at : at + _IN_A_LINE] for at in range(0, len(columns), _IN_A_LINE)]
+    width, height = _NAMES + _COLUMN * len(lines[0]), tall * len(lines)
+    names = listing(tuple(column.name for column in columns))
+    text = template("overview.svg.j2").render(
+        lines=[(_TOP + tall * at, line) for at, line in enumerate(lines)],
+        size={"names": _NAMES, "axis": _AXIS, "column": _COLUMN, "row": row, "inset": _INSET},
+        box=f"0 0 {width} {height}",
+        label=f"{names}: what each stack costs beside {found.baseline}{', before and after' if found.compares else ''}",
+        compares=found.compares,
+    )
+    return Markup(text), width, height  # noqa: S704  # the template escapes what is from a run

@@ -17,7 +17,7 @@ from markupsafe import Markup
 from tare.model.isolation import LEVELS, Isolation, strongest
 from tare.model.journal import Run
 from tare.model.trial import Trial
-from tare.report.chart_svg import Inner, Words, framed, template
+from tare.report.chart_svg import Framed, template
 from tare.report.numbers import estimate, interval, listing, plus_minus
 from tare.report.overview import quantity_logs
 from tare.report.svg_axes import Axis, Size, Ticks, cost_axis, cost_ticks, quantity_axis, quantity_ticks, size_of
@@ -259,14 +259,6 @@ def _panel(costs: _Costs, names: tuple[str, str, str], known: Mapping[str, Logs]
 
 
 @dataclass(frozen=True)
-class Label:
-    """A point with the height of its name, in pixels from the top of the axes."""
-
-    point: Point
-    y: float
-
-
-@dataclass(frozen=True)
 class Choice:
     """The panels for the page, and the sentence that says how to read them."""
 
@@ -287,9 +279,9 @@ def figure(summary: Summary, run: Run) -> str:
     found = trade(summary, run)
     if not found:
         return ""
-    words = Words(TITLE, f"over {listing(found.workloads)}", _caption(found, short=True))
-    inner = Inner(_drawn(found.panels, found), _WIDTH * len(found.panels), _TOP + _up(found) + _BOTTOM)
-    return framed(inner, words, run)
+    size = (_WIDTH * len(found.panels), _TOP + _up(found) + _BOTTOM)
+    words = (TITLE, f"over {listing(found.workloads)}", _caption(found, short=True))
+    return Framed(_drawn(found.panels, found), *size, *words).file(run)
 
 
 def _drawn(panels: Sequence[Panel], found: Trade) -> Markup:
@@ -309,8 +301,11 @@ def _up(found: Trade) -> int:
     return max(_LEAST_UP, _LINE * max(len(panel.points) for panel in found.panels))
 
 
-def labels(points: Sequence[Point], up: int) -> list[Label]:
-    """Put the names of the points below each other, each as near to the height of its point as the others allow."""
+def labels(points: Sequence[Point], up: int) -> list[tuple[Point, float]]:
+    """Return the points with the heights of their names, in pixels from the top of the axes.
+
+    Names are below each other, each as near to the height of its point as the others allow.
+    """
     order = sorted(points, key=lambda point: -point.up.place)
     heights: list[float] = []
     for point in order:
@@ -320,7 +315,7 @@ def labels(points: Sequence[Point], up: int) -> list[Label]:
     for at in reversed(range(len(heights))):
         heights[at] = min(heights[at], most)
         most = heights[at] - _LINE
-    return [Label(point, y) for point, y in zip(order, heights, strict=True)]
+    return list(zip(order, heights, strict=True))
 
 
 def _caption(found: Trade, *, short: bool = False) -> str:

@@ -231,10 +231,10 @@ def test_names_cover_neither_each_other_nor_the_edges() -> None:
         Point(f"s{number}", "", "none", "none", Span(0.5), Span(y), is_sure=True, is_baseline=False)
         for number, y in enumerate(at)
     ]
-    heights = [each.y for each in labels(points, 200)]
+    heights = [y for _, y in labels(points, 200)]
     assert all(below - above >= 15 for above, below in pairwise(heights))
     assert 0 < heights[0] < heights[-1] < 200
-    assert [each.point.stack for each in labels(points, 200)] == [each.stack for each in points]
+    assert [point.stack for point, _ in labels(points, 200)] == [each.stack for each in points]
 
 
 @pytest.mark.parametrize(("least", "most", "unit", "expected"), [

@@ -27,7 +27,7 @@ from tare.features.papers.claims_text import (
 from tare.features.papers.judging import Finding, Judged, Judgement, Judgements, is_judged
 from tare.model.errors import UsageError
 from tare.model.journal import Run
-from tare.report.chart_svg import Inner, Words, framed, template
+from tare.report.chart_svg import Framed, template
 from tare.report.html.rendering import FeatureSection, render_section
 from tare.report.html.trials import Anchors
 from tare.report.svg_axes import Axis, Ticks, percent_ticks
@@ -136,7 +136,7 @@ def figure(run: Run) -> str:
         return ""
     rows = [row.judgement for panel in found for row in panel.rows]
     counts = ", ".join(f"{rows.count(each)} {each}" for each in ORDER if each in rows)
-    return framed(_laid_out(found), Words(TITLE, counts, CAPTION), run)
+    return Framed(*_laid_out(found), TITLE, counts, CAPTION).file(run)
 
 
 def panels(judgements: Judgements) -> Iterator[Panel]:
@@ -250,8 +250,8 @@ def _share(share: float) -> str:
     return f"\N{MULTIPLICATION SIGN}{share:.3g}" if share >= _FACTORS_FROM else f"{share * 100:.4g} %"
 
 
-def _laid_out(found: Sequence[Panel]) -> Inner:
-    """Lay panels out in columns, each in the column that is the shortest then."""
+def _laid_out(found: Sequence[Panel]) -> tuple[Markup, int, int]:
+    """Lay panels out in columns, each in the shortest one then; return the picture with its width and height."""
     heights = [0] * min(_BESIDE, len(found))
     drawn = []
     for panel in found:
@@ -259,7 +259,7 @@ def _laid_out(found: Sequence[Panel]) -> Inner:
         drawn.append(_drawn(panel, (column * (_WIDTH + _GAP), heights[column])))
         heights[column] += panel.height + _GAP
     width = len(heights) * (_WIDTH + _GAP) - _GAP
-    return Inner(Markup("").join(drawn), width, max(heights) - _GAP)
+    return Markup("").join(drawn), width, max(heights) - _GAP
 
 
 def _drawn(panel: Panel, at: tuple[int, int] | None = None) -> Markup:
