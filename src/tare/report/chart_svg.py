@@ -16,11 +16,11 @@ from markupsafe import Markup, escape
 from tare.model.journal import Run
 from tare.report.chart_theme import ROW_HEIGHT, SHAPES, WIDTH, Look, file_style
 from tare.report.findings import place
-from tare.report.numbers import cut
+from tare.report.numbers import cut, point, reach, relative_sd, roughly, usual_value
 from tare.report.svg_axes import Scale, legible
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment, Template
 
 EDGE, HEAD, FOOT = 24, 56, 20  # of the frame, pixels
 _LETTER = 7.2  # width of one
@@ -227,37 +227,29 @@ def titled_group(kind: str, parts: Sequence[str], title: str) -> str:
 
 
 @dataclass(frozen=True)
-class Inner:
-    """A figure that is framed, of this size."""
+class Framed:
+    """A figure of this size, and what stands around it; `fact` is what the line of the run ends with."""
 
     svg: Markup
     width: int
     height: int
-
-
-@dataclass(frozen=True)
-class Words:
-    """What stands around a figure; `fact` is what the line of the run ends with."""
-
     title: str
     fact: str
     legend: str
 
-
-def framed(inner: Inner, words: Words, run: Run, size: tuple[int, int] | None = None) -> str:
-    """Write a figure as a file of its own: with a title, where it was measured, and how to read it."""
-    parts = (run.record.suite, place(run.record.measured_on), run.record.started[:10], words.fact)
-    width, height = size or (inner.width + 2 * EDGE, inner.height + 2 * EDGE + HEAD + FOOT)
-    return template("framed.svg.j2").render(
-        width=width,
-        height=height,
-        edge=EDGE,
-        style=Markup(file_style()),  # noqa: S704  # ours
-        subtitle=" · ".join(part for part in parts if part),
-        room=room((width, height)),
-        inner=inner,
-        words=words,
-    )
+    def file(self, run: Run, size: tuple[int, int] | None = None) -> str:
+        """Write the figure as a file of its own: with a title, where it was measured, and how to read it."""
+        parts = (run.record.suite, place(run.record.measured_on), run.record.started[:10], self.fact)
+        width, height = size or (self.width + 2 * EDGE, self.height + 2 * EDGE + HEAD + FOOT)
+        return template("framed.svg.j2").render(
+            figure=self,
+            width=width,
+            height=height,
+            edge=EDGE,
+            style=Markup(file_style()),  # noqa: S704  # ours
+            subtitle=" · ".join(part for part in parts if part),
+            room=room((width, height)),
+        )
 
 
 def room(size: tuple[int, int]) -> tuple[int, int]:
@@ -266,17 +258,38 @@ def room(size: tuple[int, int]) -> tuple[int, int]:
     return width - 2 * EDGE, height - 2 * EDGE - HEAD - FOOT
 
 
-@cache
 def template(name: str, package: str = "tare.report") -> Template:
-    """Return the template of a figure, which is in a package."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - the terminal needs none
+    """Return a template of a package."""
+    return environment(package).get_template(name)
 
-    environment = Environment(
-        loader=PackageLoader(package, "."),
+
+@cache
+def environment(package: str) -> Environment:
+    """Return what finds the templates of a package, and those of the report's page that they extend."""
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - the terminal needs none
+
+    made = Environment(
+        loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("tare.report", "html")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["short"] = cut
-    return environment.get_template(name)
+    made.filters |= {"short": cut, "unbroken": _unbroken, "whole": _whole, "sentence": _as_sentence}
+    made.filters |= {each.__name__: each for each in (point, reach, relative_sd, roughly, usual_value)}
+    return made
+
+
+def _as_sentence(text: str) -> str:
+    """Begin a text with a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
+def _whole(text: str) -> str:
+    """Keep a text on one line."""
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def _unbroken(text: str) -> str:
+    """Keep a number and its percent sign in one line, and a mean and its deviation."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%").replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from tare.model.machine import Facts
 from tare.model.trial import SERVICE_READY
@@ -85,47 +84,51 @@ def findings(summary: Summary, machine: Facts) -> Findings:
     """Return the findings of a run on a machine."""
     # Cells that the run was asked about; the baseline and its control only serve to compare them.
     asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
-    baseline = summary.baseline
-    costs, doubts = tuple(_cost_lines(summary, asked)), tuple(_doubt_lines(summary, asked))
+    baseline, terms = summary.baseline, _terms(summary)
+    opening = " ".join(filter(None, (what_was_compared(summary, machine), cheapest(summary))))
     open_lines = (*undecided(summary, asked), *too_few(summary))
-    found = Findings(
-        opening=" ".join(filter(None, (what_was_compared(summary, machine), cheapest(summary)))),
-        free=Part(
+
+    def part(title: str, lines: Iterable[Line], otherwise: str, remarks: Iterable[str] = (), before: str = "") -> Part:
+        """Make a part; its first remarks explain the terms that no part and text before it has."""
+        made = Part(title, tuple(lines), otherwise)
+        text = " ".join((*made.sentences, before))
+        explained = [terms.pop(term) for term in [*terms] if term.search(text)]
+        return Part(title, made.lines, otherwise, (*explained, *remarks))
+
+    return Findings(
+        opening,
+        part(
             "No measurable cost",
-            tuple(_free_lines(summary, asked)),
+            _free_lines(summary, asked),
             f"No stack was shown to cost less than {percent(summary.margin)}.",
         ),
-        costs=Part(
-            "Measurable cost", costs, f"No stack was shown to cost more than {baseline}.", tuple(readiness(summary))
+        part(
+            "Measurable cost",
+            _cost_lines(summary, asked),
+            f"No stack was shown to cost more than {baseline}.",
+            readiness(summary),
+            opening,  # which has no place for remarks
         ),
-        undecided=Part(
+        part(
             "Undecided",
             (*open_lines, *_without_reason(summary, asked)),
             f"Nothing is undecided: every stack could be compared with {baseline}.",
             (*(["Run more blocks to decide more."] if open_lines else []), *noise(summary)),
         ),
-        doubts=Part("Read with care", doubts, "Nothing speaks against the numbers.", tuple(firmness(asked))),
-        failing=Part(TITLE, tuple(_line(*each) for each in said(not_working(summary), summary)), ALL_WORKS),
+        part("Read with care", _doubt_lines(summary, asked), "Nothing speaks against the numbers.", firmness(asked)),
+        Part(TITLE, tuple(_line(*each) for each in said(not_working(summary), summary)), ALL_WORKS),
     )
-    return _with_terms(found, summary)
 
 
-def _with_terms(found: Findings, summary: Summary) -> Findings:
-    """Return the findings with remarks that explain ranges and the overall speed, in the first parts with these."""
-    texts = {name: " ".join(getattr(found, name).sentences) for name in ("free", "costs", "undecided", "doubts")}
-    texts["costs"] += found.opening  # the opening has no place for remarks: its terms are explained in `costs`
-    terms: dict[str, list[str]] = {}
-    if place := next((name for name, text in texts.items() if _RANGE.search(text)), ""):
-        terms.setdefault(place, []).append("The range in brackets has the true value in it, in 95 of 100 cases.")
-    if place := next((name for name, text in texts.items() if _OVERALL in text), ""):
-        names = summary.overall.workloads
-        lower = any(summary.rule(name).better == "lower" for name in names)
-        inverse = "; where less is better, the inverse counts" * lower
-        terms.setdefault(place, []).append(f"The {_OVERALL} is that over {listing(names)} together{inverse}.")
-    changed: dict[str, Any] = {}
-    for name, sentences in terms.items():
-        changed[name] = replace(getattr(found, name), remarks=(*sentences, *getattr(found, name).remarks))
-    return replace(found, **changed)
+def _terms(summary: Summary) -> dict[re.Pattern[str], str]:
+    """Return what explains the terms that findings use, by what finds them."""
+    names = summary.overall.workloads
+    lower = any(summary.rule(name).better == "lower" for name in names)
+    inverse = "; where less is better, the inverse counts" * lower
+    return {
+        _RANGE: "The range in brackets has the true value in it, in 95 of 100 cases.",
+        re.compile(_OVERALL): f"The {_OVERALL} is that over {listing(names)} together{inverse}.",
+    }
 
 
 def relative_to(baseline: str, cell: Cell) -> str:

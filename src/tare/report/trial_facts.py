@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tare.model.errors import UsageError
 from tare.model.journal import Run, WorkloadRecord, load_raw
-from tare.model.trial import End, Lowered, SetLimits, Trial
+from tare.model.trial import End, Lowered, Raw, SetLimits, Trial
 from tare.model.units import format_size
 from tare.report.numbers import cut
 
@@ -32,14 +32,19 @@ def ends(run: Run, record: WorkloadRecord) -> tuple[str, ...]:
     )
 
 
+def raw_of(run: Run, trial: Trial) -> tuple[Raw, ...]:
+    """Return the raw output of a trial; nothing where its file is not there or cannot be read."""
+    if "/" in trial.trial:  # the run may be untrusted
+        return ()
+    try:
+        return load_raw(run.folder, trial.trial)
+    except UsageError:
+        return ()
+
+
 def _of_trial(run: Run, trial: Trial) -> Iterator[str]:
     """Yield what ended a trial; nothing where its output is not there or says something else."""
-    if "/" in trial.trial:  # the run may be untrusted
-        return
-    try:
-        raw = load_raw(run.folder, trial.trial)
-    except UsageError:
-        return
+    raw = raw_of(run, trial)
     word = raw[-1].label.removeprefix(_END) if raw else ""
     if word not in frozenset(End):
         return

@@ -120,12 +120,7 @@ class Dependence:
     factor: NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """How much is known: the mean number of values of a series, and the number of series."""
-
-    count: NDArray[np.float64]
-    series: NDArray[np.float64]
+_Sizes = tuple[NDArray[np.float64], NDArray[np.float64]]  # mean number of values of a series, and number of series
 
 
 def autocorrelation_of_rows(
@@ -138,7 +133,7 @@ def autocorrelation_of_rows(
     products, squares = _lagged(np.where(present, values - mean[..., np.newaxis], 0.0))
     plain = _ratio(products, squares)
     count = np.where(squares > 0, present.sum(axis=-1), 0.0)
-    return _dependence(plain, _Sizes(count, np.ones(plain.shape)), _DOUBT_OF_ONE, _SPREAD_OF_ONE)
+    return _dependence(plain, (count, np.ones(plain.shape)), _DOUBT_OF_ONE, _SPREAD_OF_ONE)
 
 
 def pooled_autocorrelation(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Dependence:
@@ -160,9 +155,8 @@ def pooled_autocorrelation(logs: NDArray[np.float64], present: NDArray[np.bool_]
     # distribution of estimates of variance components", Biometrics Bulletin 2 (1946), 110-114.
     stacks = np.maximum((squares > 0).sum(axis=0), 2)
     series = np.where(total > 0, _ratio(1 - 1 / stacks, (shares**2).sum(axis=0)), 1.0)
-    sizes = _Sizes(count, series)
-    pooled = _dependence(_ratio(products.sum(axis=0), total), sizes, _DOUBT_OF_ALL)
-    drifting = _drifting(away, present, sizes)
+    pooled = _dependence(_ratio(products.sum(axis=0), total), (count, series), _DOUBT_OF_ALL)
+    drifting = _drifting(away, present, (count, series))
     apart = np.sqrt(1 + (np.maximum(count, 1) - 1) * _SHARE_OF_DRIFT)
     return Dependence(pooled.correlation, np.where(drifting, apart, pooled.factor))
 
@@ -179,7 +173,7 @@ def _dependence(
     significance of the serial correlation coefficient", Biometrika 35 (1948), 255-260). `sizes` are the mean number of
     values and the number of series; `spread` is the standard deviation of true correlations.
     """
-    count, series = sizes.count, sizes.series
+    count, series = sizes
     known, some = count > _LEAST_COUNT - 0.5, np.maximum(count, _LEAST_COUNT)
     chance = (some - 2) / (some * np.sqrt((some - 1) * series))
     correlation = np.where(known, np.clip(plain + (1 + 3 * plain) / some, -_MOST, _MOST), 0.0)
@@ -195,7 +189,7 @@ def _drifting(away: NDArray[np.float64], present: NDArray[np.bool_], sizes: _Siz
     normalization of the analysis of variance distribution", Annals of Mathematical Statistics 13 (1942), 233-235).
     `sizes` are the mean number of values and the number of series.
     """
-    count, series = sizes.count, sizes.series
+    count, series = sizes
     numbers = np.where(present, np.arange(away.shape[-1], dtype=float), 0.0)
     middle = numbers.sum(axis=-1) / np.maximum(present.sum(axis=-1), 1)
     times = np.where(present, numbers - middle[..., np.newaxis], 0.0)

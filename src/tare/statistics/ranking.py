@@ -38,9 +38,8 @@ def rank(stacks: tuple[str, ...], headlines: Sequence[Headline], reference: Refe
     others = [row for row in range(len(stacks)) if row not in (reference.row, reference.control)]
     found = [(head, head.differences(reference)) for head in headlines]
     found = [(head, own) for head, own in found if own.both.sum(axis=1)[others].max(initial=0) >= least_count()]
-    headlines = [head for head, _ in found]
-    workloads = tuple(head.rule.name for head in headlines)
-    if not headlines:
+    workloads = tuple(head.rule.name for head, _ in found)
+    if not found:
         return Overall((), (), (), ())
     speeds = _together(found, reference, margin)
     known = [index for index in others if speeds.count[index] >= least_count()]
@@ -49,14 +48,10 @@ def rank(stacks: tuple[str, ...], headlines: Sequence[Headline], reference: Refe
     missing = tuple(stacks[index] for index in others if index not in known)
     tied: tuple[str, ...] = ()
     if order:
-        nearest = relative_speeds(headlines, Reference(order[0]), margin)
+        best = Reference(order[0])
+        nearest = _together([(head, head.differences(best)) for head, _ in found], best, margin)
         tied = tuple(stacks[index] for index in order[1:] if _verdict(nearest, index) != "worse")
     return Overall(workloads, standings, tied, missing)
-
-
-def relative_speeds(headlines: Sequence[Headline], reference: Reference, margin: float) -> Comparison:
-    """Compare the speed of every stack, over all these headlines, with that of a reference stack."""
-    return _together([(head, head.differences(reference)) for head in headlines], reference, margin)
 
 
 def _together(found: Sequence[tuple[Headline, Differences]], reference: Reference, margin: float) -> Comparison:
@@ -125,12 +120,10 @@ def rankings(summary: Summary) -> tuple[tuple[Rank, ...], ...]:
 
 def _pairs(head: Headline, summary: Summary) -> _Pairs:
     """Compare the stacks of a headline in pairs, but those with the baseline."""
-    cells = tuple(
-        cell
-        for cell in summary.headlines
-        if cell.headline == head.rule.name and cell.stack != summary.control and cell.low is not None
-    )
-    cells += tuple(_baseline(head, summary)) if cells else ()
+    of_head = [cell for cell in summary.headlines if cell.headline == head.rule.name]
+    cells = tuple(cell for cell in of_head if cell.stack != summary.control and cell.low is not None)
+    if cells:
+        cells += tuple(cell for cell in of_head if cell.verdict == "baseline" and cell.n)
     rows = [summary.stacks.index(cell.stack) for cell in cells]
     ahead, evidence = np.zeros((2, len(cells), len(cells)))
     if len(cells) <= _MOST:
@@ -143,12 +136,6 @@ def _pairs(head: Headline, summary: Summary) -> _Pairs:
             evidence[at] = np.where(others, seen.different[rows], 0.0)
             ahead[at] = (seen.mean[rows] < 0) == (head.rule.better == "higher")
     return _Pairs(cells, ahead.astype(bool), evidence)
-
-
-def _baseline(head: Headline, summary: Summary) -> Sequence[Cell]:
-    return [
-        cell for cell in summary.headlines if cell.headline == head.rule.name and cell.verdict == "baseline" and cell.n
-    ]
 
 
 def _ranked(cells: Sequence[Cell], better: NDArray[np.bool_]) -> tuple[Rank, ...]:

@@ -12,14 +12,14 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from tare.model.errors import UsageError
-from tare.model.journal import Run, WorkloadRecord, load_raw
+from tare.model.journal import Run, WorkloadRecord
 from tare.model.trial import Footprint, Layer, Mark, Metric, Sweep, Trial
 from tare.model.units import format_duration, format_size
 from tare.report import charts, curve_charts
 from tare.report.chart_svg import Chart, Drawing
 from tare.report.html.turns import strips
 from tare.report.numbers import point
+from tare.report.trial_facts import raw_of
 from tare.statistics.cells import Cell, HeadlineRule
 from tare.statistics.outcomes import latest
 from tare.statistics.summary import Summary
@@ -274,21 +274,12 @@ def over_time(run: Run, record: WorkloadRecord) -> list[curve_charts.Rate]:
     if record.use != _WITH_LOAD:
         return []
     found: dict[str, list[Counts]] = {}
-    own = latest(run.of(record.name))
-    for trial in [each for each in own if each.status == "ok"][:_MOST_READ]:
-        if counts := _of_trial(run, trial.trial):
+    own = [trial for trial in latest(run.of(record.name)) if trial.status == "ok"]
+    for trial in own[:_MOST_READ]:
+        raw = raw_of(run, trial)
+        if counts := counts_in(raw[-1].text) if raw else {}:
             found.setdefault(trial.stack, []).append(counts)
     return rates(found)
-
-
-def _of_trial(run: Run, trial: str) -> Counts:
-    if "/" in trial:  # the folder may be untrusted
-        return {}
-    try:
-        raw = load_raw(run.folder, trial)
-    except UsageError:
-        return {}
-    return counts_in(raw[-1].text) if raw else {}
 
 
 def counts_in(text: str) -> Counts:

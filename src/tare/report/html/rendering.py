@@ -9,17 +9,15 @@ from __future__ import annotations
 import base64
 import hashlib
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tare import __version__
 from tare.report.answer import Answer
+from tare.report.chart_svg import template as load_template
 from tare.report.chart_theme import page_style
-from tare.report.numbers import point, reach, relative_sd, roughly, usual_value
 
 
 @dataclass(frozen=True)
@@ -45,42 +43,12 @@ def render_page(
         "allowed": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "refresh_seconds": refresh_seconds,
     }
-    return _environment(package).get_template(template).render(values).encode()
+    return load_template(template, package).render(values).encode()
 
 
 def render_section(package: str, template: str, **values: Any) -> Markup:
     """Render a part of a page from a template in a package."""
-    return Markup(_environment(package).get_template(template).render(values))  # noqa: S704  # the template escapes
-
-
-@cache
-def _environment(package: str) -> Environment:
-    """Return what finds the templates of a package, and those of the report that they extend."""
-    environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("tare.report", "html")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"unbroken": _unbroken, "whole": _whole, "sentence": _as_sentence}
-    environment.filters |= {each.__name__: each for each in (point, reach, relative_sd, roughly, usual_value)}
-    return environment
-
-
-def _as_sentence(text: str) -> str:
-    """Begin a text with a capital letter."""
-    return text[:1].upper() + text[1:]
-
-
-def _whole(text: str) -> str:
-    """Keep a text on one line."""
-    return text.replace(" ", "\N{NO-BREAK SPACE}")
-
-
-def _unbroken(text: str) -> str:
-    """Keep a number and its percent sign in one line, and a mean and its deviation."""
-    return text.replace(" %", "\N{NO-BREAK SPACE}%").replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+    return Markup(load_template(template, package).render(values))  # noqa: S704  # the template escapes
 
 
 def _own(name: str) -> Markup:
