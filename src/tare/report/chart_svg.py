@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup, escape
 
 from tare.model.journal import Run
 from tare.report.chart_theme import ROW_HEIGHT, SHAPES, WIDTH, Look, file_style
 from tare.report.findings import place
-from tare.report.numbers import cut, point, reach, relative_sd, roughly, usual_value
+from tare.report.numbers import cut
+from tare.report.rendering import render_section
 from tare.report.svg_axes import Scale, legible
-
-if TYPE_CHECKING:
-    from jinja2 import Environment, Template
 
 EDGE, HEAD, FOOT = 24, 56, 20  # of the frame, pixels
 _LETTER = 7.2  # width of one
@@ -241,7 +238,9 @@ class Framed:
         """Write the figure as a file of its own: with a title, where it was measured, and how to read it."""
         parts = (run.record.suite, place(run.record.measured_on), run.record.started[:10], self.fact)
         width, height = size or (self.width + 2 * EDGE, self.height + 2 * EDGE + HEAD + FOOT)
-        return template("framed.svg.j2").render(
+        return render_section(
+            "tare.report",
+            "framed.svg.j2",
             figure=self,
             width=width,
             height=height,
@@ -256,40 +255,3 @@ def room(size: tuple[int, int]) -> tuple[int, int]:
     """Return the width and height that a frame of this size has for its figure."""
     width, height = size
     return width - 2 * EDGE, height - 2 * EDGE - HEAD - FOOT
-
-
-def template(name: str, package: str = "tare.report") -> Template:
-    """Return a template of a package."""
-    return environment(package).get_template(name)
-
-
-@cache
-def environment(package: str) -> Environment:
-    """Return what finds the templates of a package, and those of the report's page that they extend."""
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - the terminal needs none
-
-    made = Environment(
-        loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader("tare.report", "html")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters |= {"short": cut, "unbroken": _unbroken, "whole": _whole, "sentence": _as_sentence}
-    made.filters |= {each.__name__: each for each in (point, reach, relative_sd, roughly, usual_value)}
-    return made
-
-
-def _as_sentence(text: str) -> str:
-    """Begin a text with a capital letter."""
-    return text[:1].upper() + text[1:]
-
-
-def _whole(text: str) -> str:
-    """Keep a text on one line."""
-    return text.replace(" ", "\N{NO-BREAK SPACE}")
-
-
-def _unbroken(text: str) -> str:
-    """Keep a number and its percent sign in one line, and a mean and its deviation."""
-    return text.replace(" %", "\N{NO-BREAK SPACE}%").replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")

@@ -35,6 +35,12 @@ CELLS = (
     "maximum", "baseline", "n", "ratio", "low", "high", "mean_ratio", "usual", "usual_sd", "decision", "notes",
     "cautions", "failures", "skipped",
 )  # fmt: skip
+_DOCUMENT = (
+    "workload", "headline", "metric", "point", "stack", "unit", "better", "estimate", "interval", "n", "decision",
+    "log_evidence", "resolution", "tolerated_autocorrelation", "mean_ratio", "slow_turns", "slow_turns_of_baseline",
+    "trials", "turns", "mean", "sd", "relative_sd", "minimum", "maximum", "usual", "usual_sd", "notes", "cautions",
+    "failures", "skipped",
+)  # fmt: skip
 
 
 def render_csv(summary: Summary, run: Run) -> dict[str, bytes]:
@@ -83,29 +89,19 @@ def _footprints(run: Run) -> Iterable[Sequence[object]]:
 
 def _cells(summary: Summary) -> Iterable[Sequence[object]]:
     for cell in summary.cells:
-        yield (
-            *(summary.suite, cell.workload, cell.metric, cell.point, cell.stack, cell.unit, cell.better, cell.trials),
-            *(cell.mean, cell.sd, cell.relative_sd, cell.minimum, cell.maximum, summary.baseline, cell.n),
-            *(
-                cell.ratio,
-                cell.low,
-                cell.high,
-                cell.mean_ratio,
-                cell.usual,
-                cell.usual_sd,
-                cell.verdict,
-                "; ".join(cell.notes),
-            ),
-            *(_kinds(cell.cautions), _failures(cell), cell.skipped),
-        )
+        own = {
+            "suite": summary.suite,
+            "baseline": summary.baseline,
+            "decision": cell.verdict,
+            "notes": "; ".join(cell.notes),
+            "cautions": _kinds(cell.cautions),
+            "failures": "; ".join(f"{failure.trial}: {failure.reason}" for failure in cell.failures),
+        }
+        yield [own[name] if name in own else getattr(cell, name) for name in CELLS]
 
 
 def _kinds(cautions: Sequence[Caution | CautionCount]) -> str:
     return "; ".join(dict.fromkeys(caution.kind for caution in cautions))
-
-
-def _failures(cell: Cell) -> str:
-    return "; ".join(f"{failure.trial}: {failure.reason}" for failure in cell.failures)
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
@@ -186,38 +182,17 @@ def run_fields(folder: Path, record: RunRecord) -> dict[str, Any]:
 
 def cell_fields(cell: Cell) -> dict[str, Any]:
     """Return a cell as what JSON can hold; base units, ratios are stack over baseline."""
-    return {
-        "workload": cell.workload,
+    own = {
         "headline": cell.headline or None,
-        "metric": cell.metric,
-        "point": cell.point,
-        "stack": cell.stack,
-        "unit": cell.unit,
-        "better": cell.better,
         "estimate": cell.ratio,
         "interval": None if cell.low is None else [cell.low, cell.high],
-        "n": cell.n,
         "decision": cell.verdict,
         "log_evidence": cell.evidence,
-        "resolution": cell.resolution,
-        "tolerated_autocorrelation": cell.tolerated_autocorrelation,
-        "mean_ratio": cell.mean_ratio,
-        "slow_turns": cell.slow_turns,
-        "slow_turns_of_baseline": cell.slow_turns_of_baseline,
-        "trials": cell.trials,
-        "turns": cell.turns,
-        "mean": cell.mean,
-        "sd": cell.sd,
-        "relative_sd": cell.relative_sd,
-        "minimum": cell.minimum,
-        "maximum": cell.maximum,
-        "usual": cell.usual,
-        "usual_sd": cell.usual_sd,
-        "notes": cell.notes,
         "cautions": [asdict(caution) for caution in cell.cautions],
         "failures": [asdict(failure) for failure in cell.failures],
         "skipped": cell.skipped or None,
     }
+    return {name: own[name] if name in own else getattr(cell, name) for name in _DOCUMENT}
 
 
 def _standing(standing: Standing) -> dict[str, Any]:

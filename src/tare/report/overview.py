@@ -17,8 +17,9 @@ from types import MappingProxyType
 from markupsafe import Markup
 
 from tare.model.journal import Run
-from tare.report.chart_svg import Framed, room, template
+from tare.report.chart_svg import Framed, room
 from tare.report.numbers import cost, estimate, interval, listing, percent, plus_minus, state
+from tare.report.rendering import render_section
 from tare.report.svg_axes import Axis, Size, Ticks, cost_axis, cost_ticks, quantity_axis, quantity_ticks, size_of
 from tare.statistics.cells import Cell, HeadlineRule
 from tare.statistics.summary import Summary
@@ -363,11 +364,13 @@ def _drawn(found: Overview, columns: Sequence[Column], row: int = _ROW) -> tuple
     lines = [columns[at : at + _IN_A_LINE] for at in range(0, len(columns), _IN_A_LINE)]
     width, height = _NAMES + _COLUMN * len(lines[0]), tall * len(lines)
     names = listing(tuple(column.name for column in columns))
-    text = template("overview.svg.j2").render(
+    svg = render_section(
+        "tare.report",
+        "overview.svg.j2",
         lines=[(_TOP + tall * at, line) for at, line in enumerate(lines)],
         size={"names": _NAMES, "axis": _AXIS, "column": _COLUMN, "row": row, "inset": _INSET},
         box=f"0 0 {width} {height}",
         label=f"{names}: what each stack costs beside {found.baseline}{', before and after' if found.compares else ''}",
         compares=found.compares,
     )
-    return Markup(text), width, height  # noqa: S704  # the template escapes what is from a run
+    return svg, width, height

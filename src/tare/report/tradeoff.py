@@ -17,9 +17,10 @@ from markupsafe import Markup
 from tare.model.isolation import LEVELS, Isolation, strongest
 from tare.model.journal import Run
 from tare.model.trial import Trial
-from tare.report.chart_svg import Framed, template
+from tare.report.chart_svg import Framed
 from tare.report.numbers import estimate, interval, listing, plus_minus
 from tare.report.overview import quantity_logs
+from tare.report.rendering import render_section
 from tare.report.svg_axes import Axis, Size, Ticks, cost_axis, cost_ticks, quantity_axis, quantity_ticks, size_of
 from tare.statistics.cells import Standing
 from tare.statistics.summary import Summary
@@ -286,14 +287,15 @@ def figure(summary: Summary, run: Run) -> str:
 
 def _drawn(panels: Sequence[Panel], found: Trade) -> Markup:
     up = _up(found)
-    text = template("tradeoff.svg.j2").render(
+    return render_section(
+        "tare.report",
+        "tradeoff.svg.j2",
         trade=found,
         panels=[(panel, labels(panel.points, up)) for panel in panels],
         size={"left": _LEFT, "across": _ACROSS, "lead": _LEAD, "top": _TOP, "up": up, "width": _WIDTH},
         height=_TOP + up + _BOTTOM,
         label=f"{listing(tuple(panel.name for panel in panels))} beside the cost of each stack",
     )
-    return Markup(text)  # noqa: S704  # the template escapes what is from a run
 
 
 def _up(found: Trade) -> int:

@@ -14,7 +14,7 @@ from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measu
 from tare.model.journal import Run
 from tare.model.trial import Measured, Metric, Trial
 from tare.report.findings import Findings, Part, dearest, findings, readiness
-from tare.report.html.ranking import ranking_rows
+from tare.report.html.page import ranking_rows
 from tare.report.numbers import bounds, roughly
 from tare.report.problems import IN_PLAIN_WORDS, firmness
 from tare.report.writer import find

@@ -14,7 +14,7 @@ from tare.model.units import format_quantity
 from tare.report.chart_svg import Drawing, RowChart, bar, path, px, text, titled_group
 from tare.report.chart_theme import STACKS, Look
 from tare.report.html.page import described
-from tare.report.html.rendering import render_page
+from tare.report.rendering import render_page
 from tare.report.svg_axes import Scale, scale_of
 
 # What kinds of work are drawn as, in the order of the bars. A test has that no kind is missing.

@@ -17,7 +17,6 @@ from tare.report.charts import ends_of, interval_at
 from tare.report.html.cells import look
 from tare.report.html.charts import MOST_DRAWN, drawing, headlines_map
 from tare.report.html.page import described
-from tare.report.html.rendering import render_page
 from tare.report.numbers import GLYPHS, cost, estimate, interval, state
 from tare.report.overview import (
     MOST_ROWS,
@@ -32,6 +31,7 @@ from tare.report.overview import (
     figure_of,
     overview,
 )
+from tare.report.rendering import render_page
 from tare.report.svg_axes import Axis, cost_axis, cost_ticks, ratio_scale, size_of
 from tare.statistics.cells import Cell
 from tare.statistics.summary import Summary

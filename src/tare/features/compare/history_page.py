@@ -14,8 +14,8 @@ from tare.report.curve_charts import Spot, drawn_lines
 from tare.report.html.cells import look
 from tare.report.html.charts import MOST_DRAWN, drawing
 from tare.report.html.page import described
-from tare.report.html.rendering import render_page
 from tare.report.numbers import estimate, interval
+from tare.report.rendering import render_page
 from tare.report.svg_axes import Axis, Scale, ratio_scale
 
 _SIZE = (2 * WIDTH, 220)

@@ -15,8 +15,8 @@ from tare.report.charts import ends_of
 from tare.report.html.cells import look
 from tare.report.html.charts import MOST_DRAWN, drawing
 from tare.report.html.page import described
-from tare.report.html.rendering import render_page
 from tare.report.numbers import GLYPHS, estimate, interval, some_of
+from tare.report.rendering import render_page
 from tare.report.svg_axes import ratio_scale
 from tare.statistics.ratios import backwards
 

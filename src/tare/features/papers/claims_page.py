@@ -27,9 +27,9 @@ from tare.features.papers.claims_text import (
 from tare.features.papers.judging import Finding, Judged, Judgement, Judgements, is_judged
 from tare.model.errors import UsageError
 from tare.model.journal import Run
-from tare.report.chart_svg import Framed, template
-from tare.report.html.rendering import FeatureSection, render_section
+from tare.report.chart_svg import Framed
 from tare.report.html.trials import Anchors
+from tare.report.rendering import FeatureSection, render_section
 from tare.report.svg_axes import Axis, Ticks, percent_ticks
 from tare.statistics.summary import Summary
 
@@ -265,10 +265,8 @@ def _laid_out(found: Sequence[Panel]) -> tuple[Markup, int, int]:
 def _drawn(panel: Panel, at: tuple[int, int] | None = None) -> Markup:
     """Draw a panel; `at` is its place in a file, in which nothing can be followed."""
     size = {"left": _LEFT, "across": _ACROSS, "inset": _INSET, "published": _PUBLISHED, "head": _HEAD, "row": _ROW}
-    text = template("claims.svg.j2", __package__).render(
-        panel=panel, at=at, size=size, width=_WIDTH, height=panel.height
-    )
-    return Markup(text)  # noqa: S704  # the template escapes what is from a run
+    values = {"panel": panel, "at": at, "size": size, "width": _WIDTH, "height": panel.height}
+    return render_section(__package__, "claims.svg.j2", **values)
 
 
 _LOOKS: dict[Judgement, str] = {"reproduced": "equivalent", "contradicted": "worse strength-2"}

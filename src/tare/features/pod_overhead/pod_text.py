@@ -22,9 +22,9 @@ from tare.features.pod_overhead.overhead import (
 from tare.model.journal import Run
 from tare.model.trial import Trial
 from tare.report.documents import in_markdown, table_line
-from tare.report.html.rendering import FeatureSection, render_section
 from tare.report.html.trials import Anchors
 from tare.report.numbers import clean, cut, percent
+from tare.report.rendering import FeatureSection, render_section
 from tare.statistics.summary import Summary
 from tare.telemetry.parquet import Series, series_of, telemetry_names
 

@@ -50,33 +50,33 @@ def drawing(chart: Chart | None, caption: str, *, wide: bool = False) -> Drawing
     return Drawing(caption, chart, wide) if chart else None
 
 
-def workload_drawings(summary: Summary, run: Run, record: WorkloadRecord) -> tuple[Drawing, ...]:
-    """Draw a workload: ratios, then all metrics as a map, then sweeps, then raw values off the sweep, then turns."""
-    drawings: list[Drawing | None] = []
-    for rule in summary.rules_of(record.name):
-        drawings += _ratios(summary, rule)
-    drawings.append(_metrics_map(summary, record))
-    drawings += swept_drawings(summary, run, record)
-    drawings += _strips(summary, run, record)
-    found = strips(summary, run, record.name)
-    drawings += [drawing(charts.turns(each.bars, summary.stacks), each.caption, wide=True) for each in found]
+def _all(drawings: Iterable[Drawing | None]) -> tuple[Drawing, ...]:
     return tuple(drawing for drawing in drawings if drawing)
 
 
-def _ratios(summary: Summary, rule: HeadlineRule) -> list[Drawing | None]:
+def workload_drawings(summary: Summary, run: Run, record: WorkloadRecord) -> tuple[Drawing, ...]:
+    """Draw a workload: ratios, then all metrics as a map, then sweeps, then raw values off the sweep, then turns."""
+    ratios = (drawing for rule in summary.rules_of(record.name) for drawing in _ratios(summary, rule))
+    turns = (
+        drawing(charts.turns(each.bars, summary.stacks), each.caption, wide=True)
+        for each in strips(summary, run, record.name)
+    )
+    swept, strip = swept_drawings(summary, run, record), _strips(summary, run, record)
+    return _all((*ratios, _metrics_map(summary, record), *swept, *strip, *turns))
+
+
+def _ratios(summary: Summary, rule: HeadlineRule) -> Iterator[Drawing | None]:
     """Draw a headline; the stacks near the baseline once more, where others are far off."""
     headlines = [cell for cell in summary.headlines if cell.headline == rule.name]
-    ratios = charts.ratios(headlines, summary.baseline)
     what = f"{rule.name}: percent" if rule.name != rule.workload else "Percent"
     caption = f"{what} of {summary.baseline} with 95 % interval; the thin ticks are the single blocks."
-    drawings = [drawing(ratios, caption)]
+    yield drawing(charts.ratios(headlines, summary.baseline), caption)
     compared = [cell.ratio for cell in headlines if cell.ratio is not None and cell.verdict != "baseline"]
     near = [cell for cell in headlines if cell.ratio is not None and 1 / _NEAR < cell.ratio < _NEAR]
     if len(near) > 2 and any(not 1 / (2 * _NEAR) < ratio < 2 * _NEAR for ratio in compared):
         what = f"{rule.name}: the" if rule.name != rule.workload else "The"
         caption = f"{what} stacks near {summary.baseline} alone, on a finer scale."
-        drawings.append(drawing(charts.ratios(near, summary.baseline), caption))
-    return drawings
+        yield drawing(charts.ratios(near, summary.baseline), caption)
 
 
 def headlines_map(cells: Sequence[Cell], stacks: Sequence[str], of: str) -> tuple[Drawing, ...]:
@@ -84,8 +84,7 @@ def headlines_map(cells: Sequence[Cell], stacks: Sequence[str], of: str) -> tupl
     names = dict.fromkeys(cell.headline for cell in cells)
     columns = {name: [cell for cell in cells if cell.headline == name] for name in names}
     caption = f"Percent of {of}. Blue is faster or less, orange is slower or more, in all columns alike."
-    drawn = drawing(charts.heat(columns, stacks), caption, wide=len(columns) > _MANY)
-    return (drawn,) if drawn else ()
+    return _all([drawing(charts.heat(columns, stacks), caption, wide=len(columns) > _MANY)])
 
 
 def _metrics_map(summary: Summary, record: WorkloadRecord) -> Drawing | None:
@@ -109,13 +108,10 @@ def starts(run: Run, summary: Summary) -> tuple[Drawing, ...]:
     if not moments:
         return ()
     totals = {stack: marks[-1].seconds for stack, marks in moments.items()}
-    drawings = [
-        drawing(charts.starts(moments), "From the request to each mark of the timeline, medians of the trials.")
-    ]
+    every = drawing(charts.starts(moments), "From the request to each mark of the timeline, medians of the trials.")
     quick = {stack: moments[stack] for stack in moments if totals[stack] * _HIDES < max(totals.values())}
-    if len(quick) > 1:
-        drawings.append(drawing(charts.starts(quick), "The quicker stacks alone, on a finer scale."))
-    return tuple(drawing for drawing in drawings if drawing)
+    finer = charts.starts(quick) if len(quick) > 1 else None
+    return _all([every, drawing(finer, "The quicker stacks alone, on a finer scale.")])
 
 
 def costs(run: Run, summary: Summary) -> tuple[Drawing, ...]:
@@ -125,11 +121,7 @@ def costs(run: Run, summary: Summary) -> tuple[Drawing, ...]:
     text = (
         "Memory: proportional set size of all processes of an instance, and kernel memory where it is known; medians."
     )
-    drawings = (
-        drawing(memory, text),
-        drawing(disk, "Bytes that an instance wrote to disk; medians."),
-    )
-    return tuple(drawing for drawing in drawings if drawing)
+    return _all([drawing(memory, text), drawing(disk, "Bytes that an instance wrote to disk; medians.")])
 
 
 def layers(run: Run, summary: Summary) -> list[tuple[str, str, str, str, str, int]]:
@@ -157,14 +149,11 @@ def _median_size(sizes: Iterable[int | None]) -> str:
     return format_size(int(statistics.median(known))) if known else "unknown"
 
 
-def _strips(summary: Summary, run: Run, record: WorkloadRecord) -> list[Drawing | None]:
-    drawings: list[Drawing | None] = []
+def _strips(summary: Summary, run: Run, record: WorkloadRecord) -> Iterator[Drawing | None]:
     names = {name for rule in summary.rules_of(record.name) for name in rule.metrics}
     metrics = [metric for metric in record.metrics if metric.name in names]
     trials = [trial for trial in run.of(record.name) if trial.status == "ok"]
-    if len(trials) > MOST_DOTTED:
-        return []
-    for metric in metrics[:_MOST_STRIPS]:
+    for metric in metrics[:_MOST_STRIPS] if len(trials) <= MOST_DOTTED else ():
         cells = [cell for cell in summary.of(record.name) if cell.metric == metric.name and cell.point is None]
         values: dict[str, list[float]] = {}
         for trial in trials:
@@ -173,9 +162,7 @@ def _strips(summary: Summary, run: Run, record: WorkloadRecord) -> list[Drawing 
         shown = charts.fewer(values)
         drawn, of = (sum(map(len, each.values())) for each in (shown, values))
         which = "every trial a dot" if drawn == of else f"{drawn:,} of {of:,} trials a dot"
-        caption = f"{metric.title}: {which}, the mean a bar."
-        drawings.append(drawing(charts.strip(cells, shown, metric.title), caption))
-    return drawings
+        yield drawing(charts.strip(cells, shown, metric.title), f"{metric.title}: {which}, the mean a bar.")
 
 
 def _moments(trials: Sequence[Trial]) -> list[Mark]:

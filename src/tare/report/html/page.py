@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from tare.model.journal import Run, WorkloadRecord
 from tare.model.machine import Facts, Tuning
 from tare.model.trial import Limits, SetLimits, Trial
-from tare.model.units import format_duration, format_size
+from tare.model.units import counted, format_duration, format_size
 from tare.plugins.feature import hooks
+from tare.report.findings import cheapest, dearest, findings, what_was_compared
 from tare.report.html.cautions import care, doubts
 from tare.report.html.cells import Entry, Sources, entry, look, tried_entry
 from tare.report.html.charts import (
@@ -22,13 +24,17 @@ from tare.report.html.charts import (
     starts,
     workload_drawings,
 )
-from tare.report.html.ranking import front, stack_anchor, workload_anchor
-from tare.report.html.rendering import render_page
 from tare.report.html.sparklines import TurnsShown, turns_shown
 from tare.report.html.trials import Anchors, anchors, start_rows, trials_of
 from tare.report.numbers import GLYPHS, by_point, estimate, interval, listing, percent
+from tare.report.overview import figure_of, overview
 from tare.report.problems import not_working, steadiness
+from tare.report.rendering import render_page
+from tare.report.tradeoff import choice
 from tare.report.trial_facts import Limit, ends, limits_of, said_lowered
+from tare.statistics.anytime import least_count
+from tare.statistics.cells import Cell
+from tare.statistics.ranking import rankings
 from tare.statistics.summarize import records
 from tare.statistics.summary import Summary
 
@@ -82,6 +88,54 @@ def page(summary: Summary, run: Run) -> Mapping[str, object]:
         "glyphs": GLYPHS,
         "counts": _counts(run),
     }
+
+
+def front(summary: Summary, run: Run, places: Anchors) -> Mapping[str, object]:
+    """Return what the first screen of a run's page shows.
+
+    The `figure` and the `choice` are None where there is nothing to draw. `answer` names the cheapest stack and the
+    dearest; it is empty where there is nothing to rank. `anchors` lead from the names of stacks and headlines to where
+    more is said.
+    """
+    names = {stack: stack_anchor(summary, stack) for stack in summary.stacks}
+    names |= {rule.name: workload_anchor(summary, rule.workload) for rule in summary.rules}
+    sections = {workload: workload_anchor(summary, workload) for workload in summary.workloads}
+    machine = run.record.measured_on
+    return {
+        "answer": " ".join(filter(None, (cheapest(summary), dearest(summary)))),
+        "about": what_was_compared(summary, machine),
+        "findings": findings(summary, machine),
+        "figure": figure_of(overview(summary, places, sections)),
+        "choice": choice(summary, run),
+        "rankings": ranking_rows(summary),
+        "anchors": names,
+        "places": places,
+    }
+
+
+def ranking_rows(summary: Summary) -> Sequence[Mapping[str, Any]]:
+    """Return the ranking of each headline: by the ranks that they share, such as `2-3`, the cells; without one, why."""
+    rows = []
+    for rule, ranking in zip(summary.rules, rankings(summary), strict=True):
+        ties: dict[str, list[Cell]] = {}
+        for rank in ranking:
+            shared = str(rank.best) if rank.best == rank.worst else f"{rank.best}\N{EN DASH}{rank.worst}"
+            ties.setdefault(shared, []).append(rank.cell)
+        most = max((cell.n for cell in summary.headlines if cell.headline == rule.name), default=0)
+        why = f"measured {counted(most, 'time')}, {least_count()} are needed" if most else "nothing could be compared"
+        anchor = workload_anchor(summary, rule.workload)
+        rows.append({"anchor": anchor, "rule": rule, "ties": ties, "why": "" if ties else why})
+    return rows
+
+
+def workload_anchor(summary: Summary, workload: str) -> str:
+    """Name the section of a workload."""
+    return f"workload-{summary.workloads.index(workload)}"
+
+
+def stack_anchor(summary: Summary, stack: str) -> str:
+    """Name the place where it is said what a stack was."""
+    return f"stack-{summary.stacks.index(stack)}"
 
 
 def _day(started: str) -> str:
