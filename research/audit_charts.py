@@ -18,13 +18,13 @@ def blocks(rows: Rows, methods: Sequence[str], effects: Sequence[str]) -> Chart:
     """Draw the median number of blocks by effect and method, with a line up to the 95th percentile."""
     title = "blocks until decided: median, 95th percentile"
     up = log_scale(2 / 0.9, 64 / 1.1, number, (2, 4, 8, 16, 32, 64))
-    area, parts, chart = _upright((520, 260), equally_far(effects), up, methods, (title, "true effect"))
+    area, parts = _upright((520, 260), equally_far(effects), up, methods, (title, "true effect"))
     for row in rows:
         at, look = methods.index(row["method"]), stack_look(row["method"], methods)
         x = area.x(effects.index(row["effect"]) + (at + 0.5) / len(methods) * 0.7 - 0.35)
         line = path(f"M{px(x)} {px(area.y(row['median']))}V{px(area.y(row['most']))}", "line")
         parts.append(group(look.color, [line, mark(x, area.y(row["median"]), look.shape)]))
-    return Chart(chart.width, chart.height, tuple(parts))
+    return area.chart(parts)
 
 
 def false(rows: Rows, methods: Sequence[str], kinds: Sequence[str]) -> Chart:
@@ -42,13 +42,13 @@ def coverage(rows: Rows, names: Sequence[str]) -> Chart:
     """Draw the share of runs in which an interval has missed the truth, by the number of looks."""
     titles = ("runs whose interval missed the truth so far", "blocks, with a look after each")
     up = scale_of(0.0, max(row["missed"] for row in rows) * 1.05, _percent)
-    area, parts, chart = _upright((440, 280), scale_of(0.0, 60.0, number), up, names, titles)
+    area, parts = _upright((440, 280), scale_of(0.0, 60.0, number), up, names, titles)
     parts.append(area.level(0.05))
     for name in names:
         places = [f"{px(area.x(row['blocks']))} {px(area.y(row['missed']))}" for row in rows if row["name"] == name]
         look = stack_look(name, names)
         parts.append(group(look.color, [path(f"M{'L'.join(places)}", "line", dash=look.dash)]))
-    return Chart(chart.width, chart.height, tuple(parts))
+    return area.chart(parts)
 
 
 def save(chart: Chart, path: Path) -> None:
@@ -59,11 +59,11 @@ def save(chart: Chart, path: Path) -> None:
 
 def _upright(
     size: tuple[float, float], across: Scale, up: Scale, series: Sequence[str], titles: tuple[str, str]
-) -> tuple[Area, list[str], Chart]:
+) -> tuple[Area, list[str]]:
     looks: dict[str, Look] = {name: stack_look(name, series) for name in series}
     parts, top = legend(looks, 6, size[0], 22)
-    area, chart = curve_area(top, size, across, up)
-    return area, [text(titles[0], 6, 15), *parts, *area.axes(titles[1], grid=False)], chart
+    area = curve_area(top, size, across, up)
+    return area, [text(titles[0], 6, 15), *parts, *area.axes(titles[1], grid=False)]
 
 
 def _percent(share: float) -> str:

@@ -103,6 +103,11 @@ class Area:
         if title:
             yield text(title, self.left + self.width / 2, bottom + _LABELS + _TITLE, "middle")
 
+    def chart(self, parts: Iterable[str], room: float = 4 * _PAD, *, has_title: bool = True) -> Chart:
+        """Put a chart together that ends with this area, its labels and title; `room` is at the right of it."""
+        height = self.top + self.height + _LABELS + (_TITLE if has_title else 0) + _PAD
+        return Chart(self.left + self.width + room, height, tuple(parts))
+
     def level(self, value: float) -> str:
         """Draw a dashed line at a value: of the upright axis if there is one."""
         if self.up:
@@ -143,15 +148,13 @@ class RowChart:
             for name, at in self._rows.items()
         )
         all_parts = (*self._legend, *area.axes(title, grid=grid), *names, *parts)
-        height = area.top + area.height + _LABELS + (_TITLE if title else 0) + _PAD
-        return Chart(area.left + area.width + room, height, all_parts)
+        return area.chart(all_parts, room, has_title=bool(title))
 
 
-def curve_area(top: float, size: tuple[float, float], across: Scale, up: Scale) -> tuple[Area, Chart]:
-    """Return an area with room for the labels of its upright axis, and the empty chart around it."""
+def curve_area(top: float, size: tuple[float, float], across: Scale, up: Scale) -> Area:
+    """Return an area with room for the labels of its upright axis."""
     left = max((len(label) for _, label in up.ticks), default=1) * _LETTER + 2 * _PAD
-    area = Area(left, top, *size, across, up)
-    return area, Chart(left + size[0] + 4 * _PAD, top + size[1] + _LABELS + _TITLE + _PAD, ())
+    return Area(left, top, *size, across, up)
 
 
 def legend(series: Mapping[str, Look], left: float, right: float, top: float = 0.0) -> tuple[list[str], float]:

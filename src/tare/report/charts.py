@@ -14,7 +14,7 @@ from tare.model.units import format_duration
 from tare.report.chart_svg import Chart, RowChart, bar, group, mark, names_width, path, px, text
 from tare.report.chart_theme import DOT, ROW_HEIGHT, SAME, STACKS, VERDICTS, WIDTH, WORSE, Look
 from tare.report.numbers import cut, estimate, interval, plus_minus, relative_sd, scale
-from tare.report.svg_axes import Scale, log_scale, number, ratio_scale, round_numbers, scale_of
+from tare.report.svg_axes import log_scale, number, ratio_scale, round_numbers, scale_of
 from tare.statistics.cells import Cell
 from tare.statistics.stalls import SLOW
 
@@ -129,7 +129,7 @@ def starts(moments: Mapping[str, Sequence[Mark]]) -> Chart | None:
     unit = scale(most, "s")
     names = sorted({each.name for marks in moments.values() for each in marks}, key=_rank)
     series = {name: Look(PHASES[_rank(name)], "square") for name in names}
-    rows = RowChart(list(moments), from_zero(most / unit.factor), series)
+    rows = RowChart(list(moments), scale_of(0.0, most / unit.factor, number), series)
     parts: list[str] = []
     for stack, marks in moments.items():
         y, start = rows.y(stack), 0.0
@@ -151,7 +151,7 @@ def bars(costs: Mapping[tuple[str, str], float], title: str, unit: str) -> Chart
     chosen = scale(most, unit)
     stacks, workloads = (list(dict.fromkeys(names)) for names in zip(*costs, strict=True))
     series = {name: Look(STACKS[at % len(STACKS)], "square") for at, name in enumerate(workloads)}
-    rows = RowChart(stacks, from_zero(most / chosen.factor), series, size=(WIDTH, 12), parts=len(workloads))
+    rows = RowChart(stacks, scale_of(0.0, most / chosen.factor, number), series, size=(WIDTH, 12), parts=len(workloads))
     start, parts = rows.area.x(0.0), []
     for (stack, workload), cost in costs.items():
         x, y = rows.area.x(cost / chosen.factor), rows.y(stack, workloads.index(workload))
@@ -160,11 +160,6 @@ def bars(costs: Mapping[tuple[str, str], float], title: str, unit: str) -> Chart
         parts.append(bar((start, x), y, 10, "mark", title=f"{stack} with {workload}: {said}", color=color))
         parts.append(text(said, x + 4, y + 4, kind="fine"))
     return rows.chart(f"{title}, {chosen.label}", parts, room=60)
-
-
-def from_zero(most: float) -> Scale:
-    """Return the axis of what is at least zero, without room at its ends."""
-    return scale_of(0.0, most, number)
 
 
 def turns(drawn: Sequence[TurnBar], stacks: Sequence[str], *, small: bool = False) -> Chart | None:
@@ -218,7 +213,10 @@ def heat(columns: Mapping[str, Sequence[Cell]], stacks: Sequence[str], *, with_s
         return None
     width, left = _FIELD + _SPREAD * with_spread, names_width(rows)
     top = 20 + 3.6 * min(max(map(len, titles)), 30)  # for titles that rise by 30 degrees
-    parts = [_tilted(cut(title, 30), left + width * (at + 0.4), top - 8) for at, title in enumerate(titles)]
+    parts = []
+    for at, title in enumerate(titles):
+        turned = f"translate({px(left + width * (at + 0.4))} {px(top - 8)}) rotate(-30)"
+        parts.append(f'<g transform="{turned}">{text(cut(title, 30), 0, 0)}</g>')
     for at, stack in enumerate(rows):
         y = top + _FIELD_HEIGHT * at
         parts.append(text(cut(stack, 24), left - 8, y + 17, "end"))
@@ -227,10 +225,6 @@ def heat(columns: Mapping[str, Sequence[Cell]], stacks: Sequence[str], *, with_s
                 parts.append(_field(cell, left + width * place, y, width, with_spread=with_spread))
     right = left + width * len(titles) + 5 * min(len(titles[-1]), 30)
     return Chart(right, top + _FIELD_HEIGHT * len(rows) + 6, tuple(parts))
-
-
-def _tilted(words: str, x: float, y: float) -> str:
-    return f'<g transform="translate({px(x)} {px(y)}) rotate(-30)">{text(words, 0, 0)}</g>'
 
 
 def _field(cell: Cell, x: float, y: float, width: float, *, with_spread: bool) -> str:

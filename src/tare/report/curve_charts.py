@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tare.model.trial import Sweep
@@ -142,8 +142,8 @@ def percentiles(found: Sequence[Percentile], stacks: Sequence[str]) -> Chart | N
     )
     up = log_scale(min(above) / unit.factor, max(above) / unit.factor, number)
     looks, top = _looks(lines, stacks, f"latency, {unit.label}")
-    area, chart = curve_area(top[1], _SIZE, equally_far(names), up)
-    return replace(chart, parts=(*top[0], *area.axes("percentile", grid=False), *drawn_lines(area, lines, looks)))
+    area = curve_area(top[1], _SIZE, equally_far(names), up)
+    return area.chart((*top[0], *area.axes("percentile", grid=False), *drawn_lines(area, lines, looks)))
 
 
 def kinds(rates: Sequence[Rate], stacks: Sequence[str]) -> Chart | None:
@@ -158,7 +158,7 @@ def kinds(rates: Sequence[Rate], stacks: Sequence[str]) -> Chart | None:
         lines = _by_stack(
             (rate.stack, Spot(rate.second, rate.rate, rate.rate, rate.rate)) for rate in rates if rate.kind == name
         )
-        area, chart = curve_area(top + _TITLE, (_SIZE[0], _PANEL if most else _EMPTY_PANEL), across, _from_zero(most))
+        area = curve_area(top + _TITLE, (_SIZE[0], _PANEL if most else _EMPTY_PANEL), across, _from_zero(most))
         parts.append(text(f"{name}, each second{'' if most else ': none'}", 6, top + _TITLE - 8))
         parts += area.axes("seconds since the load began" if name == names[-1] else "", grid=False)
         for at, (stack, line) in enumerate(lines.items()):  # marks at moments of its own, so that each is seen
@@ -167,7 +167,7 @@ def kinds(rates: Sequence[Rate], stacks: Sequence[str]) -> Chart | None:
                 group(looks[stack].color, [_line(area, line, looks[stack]), *_marks(area, marked, looks[stack])])
             )
         top += area.height + _GAP
-    return replace(chart, parts=tuple(parts))
+    return area.chart(parts)
 
 
 def _from_zero(most: float) -> Scale:
@@ -202,13 +202,13 @@ def _swept(
     else:
         across = _points(points, unit)
     looks, (parts, top) = _looks(lines, along.stacks, upward[1])
-    area, chart = curve_area(top, _SIZE, across, upward[0])
+    area = curve_area(top, _SIZE, across, upward[0])
     name = f"{along.swept.name}, {unit}" if unit and unit != "bytes" else along.swept.name
     parts += area.axes(name, grid=False)
     if dashed:
         parts.append(path(area.through(dashed), "level"))
     parts += drawn_lines(area, lines, looks, shaded=shaded or len(points) > _DENSE)
-    return replace(chart, parts=tuple(parts))
+    return area.chart(parts)
 
 
 def _points(points: Sequence[float], unit: str) -> Scale:
@@ -262,7 +262,7 @@ def drawn_lines(
             [
                 _shade(area, line) if shaded else _spreads(area, line),
                 _line(area, line, looks[stack]),
-                *_marks(area, line if described else [spot._replace(text="") for spot in line], looks[stack]),
+                *_marks(area, line, looks[stack], described=described),
             ],
         )
         for stack, line in lines.items()
@@ -273,8 +273,8 @@ def _line(area: Area, line: Sequence[Spot], look: Look) -> str:
     return path(area.through([(spot.at, spot.value) for spot in line]), "line", dash=look.dash)
 
 
-def _marks(area: Area, line: Sequence[Spot], look: Look) -> list[str]:
-    return [mark(area.x(spot.at), area.y(spot.value), look.shape, spot.text) for spot in line]
+def _marks(area: Area, line: Sequence[Spot], look: Look, *, described: bool = True) -> list[str]:
+    return [mark(area.x(spot.at), area.y(spot.value), look.shape, spot.text * described) for spot in line]
 
 
 def _spreads(area: Area, line: Sequence[Spot]) -> str:

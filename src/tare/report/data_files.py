@@ -13,6 +13,7 @@ from typing import Any
 from tare import __version__
 from tare.model.journal import Run, RunRecord
 from tare.model.trial import Caution
+from tare.statistics.anytime import CONFIDENCE
 from tare.statistics.cells import CautionCount, Cell, Standing
 from tare.statistics.outcomes import with_file_systems_compared
 from tare.statistics.summary import Summary
@@ -148,7 +149,7 @@ def document(summary: Summary, run: Run) -> dict[str, Any]:
         "started": run.record.started,
         "baseline": summary.baseline,
         "control": summary.control,
-        "confidence": summary.confidence,
+        "confidence": CONFIDENCE,
         "margin": summary.margin,
         "stop_reason": run.record.stop_reason,
         "stop_detail": run.record.stop_detail,

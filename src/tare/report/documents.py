@@ -191,7 +191,6 @@ def _document(summary: Summary, run: Run) -> Iterator[str]:
     yield "\\end{document}\n"
 
 
-_HEAD = ("workload", "stack", "verdict", "estimate", "interval", "n")
 _MOST = 60_000  # letters: GitHub takes 65,536 in a comment
 _MARKDOWN_REASON = 120
 _CAUSE = 400  # letters of each part of a cause
@@ -205,7 +204,7 @@ def render_markdown(summary: Summary, run: Run) -> dict[str, bytes]:
     sentences = _cut(found, _MOST - _LEAST_ROWS - len(added))
     head = f"### {in_markdown(summary.suite)[:500]}: percent of {in_markdown(summary.baseline)[:500]}\n\n"
     lines = [_row(cell) for cell in summary.headlines if cell.stack != summary.baseline]
-    table = table_line(_HEAD) + table_line(["---"] * len(_HEAD))
+    table = table_line(_HEADLINES) + table_line(["---"] * len(_HEADLINES))
     room = _MOST - len(head) - len(table) - len(added) - sum(map(len, sentences))
     rows = _cut(lines, room) if lines else [table_line(["no value", *[""] * 5])]
     within = in_markdown(f"95 % intervals, n blocks; equivalent: within {percent(summary.margin)}; ! has cautions")

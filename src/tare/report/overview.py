@@ -168,24 +168,21 @@ def _has_unit(summary: Summary, name: str) -> bool:
     return cell is not None and not summary.rule(name).overall and bool(cell.unit) and (cell.usual or 0.0) > 0
 
 
-def bars(summary: Summary) -> Mapping[tuple[str, str], float]:
-    """Return the lengths of bars that show costs, as shares of the longest, by headline and stack."""
+def bars(summary: Summary) -> tuple[Mapping[tuple[str, str], float], float, float]:
+    """Return the lengths of bars that show costs, as shares of the longest, by headline and stack.
+
+    Return also how many times as long things take at the whole length of a bar, and at half of it; 1 if there is none.
+    """
     band = math.log1p(summary.margin)
-    lengths = {
-        (cell.headline, cell.stack): math.asinh(max(cost_of(cell, cell.ratio), 0.0) / band)
+    costs = {
+        (cell.headline, cell.stack): max(cost_of(cell, cell.ratio), 0.0)
         for cell in summary.headlines
         if cell.ratio is not None and cell.low is not None
     }
-    longest = max(lengths.values(), default=0.0) or 1.0
-    return {key: length / longest for key, length in lengths.items()}
-
-
-def bar_scale(summary: Summary) -> tuple[float, float]:
-    """Return how many times as long things take at the whole length of a bar, and at half of it; 1 if there is none."""
-    band = math.log1p(summary.margin)
-    costs = [cost_of(cell, cell.ratio) for cell in summary.headlines if cell.ratio is not None and cell.low is not None]
-    longest = max((0.0, *costs))
-    return math.exp(longest), math.exp(band * math.sinh(math.asinh(longest / band) / 2))
+    longest = max(costs.values(), default=0.0)
+    length = math.asinh(longest / band)
+    shares = {key: math.asinh(cost / band) / (length or 1.0) for key, cost in costs.items()}
+    return shares, math.exp(longest), math.exp(band * math.sinh(length / 2))
 
 
 def _column(

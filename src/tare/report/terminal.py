@@ -12,7 +12,7 @@ from rich.text import Text
 from tare.model.units import format_quantity
 from tare.report.findings import Findings
 from tare.report.numbers import GLYPHS, clean, estimate, interval, longer, percent, quantity, reason, state
-from tare.report.overview import bar_scale, bars, by_cost
+from tare.report.overview import bars, by_cost
 from tare.statistics.cells import Cell
 from tare.statistics.summary import Summary
 
@@ -47,7 +47,8 @@ def matrix(summary: Summary, width: int = WIDTH, *, final: bool = False) -> Tabl
     turned = len(workloads) > room >= len(stacks)
     rows, columns = (workloads, stacks) if turned else (stacks, workloads)
     narrow = label + len(columns) * _ONE_LINE > width
-    drawn = bars(summary) if final and label + len(columns) * (_ONE_LINE + _BAR + 1) <= width else {}
+    has_bars = final and label + len(columns) * (_ONE_LINE + _BAR + 1) <= width
+    drawn = bars(summary)[0] if has_bars else {}
     whole = Table.grid(padding=0)
     most = room if narrow else max(len(columns), 1)
     for part in (columns[at : at + most] for at in range(0, len(columns), most)):
@@ -60,7 +61,7 @@ def matrix(summary: Summary, width: int = WIDTH, *, final: bool = False) -> Tabl
             lengths = [drawn.get((cell.headline, cell.stack)) for cell in shown]
             table.add_row(Text(title), *map(partial(_cell, narrow=narrow), shown, lengths))
         whole.add_row(table)
-    whole.add_row(_legend(summary, has_bars=bool(drawn)))
+    whole.add_row(_legend(summary, has_bars=has_bars))
     return whole
 
 
@@ -128,7 +129,7 @@ def _legend(summary: Summary, *, has_bars: bool) -> Text:
         within = f" within {percent(summary.margin)}" if verdict == "equivalent" else ""
         legend.append(f"{GLYPHS[verdict]} {verdict}{within}   ", style=STYLES[verdict])
     legend.append("! read with care")
-    whole, half = bar_scale(summary)
+    _, whole, half = bars(summary)
     if has_bars and whole > 1:
         legend.append(f"\n{'█' * _BAR} bars: the cost, {longer(whole)} at this length, {longer(half)} at half of it")
     return legend

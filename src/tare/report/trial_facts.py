@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tare.model.errors import UsageError
@@ -99,19 +99,16 @@ def said_lowered(lowered: Iterable[Lowered]) -> str:
     return " ".join(f"{each.setting} = {each.used} instead of {each.asked}: {each.bound}." for each in lowered)
 
 
-def limits_of(limits: SetLimits) -> tuple[Limit, ...]:
-    """Write each limit as text."""
+def limits_of(limits: SetLimits, whose: str = "") -> Iterator[Limit]:
+    """Yield each limit as text; `whose` is put after its name."""
     asked, seen = limits.asked, limits.seen
-    numbers = ", ".join(str(cpu) for cpu in asked.cpus)
-    return (
-        _limit("CPUs", f"{len(asked.cpus)} (number {numbers})", (len(asked.cpus), seen.cpus), str),
-        _limit("memory", format_size(asked.memory_bytes), (asked.memory_bytes, seen.memory_bytes), format_size),
-        _limit("open files", str(asked.open_files), (asked.open_files, seen.open_files), str),
-    )
-
-
-def _limit(name: str, asked: str, values: tuple[int, int | None], write: Callable[[int], str]) -> Limit:
-    wanted, seen = values
-    if seen is None:
-        return Limit(name, asked, "unknown", differs=False)
-    return Limit(name, asked, write(seen), differs=seen != wanted)
+    cpus = f"{len(asked.cpus)} (number {', '.join(map(str, asked.cpus))})"
+    for name, wanted, found, write, text in (
+        ("CPUs", len(asked.cpus), seen.cpus, str, cpus),
+        ("memory", asked.memory_bytes, seen.memory_bytes, format_size, format_size(asked.memory_bytes)),
+        ("open files", asked.open_files, seen.open_files, str, str(asked.open_files)),
+    ):
+        is_known = found is not None
+        yield Limit(
+            f"{name}{whose}", text, write(found) if found is not None else "unknown", is_known and found != wanted
+        )

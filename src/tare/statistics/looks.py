@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
@@ -133,7 +133,7 @@ class Looks:
         looks = {name: self._look(name, len(past.ends)) for name, past in self._pasts.items()}
         every = {(name, better): compared for name, look in looks.items() for better, compared in look.items()}
         needed = self._needed_for({key: compared.evidence for key, compared in every.items()}, self._count)
-        latest = {key: replace(compared, needed=needed[key]) for key, compared in every.items()}
+        latest = {key: compared.needing(needed[key]) for key, compared in every.items()}
         return {
             name: tuple(
                 Judged(head, self._hold(name, head.rule.better), latest[name, head.rule.better])
@@ -158,7 +158,7 @@ class Looks:
         for row, count in enumerate(counts):
             first = ends[count - 1] if count else self._count
             needed[row] = self._least_needed((name, better), row, float(held.evidence[row]), first)
-        return replace(held, needed=needed)
+        return held.needing(needed)
 
     def _least_needed(self, key: _Key, row: int, evidence: float, first: int) -> float:
         """Return the evidence that e-BH required of a cell (a headline's row) since the end of its last block, `first`.

@@ -136,12 +136,13 @@ class Comparison:
 
     def with_rows(self, other: Comparison, mask: NDArray[np.bool_]) -> Comparison:
         """Return the comparison with another one's rows where the mask is true."""
-        arrays = {
-            each.name: np.where(mask, getattr(other, each.name), getattr(self, each.name))
-            for each in fields(self)
-            if each.name != "limit"
-        }
-        return replace(self, **arrays)
+        names = [each.name for each in fields(self) if each.name != "limit"]
+        arrays = {name: np.where(mask, getattr(other, name), getattr(self, name)) for name in names}
+        return Comparison(limit=self.limit, **arrays)
+
+    def needing(self, evidence: NDArray[np.float64] | float) -> Comparison:
+        """Return the comparison with statements that need this evidence."""
+        return replace(self, needed=evidence)
 
     def at(self, index: tuple[int, ...]) -> Ratio | None:
         """Take one row out; None where it is empty."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from tare.model.journal import Run, RunRecord, WorkloadRecord
 from tare.model.trial import Caution, Trial
-from tare.statistics.anytime import ALONE, CONFIDENCE, least_count
+from tare.statistics.anytime import ALONE, least_count
 from tare.statistics.cells import CautionCount, Cell, with_caution
-from tare.statistics.dependence import find_effects
 from tare.statistics.descriptive import Moments, are_coarse, description, moments
 from tare.statistics.grid import Grid
 from tare.statistics.headlines import Differences, differences, usual_levels
@@ -77,14 +76,11 @@ def summarize(run: Run) -> Summary:
         suite=run.record.suite,
         baseline=run.record.baseline,
         control=run.record.control,
-        confidence=CONFIDENCE,
         margin=run.record.margin,
         stacks=stacks,
         workloads=tuple(record.name for record in known),
         cells=_with_bare_metal_caution(cells, run.record),
         headlines=_with_bare_metal_caution(heads, run.record),
-        rules=tuple(head.rule for head in measured),
-        effects=tuple(find_effects(head.logs, head.usable, head.grid.places) for head in measured),
         overall=rank(stacks, counting, reference, run.record.margin),
         measured=measured,
         own=tuple(
@@ -215,7 +211,7 @@ def _headlines(workload: _Workload, judged: Judged) -> Iterator[Cell]:
         away=away,
         logs=head.logs,
         present=head.usable,
-        compared=replace(judged.held, needed=ALONE),
+        compared=judged.held.needing(ALONE),
         refused=np.asarray(_refused(grid, workload.row)[:, list(head.keys)].any(axis=1)),
         uneven=unevenness(grid, workload.compared_with, away, head),
         judged=judged,

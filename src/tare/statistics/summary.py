@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tare.statistics.cells import Cell, HeadlineRule, Overall
-from tare.statistics.dependence import Effects
+from tare.statistics.dependence import Effects, find_effects
 from tare.statistics.headlines import Headline
 from tare.statistics.outcomes import Outcome
 
@@ -16,29 +16,30 @@ class Summary:
 
     `control` is the A/A control, the baseline under a second name; an empty text in runs that have none. Ratios between
     1 / (1 + `margin`) and 1 + `margin` count as equivalent. The verdicts of `headlines` hold together: of those that
-    say better, worse or equivalent, a share of at most 1 - `confidence` is expected to be false (e-BH). Those of
-    `cells` hold each by itself. `measured` is what the headlines were made of, in the order of the `rules`. `own` is
-    what stacks have of their own by the suite's wish: a stack, `command` or `image`, and which. `years`
-    has a stack and the year of its technology, where that is an old one. `outcomes` has what became of the trials: for
-    each workload, that of each stack.
+    say better, worse or equivalent, at most one in twenty is expected to be false (e-BH). Those of `cells` hold each by
+    itself. `measured` is what the headlines were made of. `own` is what stacks have of their own by the suite's wish: a
+    stack, `command` or `image`, and which. `years` has a stack and the year of its technology, where that is an old
+    one. `outcomes` has what became of the trials: for each workload, that of each stack.
     """
 
     suite: str
     baseline: str
     control: str
-    confidence: float
     margin: float
     stacks: tuple[str, ...]
     workloads: tuple[str, ...]
     cells: tuple[Cell, ...]
     headlines: tuple[Cell, ...]
-    rules: tuple[HeadlineRule, ...]
-    effects: tuple[Effects | None, ...]
     overall: Overall
     measured: tuple[Headline, ...] = field(default=(), compare=False, repr=False)
     own: tuple[tuple[str, str, str], ...] = ()
     years: tuple[tuple[str, str], ...] = ()
     outcomes: tuple[tuple[Outcome, ...], ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def rules(self) -> tuple[HeadlineRule, ...]:
+        """How the headlines were made."""
+        return tuple(head.rule for head in self.measured)
 
     def title(self, stack: str) -> str:
         """Return a stack's name for tables: with its year, where its technology is an old one."""
@@ -58,7 +59,8 @@ class Summary:
 
     def effect(self, name: str) -> Effects | None:
         """Return what moved the values of a headline beside the stacks; None where there is too little."""
-        return self.effects[next(at for at, rule in enumerate(self.rules) if rule.name == name)]
+        head = next(head for head in self.measured if head.rule.name == name)
+        return find_effects(head.logs, head.usable, head.grid.places)
 
     def rule(self, name: str) -> HeadlineRule:
         """Return how a headline was made."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tare.features.compare.history import History, Series
 from tare.features.compare.history_text import answer, event_sentence, events, when
@@ -39,13 +39,13 @@ def timeline(found: History, headline: str, stacks: Sequence[str]) -> Chart | No
     looks = {stack: stack_look(stack, stacks) for stack in stacks if stack in present}
     parts, top = legend(looks, 6, _SIZE[0], _TITLE)
     up = ratio_scale([end for spot in spots for end in (spot.low, spot.value, spot.high)])
-    area, chart = curve_area(top, _SIZE, _runs([record.started for record in found.records]), up)
+    area = curve_area(top, _SIZE, _runs([record.started for record in found.records]), up)
     better = "more" if series[0].latest.better == "higher" else "less"
     parts.append(text(f"{headline}, percent of {found.baseline}, {better} is better", 6, 15))
     parts += [*area.axes("run, by its day", grid=False), area.level(1.0), *_steps(series, area)]
     for stack, piece in pieces:
         parts += drawn_lines(area, {stack: piece}, looks, described=count <= _MANY)
-    return replace(chart, parts=tuple(parts))
+    return area.chart(parts)
 
 
 def _runs(started: Sequence[str]) -> Scale:

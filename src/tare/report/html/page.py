@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,7 +48,7 @@ def _limits(trials: Sequence[Trial]) -> Iterable[Limit]:
             workloads.setdefault(trial.limits.asked, {})[trial.workload] = None
     for asked, limits in seen.items():
         whose = f" ({', '.join(workloads[asked])})" if len(seen) > 1 else ""
-        yield from (replace(limit, name=f"{limit.name}{whose}") for limit in limits_of(limits))
+        yield from limits_of(limits, whose)
 
 
 def render(summary: Summary, run: Run, refresh_seconds: int = 0) -> dict[str, bytes]:
