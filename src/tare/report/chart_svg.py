@@ -1,6 +1,7 @@
 """Parts of charts as SVG: plot areas with their axes, legends and marks; and the frame of charts that are files.
 
-All text goes through `text` and `titled`, which escape it: names are from a run folder, which may be untrusted.
+All text goes through `text`, `path` and `titled_group`, which escape it: names are from a run folder, which may be
+untrusted.
 Colors and sizes are those of `chart_theme.css`; what belongs to a series has its color by `color`.
 """
 
@@ -188,19 +189,13 @@ def text(words: str, x: float, y: float, anchor: str = "start", kind: str = "") 
     return f'<text x="{px(x)}" y="{px(y)}"{more}>{escape(words)}</text>'
 
 
-def titled(element: str, attributes: str, title: str = "") -> str:
-    """Return an element; its title is what a pointer shows."""
-    return (
-        f"<{element} {attributes}><title>{escape(title)}</title></{element}>" if title else f"<{element} {attributes}/>"
-    )
-
-
 def path(places: str, kind: str, *, dash: str = "", title: str = "", **attributes: Any) -> str:
-    """Draw a path in the style of its kind."""
+    """Draw a path in the style of its kind; its title is what a pointer shows."""
     if dash:
         attributes["stroke-dasharray"] = dash
     more = "".join(f' {name}="{value}"' for name, value in attributes.items())
-    return titled("path", f'class="{kind}" d="{places}"{more}', title)
+    opening = f'<path class="{kind}" d="{places}"{more}'
+    return f"{opening}><title>{escape(title)}</title></path>" if title else f"{opening}/>"
 
 
 def bar(x: tuple[float, float], middle: float, thick: float, kind: str, *, title: str = "", **attributes: Any) -> str:

@@ -64,15 +64,11 @@ def page_style() -> str:
     return files("tare.report").joinpath("chart_theme.css").read_text(encoding="utf-8")
 
 
-def light_colors() -> dict[str, str]:
-    """Return the colors of a light page by their names."""
-    return dict(re.findall(r"--([\w-]+): ([^;]+);", page_style().partition("@media")[0]))
-
-
 @cache
 def file_style() -> str:
     """Return the style of charts that are files: what draws these knows no variables."""
-    colors, rules = light_colors(), page_style()[page_style().index(".chart text") :]
+    light, rules = page_style().partition("@media")[0], page_style()[page_style().index(".chart text") :]
+    colors = dict(re.findall(r"--([\w-]+): ([^;]+);", light))
     fonts = 'text { font-family: system-ui, "Segoe UI", "Helvetica Neue", Arial, "DejaVu Sans", sans-serif; }'
     plain = re.sub(r"var\(--([\w-]+)\)", lambda found: colors[found[1]], rules)
     return f"\n{fonts}\n{plain}"

@@ -19,7 +19,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-CONFIDENCE = 0.95
+from tare.statistics.anytime import CONFIDENCE
+
 _RESAMPLES = 9999
 _ROUNDING = 1e-12  # of the largest value: values that vary less do not vary
 

@@ -28,7 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-CONFIDENCE = 0.95
+from tare.statistics.anytime import CONFIDENCE
+
 _TURNS = 100
 _CLOSE = 1e-12
 

@@ -35,16 +35,16 @@ def test_a_burst_of_the_machine_is_seen_to_hit_all_stacks_while_it_lasts() -> No
     assert (strip.block, len(strip.bars)) == (2, 60)
     assert slow_stacks(strip) == STACKS
     assert all(2.0 <= bar.began < 3.1 and bar.steal == 0.45 for bar in strip.bars if bar.pace == SLOWEST)
-    assert "Turns of block 3, in which they differ most: " in strip.caption
-    assert "10 of 60 are slower by 20 % or more (" in strip.caption
+    assert "Turns of block 3, in which they differ most: " in strip.said(how_to_read=True)
+    assert "10 of 60 are slower by 20 % or more (" in strip.said(how_to_read=True)
 
 
 def test_a_stall_is_seen_to_hit_its_own_stack_alone_beside_the_block_with_a_burst() -> None:
     burst, stall = strips_of(run_in_turns(replace(BURST, stalls="docker")))
     assert (burst.block, slow_stacks(burst)) == (2, STACKS)
     assert slow_stacks(stall) == {"docker"}
-    assert f"Turns of block {stall.block + 1}, in which docker stalls most: " in stall.caption
-    assert "2 of 60 are slower by 20 % or more (docker 2)" in stall.caption
+    assert f"Turns of block {stall.block + 1}, in which docker stalls most: " in stall.said(how_to_read=True)
+    assert "2 of 60 are slower by 20 % or more (docker 2)" in stall.said(how_to_read=True)
 
 
 def test_a_turn_has_the_speed_of_its_own_point_and_less_is_faster_where_less_is_better() -> None:
@@ -80,7 +80,7 @@ def test_of_a_block_with_very_many_turns_the_roughest_stretch_is_drawn() -> None
     assert (len(strip.bars), strip.of) == (500, 5400)
     assert strip.bars[0].began < 500.0
     assert strip.bars[-1].began > 503.0
-    assert "(the roughest 500 of 5400 turns)" in strip.caption
+    assert "(the roughest 500 of 5400 turns)" in strip.said(how_to_read=True)
     assert len(html_of(run)) - len(html_of(run_in_turns())) < 200_000
 
 

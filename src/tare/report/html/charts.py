@@ -58,7 +58,7 @@ def workload_drawings(summary: Summary, run: Run, record: WorkloadRecord) -> tup
     """Draw a workload: ratios, then all metrics as a map, then sweeps, then raw values off the sweep, then turns."""
     ratios = (drawing for rule in summary.rules_of(record.name) for drawing in _ratios(summary, rule))
     turns = (
-        drawing(charts.turns(each.bars, summary.stacks), each.caption, wide=True)
+        drawing(charts.turns(each.bars, summary.stacks), each.said(how_to_read=True), wide=True)
         for each in strips(summary, run, record.name)
     )
     swept, strip = swept_drawings(summary, run, record), _strips(summary, run, record)

@@ -140,5 +140,5 @@ def _shown(summary: Summary, run: Run, workload: str, room: int) -> TurnsShown:
     for block in sorted(found):
         strip = stretch(block, found[block], most=most)
         if chart := turns(strip.bars, summary.stacks, small=True):
-            shown[block] = Drawing(strip.finding, chart)
+            shown[block] = Drawing(strip.said(how_to_read=False), chart)
     return TurnsShown(f"turns-{summary.workloads.index(workload)}", shown, len(known) - len(first))

@@ -29,18 +29,9 @@ class Strip:
     of: int  # turns that the block has
     why: str = ""
 
-    @property
-    def caption(self) -> str:
-        """Describe how to read it, and what it shows."""
-        read = "each bar is a turn, as thick as it was fast beside the median of its stack's own turns"
-        return self._with(f"{read}; ")
-
-    @property
-    def finding(self) -> str:
-        """Describe what it shows, without how to read it."""
-        return self._with("")
-
-    def _with(self, read: str) -> str:
+    def said(self, *, how_to_read: bool) -> str:
+        """Describe what it shows, and how to read it where that is not said elsewhere."""
+        read = "each bar is a turn, as thick as it was fast beside the median of its stack's own turns; " * how_to_read
         cut = f" (the roughest {len(self.bars)} of {self.of} turns)" if len(self.bars) < self.of else ""
         slow = [bar.stack for bar in self.bars if bar.pace == SLOWEST]
         counts = sorted(((slow.count(stack), stack) for stack in dict.fromkeys(slow)), key=lambda each: -each[0])
