@@ -175,11 +175,7 @@ class Looks:
 
     def _headline(self, name: str, better: Better, until: int) -> tuple[Comparison, NDArray[np.int64]]:
         """Return `_as_of` for a headline."""
-
-        def compare(count: int) -> Comparison | None:
-            return self._look(name, count).get(better)
-
-        return self._as_of(name, until, compare)
+        return self._as_of(name, until, lambda count: self._look(name, count).get(better))
 
     def _as_of(
         self, name: str, until: int, compare: Callable[[int], Comparison | None]

@@ -130,7 +130,7 @@ class Uneven:
 
     def notes(self, place: tuple[int, ...]) -> Iterator[str]:
         """Yield a note if the mean over all turns differs from the center."""
-        if self.differs[place]:
+        if self.differs[place] and self.slow.turns[place]:
             share = float(f"{100 * backwards(float(self.mean[place])):.4g}")
             yield f"the mean over all turns is {share:,.10g} % of the baseline's: some turns are far from the usual"
 

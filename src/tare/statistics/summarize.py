@@ -25,6 +25,15 @@ from tare.statistics.shapes import Shapes, shapes
 from tare.statistics.stalls import Uneven, unevenness
 from tare.statistics.summary import Summary
 
+_COARSE = Caution(
+    "coarse-values",
+    "values come in steps that are larger than their noise: the interval is too narrow, and no decision is firm",
+)
+_UNCONFIRMED = Caution(
+    "unconfirmed",
+    "blocks that only other stacks had since show more noise: another block of this one may withdraw the verdict",
+)
+
 
 @dataclass(frozen=True)
 class _Workload:
@@ -286,38 +295,57 @@ def _problem(workload: _Workload, stack: int, refused: bool) -> str:
 
 
 def _compared(rows: _Rows, place: tuple[int, ...], fields: Mapping[str, Any], ratio: Ratio) -> dict[str, Any]:
-    """Return the fields of a cell with a ratio, and what is to be said of it.
+    """Return the fields of a cell with a ratio.
 
     Where a headline has an interval, its verdict is of that which holds together with all others.
     """
     held = rows.judged.held.at(place) if rows.judged and ratio.low is not None else None
-    notes, cautions = list(fields["notes"]), list(_doubts(ratio))
+    is_withdrawn = held is not None and held.low is None
+    found = ratio_fields(held or ratio, fields["better"]) | ({"verdict": "undecided"} if is_withdrawn else {})
+    notes = [*fields["notes"], *_notes(rows, place, ratio)]
+    if is_withdrawn:
+        notes.append("no interval beside so many others: it needs more blocks")
+    doubts = [*_doubts(rows, place, ratio)] if ratio.low is not None else []
+    if rows.uneven:
+        found |= rows.uneven.of(place)
+        doubts += rows.uneven.cautions(place)
+    if held and not is_withdrawn and rows.judged and rows.judged.unconfirmed[place]:
+        doubts.append(_UNCONFIRMED)
+    counts = (CautionCount(each.kind, (each.text,), fields["stack"], ratio.n, ratio.n) for each in doubts)
+    return {
+        **found,
+        "ratios": tuple(float(each) for each in np.exp(rows.away.logs[place][rows.away.both[place]])),
+        "notes": tuple(notes),
+        "cautions": (*fields["cautions"], *counts),
+        "coarse": _COARSE in doubts,
+    }
+
+
+def _notes(rows: _Rows, place: tuple[int, ...], ratio: Ratio) -> Iterator[str]:
+    """Yield why there is no interval or none with a width, and what the turns and blocks of a row look like."""
     if ratio.low is None:
         have = "one block has" if ratio.n == 1 else f"{ratio.n} blocks have"
-        notes.append(f"{have} no interval: {least_count()} are needed")
+        yield f"{have} no interval: {least_count()} are needed"
     if ratio.zero_width:
-        notes.append(f"all {ratio.n} ratios are equal" + (", so the interval has no width" if ratio.low else ""))
-    coarse = bool(rows.coarse[place]) and ratio.low is not None
-    if coarse:
-        text = "values come in steps that are larger than their noise: the interval is too narrow, and no decision is"
-        cautions.append(Caution("coarse-values", f"{text} firm"))
-    of_turns = rows.uneven.of(place) if rows.uneven else {}
-    if rows.uneven and of_turns:
-        notes += rows.uneven.notes(place)
-        cautions += rows.uneven.cautions(place)
+        yield f"all {ratio.n} ratios are equal" + (", so the interval has no width" if ratio.low else "")
+    if rows.uneven:
+        yield from rows.uneven.notes(place)
     if rows.judged:
-        notes += rows.shapes.notes(place, [block + 1 for block in rows.workload.grid.blocks])
-    found = ratio_fields(held or ratio, fields["better"])
-    if held and held.low is None:
-        found["verdict"] = "undecided"
-        notes.append("no interval beside so many others: it needs more blocks")
-    elif held and rows.judged and rows.judged.unconfirmed[place]:
-        text = "blocks that only other stacks had since show more noise: another block of this one may withdraw the"
-        cautions.append(Caution("unconfirmed", f"{text} verdict"))
-    counts = (CautionCount(each.kind, (each.text,), fields["stack"], ratio.n, ratio.n) for each in cautions)
-    each_ratio = tuple(float(each) for each in np.exp(rows.away.logs[place][rows.away.both[place]]))
-    said = {"notes": tuple(notes), "cautions": (*fields["cautions"], *counts)}
-    return {**found, **of_turns, **said, "coarse": coarse, "ratios": each_ratio}
+        yield from rows.shapes.notes(place, [block + 1 for block in rows.workload.grid.blocks])
+
+
+def _doubts(rows: _Rows, place: tuple[int, ...], ratio: Ratio) -> Iterator[Caution]:
+    """Yield the cautions about an interval: dependent blocks, a baseline that differs from itself, coarse values."""
+    if ratio.widening > 1:
+        whose = "all stacks together: each block" if ratio.in_all_stacks else "each block"
+        text = f"{whose} resembles the one before it: the interval is widened, and may still be too sure of itself"
+        yield Caution("correlated-blocks", text)
+    if ratio.offset:
+        share = 100 * (backwards(ratio.offset) - 1)
+        text = f"the baseline differs from itself by {share:.2g} % (A/A): the interval is wider by as much"
+        yield Caution("unlike-itself", text)
+    if rows.coarse[place]:
+        yield _COARSE
 
 
 def _usual(rows: _Rows, place: tuple[int, ...], ratio: float) -> dict[str, float | None]:
@@ -335,17 +363,3 @@ def _usual(rows: _Rows, place: tuple[int, ...], ratio: float) -> dict[str, float
         return found
     half = float(rows.halves[place])
     return found | {"usual_low": usual * backwards(-half), "usual_high": usual * backwards(half)}
-
-
-def _doubts(ratio: Ratio) -> Iterator[Caution]:
-    """Yield the cautions about blocks that depend on each other, and about a baseline that differs from itself."""
-    if ratio.low is None:
-        return
-    if ratio.widening > 1:
-        whose = "all stacks together: each block" if ratio.in_all_stacks else "each block"
-        text = f"{whose} resembles the one before it: the interval is widened, and may still be too sure of itself"
-        yield Caution("correlated-blocks", text)
-    if ratio.offset:
-        share = 100 * (backwards(ratio.offset) - 1)
-        text = f"the baseline differs from itself by {share:.2g} % (A/A): the interval is wider by as much"
-        yield Caution("unlike-itself", text)
