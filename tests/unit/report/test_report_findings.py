@@ -11,7 +11,6 @@ from documents import DOCS, rows, section
 from pages import Page, html_of
 from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measured, pairs
 
-from tare.model.journal import Run
 from tare.model.trial import Measured, Metric, Trial
 from tare.report.findings import Findings, Part, dearest, findings, readiness
 from tare.report.html.page import ranking_rows
