@@ -78,7 +78,7 @@ def test_a_suite_runs_and_is_reported_without_a_feature(feature: str, tmp_path: 
 
 def test_the_tests_of_the_core_pass_without_any_feature(tmp_path: Path) -> None:
     environment = copy_without(tmp_path, *FEATURES)
-    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__", "lab"))
+    shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.rmtree(tmp_path / "tests/unit/features")
     for name in ("pyproject.toml", "examples", "research", "docs", "share"):
         (tmp_path / name).symlink_to(ROOT / name)
