@@ -27,7 +27,8 @@ def give(
 ) -> None:
     """Print an answer, and `render` its page if there is a file for it. Then end the command as the answer says.
 
-    Raises its error, or typer.Exit with 1 if its gate failed. Warns of a gate that passed with nothing decided.
+    Raises UsageError for both --json and --markdown, the answer's error, or typer.Exit with 1 if its gate failed. Warns
+    of a gate that passed with nothing decided.
     """
     if as_json and as_markdown:
         raise UsageError("--json and --markdown exclude each other", f"call `tare {answer.command}` once for each")

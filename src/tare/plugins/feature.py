@@ -31,9 +31,8 @@ class Feature:
     The modules are loaded when their function is needed: `tare --help` loads none of them.
 
     - `commands`: functions that typer makes commands of, or groups of commands (`typer.Typer`), by the command's name.
-    - `formats`: `function(summary, run)` returns the files of a report format, as bytes by name. They are written
-      unless other formats are asked for.
-    - `formats_on_request`: the same, but written only when asked for.
+    - `formats`: `function(summary, run)` returns the files of a report format, as bytes by name.
+    - `default_formats`: those of them that are written unless others are asked for.
     - `sections`: `function(summary, run, anchors)` returns a `report.html.rendering.FeatureSection`, or None.
     - `markdown`: `function(summary, run)` returns paragraphs and tables for `report.md`; empty for none.
     - `figures`: `function(summary, run)` returns SVG documents and captions of the whole run, by file name.
@@ -42,7 +41,7 @@ class Feature:
 
     commands: Mapping[str, str] = field(default_factory=dict)
     formats: Mapping[str, str] = field(default_factory=dict)
-    formats_on_request: Mapping[str, str] = field(default_factory=dict)
+    default_formats: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
     markdown: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
@@ -98,12 +97,14 @@ def commands() -> dict[str, Hook]:
     return {name: hook for package, each in _all() for name, hook in hooks_of(package, each.commands).items()}
 
 
-def formats(only_default: bool = False) -> dict[str, Hook]:
+def formats() -> dict[str, Hook]:
     """Return the functions of all features' report formats, by format."""
-    found: dict[str, Hook] = {}
-    for package, each in _all():
-        found |= hooks_of(package, each.formats if only_default else {**each.formats, **each.formats_on_request})
-    return found
+    return {name: hook for package, each in _all() for name, hook in hooks_of(package, each.formats).items()}
+
+
+def default_formats() -> tuple[str, ...]:
+    """Return the features' report formats that are written unless others are asked for."""
+    return tuple(name for _, each in _all() for name in each.default_formats)
 
 
 def hooks(kind: Kind) -> Iterator[Callable[..., Any]]:

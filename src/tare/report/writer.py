@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tare.model.errors import UsageError, did_you_mean
 from tare.model.journal import Run, write_within
+from tare.plugins.feature import default_formats as feature_default_formats
 from tare.plugins.feature import formats as feature_formats
 from tare.plugins.feature import hooks_of
 from tare.statistics.summarize import summarize
@@ -73,8 +74,8 @@ def formats() -> tuple[str, ...]:
 
 
 def default_formats() -> tuple[str, ...]:
-    """Return the formats that are written unless others are asked for: some of features are among them."""
-    return (*_DEFAULT_FORMATS, *feature_formats(only_default=True))
+    """Return the formats that are written unless others are asked for; some are of features."""
+    return (*_DEFAULT_FORMATS, *feature_default_formats())
 
 
 def _target(run: Run, runs: Sequence[Run], out: Path | None) -> tuple[Path, str]:

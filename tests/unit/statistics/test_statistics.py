@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from scipy import stats
 
 from tare.features.advise.capacity import response_seconds
-from tare.features.papers.commands import row_scores, shares_of_largest
+from tare.features.papers.popularity import row_scores, shares_of_largest
 from tare.statistics.dependence import Effects, find_effects
 from tare.statistics.descriptive import Description, describe, least_count, percentile
 from tare.statistics.ratios import Ratio, block_ratio

@@ -8,8 +8,9 @@ where their intervals overlap.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 from tare.features.advise.calibration import Correction, Reference, corrected, learn
@@ -155,22 +156,8 @@ def advise(application: Application, run: Run, asked: Asked, references: Sequenc
     unlike = _unlike(application, run)
     doubts = () if asked.across_machines else tuple(f"prices of another machine: {each}" for each in unlike)
     _require_one_machine(references, run, asked)
-    learned = corrections(references, prices)
-    isolation = isolation_of(run, prices.stacks)
-    extras = _Extras(run, application, prices.baseline)
-    found = []
-    for bill in predict(application.basket, prices):
-        candidate = _candidate(bill, learned.get(bill.stack), application.basket.by_cpu, doubts)
-        candidate = replace(
-            candidate,
-            isolation=isolation.get(bill.stack),
-            memory_bytes=extras.memory(bill.stack),
-            start_seconds=extras.start(bill.stack),
-            cautions=extras.cautions(bill.stack),
-        )
-        candidate = _priced(candidate, application, asked, run.record.measured_on)
-        found.append(replace(candidate, unmet=_unmet(candidate, asked.needs)))
-    ranked = _ranked(_doubted(found))
+    adviser = _Adviser(run, application, asked, prices, corrections(references, prices), doubts)
+    ranked = _ranked(_doubted([adviser.candidate(bill) for bill in predict(application.basket, prices)]))
     return Advice(
         application,
         run,
@@ -219,49 +206,68 @@ def _unlike(application: Application, run: Run) -> tuple[str, ...]:
     return apart
 
 
-def _candidate(bill: Bill, correction: Correction | None, by_cpu: bool, doubts: tuple[str, ...]) -> Candidate:
-    cost = corrected(bill.cost, correction) if correction else bill.cost
-    cpu = cost if by_cpu else bill.cpu.times(cost.value / bill.cost.value)
-    doubts = (*doubts, *bill.doubts)
-    if cost.low is None or cost.high is None:
-        doubts += ("prices of a single block",)
-    return Candidate(bill.stack, None, bill, cost, cpu, correction, doubts=doubts)
-
-
-def _priced(candidate: Candidate, application: Application, asked: Asked, machine: Facts) -> Candidate:
-    """Add the money, and the machines for the load: without kinds of machines, those like that of the prices."""
-    hourly = None if asked.node_price is None else asked.node_price * candidate.cost.value
-    kinds = asked.kinds or ((Kind(machine.cpus, asked.node_price),) if machine.cpus > 0 else ())
-    if asked.load is None or not kinds:
-        return replace(candidate, hourly=hourly)
-    seconds = application.basket.cpu_seconds * candidate.cpu.value
-    machines = cheapest(kinds, asked.load, seconds, candidate.memory_bytes)
-    doubts = () if machines else (f"no kind of machine has {format_size(candidate.memory_bytes or 0)} of memory",)
-    return replace(candidate, hourly=hourly, machines=machines, doubts=(*candidate.doubts, *doubts))
-
-
 @dataclass(frozen=True)
-class _Extras:
-    """What the trials of the prices say of a stack beside the prices."""
+class _Adviser:
+    """Makes candidates of bills, by what the trials of the prices say of a stack beside the prices."""
 
     run: Run
     application: Application
-    baseline: str
+    asked: Asked
+    prices: PriceList
+    corrections: Mapping[str, Correction]
+    doubts: tuple[str, ...]
 
-    def memory(self, stack: str) -> int | None:
+    @cached_property
+    def isolation(self) -> Mapping[str, Isolation]:
+        """The isolation of each stack that is known."""
+        return isolation_of(self.run, self.prices.stacks)
+
+    def candidate(self, bill: Bill) -> Candidate:
+        """Return the candidate of a bill, without what depends on the others."""
+        stack, correction, by_cpu = bill.stack, self.corrections.get(bill.stack), self.application.basket.by_cpu
+        cost = corrected(bill.cost, correction) if correction else bill.cost
+        cpu = cost if by_cpu else bill.cpu.times(cost.value / bill.cost.value)
+        memory = self._memory(stack)
+        start = self._median(stack, lambda trial: max((mark.seconds for mark in trial.timeline), default=None))
+        machines, doubts = self._machines(cpu, memory)
+        if cost.low is None or cost.high is None:
+            doubts = ("prices of a single block", *doubts)
+        return Candidate(
+            stack=stack,
+            isolation=self.isolation.get(stack),
+            bill=bill,
+            cost=cost,
+            cpu=cpu,
+            correction=correction,
+            memory_bytes=memory,
+            start_seconds=start,
+            cautions=self._cautions(stack),
+            unmet=tuple(_unmet(self.asked.needs, self.isolation.get(stack), memory, start)),
+            doubts=(*self.doubts, *bill.doubts, *doubts),
+            hourly=None if self.asked.node_price is None else self.asked.node_price * cost.value,
+            machines=machines,
+        )
+
+    def _machines(self, cpu: Estimate, memory: int | None) -> tuple[Machines | None, tuple[str, ...]]:
+        """Return the machines for the load, or a doubt: without kinds of machines, those like that of the prices."""
+        asked, machine = self.asked, self.run.record.measured_on
+        kinds = asked.kinds or ((Kind(machine.cpus, asked.node_price),) if machine.cpus > 0 else ())
+        if asked.load is None or not kinds:
+            return None, ()
+        found = cheapest(kinds, asked.load, self.application.basket.cpu_seconds * cpu.value, memory)
+        return found, () if found else (f"no kind of machine has {format_size(memory or 0)} of memory",)
+
+    def _memory(self, stack: str) -> int | None:
         """Return the memory of the application and what the stack adds to it."""
-        own, least = (self._median(each, _memory) for each in (stack, self.baseline))
+        own, least = (self._median(each, _memory) for each in (stack, self.prices.baseline))
         if own is None or least is None or self.application.memory_bytes is None:
             return None
         return int(self.application.memory_bytes + max(own - least, 0))
 
-    def start(self, stack: str) -> float | None:
-        """Return the seconds until an instance was ready."""
-        return self._median(stack, lambda trial: max((mark.seconds for mark in trial.timeline), default=None))
-
-    def cautions(self, stack: str) -> tuple[str, ...]:
+    def _cautions(self, stack: str) -> tuple[str, ...]:
         """Return the kinds of cautions that its trials and the baseline's have."""
-        own = (trial for trial in self.run.trials if trial.stack in {stack, self.baseline} and trial.status == "ok")
+        stacks = {stack, self.prices.baseline}
+        own = (trial for trial in self.run.trials if trial.stack in stacks and trial.status == "ok")
         return tuple(dict.fromkeys(caution.kind for trial in own for caution in trial.cautions))
 
     def _median(self, stack: str, read: Callable[[Trial], float | None]) -> float | None:
@@ -274,22 +280,14 @@ def _memory(trial: Trial) -> float | None:
     return trial.footprint.all_memory_bytes if trial.footprint else None
 
 
-def _unmet(candidate: Candidate, needs: Needs) -> tuple[str, ...]:
-    """Return the needs that a stack does not meet; what is unknown does not meet one."""
-    unmet = []
-    if needs.isolation:
-        own = candidate.isolation
-        if own is None or LEVELS.index(own.level) < LEVELS.index(needs.isolation):
-            unmet.append(f"isolation: {candidate.isolation_level}")
-    if needs.memory_bytes is not None:
-        size = candidate.memory_bytes
-        if size is None or size > needs.memory_bytes:
-            unmet.append(f"memory: {'unknown' if size is None else format_size(size)}")
-    if needs.start_seconds is not None:
-        seconds = candidate.start_seconds
-        if seconds is None or seconds > needs.start_seconds:
-            unmet.append(f"start-up: {'unknown' if seconds is None else format_duration(seconds)}")
-    return tuple(unmet)
+def _unmet(needs: Needs, isolation: Isolation | None, memory: int | None, start: float | None) -> Iterator[str]:
+    """Yield the needs that a stack does not meet; what is unknown does not meet one."""
+    if needs.isolation and (isolation is None or LEVELS.index(isolation.level) < LEVELS.index(needs.isolation)):
+        yield f"isolation: {isolation.level if isolation else UNKNOWN}"
+    if needs.memory_bytes is not None and (memory is None or memory > needs.memory_bytes):
+        yield f"memory: {'unknown' if memory is None else format_size(memory)}"
+    if needs.start_seconds is not None and (start is None or start > needs.start_seconds):
+        yield f"start-up: {'unknown' if start is None else format_duration(start)}"
 
 
 def _doubted(found: Sequence[Candidate]) -> list[Candidate]:

@@ -1,14 +1,13 @@
-"""The advice page and its cost breakdown figure."""
+"""The page of `tare advise`: the ranking, the bills, and a figure of the bills."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from tare.features.advise.advice import Advice, Candidate
 from tare.features.advise.advice_text import answer, cost_of, for_orientation, interval_of, share_of, shares_of
 from tare.features.advise.cost_model import CORRECTION, REST, Line
-from tare.features.advise.next_step import NextStep, next_step
+from tare.features.advise.next_step import next_step
 from tare.model import operations
 from tare.model.units import format_quantity
 from tare.report.chart_svg import Drawing, RowChart, bar, path, px, text, titled_group
@@ -39,6 +38,45 @@ _CAPTION = (
 _ACROSS, _RIGHT, _ROW = 400, 180, 30  # widths of bars and values, and height of a row, pixels
 _LEAST_REACH = 0.05  # of the axis, a share of the time on bare metal
 _LONGEST = 1.0  # from here on a bar does not make the axis longer, unless all are so long
+
+
+def render(advice: Advice) -> bytes:
+    """Render what `tare advise` found."""
+    record, step = advice.prices.record, next_step(advice)
+    folder = "brought by tare, for orientation" if for_orientation(advice) else str(advice.prices.folder)
+    page = {
+        "title": f"Which stack for {advice.application.name}",
+        "purpose": "To check it" if advice.is_settled else "To settle it",
+        "step": step,
+        "figure": figure_of(advice),
+        "looks": [each.decision.replace(" ", "-") for each in advice.candidates],
+        "bills": [
+            {
+                "stack": each.stack,
+                "rows": [_row(line) for line in each.lines],
+                "total": cost_of(each.cost),
+                "interval": interval_of(each.cost),
+            }
+            for each in advice.candidates
+        ],
+        "facts": (
+            ("price list", folder),
+            ("measured", f"{record.started}, by tare {record.tare}"),
+            *described(record.measured_on),
+        ),
+    }
+    return render_page(__package__, "advice.html.j2", page, answer(advice))
+
+
+def _row(line: Line) -> dict[str, str]:
+    return {
+        "title": line.title,
+        "number": "" if line.count is None else f"{line.count:,.3g}",
+        "price": "" if line.price is None else format_quantity(line.price, "s"),
+        "ratio": "" if line.ratio is None else f"\N{MULTIPLICATION SIGN}{line.ratio:.3g}",
+        "share": share_of(line.share.value),
+        "interval": shares_of(line.share),
+    }
 
 
 def figure_of(advice: Advice) -> Drawing:
@@ -104,79 +142,3 @@ def _bar(candidate: Candidate, rows: RowChart) -> str:
 
 def _more(share: float) -> str:
     return f"{share * 100:+g} %".replace("-", "\N{MINUS SIGN}") if share else "0"
-
-
-@dataclass(frozen=True)
-class BillRow:
-    """A line of a bill."""
-
-    title: str
-    count: str
-    price: str
-    ratio: str
-    share: str
-    interval: str
-
-
-@dataclass(frozen=True)
-class BillShown:
-    """A stack's bill, with its sum."""
-
-    stack: str
-    rows: tuple[BillRow, ...]
-    total: str
-    interval: str
-
-
-@dataclass(frozen=True)
-class AdvisedPage:
-    """All of the page."""
-
-    title: str
-    purpose: str  # of the next step
-    step: NextStep | None
-    figure: Drawing
-    looks: tuple[str, ...]  # of the rows
-    bills: tuple[BillShown, ...]
-    facts: tuple[tuple[str, str], ...]
-
-
-def render(advice: Advice) -> bytes:
-    """Render what `tare advise` found."""
-    return render_page(__package__, "advice.html.j2", _page(advice), answer(advice))
-
-
-def _page(advice: Advice) -> AdvisedPage:
-    record = advice.prices.record
-    return AdvisedPage(
-        title=f"Which stack for {advice.application.name}",
-        purpose="To check it" if advice.is_settled else "To settle it",
-        step=next_step(advice),
-        figure=figure_of(advice),
-        looks=tuple(each.decision.replace(" ", "-") for each in advice.candidates),
-        bills=tuple(_bill(each) for each in advice.candidates),
-        facts=(
-            (
-                "price list",
-                "brought by tare, for orientation" if for_orientation(advice) else str(advice.prices.folder),
-            ),
-            ("measured", f"{record.started}, by tare {record.tare}"),
-            *described(record.measured_on),
-        ),
-    )
-
-
-def _bill(candidate: Candidate) -> BillShown:
-    cost = candidate.cost
-    return BillShown(candidate.stack, tuple(map(_row, candidate.lines)), cost_of(cost), interval_of(cost))
-
-
-def _row(line: Line) -> BillRow:
-    return BillRow(
-        line.title,
-        "" if line.count is None else f"{line.count:,.3g}",
-        "" if line.price is None else format_quantity(line.price, "s"),
-        "" if line.ratio is None else f"\N{MULTIPLICATION SIGN}{line.ratio:.3g}",
-        share_of(line.share.value),
-        shares_of(line.share),
-    )

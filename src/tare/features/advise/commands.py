@@ -30,6 +30,31 @@ PROFILE = "profile.json"  # of a reference application, in its run folder
 _TABLE = ".toml"
 # What `--needs isolation=…` may ask for.
 _NEEDED: dict[str, IsolationLevel] = {level.replace(" ", "-"): level for level in LEVELS[1:]}
+_SUITE = """\
+[suite]
+name = "prices"
+stacks = {stacks}
+blocks = 30
+until = "blocks"
+budget = {budget}
+
+[limits]
+cpus = 1
+memory = "512MiB"
+
+[[workloads]]
+use = "prices"
+
+[[workloads]]
+use = "network-prices"
+"""
+_BUDGET = "15m"  # for ten stacks
+_On = Annotated[
+    str | None,
+    typer.Option(help="Stacks, with commas [default: bare metal, and all that is usable].", metavar="STACKS"),
+]
+_Budget = Annotated[str, typer.Option(help="Time to spend; ends at a block's end.", metavar="TIME")]
+_Out = Annotated[Path | None, typer.Option(help="Folder to make for the run [default: runs/TIME-prices].")]
 
 
 def advise(  # noqa: PLR0913 - each is an option of the command line
@@ -141,39 +166,9 @@ def _rate(option: str, text: str, example: str) -> float | None:
         raise UsageError(f"{option} {text}: not a number per time", f"for example {option} {example}") from error
 
 
-_SUITE = """\
-[suite]
-name = "prices"
-stacks = {stacks}
-blocks = 30
-until = "blocks"
-budget = {budget}
-
-[limits]
-cpus = 1
-memory = "512MiB"
-
-[[workloads]]
-use = "prices"
-
-[[workloads]]
-use = "network-prices"
-"""
-
-
 def price_suite(stacks: Sequence[str], budget: str) -> str:
     """Return the suite's text. It goes on while there is time, as each price counts and not only a difference."""
     return _SUITE.format(stacks=written(tuple(stacks)), budget=written(budget))
-
-
-_BUDGET = "15m"  # for ten stacks
-
-_On = Annotated[
-    str | None,
-    typer.Option(help="Stacks, with commas [default: bare metal, and all that is usable].", metavar="STACKS"),
-]
-_Budget = Annotated[str, typer.Option(help="Time to spend; ends at a block's end.", metavar="TIME")]
-_Out = Annotated[Path | None, typer.Option(help="Folder to make for the run [default: runs/TIME-prices].")]
 
 
 def prices(on: _On = None, budget: _Budget = _BUDGET, out: _Out = None) -> None:

@@ -44,6 +44,102 @@ from tare.model.operations import SYNC, USER, WORK
 from tare.statistics.bootstrap import DRAWS, Draws, drawn_means, drawn_weights, ends_of
 
 SATURATED = 0.85  # of the time: a thread that used a CPU for so much of it had no more to use
+REST = "rest"  # the line of time in the kernel that no price explains
+CORRECTION = "correction"  # the line of what reference applications teach
+_HINT = "give a profile and a price list as tare has written them"
+_MOST_MISSING = 0.02  # of the time: kinds without a price
+_MUCH = 0.25  # of the time: kernel time that no price explains, and that may be any work
+_MOST_EFFORT = 4.0
+_WIDEST = 1.5  # the upper end of an interval of times over the lower one
+_TINY = 1e-30  # seconds
+_LEAST = 1e-3  # of the time on bare metal: the least that a prediction may be
+_TITLES = {work.name: work.title for work in WORK} | {REST: "other time in the kernel", CORRECTION: "correction"}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate and the ends of its interval of 90 %; the ends are None where there are too few blocks for one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def times(self, factor: float) -> Estimate:
+        """Multiply the estimate and its interval."""
+        low, high = (None if end is None else end * factor for end in (self.low, self.high))
+        return Estimate(self.value * factor, low, high)
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the interval says enough to decide by."""
+        return self.low is not None and self.high is not None and self.high <= _WIDEST * self.low
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a kind of work costs beyond bare metal: `share` is of the cost there, and below 0 for a gain.
+
+    A unit of work has `count` of it, and each takes `price` seconds on bare metal and `ratio` times as long in the
+    stack. These are None where it has no such.
+    """
+
+    kind: str
+    share: Estimate
+    count: float | None = None
+    price: float | None = None
+    ratio: float | None = None
+
+    @property
+    def title(self) -> str:
+        """The name of many of it."""
+        return title_of(self.kind)
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a unit of work costs in a stack, and its `cpu` time, both times those of bare metal. Dear lines come first.
+
+    `cost` is the time, or `cpu` where an application waited for requests. `doubts` say what is not covered, so that
+    nothing can be told. `blocks` is the least number behind a line.
+    """
+
+    stack: str
+    cost: Estimate
+    cpu: Estimate
+    lines: tuple[Line, ...]
+    blocks: int
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all of it is a number."""
+        found = (self.cost, self.cpu, *(line.share for line in self.lines))
+        return all(math.isfinite(end) for each in found for end in (each.value, each.low, each.high) if end is not None)
+
+    @property
+    def widest(self) -> Line | None:
+        """The line that makes the interval wide."""
+        return max(self.lines, key=lambda line: (line.share.high or 0.0) - (line.share.low or 0.0), default=None)
+
+
+def predict(basket: Basket, prices: PriceList) -> tuple[Bill, ...]:
+    """Return the bill of each stack of the price list, in its order; raises UsageError for absurd numbers."""
+    model = _Model(basket, prices.kinds, prices.drawn)
+    with np.errstate(over="ignore", invalid="ignore"):
+        bills = tuple(model.bill(stack, at) for at, stack in enumerate(prices.stacks))
+    if not all(bill.is_finite for bill in bills):
+        raise UsageError("the profile or the prices have numbers that nothing can be computed with", _HINT)
+    return bills
+
+
+def estimate(draws: Draws, blocks: int) -> Estimate:
+    """Return the first draw, and the interval of the others; no interval of less than two blocks."""
+    return Estimate(float(draws[0]), *(ends_of(draws) if blocks >= 2 else ()))
+
+
+def title_of(kind: str) -> str:
+    """Return the name of many of a kind of work."""
+    return _TITLES.get(kind, kind)
 
 
 @dataclass(frozen=True)
@@ -157,94 +253,6 @@ def _busy(profile: Profile) -> float:
 
 def _memory(usage: Usage) -> int | None:
     return usage.resident_bytes if usage.proportional_bytes is None else usage.proportional_bytes
-
-
-REST = "rest"  # the line of time in the kernel that no price explains
-CORRECTION = "correction"  # the line of what reference applications teach
-_HINT = "give a profile and a price list as tare has written them"
-_MOST_MISSING = 0.02  # of the time: kinds without a price
-_MUCH = 0.25  # of the time: kernel time that no price explains, and that may be any work
-_MOST_EFFORT = 4.0
-_WIDEST = 1.5  # the upper end of an interval of times over the lower one
-_TINY = 1e-30  # seconds
-_LEAST = 1e-3  # of the time on bare metal: the least that a prediction may be
-_TITLES = {work.name: work.title for work in WORK} | {REST: "other time in the kernel", CORRECTION: "correction"}
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """An estimate and the ends of its interval of 90 %; the ends are None where there are too few blocks for one."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    def times(self, factor: float) -> Estimate:
-        """Multiply the estimate and its interval."""
-        low, high = (None if end is None else end * factor for end in (self.low, self.high))
-        return Estimate(self.value * factor, low, high)
-
-    @property
-    def is_narrow(self) -> bool:
-        """Whether the interval says enough to decide by."""
-        return self.low is not None and self.high is not None and self.high <= _WIDEST * self.low
-
-
-@dataclass(frozen=True)
-class Line:
-    """What a kind of work costs beyond bare metal: `share` is of the cost there, and below 0 for a gain.
-
-    A unit of work has `count` of it, and each takes `price` seconds on bare metal and `ratio` times as long in the
-    stack. These are None where it has no such.
-    """
-
-    kind: str
-    share: Estimate
-    count: float | None = None
-    price: float | None = None
-    ratio: float | None = None
-
-    @property
-    def title(self) -> str:
-        """The name of many of it."""
-        return title_of(self.kind)
-
-
-@dataclass(frozen=True)
-class Bill:
-    """What a unit of work costs in a stack, and its `cpu` time, both times those of bare metal. Dear lines come first.
-
-    `cost` is the time, or `cpu` where an application waited for requests. `doubts` say what is not covered, so that
-    nothing can be told. `blocks` is the least number behind a line.
-    """
-
-    stack: str
-    cost: Estimate
-    cpu: Estimate
-    lines: tuple[Line, ...]
-    blocks: int
-    doubts: tuple[str, ...] = ()
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether all of it is a number."""
-        found = (self.cost, self.cpu, *(line.share for line in self.lines))
-        return all(math.isfinite(end) for each in found for end in (each.value, each.low, each.high) if end is not None)
-
-    @property
-    def widest(self) -> Line | None:
-        """The line that makes the interval wide."""
-        return max(self.lines, key=lambda line: (line.share.high or 0.0) - (line.share.low or 0.0), default=None)
-
-
-def predict(basket: Basket, prices: PriceList) -> tuple[Bill, ...]:
-    """Return the bill of each stack of the price list, in its order; raises UsageError for absurd numbers."""
-    model = _Model(basket, prices.kinds, prices.drawn)
-    with np.errstate(over="ignore", invalid="ignore"):
-        bills = tuple(model.bill(stack, at) for at, stack in enumerate(prices.stacks))
-    if not all(bill.is_finite for bill in bills):
-        raise UsageError("the profile or the prices have numbers that nothing can be computed with", _HINT)
-    return bills
 
 
 @dataclass(frozen=True)
@@ -382,13 +390,3 @@ class _Model:
         if USER.name in unpriced:
             doubts.append("no price of user code")
         return tuple(doubts)
-
-
-def title_of(kind: str) -> str:
-    """Return the name of many of a kind of work."""
-    return _TITLES.get(kind, kind)
-
-
-def estimate(draws: Draws, blocks: int) -> Estimate:
-    """Return the first draw, and the interval of the others; no interval of less than two blocks."""
-    return Estimate(float(draws[0]), *(ends_of(draws) if blocks >= 2 else ()))

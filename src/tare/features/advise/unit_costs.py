@@ -21,6 +21,7 @@ from tare.statistics.headlines import differences, logs_of_turns
 from tare.statistics.outcomes import latest
 from tare.statistics.ratios import Reference
 
+FOLDER = Path(__file__).with_name("orientation")  # the price list that comes with tare, of another machine
 WORKLOADS = ("prices", "network-prices")
 _NAMES = {work.name for work in WORK}
 _INCLUDES = {work.name: dict(work.includes) for work in WORK}
@@ -86,6 +87,11 @@ class DrawnPrices:
     blocks: NDArray[np.int64]
 
 
+def orientation() -> Run:
+    """Return the price list that comes with tare."""
+    return load(FOLDER)
+
+
 def price_list(run: Run) -> PriceList:
     """Read the prices of a run; raises UsageError where it has none, or none of the baseline."""
     records = [record for record in run.record.workloads if record.use in WORKLOADS]
@@ -139,11 +145,3 @@ def _alone(prices: Draws, kinds: Sequence[str]) -> Draws:
                 at, own = kinds.index(kind), alone[..., kinds.index(included)]
                 alone[..., at] = np.maximum(alone[..., at] - count * np.nan_to_num(own), 0.0)
     return alone
-
-
-FOLDER = Path(__file__).with_name("orientation")
-
-
-def orientation() -> Run:
-    """Return the price list."""
-    return load(FOLDER)

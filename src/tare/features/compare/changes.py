@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tare.statistics.anytime import ALONE, least_count, needed_together
-from tare.statistics.cells import DECIDING, Cell
+from tare.statistics.cells import DECIDING, Cell, Verdict
 from tare.statistics.dependence import explains
 from tare.statistics.headlines import Headline
 from tare.statistics.ratios import ROUNDING, Ratio, backwards, compare, ratio_fields, side_of
@@ -83,17 +83,16 @@ def change(before: Cell, after: Cell, margin: float, needed: float = ALONE) -> C
 
     `needed` is the evidence that a statement needs.
     """
-    blank = _blank(after)
     lacking = {"before": before, "after": after}
     notes = tuple(f"{when}: {_lack(cell)}" for when, cell in lacking.items() if not cell.ratios)
     if notes:
         if len(notes) == 2 and _lack(before) == _lack(after):
             notes = (f"before and after: {_lack(after)}",)
         without = after if not after.ratios else before
-        cell = replace(blank, notes=notes, trials=without.trials, failures=without.failures, skipped=without.skipped)
-        return Change(cell, before, after)
+        why = {"trials": without.trials, "failures": without.failures, "skipped": without.skipped}
+        return Change(cell_like(after, "no value", notes=notes, **why), before, after)
     samples = (sample(np.log(before.ratios), before.widening), sample(np.log(after.ratios), after.widening))
-    return _changed(Change(blank, before, after), samples, margin, needed)
+    return _changed(before, after, samples, margin, needed)
 
 
 def own_changes(before: Summary, after: Summary, margin: float) -> tuple[Change, ...]:
@@ -102,7 +101,7 @@ def own_changes(before: Summary, after: Summary, margin: float) -> tuple[Change,
     Nothing here takes out what the machine was like: a change may be of the program, of the machine, or of the day.
     """
     heads = {head.rule.name: head for head in after.measured}
-    found: list[tuple[Change, tuple[Sample, Sample]]] = []
+    found: list[tuple[Cell, Cell, tuple[Sample, Sample]]] = []
     for old in before.measured:
         new = heads.get(old.rule.name)
         compared = any(cell.headline == old.rule.name for cell in before.headlines)
@@ -111,27 +110,21 @@ def own_changes(before: Summary, after: Summary, margin: float) -> tuple[Change,
         cells = before.headline(old.rule.name, before.baseline), after.headline(old.rule.name, after.baseline)
         logs = own_logs(old, before.baseline), own_logs(new, after.baseline)
         if logs[0].size and logs[1].size:
-            found.append((Change(_blank(cells[1]), *cells), (sample(logs[0]), sample(logs[1]))))
-    return _together(lambda pair, needed: _changed(*pair, margin, needed), found)
+            found.append((*cells, (sample(logs[0]), sample(logs[1]))))
+    return _together(lambda each, needed: _changed(*each, margin, needed), found)
 
 
-def _blank(after: Cell) -> Cell:
-    own = (after.workload, after.metric, after.point, after.stack)
-    return Cell(*own, "", after.better, "no value", headline=after.headline)
+def cell_like(of: Cell, verdict: Verdict, **fields: Any) -> Cell:
+    """Return a new cell of the same headline and stack as another, without its values."""
+    return Cell(of.workload, of.metric, of.point, of.stack, "", of.better, verdict, headline=of.headline, **fields)
 
 
-def _changed(bare: Change, samples: tuple[Sample, Sample], margin: float, needed: float) -> Change:
-    """Add the ratio of after to before, and the verdict, to a change."""
-    before, after = bare.before, bare.after
+def _changed(before: Cell, after: Cell, samples: tuple[Sample, Sample], margin: float, needed: float) -> Change:
+    """Compare two cells that have values: the ratio of after to before, and the verdict."""
     ratio = compare_samples(*samples, margin, needed)
-    cell = replace(
-        bare.cell,
-        **ratio_fields(ratio, bare.cell.better),
-        coarse=before.coarse or after.coarse,
-        notes=_notes(ratio, samples),
-        cautions=(*after.cautions, *before.cautions),
-    )
-    return replace(bare, cell=cell)
+    coarse, cautions = before.coarse or after.coarse, (*after.cautions, *before.cautions)
+    known = ratio_fields(ratio, after.better) | {"notes": _notes(ratio, samples)}
+    return Change(cell_like(after, coarse=coarse, cautions=cautions, **known), before, after)
 
 
 def compare_samples(before: Sample, after: Sample, margin: float, needed: float = ALONE) -> Ratio:

@@ -81,7 +81,7 @@ def history(  # noqa: PLR0913 - each is an option of the command line
     runs: Annotated[list[Path], typer.Argument(help="Run folders, in any order.", metavar="RUN...")],
     *,
     baseline: Annotated[str | None, typer.Option(help="The stack to compare with (default: the last run's).")] = None,
-    stack: Annotated[list[str] | None, typer.Option(help="Only this stack; may be given again.")] = None,
+    stack: StackOption = None,
     margin: Annotated[
         str | None, typer.Option(help="Smaller changes count as none, such as 3% (default: the last run's).")
     ] = None,

@@ -1,10 +1,9 @@
-"""The comparison page and its figures."""
+"""The page of `tare compare`: the results as in the terminal, with the figures of one run or of two."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from tare.features.compare.changes import Change
 from tare.features.compare.compare_text import answer, shown_cells
@@ -23,7 +22,6 @@ from tare.report.overview import (
     WORDS,
     Column,
     Entry,
-    Figure,
     Overview,
     Place,
     cost_logs,
@@ -34,7 +32,70 @@ from tare.report.overview import (
 from tare.report.rendering import render_page
 from tare.report.svg_axes import Axis, cost_axis, cost_ticks, ratio_scale, size_of
 from tare.statistics.cells import Cell
-from tare.statistics.summary import Summary
+
+_RUNS = {"before": Look(SAME, "square"), "after": Look(BETTER)}
+_HEIGHT = 15  # of each of the two
+
+
+def render(found: Comparison) -> bytes:
+    """Render what `tare compare` found of runs."""
+    baseline, two = found.summary.baseline, bool(found.changes)
+    names = [run.folder.resolve().name for run in found.runs]
+    page = {
+        "title": " → ".join(names) if two else f"{names[0]}: compared with {baseline}",
+        "of": "what it was before" if two else baseline,
+        "two": two,
+        "rows": [_row(cell) for cell in shown_cells(found)],
+        "figure": figure_of(overview_of(found)),
+        "drawings": list(_drawings(found)),
+        "runs": ("before", "after") if two else names,
+        "facts": list(_facts(found.runs)),
+    }
+    return render_page(__package__, "compare.html.j2", page, answer(found))
+
+
+def _row(cell: Cell) -> dict[str, str]:
+    """Return what the page shows of a row beyond the texts of the answer's."""
+    return {
+        "verdict": state(cell),
+        "look": look(cell.verdict, cell),
+        "glyph": GLYPHS[state(cell)],
+        "sort": "" if cell.ratio is None else f"{cell.ratio:.6g}",
+        "notes": "; ".join((*cell.notes, *dict.fromkeys(caution.kind for caution in cell.cautions))),
+    }
+
+
+def _drawings(found: Comparison) -> Iterator[Drawing]:
+    """Draw a map of all changes; and of each headline the changes, and where they come from."""
+    stacks = list(dict.fromkeys(cell.stack for cell in found.cells))
+    if len(stacks) > MOST_DRAWN:
+        return
+    baseline, of = found.summary.baseline, "what it was before" if found.changes else found.summary.baseline
+    names = list(dict.fromkeys(cell.headline for cell in found.cells))
+    drawn: list[Drawing | None] = [*headlines_map(found.cells, stacks, of)]
+    for name in names:
+        caption = f"{name}: percent of {of}, with 95 % interval."
+        drawn.append(drawing(charts.ratios(_of(found.cells, name), of), caption))
+        changed = [each for each in found.changes if each.cell.headline == name and each.cell.stack != baseline]
+        caption = f"{name}: percent of {baseline} in each run, with 95 % interval."
+        drawn.append(drawing(shifts(changed, baseline), caption))
+    yield from filter(None, drawn)
+
+
+def _of(cells: Sequence[Cell], headline: str) -> list[Cell]:
+    return [cell for cell in cells if cell.headline == headline]
+
+
+def _facts(runs: Sequence[Run]) -> Iterator[tuple[str, list[str]]]:
+    """Yield what each run says of itself: a name, and the text of every run."""
+    records = [run.record for run in runs]
+    yield "run", [run.folder.resolve().name for run in runs]
+    yield "suite", [record.suite for record in records]
+    yield "started", [record.started for record in records]
+    yield "tare", [record.tare for record in records]
+    for rows in zip(*(described(record.measured_on) for record in records), strict=True):
+        yield rows[0][0], [text for _, text in rows]
+    yield "image", [record.image.removeprefix("sha256:")[:12] for record in records]
 
 
 def overview_of(answer: Comparison) -> Overview:
@@ -49,27 +110,22 @@ def overview_of(answer: Comparison) -> Overview:
     axis = cost_axis((at for cell in cells for at in cost_logs(cell) if at is not None), margin)
     names = dict.fromkeys(each.cell.name for each in changes)
     asked = [each.cell for each in changes if each.cell.ratio is not None]
+    titles = {stack: answer.summary.title(stack) for stack in stacks}  # with the year of what is old
     columns = (
-        _column(name, {each.cell.stack: each for each in changes if each.cell.name == name}, stacks, axis, margin)
+        _column(name, {each.cell.stack: each for each in changes if each.cell.name == name}, titles, axis, margin)
         for name in names
     )
     return Overview(
         baseline=baseline,
         margin=margin,
         stacks=stacks,
-        columns=tuple(_titled(column, answer.summary) for column in columns),
+        columns=tuple(columns),
         decided=sum(cell.decided for cell in asked),
         asked=len(asked),
         doubted=sum(cell.decided and bool(cell.cautions) for cell in asked),
         left_out=len(every) - len(stacks),
         compares=True,
     )
-
-
-def _titled(column: Column, summary: Summary) -> Column:
-    """Name the stacks as the tables do: with the year of what is old."""
-    entries = (replace(each, stack=summary.title(each.stack)) for each in column.entries)
-    return replace(column, entries=tuple(entries))
 
 
 def _by_cost(changes: Sequence[Change]) -> tuple[str, ...]:
@@ -81,7 +137,7 @@ def _by_cost(changes: Sequence[Change]) -> tuple[str, ...]:
     return tuple(sorted(costs, key=lambda stack: sum(costs[stack]) / len(costs[stack]) if costs[stack] else math.inf))
 
 
-def _column(name: str, changes: Mapping[str, Change], stacks: Sequence[str], axis: Axis, margin: float) -> Column:
+def _column(name: str, changes: Mapping[str, Change], titles: Mapping[str, str], axis: Axis, margin: float) -> Column:
     return Column(
         name=name,
         what="slowdown; the number is its change",
@@ -89,18 +145,18 @@ def _column(name: str, changes: Mapping[str, Change], stacks: Sequence[str], axi
         baseline=axis.place(0.0),
         band=axis.around(0.0, margin),
         entries=tuple(
-            _entry(changes[stack], axis, margin) if stack in changes else Entry(stack, WORDS["no value"], stack)
-            for stack in stacks
+            _entry(title, changes[stack], axis, margin) if stack in changes else Entry(title, WORDS["no value"], stack)
+            for stack, title in titles.items()
         ),
     )
 
 
-def _entry(change: Change, axis: Axis, margin: float) -> Entry:
+def _entry(title: str, change: Change, axis: Axis, margin: float) -> Entry:
     cell = change.cell
     detail = f"{cell.stack}: {state(cell)}; before {_stood(change.before)}, after {_stood(change.after)}"
     at, low, high = _place(change.after, axis) or (None, None, None)
     return Entry(
-        stack=cell.stack,
+        stack=title,
         text=cost(cell) if cell.low is not None else WORDS.get(state(cell), state(cell)),
         detail=f"{detail}; {estimate(cell)} of what it was {interval(cell)}".rstrip() if cell.ratio else detail,
         size="unknown" if cell.ratio is None else size_of(cost_of(cell, cell.ratio), margin),
@@ -126,10 +182,6 @@ def _stood(cell: Cell) -> str:
     return f"{estimate(cell)} {interval(cell)}".rstrip() or state(cell)
 
 
-_RUNS = {"before": Look(SAME, "square"), "after": Look(BETTER)}
-_HEIGHT = 15  # of each of the two
-
-
 def shifts(changes: Sequence[Change], baseline: str) -> Chart | None:
     """Draw the ratios of both runs with their intervals, those of a stack below each other."""
     cells = [
@@ -149,102 +201,3 @@ def shifts(changes: Sequence[Change], baseline: str) -> Chart | None:
         parts.append(group(_RUNS[run].color, interval_at(rows, y, ends_of(cell), _RUNS[run].shape, said.rstrip())))
     better = "more" if changes[0].cell.better == "higher" else "less"
     return rows.chart(f"percent of {baseline}, {better} is better", parts)
-
-
-@dataclass(frozen=True)
-class ComparedRow:
-    """What the page shows of a row beyond the texts of the answer's."""
-
-    verdict: str
-    look: str
-    glyph: str
-    sort: str
-    notes: str
-
-
-@dataclass(frozen=True)
-class Fact:
-    """What each run says of itself, such as its kernel."""
-
-    name: str
-    values: tuple[str, ...]
-
-    @property
-    def differs(self) -> bool:
-        """Whether the runs say different things."""
-        return len(set(self.values)) > 1
-
-
-@dataclass(frozen=True)
-class ComparedPage:
-    """All of the page."""
-
-    title: str
-    of: str
-    two: bool
-    rows: tuple[ComparedRow, ...]
-    figure: Figure | None
-    drawings: tuple[Drawing, ...]
-    runs: tuple[str, ...]
-    facts: tuple[Fact, ...]
-
-
-def render(found: Comparison) -> bytes:
-    """Render what `tare compare` found of runs."""
-    return render_page(__package__, "compare.html.j2", _page(found), answer(found))
-
-
-def _page(found: Comparison) -> ComparedPage:
-    baseline, two = found.summary.baseline, bool(found.changes)
-    names = tuple(run.folder.resolve().name for run in found.runs)
-    return ComparedPage(
-        title=" → ".join(names) if two else f"{names[0]}: compared with {baseline}",
-        of="what it was before" if two else baseline,
-        two=two,
-        rows=tuple(map(_row, shown_cells(found))),
-        figure=figure_of(overview_of(found)),
-        drawings=tuple(_drawings(found)),
-        runs=("before", "after") if two else names,
-        facts=tuple(_facts(found.runs)),
-    )
-
-
-def _row(cell: Cell) -> ComparedRow:
-    return ComparedRow(
-        verdict=state(cell),
-        look=look(cell.verdict, cell),
-        glyph=GLYPHS[state(cell)],
-        sort="" if cell.ratio is None else f"{cell.ratio:.6g}",
-        notes="; ".join((*cell.notes, *dict.fromkeys(caution.kind for caution in cell.cautions))),
-    )
-
-
-def _drawings(found: Comparison) -> Iterator[Drawing]:
-    """Draw a map of all changes; and of each headline the changes, and where they come from."""
-    stacks = list(dict.fromkeys(cell.stack for cell in found.cells))
-    if len(stacks) > MOST_DRAWN:
-        return
-    baseline, of = found.summary.baseline, "what it was before" if found.changes else found.summary.baseline
-    names = list(dict.fromkeys(cell.headline for cell in found.cells))
-    drawn: list[Drawing | None] = [*headlines_map(found.cells, stacks, of)]
-    for name in names:
-        caption = f"{name}: percent of {of}, with 95 % interval."
-        drawn.append(drawing(charts.ratios(_of(found.cells, name), of), caption))
-        changed = [each for each in found.changes if each.cell.headline == name and each.cell.stack != baseline]
-        caption = f"{name}: percent of {baseline} in each run, with 95 % interval."
-        drawn.append(drawing(shifts(changed, baseline), caption))
-    yield from filter(None, drawn)
-
-
-def _of(cells: Sequence[Cell], headline: str) -> list[Cell]:
-    return [cell for cell in cells if cell.headline == headline]
-
-
-def _facts(runs: Sequence[Run]) -> Iterator[Fact]:
-    yield Fact("run", tuple(run.folder.resolve().name for run in runs))
-    yield Fact("suite", tuple(run.record.suite for run in runs))
-    yield Fact("started", tuple(run.record.started for run in runs))
-    yield Fact("tare", tuple(run.record.tare for run in runs))
-    for rows in zip(*(described(run.record.measured_on) for run in runs), strict=True):
-        yield Fact(rows[0][0], tuple(text for _, text in rows))
-    yield Fact("image", tuple(run.record.image.removeprefix("sha256:")[:12] for run in runs))

@@ -17,7 +17,7 @@ from tare.report.findings import own_programs, unlike_itself
 from tare.report.numbers import cut, estimate, listing, percent
 from tare.report.problems import firmness, noise
 from tare.report.terminal import STYLES, row
-from tare.statistics.anytime import least_count
+from tare.statistics.anytime import CONFIDENCE, least_count
 from tare.statistics.cells import Cell, Verdict
 
 _NAMED = 5
@@ -129,7 +129,7 @@ def _document(found: Comparison, gate: Gate) -> dict[str, Any]:
     return {
         "baseline": found.summary.baseline,
         "margin": found.summary.margin,
-        "confidence": found.confidence,
+        "confidence": CONFIDENCE,
         "runs": [run_fields(run.folder, run.record) for run in found.runs],
         "cells": cells,
         "baseline_changes": [_fields(change) for change in found.own],

@@ -6,8 +6,9 @@ baseline, and the baseline's own value to that of its first run, which shows wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.features.compare.change_points import LEAST, ChangePoint, change_points, lasting
-from tare.features.compare.changes import Sample, sample
+from tare.features.compare.changes import Sample, cell_like, sample
 from tare.features.compare.comparability import differences, require_same_units, unlike_machines
 from tare.features.compare.run_series import InFull, Key, alike, condensed, require_stacks
 from tare.features.compare.two_runs import Kind, Passing, Question, verdicts_of
@@ -67,11 +68,6 @@ class Series:
         return next(cell for cell in reversed(self.cells) if cell is not None)
 
     @property
-    def last_step(self) -> Step | None:
-        """The last change; None if there is none."""
-        return self.steps[-1] if self.steps else None
-
-    @property
     def count(self) -> int:
         """The number of runs with a value."""
         return sum(cell is not None for cell in self.cells)
@@ -117,12 +113,12 @@ def history(folders: Sequence[Path], asked: Question, progress: Callable[[int], 
     baseline = asked.baseline or last.baseline
     runs = []
     for number, (folder, _) in enumerate(ordered, start=1):
-        runs.append(condensed(load(folder), baseline, asked.stacks, asked.margin))
+        runs.append(condensed(load(folder), baseline, asked.stacks, asked.margin, np.asarray))
         progress(number)
     _require_alike(runs, asked, baseline)
     margin = last.margin if asked.margin is None else asked.margin
     kept, left_out = alike(runs)
-    series = tuple(_with_steps(_series(kept, baseline), kept, baseline, margin))
+    series = _series(kept, baseline, margin)
     if not any(not one.own or one.stack in asked.stacks for one in series):
         what = f"nothing can be compared with {baseline} in these runs"
         raise TareError(what, f"`tare show {runs[-1].folder}` lists the trials with their reasons")
@@ -174,71 +170,68 @@ def _suites(ordered: Sequence[tuple[Path, RunRecord]]) -> Iterator[str]:
         yield f"the runs are of several suites: {', '.join(suites)}"
 
 
-def _series(runs: Sequence[InFull], baseline: str) -> Iterator[tuple[Series, list[int], list[Sample]]]:
-    """Yield each stack in each headline, the places of the runs that have a value, and these values."""
-    keys = list(dict.fromkeys(key for run in reversed(runs) for key in run.cells))
-    for headline, stack in sorted(keys, key=lambda key: key[1] == baseline):
-        found = [run.cells.get((headline, stack)) for run in runs]
-        places = [place for place, each in enumerate(found) if each is not None]
-        own = stack == baseline
-        samples = [_sample(*each, own=own) for each in found if each is not None]
-        first = samples[0].mean
-        cells = tuple(
-            None
-            if each is None
-            else replace(each[0], ratio=backwards(float(each[1].mean()) - first))
-            if own
-            else each[0]
-            for each in found
-        )
-        yield Series(headline, stack, own, cells), places, samples
+@dataclass(frozen=True)
+class _Followed:
+    """A stack in a headline: its cell in each run, the places of the runs that have a value, and these values."""
+
+    cells: tuple[Cell | None, ...]
+    places: tuple[int, ...]
+    samples: tuple[Sample, ...]
+
+    @property
+    def last(self) -> Cell:
+        """The last value."""
+        return next(cell for cell in reversed(self.cells) if cell is not None)
 
 
-def _sample(cell: Cell, logs: NDArray[np.float64], *, own: bool) -> Sample:
-    return sample(logs, None if own else cell.widening)
-
-
-def _with_steps(
-    found: Iterable[tuple[Series, list[int], list[Sample]]], runs: Sequence[InFull], baseline: str, margin: float
-) -> Iterator[Series]:
-    """Yield the series with the changes of their levels. What holds, holds for all series together."""
-    every = list(found)
-    changed: dict[tuple[int, int, str], tuple[str, ...]] = {}
-    for one, places, samples in every:
-        means = np.array([each.mean for each in samples])
-        errors = np.array([each.deviation / np.sqrt(each.count) for each in samples])
+def _series(runs: Sequence[InFull], baseline: str, margin: float) -> tuple[Series, ...]:
+    """Follow each stack in each headline. The changes of level hold for all series together."""
+    keys = dict.fromkeys(key for run in reversed(runs) for key in run.cells)
+    followed = {key: _followed(runs, key, baseline) for key in sorted(keys, key=lambda key: key[1] == baseline)}
+    differ = cache(lambda earliest, latest, stack: _differences(runs, earliest, latest, {stack, baseline}))
+    series = []
+    for (headline, stack), one in followed.items():
+        means = np.array([each.mean for each in one.samples])
+        errors = np.array([each.deviation / np.sqrt(each.count) for each in one.samples])
         steps = []
-        for point in change_points(means, errors, len(every)):
-            earliest, latest = places[point.earliest - 1], places[point.latest]
-            key = (earliest, latest, one.stack)
-            if key not in changed:
-                both = [load(runs[place].folder) for place in (earliest, latest)]
-                changed[key] = differences(both[0], both[1], {one.stack, baseline})
-            steps.append(_step(one, places, point, margin, changed[key]))
-        yield replace(one, steps=tuple(steps))
+        for point in change_points(means, errors, len(followed)):
+            changed = differ(one.places[point.earliest - 1], one.places[point.latest], stack)
+            steps.append(_step(one, point, margin, changed))
+        series.append(Series(headline, stack, stack == baseline, one.cells, tuple(steps)))
+    return tuple(series)
 
 
-def _step(one: Series, places: Sequence[int], point: ChangePoint, margin: float, changed: tuple[str, ...]) -> Step:
+def _followed(runs: Sequence[InFull], key: Key, baseline: str) -> _Followed:
+    """Collect the values of a stack; of the baseline, cells have the ratio to the first value."""
+    found = [run.cells.get(key) for run in runs]
+    own = key[1] == baseline
+    samples = [sample(logs, None if own else cell.widening) for cell, logs in filter(None, found)]
+    cells = [
+        replace(each[0], ratio=backwards(float(each[1].mean()) - samples[0].mean)) if each and own else each and each[0]
+        for each in found
+    ]
+    return _Followed(tuple(cells), tuple(place for place, each in enumerate(found) if each), tuple(samples))
+
+
+def _differences(runs: Sequence[InFull], earliest: int, latest: int, stacks: set[str]) -> tuple[str, ...]:
+    return differences(load(runs[earliest].folder), load(runs[latest].folder), stacks)
+
+
+def _step(one: _Followed, point: ChangePoint, margin: float, changed: tuple[str, ...]) -> Step:
     side = side_of(point.step, point.half, float(np.log1p(margin)))
     if side not in ("equivalent", "more", "less"):  # more runs have widened it since it was found
         side = "more" if point.step > 0 else "less"
-    last, finite = one.latest, np.isfinite(point.half)
-    cell = Cell(
-        last.workload,
-        last.metric,
-        last.point,
-        one.stack,
-        "",
-        last.better,
+    last, finite = one.last, np.isfinite(point.half)
+    cell = cell_like(
+        last,
         in_words(side, last.better),
-        n=len(places),
+        n=len(one.places),
         ratio=backwards(point.step),
         low=backwards(point.step - point.half) if finite else None,
         high=backwards(point.step + point.half) if finite else None,
-        headline=one.headline,
     )
-    at, earliest, latest, found = (places[each] for each in (point.at, point.earliest, point.latest, point.found))
-    firm = None if point.firm is None else places[point.firm]
+    at, earliest, latest, found = (one.places[each] for each in (point.at, point.earliest, point.latest, point.found))
+    firm = None if point.firm is None else one.places[point.firm]
     return Step(cell, at, earliest, latest, found, firm, changed)
 
 

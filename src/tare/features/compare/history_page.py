@@ -1,10 +1,10 @@
-"""The history page and its timelines."""
+"""The page of `tare history`: every change, a timeline for each headline, and what differs from run to run."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from tare.features.compare.history import History, Series
 from tare.features.compare.history_text import answer, event_sentence, events, when
@@ -25,6 +25,52 @@ _LABELS = 12
 _TITLE = 22
 
 
+def render(found: History) -> bytes:
+    """Render what `tare history` found."""
+    suites = dict.fromkeys(record.suite for record in found.records)
+    facts = dict(_facts(found))
+    differing = {title: texts for title, texts in facts.items() if len(set(texts)) > 1}
+    page = {
+        "title": f"{', '.join(suites)}: {len(found.records)} runs",
+        "looks": [look(one.steps[-1].cell.verdict, one.steps[-1].cell) if one.steps else "" for one in found.series],
+        "events": [event_sentence(found, event) for event in events(found)],
+        "drawings": list(_drawings(found)),
+        "alike": "; ".join(f"{title}: {texts[0]}" for title, texts in facts.items() if title not in differing),
+        "facts": list(differing),
+        "runs": list(_runs(found, [*differing.values()])),
+    }
+    return render_page(__package__, "history.html.j2", page, answer(found))
+
+
+def _drawings(found: History) -> Iterator[Drawing]:
+    stacks = list(dict.fromkeys(one.stack for one in found.series))
+    if len(stacks) > MOST_DRAWN:
+        return
+    for headline in dict.fromkeys(one.headline for one in found.series):
+        caption = (
+            f"{headline}: percent of {found.baseline} in each run, with 95 % interval; of {found.baseline} itself, "
+            f"percent of its first run. A dotted rule with a triangle: here a level changed."
+        )
+        if drawn := drawing(timeline(found, headline, stacks), caption, wide=True):
+            yield drawn
+
+
+def _facts(found: History) -> Iterator[tuple[str, list[str]]]:
+    """Yield what each run says of itself: a name, and the text of every run."""
+    yield "suite", [record.suite for record in found.records]
+    yield "tare", [record.tare for record in found.records]
+    yield "image", [record.image.removeprefix("sha256:")[:12] for record in found.records]
+    machines = [described(record.measured_on) for record in found.records]
+    yield from ((rows[0][0], [text for _, text in rows]) for rows in zip(*machines, strict=True))
+
+
+def _runs(found: History, columns: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
+    """Yield each run: when it was started, its folder, and its facts, each with whether the run before has another."""
+    for place, folder in enumerate(found.folders):
+        facts = [(column[place], place > 0 and column[place] != column[place - 1]) for column in columns]
+        yield {"when": when(found, place), "folder": folder.resolve().name, "facts": facts}
+
+
 def timeline(found: History, headline: str, stacks: Sequence[str]) -> Chart | None:
     """Draw the series of a headline; a dashed rule stands where one changed. None where no one has two values.
 
@@ -39,7 +85,7 @@ def timeline(found: History, headline: str, stacks: Sequence[str]) -> Chart | No
     looks = {stack: stack_look(stack, stacks) for stack in stacks if stack in present}
     parts, top = legend(looks, 6, _SIZE[0], _TITLE)
     up = ratio_scale([end for spot in spots for end in (spot.low, spot.value, spot.high)])
-    area = curve_area(top, _SIZE, _runs([record.started for record in found.records]), up)
+    area = curve_area(top, _SIZE, _days([record.started for record in found.records]), up)
     better = "more" if series[0].latest.better == "higher" else "less"
     parts.append(text(f"{headline}, percent of {found.baseline}, {better} is better", 6, 15))
     parts += [*area.axes("run, by its day", grid=False), area.level(1.0), *_steps(series, area)]
@@ -48,7 +94,7 @@ def timeline(found: History, headline: str, stacks: Sequence[str]) -> Chart | No
     return area.chart(parts)
 
 
-def _runs(started: Sequence[str]) -> Scale:
+def _days(started: Sequence[str]) -> Scale:
     """Return the axis of the runs, by their places; some have their day."""
     axis = Axis(-_ROOM, len(started) - 1 + _ROOM, None)
     every = max(1, -(-len(started) // _LABELS))
@@ -84,74 +130,3 @@ def _steps(series: Sequence[Series], area: Area) -> Iterator[str]:
                 x, said = area.x(step.at - 0.5), f"{one.stack}: {step.cell.verdict}, {estimate(step.cell)} of before"
                 rule = path(f"M{px(x)} {px(area.top)}v{px(area.height)}", "line", dash="2 3")
                 yield group(color, [rule, mark(x, area.y(cell.ratio), shape, said)])
-
-
-@dataclass(frozen=True)
-class RunRow:
-    """A run: when it was started, its folder, and what is not as in the run before."""
-
-    when: str
-    folder: str
-    facts: tuple[tuple[str, bool], ...]
-
-
-@dataclass(frozen=True)
-class HistoryPage:
-    """All of the page."""
-
-    title: str
-    looks: tuple[str, ...]  # of the rows
-    events: tuple[str, ...]
-    drawings: tuple[Drawing, ...]
-    alike: str
-    facts: tuple[str, ...]
-    runs: tuple[RunRow, ...]
-
-
-def render(found: History) -> bytes:
-    """Render what `tare history` found."""
-    return render_page(__package__, "history.html.j2", _page(found), answer(found))
-
-
-def _page(found: History) -> HistoryPage:
-    suites = dict.fromkeys(record.suite for record in found.records)
-    facts = dict(_facts(found))
-    differing = {title: texts for title, texts in facts.items() if len(set(texts)) > 1}
-    return HistoryPage(
-        title=f"{', '.join(suites)}: {len(found.records)} runs",
-        looks=tuple(look(step.cell.verdict, step.cell) if (step := one.last_step) else "" for one in found.series),
-        events=tuple(event_sentence(found, event) for event in events(found)),
-        drawings=tuple(_drawings(found)),
-        alike="; ".join(f"{title}: {texts[0]}" for title, texts in facts.items() if title not in differing),
-        facts=tuple(differing),
-        runs=tuple(_history_runs(found, [*differing.values()])),
-    )
-
-
-def _drawings(found: History) -> Iterator[Drawing]:
-    stacks = list(dict.fromkeys(one.stack for one in found.series))
-    if len(stacks) > MOST_DRAWN:
-        return
-    for headline in dict.fromkeys(one.headline for one in found.series):
-        caption = (
-            f"{headline}: percent of {found.baseline} in each run, with 95 % interval; of {found.baseline} itself, "
-            f"percent of its first run. A dotted rule with a triangle: here a level changed."
-        )
-        if drawn := drawing(timeline(found, headline, stacks), caption, wide=True):
-            yield drawn
-
-
-def _facts(found: History) -> Iterator[tuple[str, list[str]]]:
-    """Yield what each run says of itself: a name, and the text of every run."""
-    yield "suite", [record.suite for record in found.records]
-    yield "tare", [record.tare for record in found.records]
-    yield "image", [record.image.removeprefix("sha256:")[:12] for record in found.records]
-    machines = [described(record.measured_on) for record in found.records]
-    yield from ((rows[0][0], [text for _, text in rows]) for rows in zip(*machines, strict=True))
-
-
-def _history_runs(found: History, columns: Sequence[Sequence[str]]) -> Iterator[RunRow]:
-    """Yield the runs, each with what differs somewhere."""
-    for place, folder in enumerate(found.folders):
-        facts = tuple((column[place], place > 0 and column[place] != column[place - 1]) for column in columns)
-        yield RunRow(when(found, place), folder.resolve().name, facts)

@@ -139,7 +139,7 @@ def when(found: History, place: int) -> str:
 
 
 def _row(found: History, one: Series) -> Row:
-    last, step, change, style = one.latest, one.last_step, _NONE, "dim"
+    last, step, change, style = one.latest, one.steps[-1] if one.steps else None, _NONE, "dim"
     if step is not None:
         change = f"{GLYPHS[step.cell.verdict]} {_in_words(step)} from {when(found, step.at)} on"
         change += f", {len(one.steps) - 1} before" if len(one.steps) > 1 else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -20,6 +20,63 @@ from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
 
 _NAMED = 4
+Key = tuple[str, str]  # a headline, a stack
+Logs = TypeVar("Logs")
+
+
+@dataclass(frozen=True)
+class Condensed(Generic[Logs]):
+    """A run's headlines: the cell of each stack, and one logarithm for each of its blocks, or these in short.
+
+    They are those of ratios to the baseline; of the baseline itself, those of its values. `lost` have failed, although
+    the baseline has values. `measured` are the metrics and points of each workload.
+    """
+
+    folder: Path
+    started: str
+    baseline: str
+    stacks: tuple[str, ...]
+    cells: Mapping[Key, tuple[Cell, Logs]]
+    lost: frozenset[Key]
+    measured: Mapping[str, set[tuple[str, float | None]]]
+    units: frozenset[tuple[str, str, str]]
+
+    def is_copy_of(self, other: Condensed[Any]) -> bool:
+        """Return whether two runs have exactly the same values."""
+        own, others = ({key: cell for key, (cell, _) in each.cells.items()} for each in (self, other))
+        return own == others
+
+
+InFull = Condensed[NDArray[np.float64]]
+
+
+def condensed(
+    run: Run,
+    baseline: str,
+    stacks: Collection[str],
+    margin: float | None,
+    reduce: Callable[[NDArray[np.float64]], Logs],
+) -> Condensed[Logs]:
+    """Compare the stacks of a run with the baseline, or those that are named, and keep what `reduce` makes of it."""
+    known_stack(run, baseline)
+    chosen = [stack for stack in stacks_of(run) if stack not in (baseline, run.record.control)]
+    if stacks:
+        chosen = [stack for stack in chosen if stack in stacks]
+    summary = summarize(narrowed(run, baseline, (baseline, *chosen), margin))
+    cells: dict[Key, tuple[Cell, Logs]] = {}
+    lost = set()
+    for cell in summary.headlines:
+        if cell.stack != baseline and cell.ratios:
+            cells[cell.headline, cell.stack] = cell, reduce(np.log(cell.ratios))
+        elif cell.stack != baseline and cell.failures and not cell.skipped and _has_baseline(summary, cell):
+            lost.add((cell.headline, cell.stack))
+    for head in summary.measured:
+        logs = own_logs(head, baseline)
+        if logs.size:
+            cells[head.rule.name, baseline] = summary.headline(head.rule.name, baseline), reduce(logs)
+    points = {workload: measured(summary, workload) for workload in summary.workloads}
+    units = frozenset(units_of(run, {baseline, *chosen}))
+    return Condensed(run.folder, run.record.started, baseline, stacks_of(run), cells, frozenset(lost), points, units)
 
 
 def stacks_of(run: Run) -> tuple[str, ...]:
@@ -61,59 +118,6 @@ def in_short(points: set[tuple[str, float | None]]) -> str:
     ordered = sorted(points, key=lambda each: (each[0], each[1] is not None, each[1] or 0.0))
     texts = [metric if point is None else f"{metric} at {point:g}" for metric, point in ordered[:_NAMED]]
     return ", ".join(texts) + (f" and {len(ordered) - _NAMED} more" if len(ordered) > _NAMED else "")
-
-
-Key = tuple[str, str]  # a headline, a stack
-Logs = TypeVar("Logs")
-
-
-@dataclass(frozen=True)
-class Condensed(Generic[Logs]):
-    """A run's headlines: the cell of each stack, and one logarithm for each of its blocks, or these in short.
-
-    They are those of ratios to the baseline; of the baseline itself, those of its values. `lost` have failed, although
-    the baseline has values. `measured` are the metrics and points of each workload.
-    """
-
-    folder: Path
-    started: str
-    baseline: str
-    stacks: tuple[str, ...]
-    cells: Mapping[Key, tuple[Cell, Logs]]
-    lost: frozenset[Key]
-    measured: Mapping[str, set[tuple[str, float | None]]]
-    units: frozenset[tuple[str, str, str]]
-
-    def is_copy_of(self, other: Condensed[Any]) -> bool:
-        """Return whether two runs have exactly the same values."""
-        own, others = ({key: cell for key, (cell, _) in each.cells.items()} for each in (self, other))
-        return own == others
-
-
-InFull = Condensed[NDArray[np.float64]]
-
-
-def condensed(run: Run, baseline: str, stacks: Collection[str], margin: float | None) -> InFull:
-    """Compare the stacks of a run with the baseline, or those that are named, and keep what comes of it."""
-    known_stack(run, baseline)
-    chosen = [stack for stack in stacks_of(run) if stack not in (baseline, run.record.control)]
-    if stacks:
-        chosen = [stack for stack in chosen if stack in stacks]
-    summary = summarize(narrowed(run, baseline, (baseline, *chosen), margin))
-    cells: dict[Key, tuple[Cell, NDArray[np.float64]]] = {}
-    lost = set()
-    for cell in summary.headlines:
-        if cell.stack != baseline and cell.ratios:
-            cells[cell.headline, cell.stack] = cell, np.log(cell.ratios)
-        elif cell.stack != baseline and cell.failures and not cell.skipped and _has_baseline(summary, cell):
-            lost.add((cell.headline, cell.stack))
-    for head in summary.measured:
-        logs = own_logs(head, baseline)
-        if logs.size:
-            cells[head.rule.name, baseline] = summary.headline(head.rule.name, baseline), logs
-    points = {workload: measured(summary, workload) for workload in summary.workloads}
-    units = frozenset(units_of(run, {baseline, *chosen}))
-    return Condensed(run.folder, run.record.started, baseline, stacks_of(run), cells, frozenset(lost), points, units)
 
 
 def _has_baseline(summary: Summary, cell: Cell) -> bool:

@@ -15,7 +15,6 @@ from tare.features.compare.comparability import differences, require_one_machine
 from tare.features.compare.run_series import in_short, known_stack, measured, narrowed, stacks_of
 from tare.model.errors import TareError, UsageError
 from tare.model.journal import Run
-from tare.statistics.anytime import CONFIDENCE
 from tare.statistics.cells import Cell, in_words
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
@@ -23,6 +22,12 @@ from tare.statistics.summary import Summary
 Kind = Literal["worse", "better", "different", "undecided"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Passing = Literal["passed", "failed", "cannot tell"]
+_VERDICTS: Mapping[Kind, tuple[str, ...]] = {
+    "worse": ("worse",),
+    "better": ("better",),
+    "different": ("worse", "better"),
+    "undecided": ("undecided", "too few blocks"),
+}
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,6 @@ class Comparison:
     own: tuple[Change, ...]
     statements: tuple[str, ...]
     gate: GateResult
-    confidence: float = CONFIDENCE
 
 
 def compare_stacks(run: Run, asked: Question) -> Comparison:
@@ -187,14 +191,6 @@ def _moved(fail_on: tuple[Kind, ...], own: Sequence[Change], margin: float) -> t
 def verdicts_of(fail_on: Sequence[Kind]) -> set[str]:
     """Return the verdicts that a gate fails on."""
     return {verdict for kind in fail_on for verdict in _VERDICTS[kind]}
-
-
-_VERDICTS: Mapping[Kind, tuple[str, ...]] = {
-    "worse": ("worse",),
-    "better": ("better",),
-    "different": ("worse", "better"),
-    "undecided": ("undecided", "too few blocks"),
-}
 
 
 def _common_baseline(before: Run, after: Run, asked: str | None) -> str:

@@ -1,4 +1,7 @@
-"""Suites from a Compose file: `tare application`."""
+"""An application from a Compose file: `tare application` writes `application.toml` and starts nothing.
+
+`syntax` reads variables and short forms, and `convert` decides what is kept, left out or refused.
+"""
 
 from tare.plugins.feature import Feature
 

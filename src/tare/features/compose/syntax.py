@@ -23,6 +23,7 @@ _LINE = re.compile(
 )
 _ESCAPED = re.compile(r'\\([nrt"\\])')
 _CHARACTERS = {"n": "\n", "r": "\r", "t": "\t"}
+_NUMBER = re.compile(r"[0-9]{1,5}")
 
 
 @dataclass
@@ -134,9 +135,6 @@ def _value_of(line: re.Match[str], variables: Variables) -> str | None:
     if line["plain"] is None:
         return variables.get(line["name"])
     return filled_in(re.split(r"\s#", line["plain"], maxsplit=1)[0].strip(), variables)
-
-
-_NUMBER = re.compile(r"[0-9]{1,5}")
 
 
 def needed(service: Mapping[str, object]) -> tuple[str, ...]:

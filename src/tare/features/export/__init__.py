@@ -1,4 +1,4 @@
-"""Exports: the telemetry of a finished run for the tools that operators have; see docs/telemetry.md."""
+"""The telemetry of finished runs as OpenMetrics, for the tools that operators have (docs/telemetry.md)."""
 
 from tare.plugins.feature import Feature
 

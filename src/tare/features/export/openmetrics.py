@@ -29,6 +29,9 @@ Labels = tuple[tuple[str, str], ...]
 _ROWS = 1000  # in memory at once
 _EACH_CPU = "cpus_"
 _VALUES = frozenset(COLUMNS) - {"seconds", "scope", "trial", "time"}
+_CHUNK = 1 << 20
+_MOST_WAITING = 50_000  # lines in memory
+_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 @dataclass(frozen=True)
@@ -124,11 +127,6 @@ def _of_each_cpu(times: Mapping[str, Sequence[float | None]]) -> dict[int, dict[
         for number in range(count)
     }
     return {number: values for number, values in each.items() if values}
-
-
-_CHUNK = 1 << 20
-_MOST_WAITING = 50_000  # lines in memory
-_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 @dataclass(frozen=True)

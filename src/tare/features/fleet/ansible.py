@@ -1,4 +1,7 @@
-"""Read inventories and run playbooks through ansible-runner."""
+"""Ansible for a fleet: reads its inventory, and runs playbooks through ansible-runner.
+
+An inventory is refused where it names a machine twice, which would disturb its own measurement.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,10 @@ _ENDED = {"runner_on_ok": "ok", "runner_on_failed": "failed", "runner_on_unreach
 _OF_SYSTEM = re.compile(r"\[Errno \d+\] ([^:\]]+)")  # such as `[Errno 28] No space left on device: '/etc/x'`
 _AROUND = re.compile(r"^(Task failed: |Module failed: |Failed to connect to the host via ssh: )+")
 _SHOWN = 300  # characters of a message
+SERVERS = "servers"
+_CLIENTS = "clients"
+_SECONDS = 60.0
+_EXAMPLE = "[servers], and below it a line for each machine: web1 ansible_host=203.0.113.11"
 
 
 @dataclass(frozen=True)
@@ -154,12 +161,6 @@ def _reason(result: Mapping[str, Any]) -> str:
 def _last_words(done: Any) -> str:
     lines = [line.strip() for line in done.stdout.read().splitlines() if line.strip()]
     return next((line for line in lines if "ERROR" in line), lines[-1] if lines else "it said nothing")[:_SHOWN]
-
-
-SERVERS = "servers"
-_CLIENTS = "clients"
-_SECONDS = 60.0
-_EXAMPLE = "[servers], and below it a line for each machine: web1 ansible_host=203.0.113.11"
 
 
 @dataclass(frozen=True)

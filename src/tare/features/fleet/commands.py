@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -14,9 +13,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
 from tare import __version__
 from tare.cli.answer import show
@@ -26,11 +22,11 @@ from tare.cli.console import Console, output, say
 from tare.cli.run import INTERRUPTED
 from tare.cli.signals import stop_asked
 from tare.features.compare.two_runs import Question
-from tare.features.fleet.ansible import Inventory, playbooks, read_inventory
-from tare.features.fleet.comparison import Kind, is_fleet
-from tare.features.fleet.controller import Asked, Controller, Stopped, carried, is_carried, seconds_of
+from tare.features.fleet.ansible import Inventory, TaskResult, playbooks, read_inventory
+from tare.features.fleet.comparison import is_fleet
+from tare.features.fleet.controller import Asked, Controller, Stopped, carried
 from tare.features.fleet.finished import compare, read_fleets, report, report_fleet
-from tare.features.fleet.fleet_text import answer, kind_sentence
+from tare.features.fleet.fleet_text import answer
 from tare.features.fleet.state import (
     Fleet,
     Member,
@@ -40,84 +36,11 @@ from tare.features.fleet.state import (
     only_controller,
     read,
     save,
-    written,
 )
+from tare.features.fleet.state_text import lines_of, log_line, plan_table, state_table
 from tare.model.errors import TareError, UsageError, why_of
-from tare.model.units import counted, format_duration
-from tare.report.numbers import clean
+from tare.model.units import counted
 from tare.suites.suite import Suite, read_suite
-from tare.suites.user_files import own_files
-
-_LEFT = re.compile(r"^(?P<what>.*), about (?P<left>.+) left$")
-_STYLES = {"failed": "red", "lost": "red", "collected": "green", "ended": "green"}
-_BAR = 16
-_SAID = 60
-_FEW = 2
-
-
-def plan_table(suite: Suite, fleet: Fleet) -> Table:
-    """Return what each machine is to measure, and for about how long."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("machine", "kind", "blocks", "trials", "about"):
-        table.add_column(column)
-    for each in fleet.members.values():
-        if each.reason:
-            table.add_row(each.name, "-", Text(clean(each.reason), style="red"), "", "")
-        else:
-            about = format_duration(round(seconds_of(suite, each.blocks))) if each.blocks else "-"
-            table.add_row(each.name, each.kind, written(each.blocks) or "none", str(each.trials), about)
-    return table
-
-
-def lines_of(suite: Suite, fleet: Fleet, kinds: Sequence[Kind]) -> Iterator[str]:
-    """Yield what is to be known of the kinds of machines, and of the suite's files."""
-    for kind in kinds:
-        yield kind_sentence(kind)
-        blocks = [len(each.blocks) for each in fleet.of_kind(kind.name) if not each.reason]
-        if len(blocks) < _FEW:
-            yield f"kind {kind.name}: one machine has no interval for others of its kind: {_FEW} have"
-        elif min(blocks) < _FEW:
-            yield f"kind {kind.name}: {suite.blocks} blocks are few for {len(blocks)} machines: have {2 * len(blocks)}"
-    for path in own_files(suite):
-        if not is_carried(suite, path):
-            yield f"the machines must have {clean(str(path))}: only what is below the suite's folder is copied"
-    longest = max((seconds_of(suite, each.blocks) for each in fleet.members.values() if each.blocks), default=0.0)
-    yield f"about {format_duration(round(longest))} of measuring; making images and installing come before it"
-
-
-def state_table(fleet: Fleet) -> Table:
-    """Return how far each machine is."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("machine", "kind", "blocks", "trials", "", "left", "now", "seen"):
-        table.add_column(column, overflow="ellipsis", no_wrap=True)
-    for each in fleet.members.values():
-        what, left = _said(each)
-        table.add_row(
-            each.name,
-            each.kind,
-            written(each.blocks),
-            f"{each.done}/{each.trials}" if each.trials else "",
-            ProgressBar(total=max(1, each.trials), completed=each.done, width=_BAR),
-            left,
-            Text(f"{each.state}: {what}"[:_SAID] if what else each.state, style=_STYLES.get(each.state, "")),
-            _seen(each),
-        )
-    return table
-
-
-def _said(member: Member) -> tuple[str, str]:
-    """Return what a machine said last, and the time left that it estimates."""
-    if member.reason:
-        return clean(member.reason), ""
-    if member.state != "runs":
-        return clean(member.said) if member.state == "asked" else "", ""
-    match = _LEFT.match(member.said)
-    return (clean(match["what"]), clean(match["left"])) if match else (clean(member.said), "")
-
-
-def _seen(member: Member) -> str:
-    return f"{max(0, round(time.time() - member.seen))} s ago" if member.seen and member.state == "runs" else ""
-
 
 _FLEETS = Path("fleets")
 _EVERY_SECONDS = 5.0
@@ -140,8 +63,18 @@ _Folder = Annotated[
 @fleet.command()
 def plan(suite: _SuiteFile = None, inventory: _Inventory = None) -> None:
     """Say what would run on which machine, and for how long."""
-    read_one, path, machines = _named(suite, inventory, "plan")
-    _plan(Asked(read_one, path, Path()), machines)
+    read_one, path, servers = _named(suite, inventory, "plan")
+    machines = read_inventory(servers)
+    found, asked = _begun_anew(read_one, machines), Asked(read_one, path, Path())
+    with (
+        Console(stderr=True).status("asking the machines"),
+        _controller(asked, found, lambda: None, keeps=False) as controller,
+    ):
+        kinds = controller.look()
+    console = output(160)
+    console.print(plan_table(read_one, found))
+    for line in lines_of(read_one, found, kinds):
+        console.print(line, style="dim", soft_wrap=True)
 
 
 @fleet.command()
@@ -150,29 +83,81 @@ def run(suite: _SuiteFile = None, inventory: _Inventory = None, folder: _Folder 
 
     A fleet whose folder is there goes on; else, the folder is fleets/TIME-SUITE.
     """
-    read_one, _, machines = _named(suite, inventory, "run")
-    _run(read_one, machines, folder)
+    read_one, _, servers = _named(suite, inventory, "run")
+    machines = read_inventory(servers)
+    place = folder or _FLEETS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{read_one.name}"
+    found = _taken_up(place, read_one, machines.servers) if place.exists() else _made(place, read_one, machines)
+    found.inventory = str(servers.resolve())
+    asked = Asked(read_one, place / "suite.toml", place, _variables(read_one))
+    with only_controller(place), _shown(found) as report, _controller(asked, found, report) as controller:
+        try:
+            kinds = controller.look()
+            report(*lines_of(read_one, found, kinds))
+            controller.prepare()
+            controller.measure()
+            controller.clean()
+        except Stopped:
+            _stop(controller, place)
+    _end(found, place)
 
 
 @fleet.command()
 def status(suite: _SuiteFile = None, folder: _Folder = None, as_json: AsJson = False) -> None:
     """Show how far each machine is."""
-    _status(_begun(suite, folder), as_json)
+    place = _begun(suite, folder)
+    found, runs = read(place), has_controller(place)
+    if as_json:
+        print(json.dumps(document(found) | {"controlled": runs}, indent=1))
+        return
+    console = output(160)
+    console.print(state_table(found))
+    for note in found.notes:
+        console.print(note, style="yellow", soft_wrap=True)
+    last = max((each.seen for each in found.members.values()), default=0.0)
+    ago = f", as of {time.time() - last:.0f} s ago" if last else ""
+    console.print(f"{place}{ago}: {'it is measured now' if runs else 'no tare watches it now'}", style="dim")
+    if not runs and found.having("runs"):
+        console.print(f"go on: tare fleet run -i {found.inventory} SUITE --fleet {place}", style="dim", soft_wrap=True)
 
 
 @fleet.command()
 def collect(suite: _SuiteFile = None, folder: _Folder = None) -> None:
     """Bring the runs here, as far as they are."""
-    _collect(_begun(suite, folder))
+    place = _begun(suite, folder)
+    found = read(place)
+    asked = Asked(read_suite(place / "suite.toml", folder=Path(found.suite_folder)), place / "suite.toml", place)
+    begun = [each for each in found.members.values() if each.start and each.state != "collected"]
+    with _controller(asked, found, lambda: None, keeps=not has_controller(place)) as controller:
+        controller.collect(begun)
+    failed = [f"{each.name}: {each.reason}" for each in begun if each.reason]
+    for line in failed:
+        say(line, style="yellow")
+    if failed and len(failed) == len(begun):
+        raise TareError(f"{place}: no run could be brought here", "fix what is said above, and collect again")
+    say(f"{len(begun) - len(failed)} runs are here as far as they are: tare compare {place}")
 
 
-@fleet.command("clean")
-def clean_machines(
+@fleet.command()
+def clean(
     inventory: _Inventory = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove tare and its images, too.")] = False,
 ) -> None:
     """Remove from the machines what a fleet left there."""
-    _clean(_needed_inventory(inventory, "clean -i INVENTORY"), remove)
+    path = _needed_inventory(inventory, "clean -i INVENTORY")
+    machines = read_inventory(path).servers
+    failed: dict[str, str] = {}
+
+    def learn(result: TaskResult) -> None:
+        if result.outcome != "ok":
+            failed[result.machine] = result.reason
+
+    with Console(stderr=True).status("cleaning the machines"), stop_asked() as stop, playbooks(path, stop) as books:
+        books.run("clean", machines, {"tare_remove": remove}, learn)
+    for name, reason in failed.items():
+        say(f"{name}: {reason}", style="yellow")
+    if failed:
+        raise TareError(f"{len(failed)} of {len(machines)} machines are not clean", "fix this, and clean again")
+    say(f"clean: {counted(len(machines), 'machine')}")
 
 
 fleet.command()(report)
@@ -184,22 +169,17 @@ def _named(suite: Path | None, inventory: Path | None, action: str) -> tuple[Sui
     machines = _needed_inventory(inventory, f"{action} -i INVENTORY SUITE")
     if suite is None:
         raise UsageError("no suite is named", f"tare fleet {action} -i INVENTORY SUITE")
-    return _suite(suite), suite, machines
+    read_one = read_suite(suite)
+    if read_one.hosts.server or read_one.hosts.client:
+        hint = "a fleet's machines are in its inventory: leave [hosts] out"
+        raise UsageError(f"{suite}: [hosts] names machines", hint)
+    return read_one, suite, machines
 
 
 def _needed_inventory(inventory: Path | None, usage: str) -> Path:
     if inventory is None:
         raise UsageError("no inventory is named", f"tare fleet {usage}")
     return inventory
-
-
-def _suite(path: Path) -> Suite:
-    suite = read_suite(path)
-    if suite.hosts.server or suite.hosts.client:
-        raise UsageError(
-            f"{path}: [hosts] names machines", "a fleet's machines are in its inventory: leave [hosts] out"
-        )
-    return suite
 
 
 def _begun(suite: Path | None, folder: Path | None) -> Path:
@@ -216,48 +196,9 @@ def _controller(asked: Asked, found: Fleet, report: Any, *, keeps: bool = True) 
         yield Controller(asked, found, books, report, stop, _EVERY_SECONDS, keeps)
 
 
-def _plan(asked: Asked, inventory: Path) -> None:
-    machines = read_inventory(inventory)
-    found = _begun_anew(asked.suite, machines)
-    with (
-        Console(stderr=True).status("asking the machines"),
-        _controller(asked, found, lambda: None, keeps=False) as controller,
-    ):
-        kinds = controller.look()
-    _print_plan(asked.suite, found, kinds)
-
-
 def _begun_anew(suite: Suite, machines: Inventory) -> Fleet:
     members, folder = {name: Member(name) for name in machines.servers}, str(suite.folder.absolute())
     return Fleet(suite.name, str(machines.path.resolve()), members, suite_folder=folder)
-
-
-def _print_plan(suite: Suite, found: Fleet, kinds: tuple[Kind, ...]) -> None:
-    console = output(160)
-    console.print(plan_table(suite, found))
-    for line in lines_of(suite, found, kinds):
-        console.print(line, style="dim", soft_wrap=True)
-
-
-def _run(suite: Suite, inventory: Path, folder: Path | None) -> None:
-    machines = read_inventory(inventory)
-    place = folder or _FLEETS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{suite.name}"
-    found = _taken_up(place, suite, machines.servers) if place.exists() else None
-    if found is None:
-        found = _begun_anew(suite, machines)
-        _make(place, found, suite)
-    found.inventory = str(inventory.resolve())
-    asked = Asked(suite, place / "suite.toml", place, _variables(suite))
-    with only_controller(place), _shown(found) as report, _controller(asked, found, report) as controller:
-        try:
-            kinds = controller.look()
-            report(*lines_of(suite, found, kinds))
-            controller.prepare()
-            controller.measure()
-            controller.clean()
-        except Stopped:
-            _stop(controller, place)
-    _end(found, place)
 
 
 def _stop(controller: Controller, place: Path) -> None:
@@ -282,13 +223,16 @@ def _taken_up(place: Path, suite: Suite, servers: tuple[str, ...]) -> Fleet:
     return found
 
 
-def _make(place: Path, found: Fleet, suite: Suite) -> None:
+def _made(place: Path, suite: Suite, machines: Inventory) -> Fleet:
+    """Make the folder of a new fleet."""
+    found = _begun_anew(suite, machines)
     try:
         place.mkdir(parents=True)
         (place / "suite.toml").write_text(suite.text, encoding="utf-8")
         save(place, found)
     except OSError as error:
         raise UsageError(f"{place}: cannot be made: {why_of(error)}", "choose another folder with --fleet") from error
+    return found
 
 
 def _variables(suite: Suite) -> dict[str, Any]:
@@ -314,7 +258,7 @@ def _shown(found: Fleet) -> Iterator[Any]:
                 said.add(line)
                 console.print(line, soft_wrap=True, style="dim" if line in lines else "yellow")
         for each in found.members.values() if not console.is_terminal else ():
-            of, line = _line(each)
+            of, line = log_line(each)
             if line and last.get(of) != line:
                 last[of] = line
                 console.print(line, soft_wrap=True)
@@ -324,66 +268,6 @@ def _shown(found: Fleet) -> Iterator[Any]:
         return
     with Live(get_renderable=partial(state_table, found), console=console, refresh_per_second=2):
         yield changed
-
-
-def _line(each: Member) -> tuple[str, str]:
-    """Return of whom a log's line is, a machine or the preparation of all, and the line; empty for nothing to say."""
-    if each.state == "asked" and not each.reason:
-        return "preparing", f"preparing: {each.said}" if each.said else ""
-    what = each.reason or (each.said if each.goes_on else "")
-    return each.name, f"{each.name}: {each.state}: {what}".removesuffix(": ")
-
-
-def _status(place: Path, as_json: bool) -> None:
-    found = read(place)
-    runs = has_controller(place)
-    if as_json:
-        print(json.dumps(document(found) | {"controlled": runs}, indent=1))
-        return
-    console = output(160)
-    console.print(state_table(found))
-    for note in found.notes:
-        console.print(note, style="yellow", soft_wrap=True)
-    last = max((each.seen for each in found.members.values()), default=0.0)
-    ago = f", as of {time.time() - last:.0f} s ago" if last else ""
-    console.print(f"{place}{ago}: {'it is measured now' if runs else 'no tare watches it now'}", style="dim")
-    if not runs and found.having("runs"):
-        console.print(f"go on: tare fleet run -i {found.inventory} SUITE --fleet {place}", style="dim", soft_wrap=True)
-
-
-def _collect(place: Path) -> None:
-    found = read(place)
-    asked = Asked(read_suite(place / "suite.toml", folder=Path(found.suite_folder)), place / "suite.toml", place)
-    begun = [each for each in found.members.values() if each.start and each.state != "collected"]
-    with _controller(asked, found, lambda: None, keeps=not has_controller(place)) as controller:
-        controller.collect(begun)
-    failed = [f"{each.name}: {each.reason}" for each in begun if each.reason]
-    for line in failed:
-        say(line, style="yellow")
-    if failed and len(failed) == len(begun):
-        raise TareError(f"{place}: no run could be brought here", "fix what is said above, and collect again")
-    say(f"{len(begun) - len(failed)} runs are here as far as they are: tare compare {place}")
-
-
-def _clean(inventory: Path, remove: bool) -> None:
-    machines = read_inventory(inventory)
-    failed: dict[str, str] = {}
-    with (
-        Console(stderr=True).status("cleaning the machines"),
-        stop_asked() as stop,
-        playbooks(inventory, stop) as books,
-    ):
-        books.run(
-            "clean",
-            machines.servers,
-            {"tare_remove": remove},
-            lambda said: failed.update({said.machine: said.reason} if said.outcome != "ok" else {}),
-        )
-    for name, reason in failed.items():
-        say(f"{name}: {reason}", style="yellow")
-    if failed:
-        raise TareError(f"{len(failed)} of {len(machines.servers)} machines are not clean", "fix this, and clean again")
-    say(f"clean: {counted(len(machines.servers), 'machine')}")
 
 
 def _end(state: Fleet, place: Path) -> None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tare.features.compare.changes import cell_like
 from tare.features.compare.comparability import memory_differs, require_same_units
 from tare.features.compare.run_series import Condensed, Key, alike, require_stacks
 from tare.features.compare.two_runs import GateResult, Question, gate_of
@@ -90,7 +92,7 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class Fleet:
+class FleetComparison:
     """What is found of a fleet, or of what changed from one to another; `folders` are one or two."""
 
     folders: tuple[Path, ...]
@@ -113,6 +115,25 @@ class Fleet:
 
 
 @dataclass(frozen=True)
+class _Together:
+    """A stack in a headline on a kind of machine, before anything is decided: the cell and the blocks of each machine.
+
+    The mean of the kind is taken from the baseline's `own` values.
+    """
+
+    kind: str
+    own: bool
+    cells: Mapping[str, Cell]
+    logs: Mapping[str, Group]
+
+    @cached_property
+    def means(self) -> NDArray[np.float64]:
+        """The means of the machines' blocks."""
+        means = np.array([each.mean for each in self.logs.values()])
+        return means - means.mean() if self.own else means
+
+
+@dataclass(frozen=True)
 class _Machine:
     name: str
     record: RunRecord
@@ -124,22 +145,15 @@ def is_fleet(folder: Path) -> bool:
     return folder.is_dir() and not (folder / _RECORD).exists() and bool(members(folder))
 
 
-def fleet(folder: Path, asked: Question, progress: Callable[[int], None]) -> Fleet:
+def compare_machines(folder: Path, asked: Question, progress: Callable[[int], None]) -> FleetComparison:
     """Compare the stacks on each kind of machine; raises UsageError. `progress` is told how many runs were read."""
     machines, statements = _machines(folder, asked, progress)
-    baseline = machines[0].run.baseline
-    margin = machines[-1].record.margin if asked.margin is None else asked.margin
-    kinds = kinds_of(_facts(machines))
-    by_name = {each.name: each for each in machines}
-    found = [
-        on_kind
-        for kind in kinds
-        for on_kind in _on_kind(kind.name, [by_name[name] for name in kind.machines], baseline)
-    ]
-    return _decided((folder,), machines, (baseline, margin), kinds, found, statements, asked)
+    by_name, baseline = {each.name: each for each in machines}, machines[0].run.baseline
+    found = [(kind, list(_on_kind(kind, by_name, baseline))) for kind in kinds_of(_facts(machines))]
+    return _decided((folder,), machines, found, statements, asked)
 
 
-def fleets(before: Path, after: Path, asked: Question, progress: Callable[[int], None]) -> Fleet:
+def compare_fleets(before: Path, after: Path, asked: Question, progress: Callable[[int], None]) -> FleetComparison:
     """Say what changed from one fleet to another, by the machines that are in both; raises UsageError.
 
     Their kernels may differ, as that may be what changed.
@@ -148,27 +162,20 @@ def fleets(before: Path, after: Path, asked: Question, progress: Callable[[int],
         raise UsageError(f"{before} and {after} are the same fleet", "give the fleets before and after")
     old, statements = _machines(before, asked, progress)
     new, more = _machines(after, replace(asked, baseline=old[0].run.baseline), lambda n: progress(len(old) + n))
-    baseline, earlier = new[0].run.baseline, {each.name: each for each in old}
-    margin = new[-1].record.margin if asked.margin is None else asked.margin
-    both = [each for each in new if each.name in earlier]
+    earlier, later = ({each.name: each for each in some} for some in (old, new))
     lines = [*statements, *more]
-    for when, some, others in (("before", old, new), ("after", new, old)):
-        known = {other.name for other in others}
-        alone = [each.name for each in some if each.name not in known]
+    for when, some, others in (("before", earlier, later), ("after", later, earlier)):
+        alone = [name for name in some if name not in others]
         lines += [f"only {when}, and not compared: {', '.join(alone)}"] if alone else []
-    changed = [each.name for each in both if _unlike(each.record.machine, earlier[each.name].record.machine)]
+    both = [name for name in later if name in earlier]
+    changed = [name for name in both if _unlike(later[name].record.machine, earlier[name].record.machine)]
     lines += [f"another machine under the same name, and not compared: {', '.join(changed)}"] if changed else []
-    both = [each for each in both if each.name not in changed]
-    if not both:
+    compared = [later[name] for name in both if name not in changed]
+    if not compared:
         raise UsageError(f"{before} and {after} have no machine in common", "a change is that of a machine by its name")
-    kinds = kinds_of(_facts(both), software=False)
-    later = {each.name: each for each in both}
-    found = [
-        on_kind
-        for kind in kinds
-        for on_kind in _changed(kind.name, [(earlier[name], later[name]) for name in kind.machines], baseline)
-    ]
-    return _decided((before, after), both, (baseline, margin), kinds, found, tuple(lines), asked)
+    kinds = kinds_of(_facts(compared), software=False)
+    found = [(kind, list(_changed(kind, earlier, later, new[0].run.baseline))) for kind in kinds]
+    return _decided((before, after), compared, found, tuple(lines), asked)
 
 
 def members(folder: Path) -> list[Path]:
@@ -242,69 +249,48 @@ def _unlike(one: Facts, other: Facts) -> bool:
     return own != others or memory_differs(one, other)
 
 
-def _on_kind(kind: str, machines: Sequence[_Machine], baseline: str) -> Iterator[OnKind]:
+def _on_kind(kind: Kind, machines: Mapping[str, _Machine], baseline: str) -> Iterator[_Together]:
     """Yield each stack in each headline, with the machines of a kind that have a value."""
-    for key in dict.fromkeys(key for each in machines for key in each.run.cells):
-        have = [each for each in machines if key in each.run.cells]
-        cells = {each.name: each.run.cells[key][0] for each in have}
-        logs = {each.name: each.run.cells[key][1] for each in have}
-        yield _together(kind, cells, logs, own=key[1] == baseline)
+    runs = {name: machines[name].run.cells for name in kind.machines}
+    for key in dict.fromkeys(key for cells in runs.values() for key in cells):
+        found = {name: cells[key] for name, cells in runs.items() if key in cells}
+        cells = {name: cell for name, (cell, _) in found.items()}
+        logs = {name: group for name, (_, group) in found.items()}
+        yield _Together(kind.name, key[1] == baseline, cells, logs)
 
 
-def _changed(kind: str, pairs: Sequence[tuple[_Machine, _Machine]], baseline: str) -> Iterator[OnKind]:
+def _changed(
+    kind: Kind, before: Mapping[str, _Machine], after: Mapping[str, _Machine], baseline: str
+) -> Iterator[_Together]:
     """Yield what changed of each stack in each headline: the difference of two means, machine by machine."""
-    for key in dict.fromkeys(key for _, after in pairs for key in after.run.cells):
-        have = [(old, new) for old, new in pairs if key in old.run.cells and key in new.run.cells]
+    runs = {name: (before[name].run.cells, after[name].run.cells) for name in kind.machines}
+    for key in dict.fromkeys(key for _, cells in runs.values() for key in cells):
+        have = {name: (old[key], new[key]) for name, (old, new) in runs.items() if key in old and key in new}
         if have and key[1] != baseline:
-            cells = {new.name: new.run.cells[key][0] for _, new in have}
-            logs = {new.name: new.run.cells[key][1].beside(old.run.cells[key][1]) for old, new in have}
-            yield _together(kind, cells, logs, own=False)
+            cells = {name: new[0] for name, (_, new) in have.items()}
+            logs = {name: new[1].beside(old[1]) for name, (old, new) in have.items()}
+            yield _Together(kind.name, own=False, cells=cells, logs=logs)
 
 
-def _together(kind: str, cells: Mapping[str, Cell], logs: Mapping[str, Group], *, own: bool) -> OnKind:
-    """Put the machines of a kind together; what is decided, `_decided` says."""
-    means = {name: each.mean for name, each in logs.items()}
-    middle = float(np.mean([*means.values()]))
-    if own:
-        means = {name: mean - middle for name, mean in means.items()}
-    first = next(iter(cells.values()))
-    cell = Cell(
-        first.workload,
-        first.metric,
-        first.point,
-        first.stack,
-        "",
-        first.better,
-        "baseline" if own else "too few blocks",
-        n=len(means),
-        ratio=1.0 if own else backwards(middle),
-        headline=first.headline,
-        notes=() if own or len(means) >= LEAST_MACHINES else (f"one machine has no interval: {LEAST_MACHINES} do",),
-    )
-    found = components([*logs.values()])
-    blocks = {name: each.count for name, each in logs.items()}
-    return OnKind(kind, own, cell, cells, means, blocks, found.share if found else None)
-
-
-def _decided(  # noqa: PLR0913, PLR0917 - all that an answer has
+def _decided(
     folders: tuple[Path, ...],
     machines: Sequence[_Machine],
-    compared: tuple[str, float],
-    kinds: tuple[Kind, ...],
-    found: Sequence[OnKind],
+    found: Sequence[tuple[Kind, Sequence[_Together]]],
     statements: tuple[str, ...],
     asked: Question,
-) -> Fleet:
+) -> FleetComparison:
     """Decide all cells together: at most a share of 5 % of the decided ones is expected to be false."""
-    baseline, margin = compared
-    judged = [each for each in found if not each.own]
+    baseline = machines[-1].run.baseline
+    margin = machines[-1].record.margin if asked.margin is None else asked.margin
+    judged = [each.means for _, own in found for each in own if not each.own]
     if not judged:
         raise TareError(f"{folders[-1]}: nothing can be compared with {baseline}", "a comparison needs two stacks")
-    share = share_of_each([np.array([*each.means.values()]) for each in judged], margin)
-    every = tuple(_with_unlike(each if each.own else _judged(each, share, margin), found) for each in found)
+    share = share_of_each(judged, margin)
+    every = tuple(_judged(each, share, margin, len(own)) for _, own in found for each in own)
     cells = [each.cell for each in every if not each.own]
     suites = tuple(dict.fromkeys(each.record.suite for each in machines))
-    return Fleet(folders, suites, baseline, margin, kinds, every, statements, gate_of(asked.fail_on, cells, ()))
+    kinds, gate = tuple(kind for kind, _ in found), gate_of(asked.fail_on, cells, ())
+    return FleetComparison(folders, suites, baseline, margin, kinds, every, statements, gate)
 
 
 def share_of_each(means: Sequence[NDArray[np.float64]], margin: float) -> float:
@@ -324,31 +310,41 @@ def share_of_each(means: Sequence[NDArray[np.float64]], margin: float) -> float:
     return alpha * max(counts, default=1) / len(means)
 
 
-def _judged(each: OnKind, share: float, margin: float) -> OnKind:
-    means = np.array([*each.means.values()])
+def _judged(each: _Together, share: float, margin: float, beside: int) -> OnKind:
+    """Put the machines of a kind together; `beside` are all values of the kind, for which machines are looked at."""
+    means, first = each.means, next(iter(each.cells.values()))
+    found, by_name = components([*each.logs.values()]), dict(zip(each.cells, means.tolist(), strict=True))
+    return OnKind(
+        each.kind,
+        each.own,
+        cell_like(first, "baseline", n=len(means), ratio=1.0) if each.own else _cell(first, means, share, margin),
+        each.cells,
+        by_name,
+        {name: group.count for name, group in each.logs.items()},
+        found.share if found else None,
+        tuple(
+            Unlike(
+                name,
+                backwards(float(means[at])),
+                backwards(float(np.delete(means, at).mean())),
+                min(1.0, float(chance) * beside),
+            )
+            for at, (name, chance) in enumerate(zip(by_name, chances(means), strict=True))
+            if chance * beside < 1 - CONFIDENCE
+        ),
+    )
+
+
+def _cell(first: Cell, means: NDArray[np.float64], share: float, margin: float) -> Cell:
+    """Return the cell of a kind: the interval is for a machine that was not measured."""
     mean, half = float(means.mean()), half_width(means, share)
     known = math.isfinite(half)
-    cell = replace(
-        each.cell,
-        verdict=in_words(side_of(mean, half, math.log1p(margin)), each.cell.better),
+    return cell_like(
+        first,
+        in_words(side_of(mean, half, math.log1p(margin)), first.better),
+        n=len(means),
+        ratio=backwards(mean),
         low=backwards(mean - half) if known else None,
         high=backwards(mean + half) if known else None,
+        notes=() if len(means) >= LEAST_MACHINES else (f"one machine has no interval: {LEAST_MACHINES} do",),
     )
-    return replace(each, cell=cell)
-
-
-def _with_unlike(each: OnKind, found: Sequence[OnKind]) -> OnKind:
-    """Add the machines that are unlike the others of their kind, for all of its values together."""
-    names, means = list(each.means), np.array([*each.means.values()])
-    beside = sum(other.kind == each.kind for other in found)
-    unlike = [
-        Unlike(
-            names[at],
-            backwards(float(means[at])),
-            backwards(float(np.delete(means, at).mean())),
-            min(1.0, float(chance) * beside),
-        )
-        for at, chance in enumerate(chances(means))
-        if chance * beside < 1 - CONFIDENCE
-    ]
-    return replace(each, unlike=tuple(unlike))

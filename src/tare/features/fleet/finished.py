@@ -20,7 +20,7 @@ from tare.features.compare.commands import (
     question_of,
 )
 from tare.features.compare.two_runs import Question
-from tare.features.fleet.comparison import Fleet, fleet, fleets, members
+from tare.features.fleet.comparison import FleetComparison, compare_fleets, compare_machines, members
 from tare.features.fleet.fleet_page import render
 from tare.features.fleet.fleet_text import answer
 from tare.model.files import writing
@@ -57,14 +57,18 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     give(answer(found), page, partial(render, found), as_json=as_json, as_markdown=as_markdown)
 
 
-def read_fleets(before: Path, after: Path | None, question: Question) -> Fleet:
+def read_fleets(before: Path, after: Path | None, question: Question) -> FleetComparison:
     """Compare the stacks of a fleet, or two fleets."""
     runs = [run for folder in (before, after) if folder is not None for run in members(folder)]
     with reading(runs) as progress:
-        return fleet(before, question, progress) if after is None else fleets(before, after, question, progress)
+        return (
+            compare_machines(before, question, progress)
+            if after is None
+            else compare_fleets(before, after, question, progress)
+        )
 
 
-def report_fleet(found: Fleet, out: Path | None) -> tuple[Path, ...]:
+def report_fleet(found: FleetComparison, out: Path | None) -> tuple[Path, ...]:
     """Write the report of a fleet: a page, and JSON; return their paths."""
     place = out or found.folders[0] / "report"
     place.mkdir(parents=True, exist_ok=True)

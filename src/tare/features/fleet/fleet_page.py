@@ -1,13 +1,14 @@
-"""The fleet page and its chart of machines."""
+"""The page of `tare fleet compare`: kinds beside each other, and each machine beside its kind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from tare.features.fleet.comparison import Fleet, Kind, OnKind
+from tare.features.fleet.comparison import FleetComparison, Kind, OnKind
 from tare.features.fleet.fleet_text import ANSWERS, answer, judged, kind_sentence, unlike_sentences
 from tare.report.chart_svg import Chart, Drawing, RowChart, bar, group, mark
 from tare.report.chart_theme import VERDICTS, WIDTH, stack_look
@@ -23,6 +24,71 @@ from tare.statistics.ratios import backwards
 _HEIGHT = 18  # of a kind in a stack
 _SPREAD = 0.7  # of that height, over which the dots of machines are spread
 MOST_DOTS = 50  # of a kind in a stack, beside those of machines that are unlike
+_MOST_MACHINES = 100  # that have a row
+_BAR, _HALF = 7, 16  # pixels: the room of a bar, and the longest up or down
+
+
+def render(found: FleetComparison) -> bytes:
+    """Render what is found of a fleet, or of two."""
+    page = {
+        "title": " → ".join(folder.resolve().name for folder in found.folders),
+        "kinds": [kind_sentence(kind) for kind in found.kinds],
+        "unlike": [text.removeprefix("! ") for text in unlike_sentences(found)],
+        "drawings": list(_drawings(found)),
+        "looks": [look(each.cell.verdict, each.cell) for each in judged(found)],
+        "transfers": [
+            {
+                "headline": each.headline,
+                "stack": each.stack,
+                "verdicts": [(kind.name, _shown(each.verdicts.get(kind.name))) for kind in found.kinds],
+                "answer": ANSWERS[each.answer],
+            }
+            for each in found.transfers
+        ],
+        "machines": list(_machines(found)),
+        "left_out": _left_out(found),
+        "half": _HALF,
+        "remarks": found.statements,
+        "facts": list(_facts(found.kinds)),
+    }
+    return render_page(__package__, "fleet.html.j2", page, answer(found))
+
+
+def _shown(verdict: str | None) -> str:
+    return "" if verdict is None else f"{GLYPHS[verdict]} {verdict}"
+
+
+def _drawings(found: FleetComparison) -> Iterator[Drawing]:
+    if len({each.cell.stack for each in found.found}) > MOST_DRAWN:
+        return
+    many = any(len(kind.machines) > MOST_DOTS for kind in found.kinds)
+    dots = f"dots for {MOST_DOTS} machines from the least to the most, and all that are unlike" if many else ""
+    dots = dots or "a dot for each machine"
+    for headline in dict.fromkeys(each.cell.headline for each in judged(found)):
+        caption = (
+            f"{headline}: {dots}, a tick for their mean; shaded: where a machine of the kind lies that "
+            "was not measured."
+        )
+        if drawn := drawing(machines(found, headline), caption, wide=True):
+            yield drawn
+
+
+def _machines(found: FleetComparison) -> Iterator[dict[str, Any]]:
+    """Yield the rows of machines, kind by kind; of very many those that are unlike, then those farthest off."""
+    of, kinds = scales(found), {name: kind for kind in found.kinds for name in kind.machines}
+    own = {kind.name: [scale for scale in of if scale.of.kind == kind.name] for kind in found.kinds}
+    shown = [*kinds] if len(kinds) <= _MOST_MACHINES else farthest_first(found, of)[:_MOST_MACHINES]
+    for name in shown:
+        yield _machine(own[kinds[name].name], kinds[name], name)
+
+
+def _left_out(found: FleetComparison) -> str:
+    """Describe how many machines have no row; empty where all have one."""
+    count = sum(len(kind.machines) for kind in found.kinds)
+    if count <= _MOST_MACHINES:
+        return ""
+    what = f"{_MOST_MACHINES} of {count} machines: those that are unlike, then those farthest from their kind"
+    return f"{what}. {count - _MOST_MACHINES} are left out; tare compare --json has all."
 
 
 @dataclass(frozen=True)
@@ -38,7 +104,7 @@ class Scale:
         return (self.of.means[machine] - self.middle) / self.most if self.most else 0.0
 
 
-def scales(found: Fleet) -> tuple[Scale, ...]:
+def scales(found: FleetComparison) -> tuple[Scale, ...]:
     """Return what machines are compared with, in each value of each kind."""
     return tuple(_scale(each) for each in found.found)
 
@@ -48,7 +114,7 @@ def _scale(each: OnKind) -> Scale:
     return Scale(each, middle, max(abs(mean - middle) for mean in each.means.values()))
 
 
-def farthest_first(found: Fleet, of: Sequence[Scale]) -> tuple[str, ...]:
+def farthest_first(found: FleetComparison, of: Sequence[Scale]) -> tuple[str, ...]:
     """Return all machines: those that are unlike first, then those that are farthest from their kind on average."""
     away: dict[str, list[float]] = {name: [] for kind in found.kinds for name in kind.machines}
     for scale in of:
@@ -58,7 +124,7 @@ def farthest_first(found: Fleet, of: Sequence[Scale]) -> tuple[str, ...]:
     return tuple(sorted(away, key=lambda name: (name not in unlike, -float(np.mean(away[name] or 0.0)))))
 
 
-def machines(found: Fleet, headline: str) -> Chart | None:
+def machines(found: FleetComparison, headline: str) -> Chart | None:
     """Draw the machines of a headline, the kinds of a stack below each other; None where nothing is to be drawn."""
     every = [each for each in found.found if each.cell.headline == headline and not each.own]
     if not every:
@@ -110,151 +176,24 @@ def _drawn(means: Mapping[str, float], sick: set[str]) -> Iterator[tuple[str, fl
     yield from ((name, mean) for name, mean in means.items() if name in picked | sick)
 
 
-_MOST_MACHINES = 100  # that have a row
-_BAR, _HALF = 7, 16  # pixels: the room of a bar, and the longest up or down
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A value of a machine beside its kind: a rectangle, and what it is."""
-
-    x: int
-    y: float
-    height: float
-    unlike: bool
-    text: str
-
-
-@dataclass(frozen=True)
-class MachineRow:
-    """A machine: its kind, how many blocks it has, its values beside its kind as bars, and what is unlike."""
-
-    name: str
-    kind: str
-    blocks: str
-    bars: tuple[Bar, ...]
-    width: int
-    unlike: str
-
-
-@dataclass(frozen=True)
-class TransferRow:
-    """A stack in a headline: the verdict on each kind, and whether it holds from kind to kind."""
-
-    headline: str
-    stack: str
-    verdicts: tuple[tuple[str, str], ...]
-    answer: str
-
-
-@dataclass(frozen=True)
-class FleetPage:
-    """All of the page."""
-
-    title: str
-    kinds: tuple[str, ...]
-    unlike: tuple[str, ...]
-    drawings: tuple[Drawing, ...]
-    looks: tuple[str, ...]
-    transfers: tuple[TransferRow, ...]
-    machines: tuple[MachineRow, ...]
-    left_out: str
-    half: int
-    remarks: tuple[str, ...]
-    facts: tuple[tuple[str, tuple[str, ...]], ...]
-
-
-def render(found: Fleet) -> bytes:
-    """Render what is found of a fleet, or of two."""
-    return render_page(__package__, "fleet.html.j2", _page(found), answer(found))
-
-
-def _page(found: Fleet) -> FleetPage:
-    names = [folder.resolve().name for folder in found.folders]
-    return FleetPage(
-        title=" → ".join(names),
-        kinds=tuple(map(kind_sentence, found.kinds)),
-        unlike=tuple(text.removeprefix("! ") for text in unlike_sentences(found)),
-        drawings=tuple(_drawings(found)),
-        looks=tuple(look(each.cell.verdict, each.cell) for each in judged(found)),
-        transfers=tuple(
-            TransferRow(
-                each.headline,
-                each.stack,
-                tuple((kind, _shown(each.verdicts.get(kind))) for kind in (kind.name for kind in found.kinds)),
-                ANSWERS[each.answer],
-            )
-            for each in found.transfers
-        ),
-        machines=tuple(_machines(found)),
-        left_out=_left_out(found),
-        half=_HALF,
-        remarks=found.statements,
-        facts=tuple(_facts(found.kinds)),
-    )
-
-
-def _shown(verdict: str | None) -> str:
-    return "" if verdict is None else f"{GLYPHS[verdict]} {verdict}"
-
-
-def _drawings(found: Fleet) -> Iterator[Drawing]:
-    if len({each.cell.stack for each in found.found}) > MOST_DRAWN:
-        return
-    many = any(len(kind.machines) > MOST_DOTS for kind in found.kinds)
-    dots = f"dots for {MOST_DOTS} machines from the least to the most, and all that are unlike" if many else ""
-    dots = dots or "a dot for each machine"
-    for headline in dict.fromkeys(each.cell.headline for each in judged(found)):
-        caption = (
-            f"{headline}: {dots}, a tick for their mean; shaded: where a machine of the kind lies that "
-            "was not measured."
-        )
-        if drawn := drawing(machines(found, headline), caption, wide=True):
-            yield drawn
-
-
-def _machines(found: Fleet) -> Iterator[MachineRow]:
-    """Yield the rows of machines, kind by kind; of very many those that are unlike, then those farthest off."""
-    of, kinds = scales(found), {name: kind for kind in found.kinds for name in kind.machines}
-    own = {kind.name: [scale for scale in of if scale.of.kind == kind.name] for kind in found.kinds}
-    shown = [*kinds] if len(kinds) <= _MOST_MACHINES else farthest_first(found, of)[:_MOST_MACHINES]
-    for name in shown:
-        yield _machine(own[kinds[name].name], kinds[name], name)
-
-
-def _left_out(found: Fleet) -> str:
-    """Describe how many machines have no row; empty where all have one."""
-    count = sum(len(kind.machines) for kind in found.kinds)
-    if count <= _MOST_MACHINES:
-        return ""
-    what = f"{_MOST_MACHINES} of {count} machines: those that are unlike, then those farthest from their kind"
-    return f"{what}. {count - _MOST_MACHINES} are left out; tare compare --json has all."
-
-
-def _machine(of: Sequence[Scale], kind: Kind, name: str) -> MachineRow:
+def _machine(of: Sequence[Scale], kind: Kind, name: str) -> dict[str, Any]:
+    """Return the row of a machine: its kind, its blocks, its values beside its kind as bars, and what is unlike."""
     away = [(scale.of, scale.distance(name)) for scale in of if name in scale.of.means]
+    unlike = [any(one.machine == name for one in each.unlike) for each, _ in away]
     counts = sorted({each.blocks[name] for each, _ in away})
-    drawn = []
+    bars = []
     for at, (each, distance) in enumerate(away):
         length = max(abs(distance) * _HALF, 0.5)
-        drawn.append(
-            Bar(
-                x=at * _BAR,
-                y=_HALF - length if distance >= 0 else _HALF,
-                height=length,
-                unlike=any(one.machine == name for one in each.unlike),
-                text=f"{_value(each)}: {100 * distance:+.0f} % of the farthest of its kind",
-            )
-        )
-    unlike = [_value(each) for each, _ in away if any(one.machine == name for one in each.unlike)]
-    return MachineRow(
-        name=name,
-        kind=kind.name,
-        blocks="\N{EN DASH}".join(map(str, counts[:1] + counts[1:][-1:])),
-        bars=tuple(drawn),
-        width=max(len(drawn), 1) * _BAR,
-        unlike="; ".join(unlike),
-    )
+        y, text = _HALF - length * (distance >= 0), f"{100 * distance:+.0f} % of the farthest of its kind"
+        bars.append({"x": at * _BAR, "y": y, "height": length, "unlike": unlike[at], "text": f"{_value(each)}: {text}"})
+    return {
+        "name": name,
+        "kind": kind.name,
+        "blocks": "\N{EN DASH}".join(map(str, counts[:1] + counts[1:][-1:])),
+        "bars": bars,
+        "width": max(len(bars), 1) * _BAR,
+        "unlike": "; ".join(_value(each) for (each, _), differs in zip(away, unlike, strict=True) if differs),
+    }
 
 
 def _value(each: OnKind) -> str:

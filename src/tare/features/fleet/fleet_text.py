@@ -1,4 +1,4 @@
-"""Write fleet comparisons as terminal table and JSON."""
+"""What `tare fleet compare` prints: table, Markdown and JSON, and the sentences that the page shares."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from tare.features.fleet.comparison import Fleet, Kind, OnKind, Transfer
+from tare.features.fleet.comparison import FleetComparison, Kind, OnKind, Transfer
+from tare.model.units import counted
 from tare.report.answer import Answer, Column, Gate, Row
 from tare.report.data_files import cell_fields
 from tare.report.findings import place
@@ -29,7 +30,7 @@ _COLUMNS = (
 ANSWERS = {"yes": "holds on all kinds", "no": "differs from kind to kind", "open": "open"}
 
 
-def answer(found: Fleet) -> Answer:
+def answer(found: FleetComparison) -> Answer:
     """Return what `tare compare` found of fleets as an answer."""
     gate = _gate(found)
     of = "what it was before, each machine against itself" if len(found.folders) > 1 else found.baseline
@@ -49,29 +50,29 @@ def answer(found: Fleet) -> Answer:
     )
 
 
-def judged(found: Fleet) -> tuple[OnKind, ...]:
+def judged(found: FleetComparison) -> tuple[OnKind, ...]:
     """Return what is decided on, kinds beside each other: all but the baseline's own values."""
     every = [each for each in found.found if not each.own]
     order = list(dict.fromkeys((each.cell.headline, each.cell.stack) for each in every))
     return tuple(sorted(every, key=lambda each: order.index((each.cell.headline, each.cell.stack))))
 
 
-def _sentence(found: Fleet) -> str:
+def _sentence(found: FleetComparison) -> str:
     """Describe in one sentence what came of it."""
     every = judged(found)
     machines = sum(len(kind.machines) for kind in found.kinds)
     what = "From the first fleet to the second, on" if len(found.folders) > 1 else "On"
-    head = f"{what} {_count(machines, 'machine')} of {_count(len(found.kinds), 'kind')}"
+    head = f"{what} {counted(machines, 'machine')} of {counted(len(found.kinds), 'kind')}"
     parts = [
         f"{count} {verdict}"
         for verdict in ("worse", "better", "equivalent", "undecided", "too few blocks")
         if (count := sum(each.cell.verdict == verdict for each in every))
     ]
     texts = ", ".join(parts).replace("too few blocks", "on too few machines")
-    return f"{head}, of {_count(len(every), 'result')}: {texts}."
+    return f"{head}, of {counted(len(every), 'result')}: {texts}."
 
 
-def _transfer_sentence(found: Fleet) -> str:
+def _transfer_sentence(found: FleetComparison) -> str:
     """Describe which verdicts hold on all kinds; empty where there is one kind."""
     if not found.transfers:
         return ""
@@ -89,7 +90,7 @@ def _transfer_sentence(found: Fleet) -> str:
     return f"What {'; what '.join(texts)}."
 
 
-def unlike_sentences(found: Fleet) -> tuple[str, ...]:
+def unlike_sentences(found: FleetComparison) -> tuple[str, ...]:
     """Name each machine that is unlike its kind, with the value that is farthest off."""
     worst: dict[str, tuple[OnKind, float, str]] = {}
     for each in found.found:
@@ -103,7 +104,7 @@ def unlike_sentences(found: Fleet) -> tuple[str, ...]:
     )
 
 
-def _gate(found: Fleet) -> Gate:
+def _gate(found: FleetComparison) -> Gate:
     """Describe the gate: what failed it, or why it cannot tell."""
     gate, why = found.gate, ""
     if gate.answer == "cannot tell":
@@ -119,7 +120,7 @@ def _gate(found: Fleet) -> Gate:
     return Gate(gate.fail_on, gate.answer, why, "measure more machines", gate.is_undecided)
 
 
-def _remarks(found: Fleet) -> tuple[str, ...]:
+def _remarks(found: FleetComparison) -> tuple[str, ...]:
     """Return all that is to be known beside the table."""
     return (*map(kind_sentence, found.kinds), *unlike_sentences(found), *found.statements)
 
@@ -127,7 +128,7 @@ def _remarks(found: Fleet) -> tuple[str, ...]:
 def kind_sentence(kind: Kind) -> str:
     """Describe a kind of machine, and name its machines."""
     what = f"{place(kind.facts)}, Linux {kind.facts.kernel}"
-    return f"kind {kind.name}: {_count(len(kind.machines), 'machine')} ({some_of(kind.machines)}): {what}"
+    return f"kind {kind.name}: {counted(len(kind.machines), 'machine')} ({some_of(kind.machines)}): {what}"
 
 
 def _row(each: OnKind) -> tuple[str, ...]:
@@ -155,7 +156,7 @@ def _blocks(each: OnKind) -> str:
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]}\N{EN DASH}{counts[-1]}"
 
 
-def _document(found: Fleet, gate: Gate) -> dict[str, Any]:
+def _document(found: FleetComparison, gate: Gate) -> dict[str, Any]:
     """Return what JSON has. Ratios are stack over baseline, and of two fleets that of after over that of before."""
     return {
         "fleets": [str(folder) for folder in found.folders],
@@ -202,7 +203,3 @@ def _named(each: OnKind) -> str:
 
 def _verdict_of(each: Transfer) -> str:
     return ", ".join(dict.fromkeys(verdict for verdict in each.verdicts.values() if verdict in DECIDED))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

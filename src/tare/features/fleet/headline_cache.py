@@ -153,9 +153,8 @@ def store(run: Run) -> Condensed[Group]:
 
 
 def _in_short(run: Run, baseline: str) -> Condensed[Group]:
-    whole = condensed(run, baseline, (), None)
-    cells = {key: (replace(cell, ratios=()), group_of(logs)) for key, (cell, logs) in whole.cells.items()}
-    return replace(whole, cells=cells)  # type: ignore[arg-type, return-value]  # logs of another type
+    found = condensed(run, baseline, (), None, group_of)
+    return replace(found, cells={key: (replace(cell, ratios=()), logs) for key, (cell, logs) in found.cells.items()})
 
 
 def _condensed_anew(folders: Sequence[Path], baseline: str) -> Iterator[tuple[Path, Condensed[Group]]]:

@@ -22,33 +22,6 @@ from tare.model.files import contents
 from tare.model.machine import Facts
 
 Blocks = frozenset[int]
-
-
-def spread(blocks: int, machines: Sequence[str]) -> dict[str, Blocks]:
-    """Deal the blocks of a suite out to the machines of a kind, in turn; a machine may get none."""
-    return {name: frozenset(range(at, blocks, len(machines))) for at, name in enumerate(machines)}
-
-
-def given_over(missing: Collection[int], assigned: Mapping[str, Blocks]) -> dict[str, Blocks]:
-    """Deal out blocks that are missing to those machines that have the fewest; return what each has then."""
-    now = dict(assigned)
-    for block in sorted(missing):
-        least = min(now, key=lambda name: len(now[name]))
-        now[least] |= {block}
-    return now
-
-
-def written(blocks: Collection[int]) -> str:
-    """Return numbers of blocks for `tare run --blocks`, from 1: `1-4,9`."""
-    ranges: list[list[int]] = []
-    for number in sorted(blocks):
-        if ranges and number == ranges[-1][-1] + 1:
-            ranges[-1][1:] = [number]
-        else:
-            ranges.append([number])
-    return ",".join("-".join(str(end + 1) for end in each) for each in ranges)
-
-
 State = Literal["asked", "prepared", "runs", "ended", "collected", "failed", "lost"]
 GONE: tuple[State, ...] = ("failed", "lost")
 _FILE = "fleet.json"
@@ -106,6 +79,31 @@ class Fleet:
 
 
 _ADAPTER = TypeAdapter(Fleet)
+
+
+def spread(blocks: int, machines: Sequence[str]) -> dict[str, Blocks]:
+    """Deal the blocks of a suite out to the machines of a kind, in turn; a machine may get none."""
+    return {name: frozenset(range(at, blocks, len(machines))) for at, name in enumerate(machines)}
+
+
+def given_over(missing: Collection[int], assigned: Mapping[str, Blocks]) -> dict[str, Blocks]:
+    """Deal out blocks that are missing to those machines that have the fewest; return what each has then."""
+    now = dict(assigned)
+    for block in sorted(missing):
+        least = min(now, key=lambda name: len(now[name]))
+        now[least] |= {block}
+    return now
+
+
+def written(blocks: Collection[int]) -> str:
+    """Return numbers of blocks for `tare run --blocks`, from 1: `1-4,9`."""
+    ranges: list[list[int]] = []
+    for number in sorted(blocks):
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1][1:] = [number]
+        else:
+            ranges.append([number])
+    return ",".join("-".join(str(end + 1) for end in each) for each in ranges)
 
 
 def document(fleet: Fleet) -> dict[str, Any]:

@@ -22,81 +22,9 @@ from tare.model.units import Percent
 from tare.statistics.anytime import log_evidence, widths_per_deviation
 from tare.statistics.cells import Spread
 
-Place = Literal["inside", "outside", "across", "unknown"]
-
-
-@dataclass(frozen=True)
-class Region:
-    """The ratios, or values, from `low` to `high`: 0 and infinity where it has no end."""
-
-    low: float = 0.0
-    high: float = math.inf
-
-
-@dataclass(frozen=True)
-class Seen:
-    """An estimate from so many blocks, and what its interval follows from; the interval is None for too few blocks."""
-
-    estimate: float
-    n: int
-    spread: Spread | None
-
-    @cached_property
-    def half(self) -> float:
-        """Half the width of the interval, a logarithm; infinite for too few blocks."""
-        if self.spread is None:
-            return math.inf
-        width = float(widths_per_deviation(np.array(self.n), np.array(self.spread.borrowed)))
-        return width * self.spread.deviation + self.spread.offset if width < math.inf else math.inf
-
-    @property
-    def low(self) -> float | None:
-        """The lower end of the interval."""
-        return self.estimate * math.exp(-self.half) if self.half < math.inf else None
-
-    @property
-    def high(self) -> float | None:
-        """The upper end of the interval."""
-        return self.estimate * math.exp(self.half) if self.half < math.inf else None
-
-    def inverse(self) -> Seen:
-        """Return that of the inverse quantity."""
-        return Seen(1 / self.estimate, self.n, self.spread)
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Where an interval lies, and the logarithm of the e-value for that; 0 where nothing is decided."""
-
-    place: Place
-    evidence: float = 0.0
-
-
-def place(seen: Seen, region: Region) -> Placed:
-    """Return where the interval lies beside the region."""
-    if seen.low is None or seen.high is None:
-        return Placed("unknown")
-    borders = [border for border in (region.low, region.high) if 0 < border < math.inf]
-    if region.low <= seen.low and seen.high <= region.high:
-        return Placed("inside", min((_evidence(seen, border) for border in borders), default=math.inf))
-    if seen.high < region.low:
-        return Placed("outside", _evidence(seen, region.low))
-    if seen.low > region.high:
-        return Placed("outside", _evidence(seen, region.high))
-    return Placed("across")
-
-
-def _evidence(seen: Seen, border: float) -> float:
-    """Return the logarithm of the e-value against the true ratio being on the border."""
-    assert seen.spread is not None  # noqa: S101 - only asked for intervals
-    away = max(abs(math.log(seen.estimate / border)) - seen.spread.offset, 0.0)
-    deviation, borrowed = np.array(seen.spread.deviation), np.array(seen.spread.borrowed)
-    return float(log_evidence(np.array(away), deviation, np.array(seen.n), borrowed))
-
-
 Direction = Literal["more", "less", "equivalent"]
+Place = Literal["inside", "outside", "across", "unknown"]
 FOOTPRINT = "footprint"  # a metric that every trial has, whatever its workload
-
 Share = Annotated[Percent, Field(gt=0)]
 Number = Annotated[float, Field(gt=0)]
 Tolerance = Annotated[Percent, Field(ge=0, lt=1)]
@@ -193,9 +121,7 @@ class Claim:
         """Return the ratios, or values, of which it can be true; the margin says what is equivalent."""
         stated, factor = self.value or self, (1 + self.tolerance) * (1 + self.reading)
         if not self.has_size:
-            wide = 1 + (self.tolerance or margin)
-            sides = {"more": Region(low=1.0), "less": Region(high=1.0), "equivalent": Region(1 / wide, wide)}
-            return sides[self.direction or "equivalent"]
+            return region_of(self.direction or "equivalent", self.tolerance or margin)
         low, high = (stated.size, stated.size) if stated.size is not None else (stated.least, stated.most)
         return Region(0.0 if low is None else low / factor, math.inf if high is None else high * factor)
 
@@ -206,3 +132,80 @@ class Claims:
 
     origins: dict[str, Origin]
     claims: tuple[Claim, ...]
+
+
+@dataclass(frozen=True)
+class Region:
+    """The ratios, or values, from `low` to `high`: 0 and infinity where it has no end."""
+
+    low: float = 0.0
+    high: float = math.inf
+
+
+def region_of(direction: Direction, margin: float) -> Region:
+    """Return the ratios that lie in a direction; those within the margin of 1 are equivalent."""
+    if direction == "equivalent":
+        return Region(1 / (1 + margin), 1 + margin)
+    return Region(low=1.0) if direction == "more" else Region(high=1.0)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """An estimate from so many blocks, and what its interval follows from; the interval is None for too few blocks."""
+
+    estimate: float
+    n: int
+    spread: Spread | None
+
+    @cached_property
+    def half(self) -> float:
+        """Half the width of the interval, a logarithm; infinite for too few blocks."""
+        if self.spread is None:
+            return math.inf
+        width = float(widths_per_deviation(np.array(self.n), np.array(self.spread.borrowed)))
+        return width * self.spread.deviation + self.spread.offset if width < math.inf else math.inf
+
+    @property
+    def low(self) -> float | None:
+        """The lower end of the interval."""
+        return self.estimate * math.exp(-self.half) if self.half < math.inf else None
+
+    @property
+    def high(self) -> float | None:
+        """The upper end of the interval."""
+        return self.estimate * math.exp(self.half) if self.half < math.inf else None
+
+    @property
+    def inverse(self) -> Seen:
+        """That of the inverse quantity."""
+        return Seen(1 / self.estimate, self.n, self.spread)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where an interval lies, and the logarithm of the e-value for that; 0 where nothing is decided."""
+
+    place: Place
+    evidence: float = 0.0
+
+
+def place(seen: Seen, region: Region) -> Placed:
+    """Return where the interval lies beside the region."""
+    if seen.low is None or seen.high is None:
+        return Placed("unknown")
+    borders = [border for border in (region.low, region.high) if 0 < border < math.inf]
+    if region.low <= seen.low and seen.high <= region.high:
+        return Placed("inside", min((_evidence(seen, border) for border in borders), default=math.inf))
+    if seen.high < region.low:
+        return Placed("outside", _evidence(seen, region.low))
+    if seen.low > region.high:
+        return Placed("outside", _evidence(seen, region.high))
+    return Placed("across")
+
+
+def _evidence(seen: Seen, border: float) -> float:
+    """Return the logarithm of the e-value against the true ratio being on the border."""
+    assert seen.spread is not None  # noqa: S101 - only asked for intervals
+    away = max(abs(math.log(seen.estimate / border)) - seen.spread.offset, 0.0)
+    deviation, borrowed = np.array(seen.spread.deviation), np.array(seen.spread.borrowed)
+    return float(log_evidence(np.array(away), deviation, np.array(seen.n), borrowed))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from markupsafe import Markup
 
@@ -51,6 +52,42 @@ _INSET = 8  # of an axis, for what goes on beyond it
 _WIDTH = _LEFT + _ACROSS + _PUBLISHED + _HERE
 _HEAD, _ROW, _FOOT = 24, 20, 22  # heights
 _BESIDE, _GAP = 3, 24  # panels beside each other in a file, and pixels between them
+_LOOKS: dict[Judgement, str] = {"reproduced": "equivalent", "contradicted": "worse strength-2"}
+
+
+def page_section(_: Summary, run: Run, places: Anchors) -> FeatureSection | None:
+    """Make the section of the page; None if the papers' claims do not fit the run."""
+    values: dict[str, Any] = {"trouble": "", "claims": None}
+    try:
+        judgements = judged_by(run)
+    except UsageError as error:  # a broken plug-in breaks only itself
+        values["trouble"] = f"The published claims could not be read: {error}."
+    else:
+        if not judgements.fit and not run.claims:
+            return None
+        values["claims"] = section(judgements, places)
+    return FeatureSection("claims", "Claims", render_section(__package__, "claims.html.j2", **values))
+
+
+def figures(_: Summary, run: Run) -> dict[str, tuple[str, str]]:
+    """Draw the figure for the report's formats of figures."""
+    return {"00-claims": (figure(run), f"{TITLE}.")}
+
+
+def section(judgements: Judgements, places: Anchors) -> dict[str, Any]:
+    """Lay judgements out: those that the run contradicts come first."""
+    judged = sorted(filter(is_judged, judgements.all), key=lambda each: ORDER.index(each.judgement))
+    return {
+        "sentence": sentence(judgements),
+        "legend": legend(judgements),
+        "rows": [_of_page(each, finding, places) for each in judged for finding in each.findings],
+        "others": [
+            _claim(each, each.judgement, each.reason, each.test) for each in judgements.all if not is_judged(each)
+        ],
+        "remarks": [_in_the_page(text) for text in remarks(judgements) if not text.startswith("!")],
+        "figure": figure_of(judgements),
+        "sources": {each.claim.source: _source(each.origin) for each in judgements.all},
+    }
 
 
 @dataclass(frozen=True)
@@ -269,109 +306,40 @@ def _drawn(panel: Panel, at: tuple[int, int] | None = None) -> Markup:
     return render_section(__package__, "claims.svg.j2", **values)
 
 
-_LOOKS: dict[Judgement, str] = {"reproduced": "equivalent", "contradicted": "worse strength-2"}
-
-
-@dataclass(frozen=True)
-class ClaimRow:
-    """A claim at one of its points, or one that the run says nothing of, with the reason as its remark."""
-
-    name: str
-    says: str
-    where: str
-    judgement: Judgement
-    look: str
-    glyph: str
-    published: str
-    remark: str
-    here: str = ""
-    interval: str = ""
-    n: str = ""
-    anchor: str = ""
-    own_anchor: str = ""
-
-
-@dataclass(frozen=True)
-class ClaimsSection:
-    """All of the section; `trouble` says why there are no claims. It is shown unless the papers' do not fit the run."""
-
-    sentence: str
-    legend: str
-    rows: tuple[ClaimRow, ...]
-    others: tuple[ClaimRow, ...]
-    remarks: tuple[str, ...]
-    sources: tuple[tuple[str, str], ...]
-    figure: ClaimsFigure | None = None
-    trouble: str = ""
-    shown: bool = True
-
-
-def page_section(_: Summary, run: Run, places: Anchors) -> FeatureSection | None:
-    """Make the section of the page; None if the papers' claims do not fit the run."""
-    claims = claims_section(run, places)
-    html = render_section(__package__, "claims.html.j2", claims=claims)
-    return FeatureSection("claims", "Claims", html) if claims.shown else None
-
-
-def figures(_: Summary, run: Run) -> dict[str, tuple[str, str]]:
-    """Draw the figure for the report's formats of figures."""
-    return {"00-claims": (figure(run), f"{TITLE}.")}
-
-
-def claims_section(run: Run, places: Anchors) -> ClaimsSection:
-    """Judge the papers' claims by a run, or those that its report is asked for."""
-    try:
-        judgements = judged_by(run)
-    except UsageError as error:  # a broken plug-in breaks only itself
-        return ClaimsSection("", "", (), (), (), (), trouble=f"The published claims could not be read: {error}.")
-    return replace(section(judgements, places), shown=judgements.fit or bool(run.claims))
-
-
-def section(judgements: Judgements, places: Anchors) -> ClaimsSection:
-    """Lay judgements out: those that the run contradicts come first."""
-    judged = sorted(filter(is_judged, judgements.all), key=lambda each: ORDER.index(each.judgement))
-    others = [each for each in judgements.all if not is_judged(each)]
-    return ClaimsSection(
-        sentence=sentence(judgements),
-        legend=legend(judgements),
-        rows=tuple(row for each in judged for row in _rows(each, places)),
-        others=tuple(
-            _claims_row(each, each.judgement, "; ".join(filter(None, (each.reason, each.test)))) for each in others
-        ),
-        remarks=tuple(_in_the_page(text) for text in remarks(judgements) if not text.startswith("!")),
-        figure=figure_of(judgements),
-        sources=tuple({each.claim.source: _source(each.origin) for each in judgements.all}.items()),
-    )
-
-
 def _in_the_page(text: str) -> str:
     """Leave out what is said of the command line."""
     return text.removesuffix("; --all says why").replace("`", "")
 
 
-def _rows(judged: Judged, places: Anchors) -> Iterator[ClaimRow]:
-    for finding in judged.findings:
-        here, interval = seen_in_words(judged, finding)
-        kinds = dict.fromkeys(caution.kind for caution in finding.part.cautions)
-        row = _claims_row(judged, finding.judgement, "; ".join((*finding.notes, *kinds)), finding)
-        anchor, n = places.get((judged.workload, judged.stack), ""), str(finding.part.seen.n)
-        yield replace(row, here=here, interval=interval, n=n, anchor=anchor, own_anchor=row_name(judged, finding))
+def _of_page(judged: Judged, finding: Finding, places: Anchors) -> dict[str, str]:
+    """Return a claim at one of its points."""
+    here, interval = seen_in_words(judged, finding)
+    kinds = dict.fromkeys(caution.kind for caution in finding.part.cautions)
+    row = _claim(judged, finding.judgement, *finding.notes, *kinds)
+    return row | {
+        "name": row["name"] + at_point(judged.claim, finding),
+        "here": here,
+        "interval": interval,
+        "n": str(finding.part.seen.n),
+        "anchor": places.get((judged.workload, judged.stack), ""),
+        "own_anchor": row_name(judged, finding),
+    }
 
 
-def _claims_row(judged: Judged, judgement: Judgement, remark: str, finding: Finding | None = None) -> ClaimRow:
+def _claim(judged: Judged, judgement: Judgement, *remarks: str) -> dict[str, str]:
+    """Return a claim, with what is to be known of it."""
     claim = judged.claim
-    at = at_point(claim, finding) if finding else ""
     differs = f"differs from the source: {claim.differs}" if claim.differs else ""
-    return ClaimRow(
-        name=f"{claim.id}{at}",
-        says=claim.says,
-        where=", ".join(filter(None, (claim.source, claim.place, f"quoting {claim.quotes}" if claim.quotes else ""))),
-        judgement=judgement,
-        look=_LOOKS.get(judgement, ""),
-        glyph=GLYPHS[judgement],
-        published=published_in_words(claim),
-        remark="; ".join(filter(None, (remark, differs))),
-    )
+    return {
+        "name": claim.id,
+        "says": claim.says,
+        "where": ", ".join(filter(None, (claim.source, claim.place, claim.quotes and f"quoting {claim.quotes}"))),
+        "judgement": judgement,
+        "look": _LOOKS.get(judgement, ""),
+        "glyph": GLYPHS[judgement],
+        "published": published_in_words(claim),
+        "remark": "; ".join(filter(None, (*remarks, differs))),
+    }
 
 
 def _source(origin: Origin) -> str:

@@ -1,4 +1,4 @@
-"""Answer of `tare claims`: what a run says of published claims."""
+"""What `tare claims` prints of judgements: the answer as table and JSON, and the words that the page shares."""
 
 from __future__ import annotations
 

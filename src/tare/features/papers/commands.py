@@ -1,131 +1,19 @@
-"""`tare claims` and `tare popularity`.
-
-A row is a technology, a column a count that says how much people use or ask about it: searches, questions, stars.
-Popularity is no measurement of tare's: VTmark chose by it what to measure.
-"""
+"""`tare claims`: published statements put to the test of a run."""
 
 from __future__ import annotations
 
-import csv
-import json
-import math
-import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from tare.cli.answer import give
 from tare.cli.arguments import AsJson, read_run, verdicts_named
-from tare.cli.console import output
 from tare.features.papers.claim_file import read_together
 from tare.features.papers.claims_text import answer
 from tare.features.papers.judging import JUDGEMENTS, Judgement, judge
-from tare.model.errors import UsageError
-from tare.model.files import read_small, writing
-from tare.report.numbers import clean
+from tare.model.files import writing
 from tare.report.writer import write_report
-
-
-def shares_of_largest(rows: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
-    """Divide each value by the largest of its column: 0 to 1.
-
-    Raises ValueError for rows of unlike lengths, for a value below 0, and for a column with no value above 0.
-    """
-    columns = tuple(zip(*rows, strict=True))
-    if any(min(column) < 0 or not max(column) > 0 for column in columns):
-        raise ValueError("a column has values from 0 on, one of them above 0")
-    largest = tuple(max(column) for column in columns)
-    return tuple(tuple(value / most for value, most in zip(row, largest, strict=True)) for row in rows)
-
-
-def row_scores(rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Score the rows, 0 to 1: `row_score` is the mean over the columns of c[i] / max(c).
-
-    A row with the largest value in every column has 1. The paper's sentence before the formula speaks of differences
-    from the largest value; the formula has quotients, and is what counts here. Raises ValueError as `shares_of_largest`
-    does.
-    """
-    return tuple(sum(shares) / len(shares) for shares in shares_of_largest(rows))
-
-
-_NUMBER = re.compile(r"(\d{1,15}(\.\d{0,15})?|\.\d{1,15})([eE][+-]?\d{1,2})?", re.ASCII)
-_EXAMPLE = "the first line names the columns: technology,questions,stars"
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """A technology with its score, 0 to 1, and the share of each column's largest value that it has."""
-
-    technology: str
-    score: float
-    shares: dict[str, float]
-
-
-def popularity(
-    file: Annotated[Path, typer.Argument(help="A CSV file: a technology a line, then its numbers.", metavar="FILE")],
-    as_json: AsJson = False,
-) -> None:
-    """Rank technologies by how popular they are: VTmark's score of a table of yours.
-
-    Each number counts as its share of the largest in its column; the score is the mean of a line's shares.
-    """
-    ranking = ranked(read_small(file, ".csv file"), str(file))
-    if as_json:
-        print(json.dumps({"format": 1, "technologies": [asdict(each) for each in ranking]}, indent=2))
-        return
-    table = Table(box=None, pad_edge=False)
-    table.add_column("technology", overflow="fold")
-    for column in ("score", *ranking[0].shares):
-        table.add_column(clean(column), justify="right")
-    for each in ranking:
-        table.add_row(clean(each.technology), *(f"{number:.3f}" for number in (each.score, *each.shares.values())))
-    output().print(table)
-
-
-def ranked(text: str, source: str) -> tuple[Ranked, ...]:
-    """Rank the lines of a CSV text, the most popular first; raises UsageError, which calls the text `source`."""
-    try:
-        reader = csv.reader(text.splitlines(), strict=True)
-        lines = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
-    except csv.Error as error:
-        raise UsageError(f"{source}: not CSV: {error}", "a text with a comma in it stands in quotes") from None
-    (_, header), *rows = [(number, row) for number, row in lines if any(row)] or [(1, [])]
-    columns = tuple(header[1:])
-    if not columns or not rows:
-        raise UsageError(f"{source}: there is no table of technologies and numbers, with commas between", _EXAMPLE)
-    _refuse_same(columns, f"{source}: two columns are named")
-    values = [_values(row, columns, f"{source}: line {number}") for number, row in rows]
-    names = tuple(row[0] for _, row in rows)
-    _refuse_same(names, f"{source}: two lines are of")
-    for column, found in zip(columns, zip(*values, strict=True), strict=True):
-        if not max(found) > 0:
-            raise UsageError(f"{source}: column {column!r} has no number above 0", "leave the column out")
-    entries = zip(names, row_scores(values), shares_of_largest(values), strict=True)
-    every = [Ranked(name, score, dict(zip(columns, shares, strict=True))) for name, score, shares in entries]
-    return tuple(sorted(every, key=lambda each: -each.score))
-
-
-def _refuse_same(names: Sequence[str], what: str) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(f"{what} {name!r}", "give each one once")
-
-
-def _values(row: Sequence[str], columns: Sequence[str], where: str) -> tuple[float, ...]:
-    if len(row) != 1 + len(columns):
-        raise UsageError(f"{where}: {len(row)} entries, the first line has {1 + len(columns)}", _EXAMPLE)
-    for column, cell in zip(columns, row[1:], strict=True):
-        if not cell:
-            hint = "leave the column out, as VTmark did for technologies without stars; 0 says that nobody asked"
-            raise UsageError(f"{where}: {column!r} is empty", hint)
-        if not _NUMBER.fullmatch(cell) or not math.isfinite(float(cell)):
-            raise UsageError(f"{where}: {column!r} is no number: {cell[:40]!r}", "write 75000, not 75K or 75,000")
-    return tuple(float(cell) for cell in row[1:])
-
 
 ClaimFiles = Annotated[
     list[str] | None,

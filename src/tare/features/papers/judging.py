@@ -7,14 +7,15 @@ say reproduced or contradicted, at most one in twenty is expected to be false (e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 from typing import Literal, get_args
 
 import numpy as np
 
-from tare.features.papers.claims import Claim, Claims, Origin, Placed, place
-from tare.features.papers.matching import InRun, Lack, Part
+from tare.features.papers.claims import Claim, Claims, Origin, Placed, place, region_of
+from tare.features.papers.matching import InRun, InTheRun, Part
 from tare.guests.user_guest import OwnGuest
 from tare.model.errors import TareError
 from tare.model.journal import Run
@@ -75,11 +76,28 @@ class Judgements:
 
 
 def judge(run: Run, claims: Claims) -> Judgements:
-    """Judge claims by the statistics of a run. It reads nothing but the run's folder."""
-    in_run, named = InRun(run), (name for claim in claims.claims for name in _technologies(claim))
-    yours = frozenset(name for name in dict.fromkeys(named) if needs_settings(name))
-    found = [_found(in_run, claim, claims.origins[claim.source], yours) for claim in claims.claims]
-    return Judgements(run, tuple(_concluded(judged) for judged in _with_fdr_control(found)))
+    """Judge claims by the statistics of a run. It reads nothing but the run's folder.
+
+    Of the judgements by the points' own intervals, those are kept that e-BH confirms among all points of all claims
+    that the run has measured.
+    """
+    in_run, margin = InRun(run), run.record.margin
+    found = [in_run.find(claim, claims.origins[claim.source]) for claim in claims.claims]
+    placed = [
+        (claim, part, place(part.seen, claim.region(margin)))
+        for claim, each in zip(claims.claims, found, strict=True)
+        for part in each.parts
+    ]
+    sure = e_bh(np.array([where.evidence for _, _, where in placed], dtype=float))
+    doubt = f"by its own interval, but not certain together with {len(placed) - 1} others"
+    findings = iter([_finding(*each, margin, "" if kept else doubt) for each, kept in zip(placed, sure, strict=True)])
+    return Judgements(
+        run,
+        tuple(
+            _judged(claim, claims.origins[claim.source], each, tuple(islice(findings, len(each.parts))))
+            for claim, each in zip(claims.claims, found, strict=True)
+        ),
+    )
 
 
 def nothing_judged(judgements: Judgements) -> TareError:
@@ -97,70 +115,44 @@ def is_judged(judged: Judged) -> bool:
     return judged.judgement in ("reproduced", "contradicted", "undecided")
 
 
-def _found(in_run: InRun, claim: Claim, origin: Origin, yours: frozenset[str]) -> Judged:
-    """Compare a claim with what the run has of it, point by point; `yours` are technologies that need settings."""
-    judged = Judged(claim, origin, "undecided")
-    try:
-        names = in_run.names(claim)
-        judged = replace(judged, stack=names.stack, than="" if claim.value else names.than)
-        parts = in_run.parts(claim, names)
-        in_run.require_comparable(claim, origin, names)
-    except Lack as lack:
-        return replace(judged, judgement=lack.judgement, reason=str(lack), test=_test(claim, origin, yours))
-    findings = tuple(_finding(claim, part, in_run.run.record.margin) for part in parts)
-    ran = tuple(in_run.ran(names.stack).items())
-    return replace(judged, findings=findings, ran=ran, workload=names.workload.name)
-
-
-def _finding(claim: Claim, part: Part, margin: float) -> Finding:
-    """Judge one point by its interval."""
-    placed = place(part.seen, claim.region(margin))
+def _finding(claim: Claim, part: Part, placed: Placed, margin: float, doubt: str) -> Finding:
+    """Judge one point by its interval; `doubt` says why that is not certain."""
     judgement = _BY_PLACE.get(placed.place, "undecided")
-    evidence = placed.evidence if placed.place in _BY_PLACE else 0.0
-    return Finding(part, judgement, evidence, (*part.notes, *_remarks(claim, part, placed, margin)))
+    notes = (*part.notes, *_remarks(claim, part, placed, margin))
+    if doubt and judgement != "undecided":
+        return Finding(part, "undecided", placed.evidence, (*notes, f"{judgement} {doubt}"))
+    return Finding(part, judgement, placed.evidence, notes)
 
 
 def _remarks(claim: Claim, part: Part, placed: Placed, margin: float) -> tuple[str, ...]:
     """Describe what else the interval shows about a claim with a direction."""
     if claim.direction not in ("more", "less"):
         return ()
-    side = replace(claim, size=None, least=None, most=None)
-    on_side = place(part.seen, side.region(margin)).place
+    on_side = place(part.seen, region_of(claim.direction, margin)).place
     if placed.place == "outside" and claim.has_size and on_side == "inside":
         return (f"{claim.direction}, as claimed, but by another size",)
     if placed.place == "inside" and on_side == "outside":
         other = "less" if claim.direction == "more" else "more"
         return (f"{other}, not {claim.direction} as claimed, but within the tolerance of the size",)
-    alike = replace(side, tolerance=0.0, direction="equivalent").region(margin)
+    alike = region_of("equivalent", margin)
     if placed.place == "across" and not claim.has_size and place(part.seen, alike).place == "inside":
         return ("equivalent within the run's margin",)
     return ()
 
 
-def _with_fdr_control(found: Sequence[Judged]) -> list[Judged]:
-    """Keep only the judgements that e-BH confirms, among all points of all claims that the run has measured."""
-    every = [finding for judged in found for finding in judged.findings]
-    kept = iter(e_bh(np.array([finding.evidence for finding in every], dtype=float)))
-    made = []
-    for judged in found:
-        findings = []
-        for finding in judged.findings:
-            sure = bool(next(kept)) or finding.judgement == "undecided"
-            note = f"{finding.judgement} by its own interval, but not certain together with {len(every) - 1} others"
-            doubted = replace(finding, judgement="undecided", notes=(*finding.notes, note))
-            findings.append(finding if sure else doubted)
-        made.append(replace(judged, findings=tuple(findings)))
-    return made
-
-
-def _concluded(judged: Judged) -> Judged:
+def _judged(claim: Claim, origin: Origin, found: InTheRun, findings: tuple[Finding, ...]) -> Judged:
     """Conclude from the points: contradicted at one is contradicted, and reproduced is so at all of them."""
-    seen = {finding.judgement for finding in judged.findings}
-    if not seen:
-        return judged
-    if "contradicted" in seen:
-        return replace(judged, judgement="contradicted")
-    return replace(judged, judgement="reproduced" if seen == {"reproduced"} else "undecided")
+    than = "" if claim.value else found.than
+    if found.lack:
+        reason, test = str(found.lack), _test(claim, origin)
+        return Judged(claim, origin, found.lack.judgement, (), reason, test, found.stack, than)
+    seen = {finding.judgement for finding in findings}
+    judgement: Judgement = "contradicted" if "contradicted" in seen else "undecided"
+    if seen == {"reproduced"}:
+        judgement = "reproduced"
+    return Judged(
+        claim, origin, judgement, findings, "", "", found.stack, than, tuple(found.ran.items()), found.workload
+    )
 
 
 def _technologies(claim: Claim) -> tuple[str, ...]:
@@ -168,15 +160,16 @@ def _technologies(claim: Claim) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for stack in stacks for name in split(stack)))
 
 
-def _test(claim: Claim, origin: Origin, yours: frozenset[str]) -> str:
+def _test(claim: Claim, origin: Origin) -> str:
     """Describe what would test a claim: a suite that has it, or what a suite must have."""
     stacks = claim.stack if claim.value else f"{claim.stack} and {claim.than}"
-    own = [name for name in _technologies(claim) if name in yours]
+    own = [name for name in _technologies(claim) if needs_settings(name)]
     suite = origin.suite if claim.suite is None else claim.suite
     text = f"tare run {suite}" if suite else f'a suite with use = "{claim.workload}" on {stacks}'
     return f"{text}, with {' and '.join(own)} of yours as a stack" if own else text
 
 
+@cache
 def needs_settings(technology: str) -> bool:
     """Return whether a technology cannot be used without something of the user's, such as an image or a cloud."""
     if technology not in registry.names("technologies"):

@@ -38,15 +38,6 @@ class Lack(Exception):
 
 
 @dataclass(frozen=True)
-class Names:
-    """What the run calls the claim's stack, the one that it is compared with, and the workload."""
-
-    stack: str
-    than: str
-    workload: WorkloadRecord
-
-
-@dataclass(frozen=True)
 class Part:
     """What was measured at one point, or over all of them: as the claim counts it."""
 
@@ -54,6 +45,30 @@ class Part:
     seen: Seen
     notes: tuple[str, ...] = ()
     cautions: tuple[CautionCount, ...] = ()
+
+
+@dataclass(frozen=True)
+class InTheRun:
+    """What a run has of a claim, with the run's names, or why it cannot be judged.
+
+    `ran` is what the stack says of itself in all of its trials, such as its version and the network's path.
+    """
+
+    stack: str = ""
+    than: str = ""
+    workload: str = ""
+    parts: tuple[Part, ...] = ()
+    ran: Mapping[str, str] = field(default_factory=dict)
+    lack: Lack | None = None
+
+
+@dataclass(frozen=True)
+class _Names:
+    """What the run calls the claim's stack, the one that it is compared with, and the workload."""
+
+    stack: str
+    than: str
+    workload: str
 
 
 @dataclass
@@ -69,29 +84,38 @@ class InRun:
         """The run's stacks, without the A/A control."""
         return tuple(name for name in stacks_of(self.run) if name != self.run.record.control)
 
-    def names(self, claim: Claim) -> Names:
-        """Find the workload and the stacks of a claim; raises Lack."""
-        workload, stack = self._workload(claim), self._stack(claim.stack)
-        return Names(stack, stack if claim.value else self._stack(claim.than), workload)
+    def find(self, claim: Claim, origin: Origin) -> InTheRun:
+        """Return what was measured of a claim, point by point, if it is what is claimed."""
+        stack = than = ""
+        try:
+            workload, stack = self._workload(claim), self._stack(claim.stack)
+            than = stack if claim.value else self._stack(claim.than)
+            names = _Names(stack, than, workload)
+            parts = self._parts(claim, names)
+            self._require_comparable(claim, origin, names)
+        except Lack as lack:
+            return InTheRun(stack if than else "", than, lack=lack)
+        return InTheRun(stack, than, workload, parts, self._ran(stack))
 
-    def parts(self, claim: Claim, names: Names) -> tuple[Part, ...]:
-        """Return what was measured of a claim, point by point; raises Lack."""
+    def _parts(self, claim: Claim, names: _Names) -> tuple[Part, ...]:
         for stack in dict.fromkeys((names.stack, names.than)):
-            self._require_measured(stack, names.workload.name)
+            self._require_measured(stack, names.workload)
         if claim.value:
             return self._values(claim, names)
-        summary = self._summary(names.workload.name, claim.metric, names.than, claim.than_point)
+        summary = self._summary(names.workload, claim.metric, names.than, claim.than_point)
         if not claim.points and claim.from_point is None and claim.to_point is None:
             cells = _mean(summary, claim, names.stack)
         else:
             every = [cell for cell in summary.cells if cell.stack == names.stack and cell.metric == claim.metric]
             cells = [cell for cell in every if _is_at(claim, cell.point)]
-        known = [cell for cell in cells if cell.ratio is not None]
-        if not known:
+        seen = [(cell, Seen(cell.ratio, cell.n, cell.spread)) for cell in cells if cell.ratio is not None]
+        if not seen:
             raise Lack("not tested", _why_nothing(claim, names, cells))
-        return tuple(_part(claim, cell) for cell in known)
+        return tuple(
+            Part(cell.point, each.inverse if claim.inverse else each, cell.notes, cell.cautions) for cell, each in seen
+        )
 
-    def require_comparable(self, claim: Claim, origin: Origin, names: Names) -> None:
+    def _require_comparable(self, claim: Claim, origin: Origin, names: _Names) -> None:
         """Raise Lack where what was measured is another thing than what is claimed."""
         cpu = self.run.record.measured_on.cpu_model
         if claim.value and not claim.value.anywhere and (not origin.cpu or _letters(origin.cpu) not in _letters(cpu)):
@@ -99,11 +123,10 @@ class InRun:
             raise Lack("not comparable", why)
         for program in claim.same_versions:
             theirs, ours = origin.versions[program], self._version(program, names)
-            if _major(theirs) != _major(ours):
+            if theirs.partition(".")[0] != ours.partition(".")[0]:
                 raise Lack("not comparable", f"{program} {theirs} there, {ours or 'an unknown version'} here")
 
-    def ran(self, stack: str) -> Mapping[str, str]:
-        """Return what a stack reported in all of its trials, such as its version and the network's path."""
+    def _ran(self, stack: str) -> Mapping[str, str]:
         if stack not in self._reported:
             self._reported[stack] = constants(self.run.trials, stack)
         return self._reported[stack]
@@ -143,11 +166,11 @@ class InRun:
                 raise Lack("not comparable", f"{name} emulates the processor, {wanted} does not")
         raise Lack("not tested", f"the run has no stack {wanted}")
 
-    def _workload(self, claim: Claim) -> WorkloadRecord:
+    def _workload(self, claim: Claim) -> str:
         own = [record for record in self._records if record.use == claim.workload]
         for record in own:
             if not _other_settings(claim, record):
-                return record
+                return record.name
         if own:
             raise Lack("not comparable", f"{own[0].name}: {'; '.join(_other_settings(claim, own[0]))}")
         raise Lack("not tested", f"the run has no workload {claim.workload}")
@@ -173,9 +196,9 @@ class InRun:
             self._summaries[key] = summarize(run)
         return self._summaries[key]
 
-    def _values(self, claim: Claim, names: Names) -> tuple[Part, ...]:
+    def _values(self, claim: Claim, names: _Names) -> tuple[Part, ...]:
         """Compare a stack's values with 1 of their unit, trial by trial: an estimate in the unit, with its interval."""
-        run = _narrowed(self.run, names.workload.name, claim.metric, names.stack)
+        run = _narrowed(self.run, names.workload, claim.metric, names.stack)
         trials = [trial for trial in latest(run.trials) if trial.stack == names.stack]
         grid = arrange(run.record.workloads[0], (names.stack,), trials)
         cautions, parts = outcome(names.stack, trials).cautions, []
@@ -190,11 +213,11 @@ class InRun:
             raise Lack("not tested", _why_nothing(claim, names, ()))
         return tuple(parts)
 
-    def _version(self, program: str, names: Names) -> str:
+    def _version(self, program: str, names: _Names) -> str:
         """Return the version of a technology or a package in the run; empty if it is unknown."""
         for stack in (names.stack, names.than):
             if program in split(self._made_of.get(stack, stack)):
-                said = self.ran(stack)
+                said = self._ran(stack)
                 prefixed = (said.get(name, "") for name in ("version", f"{program}: version", program))
                 return next((found[0] for text in prefixed if (found := _NUMBER.search(text))), "")
         if program == "kernel":
@@ -223,23 +246,20 @@ def _narrowed(run: Run, workload: str, metric: str, than: str) -> Run:
 def _footprint(trial: Trial) -> Trial:
     """Make a trial's footprint its value."""
     size = trial.footprint.all_memory_bytes if trial.footprint else None
-    values = () if size is None else (Measured(FOOTPRINT, None, float(size), "bytes", "lower"),)
-    return replace(trial, values=values, turns=())
+    return _with_values(trial, () if size is None else (Measured(FOOTPRINT, None, float(size), "bytes", "lower"),))
 
 
 def _relative_to_point(trial: Trial, metric: str, point: float) -> Trial:
     """Return a trial with the values of a metric in multiples of its own one at this point."""
     own = [each for each in trial.values if each.metric == metric]
     base = next((each.value for each in own if each.point == point and each.value > 0), None)
-    values = tuple(replace(each, value=each.value / base, turns=()) for each in own if base and each.point != point)
+    values = (replace(each, value=each.value / base, turns=()) for each in own if base and each.point != point)
+    return _with_values(trial, tuple(values))
+
+
+def _with_values(trial: Trial, values: tuple[Measured, ...]) -> Trial:
+    """Return a trial with these values, which no turns are behind."""
     return replace(trial, values=values, turns=())
-
-
-def _part(claim: Claim, cell: Cell) -> Part:
-    """Return a cell's numbers in the claim's terms."""
-    assert cell.ratio is not None  # noqa: S101 - only cells with a ratio are parts
-    seen = Seen(cell.ratio, cell.n, cell.spread)
-    return Part(cell.point, seen.inverse() if claim.inverse else seen, cell.notes, cell.cautions)
 
 
 def _is_at(claim: Claim, point: float | None) -> bool:
@@ -260,10 +280,10 @@ def _mean(summary: Summary, claim: Claim, stack: str) -> list[Cell]:
     return [replace(cell, notes=(*cell.notes, text)) if " points" in text else cell for cell, text in pairs]
 
 
-def _why_nothing(claim: Claim, names: Names, cells: Sequence[Cell]) -> str:
-    what = f"{names.workload.name}: no {claim.metric or 'value'} of both {names.stack} and {names.than}"
+def _why_nothing(claim: Claim, names: _Names, cells: Sequence[Cell]) -> str:
+    what = f"{names.workload}: no {claim.metric or 'value'} of both {names.stack} and {names.than}"
     if claim.value:
-        what = f"{names.workload.name}: no {claim.metric} of {names.stack}"
+        what = f"{names.workload}: no {claim.metric} of {names.stack}"
     if claim.points:
         what += f" at {', '.join(f'{point:g}' for point in claim.points)}"
     elif claim.from_point is not None or claim.to_point is not None:
@@ -295,7 +315,3 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _letters(text: str) -> str:
     """Leave out how a processor's name is set: blanks, and (R) and (TM)."""
     return re.sub(r"\(r\)|\(tm\)|[^a-z0-9-]", "", text.lower())
-
-
-def _major(version: str) -> str:
-    return version.partition(".")[0]

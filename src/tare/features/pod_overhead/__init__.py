@@ -1,5 +1,10 @@
-"""The overhead that a pod sandbox needs, as Kubernetes' RuntimeClass declares it."""
+"""What an idle pod costs its node: the amounts that Kubernetes' RuntimeClass declares as `overhead.podFixed`."""
 
 from tare.plugins.feature import Feature
 
-FEATURE = Feature(formats={"yaml": "pod_text:render"}, sections=("pod_text:section",), markdown=("pod_text:markdown",))
+FEATURE = Feature(
+    formats={"yaml": "pod_text:render"},
+    default_formats=("yaml",),
+    sections=("pod_text:section",),
+    markdown=("pod_text:markdown",),
+)

@@ -6,7 +6,7 @@ An amount is the upper end of the measured interval, rounded up: the scheduler t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tare.features.pod_overhead.overhead import (
@@ -45,25 +45,18 @@ _UNITS = {"memory": _Unit(1 << 20, "MiB", "Mi"), "cpu": _Unit(1e-3, "m", "m")}
 
 
 @dataclass(frozen=True)
-class PodCost:
-    """What an idle pod takes of a resource beyond the baseline, in words; empty where that is not known."""
-
-    value: str = ""
-    interval: str = ""
-    n: str = ""
-
-
-@dataclass(frozen=True)
 class PodRow:
-    """The overhead of a stack's pods, in words. `form` is a YAML document to paste; its comments explain it.
+    """The overhead of a stack's pods, in words: of memory and CPU the mean, and its interval with the number of blocks.
+
+    These are empty where they are not known. `form` is a YAML document to paste; its comments explain it.
 
     `amounts` is the `podFixed` in one line, as `cpu 77m, memory 85Mi`; empty for too few blocks.
     """
 
     stack: str
     runtime_class: str
-    memory: PodCost
-    cpu: PodCost
+    memory: tuple[str, str]
+    cpu: tuple[str, str]
     declared: str
     amounts: str
     judgement: str
@@ -102,11 +95,11 @@ def _to_declare(unit: _Unit, found: Amount) -> str:
     return f"{to_declare(found, unit.size)}{unit.suffix}"
 
 
-def _cost(unit: _Unit, found: Amount | None) -> PodCost:
+def _cost(unit: _Unit, found: Amount | None) -> tuple[str, str]:
     if found is None:
-        return PodCost()
+        return "", ""
     low, high = (f"{end / unit.size:.1f}" for end in (found.low, found.high))
-    return PodCost(f"{found.mean / unit.size:.1f} {unit.name}", f"[{low}, {high}]", f"n={found.n}")
+    return f"{found.mean / unit.size:.1f} {unit.name}", f"[{low}, {high}] n={found.n}"
 
 
 def _judgement(overhead: PodOverhead, margin: float) -> str:
@@ -192,19 +185,15 @@ def section(summary: Summary, run: Run, _: Anchors) -> FeatureSection | None:
 
 def markdown(summary: Summary, run: Run) -> str:
     """Write the table of pods for `report.md`; empty without idle pods."""
-    return "".join(_markdown_lines(pod_rows(summary, run), summary.baseline))
-
-
-def _markdown_lines(rows: Sequence[PodRow], baseline: str) -> Iterator[str]:
-    """Yield the lines of the table of pods; none without idle pods."""
-    if rows:
-        yield f"**What an idle pod costs its node beyond {in_markdown(baseline)[:500]}**\n\n"
-        yield table_line(_POD_HEAD) + table_line(["---"] * len(_POD_HEAD))
+    rows = pod_rows(summary, run)
+    if not rows:
+        return ""
+    title = f"**What an idle pod costs its node beyond {in_markdown(summary.baseline)[:500]}**\n\n"
+    lines = [title, table_line(_POD_HEAD), table_line(["---"] * len(_POD_HEAD))]
     for pod in rows[:_MOST_PODS]:
-        costs = (" ".join(filter(None, (cost.value, cost.interval, cost.n))) for cost in (pod.memory, pod.cpu))
+        costs = (" ".join(cost).strip() for cost in (pod.memory, pod.cpu))
         texts = (pod.runtime_class, *costs, pod.amounts, pod.judgement)
-        yield table_line([in_markdown(cut(text, _REASON)) for text in texts])
+        lines.append(table_line([in_markdown(cut(text, _REASON)) for text in texts]))
     if len(rows) > _MOST_PODS:
-        yield f"\n{len(rows) - _MOST_PODS} more: pod-overhead.yaml has all\n"
-    if rows:
-        yield "\n"
+        lines.append(f"\n{len(rows) - _MOST_PODS} more: pod-overhead.yaml has all\n")
+    return "".join((*lines, "\n"))

@@ -1,4 +1,4 @@
-"""Run read-only SQL over runs in DuckDB, and return data frames."""
+"""Read-only SQL over runs in DuckDB: `tare.load` with its data frames, and what `tare query` prints."""
 
 from __future__ import annotations
 
@@ -33,6 +33,54 @@ _JSON = "format = 'newline_delimited', filename = true, hive_partitioning = fals
 _EXPENSIVE = ("telemetry", "decisions")  # are empty for a query that does not name them
 
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of runs, one property each. A table is read each time."""
+
+    folders: tuple[Path, ...]
+
+    def query(self, sql: str) -> QueryResult:
+        """Return the rows of a SELECT over these tables; raises TareError."""
+        return ask(self.folders, sql)
+
+    @property
+    def runs(self) -> QueryResult:
+        """A row for each run, with its machine."""
+        return self.query("FROM runs")
+
+    @property
+    def trials(self) -> QueryResult:
+        """A row for each trial, also those that failed or were skipped."""
+        return self.query("FROM trials")
+
+    @property
+    def values(self) -> QueryResult:
+        """A row for each value of an ok trial."""
+        return self.query('FROM "values"')
+
+    @property
+    def turns(self) -> QueryResult:
+        """A row for each value of a turn."""
+        return self.query("FROM turns")
+
+    @property
+    def telemetry(self) -> QueryResult:
+        """A row for each sample."""
+        return self.query("FROM telemetry")
+
+    @property
+    def decisions(self) -> QueryResult:
+        """A row for each cell: the ratio to the baseline, its interval, and the decision."""
+        return self.query("FROM decisions")
+
+
+def load(*runs: str | Path) -> Tables:
+    """Return the tables of one or several run folders; raises TareError for what is none."""
+    tables = Tables(tuple(Path(run) for run in runs))
+    tables.query("SELECT 1")  # so that a wrong folder is reported here
+    return tables
 
 
 @dataclass(frozen=True)
@@ -84,7 +132,7 @@ class QueryResult:
         return self._waited(self.relation.pl)
 
     def _rows(self, what: str) -> Iterator[tuple[str | None, ...]]:
-        select = f"SELECT {what} FROM (\n{self._select}\n)"  # noqa: S608 - see guard.py
+        select = f"SELECT {what} FROM (\n{self._select}\n)"  # noqa: S608 - see schema.py
         rows = self._waited(lambda: self._connection.execute(select))
         while found := self._waited(lambda: rows.fetchmany(_ROWS)):
             yield from found
@@ -94,15 +142,14 @@ class QueryResult:
         with _translated_errors(self._copies), ThreadPoolExecutor(1) as worker:
             answer = worker.submit(call)
             try:
-                # A signal that a thread of DuckDB takes does not wake this one: look now and then.
-                while not wait([answer], _LOOK_SECONDS).done:
-                    pass
+                while not answer.done():  # the handler of signals that polars installs lets a wait go on
+                    wait([answer], timeout=0.2)
+                return answer.result()
             except KeyboardInterrupt:
                 while not answer.done():  # an interrupt before the query has begun is lost
                     self._connection.interrupt()
-                    wait([answer], _LOOK_SECONDS)
+                    wait([answer], timeout=0.05)
                 raise
-            return answer.result()
 
 
 def _require(*names: str) -> None:
@@ -241,51 +288,3 @@ def _error(error: Exception, text: str) -> TareError:
     if ".jsonl" in what or ".parquet" in what:
         return UsageError(what, "the file is damaged or of a newer tare")
     return UsageError(f"the query: {what}", f'did you mean "{meant[1]}"?' if meant else HINT)
-
-
-@dataclass(frozen=True)
-class Tables:
-    """The tables of runs, one property each. A table is read each time."""
-
-    folders: tuple[Path, ...]
-
-    def query(self, sql: str) -> QueryResult:
-        """Return the rows of a SELECT over these tables; raises TareError."""
-        return ask(self.folders, sql)
-
-    @property
-    def runs(self) -> QueryResult:
-        """A row for each run, with its machine."""
-        return self.query("FROM runs")
-
-    @property
-    def trials(self) -> QueryResult:
-        """A row for each trial, also those that failed or were skipped."""
-        return self.query("FROM trials")
-
-    @property
-    def values(self) -> QueryResult:
-        """A row for each value of an ok trial."""
-        return self.query('FROM "values"')
-
-    @property
-    def turns(self) -> QueryResult:
-        """A row for each value of a turn."""
-        return self.query("FROM turns")
-
-    @property
-    def telemetry(self) -> QueryResult:
-        """A row for each sample."""
-        return self.query("FROM telemetry")
-
-    @property
-    def decisions(self) -> QueryResult:
-        """A row for each cell: the ratio to the baseline, its interval, and the decision."""
-        return self.query("FROM decisions")
-
-
-def load(*runs: str | Path) -> Tables:
-    """Return the tables of one or several run folders; raises TareError for what is none."""
-    tables = Tables(tuple(Path(run) for run in runs))
-    tables.query("SELECT 1")  # so that a wrong folder is reported here
-    return tables

@@ -1,6 +1,6 @@
 """Tables of runs in DuckDB, and the statements that queries may use.
 
-DuckDB itself opens no file but those of the runs, no connection and no extension (`asking.py`). It would still write to
+DuckDB itself opens no file but those of the runs, no connection and no extension (`query.py`). It would still write to
 the files that it may open: from DuckDB 2.0 on, a COPY can be a part of a SELECT. So only one SELECT runs, in which the
 functions that hide others are refused, as the part of another SELECT, where DuckDB refuses to write.
 """

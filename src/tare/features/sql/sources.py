@@ -1,4 +1,4 @@
-"""Locate the files and decisions of runs for DuckDB."""
+"""The files and decisions of runs, for DuckDB. A run folder may be untrusted: only plain files are read, no links."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from tare.model.errors import UsageError
 from tare.model.journal import RunRecord, load, load_record, read_trial
 from tare.report.data_files import FORMAT, document
 from tare.statistics.summarize import summarize
+
+_MADE = {"run", "low", "high", "cautions", "failures"}  # the other columns are as in the report
 
 
 @dataclass(frozen=True)
@@ -121,9 +123,6 @@ def _require_plain(path: Path) -> None:
 def _linked(path: Path) -> UsageError:
     what = f"{path}: is a symbolic link, and a query follows none in a run folder"
     return UsageError(what, "put a copy of the file in its place")
-
-
-_MADE = {"run", "low", "high", "cautions", "failures"}  # the other columns are as in the report
 
 
 def decisions(source: Source) -> Iterator[dict[str, Any]]:

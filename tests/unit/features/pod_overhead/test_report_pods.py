@@ -78,7 +78,7 @@ def test_cpu_time_is_that_of_the_trials_telemetry(tmp_path: Path) -> None:
         assert write(run.folder / "telemetry" / f"{trial.trial}.parquet", rows, 0.0) == ""
     (row,) = pod_rows(summarize(run), run)
     # 61 ± 4.302653 · 1 / √3 thousandths
-    assert (row.cpu.value, row.cpu.interval, row.cpu.n) == ("61.0 m", "[58.5, 63.5]", "n=3")
+    assert row.cpu == ("61.0 m", "[58.5, 63.5] n=3")
     assert row.amounts == "cpu 64m, memory 72Mi"
     assert row.judgement == "The RuntimeClass declares none: memory is too small, cpu is too small."
 

@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -220,13 +221,18 @@ def test_the_order_of_rows_is_that_which_the_query_asks_for(tmp_path: Path) -> N
     assert ask([small(tmp_path / "run")], sql).rows() == duckdb.connect().execute(sql).fetchall()
 
 
-def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
+@pytest.mark.parametrize("late", [0.0, 0.5])
+def test_ctrl_c_ends_a_query_also_before_it_has_begun(late: float, tmp_path: Path) -> None:
     endless = "SELECT max(hash(a.range * b.range)) FROM range(1000000) AS a, range(1000000) AS b"
-    answer = ask([small(tmp_path / "run")], endless)
+    answer = ask([small(tmp_path / "run")], "SELECT 1")
+
+    def run() -> None:
+        time.sleep(late)
+        answer._connection.execute(endless)
 
     def interrupted() -> None:
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-        list(answer.texts())
+        answer._waited(run)
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()

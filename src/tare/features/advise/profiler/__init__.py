@@ -1,1 +1,5 @@
-"""Profiles: count the operations of an application as it runs."""
+"""Counts what an application does as it runs: `tare profile`.
+
+`recording` runs or watches it, with the counts of `bpftrace` and the kernel's own figures of `usage`. `profile` is the
+file that comes of it, and the only module that the rest of tare reads.
+"""

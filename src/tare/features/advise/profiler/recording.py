@@ -40,6 +40,10 @@ _GRACE_SECONDS = 1.0  # bpftrace ends itself, and may be late
 _MANY = 1000  # reads and writes, or packets: from here on, their share says how much of the work was counted
 _WHOLE = 0.9  # of the time: from here on, the clock says it
 _SLOW_SECONDS = 3.0  # a start that took longer is told
+_PATIENCE_SECONDS, _RUN_SECONDS = 60.0, 3600.0
+# Runs a command for each line that it reads, and prints its exit code.
+_RUNNER = 'while read -r line; do "$@" </dev/null >/dev/null 2>&1; echo "$?"; done'
+_UNCOUNTED = "system calls, page faults and context switches: "
 _UNSEEN = "what it reads and writes by io_uring: it needs no system call"
 
 Say = Callable[[str], None]
@@ -79,25 +83,20 @@ class Taking:
     @contextmanager
     def counting(self, pids: Sequence[int], schedule: Schedule) -> Iterator[Counting]:
         """Context manager: count the system calls of these processes."""
-        with ExitStack() as stack:
-            yield self._begin(stack, pids, schedule)
-
-    def _begin(self, stack: ExitStack, pids: Sequence[int], schedule: Schedule) -> Counting:
         known, typed, began = tracepoints(), TYPES.is_file(), time.monotonic()
-        if problem := counting_problem(known, str(Path("/proc/self/ns/pid").readlink())):
-            return _uncounted(problem)
-        self.say(f"starting {PROGRAM}, which takes a second, and more on a busy machine")
-        try:
-            counter = stack.enter_context(counting(self.host, program(pids, known, typed, schedule)))
-        except TareError as error:
-            return _uncounted(str(error))
-        if (seconds := time.monotonic() - began) > _SLOW_SECONDS:
-            self.say(f"{PROGRAM} took {format_duration(seconds)} to start, as the machine is busy")
-        return Counting(counter, missing(known, typed))
-
-
-def _uncounted(problem: str) -> Counting:
-    return Counting(missing=(f"system calls, page faults and context switches: {problem}",))
+        with ExitStack() as stack:
+            if problem := counting_problem(known, str(Path("/proc/self/ns/pid").readlink())):
+                begun = Counting(missing=(_UNCOUNTED + problem,))
+            else:
+                self.say(f"starting {PROGRAM}, which takes a second, and more on a busy machine")
+                try:
+                    counter = stack.enter_context(counting(self.host, program(pids, known, typed, schedule)))
+                    begun = Counting(counter, missing(known, typed))
+                except TareError as error:
+                    begun = Counting(missing=(_UNCOUNTED + str(error),))
+            if begun.counter and (seconds := time.monotonic() - began) > _SLOW_SECONDS:
+                self.say(f"{PROGRAM} took {format_duration(seconds)} to start, as the machine is busy")
+            yield begun
 
 
 def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Profile:
@@ -106,7 +105,7 @@ def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Pr
     schedule = schedule_for(taking.seconds)
     with taking.counting(target.processes(), schedule) as begun, closing(Watch(taking.host, target)) as watch:
         taking.say(f"watching {target.name} for {format_duration(taking.seconds)}")
-        watched = _watched(taking, begun, watch)
+        usage, seconds, counted = _watch(taking.seconds, begun, watch)
     unit: Unit = "second" if rate is None else "request"
     return Profile(
         format=FORMAT,
@@ -115,120 +114,62 @@ def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Pr
         name=target.name,
         machine=taking.host.facts(),
         unit=unit,
-        units=per_second * watched.seconds,
-        seconds=watched.seconds,
-        usage=watched.usage,
-        counts=counts_of(begun.traced, per_second * watched.counted_seconds),
-        cost=begun.counter.cost_seconds / watched.seconds if begun.counter else None,
+        units=per_second * seconds,
+        seconds=seconds,
+        usage=usage,
+        counts=counts_of(begun.traced, per_second * counted),
+        cost=begun.counter.cost_seconds / seconds if begun.counter else None,
         start_seconds=begun.counter.start_seconds if begun.counter else None,
         missing=begun.missing,
     )
 
 
-@dataclass(frozen=True)
-class Watched:
-    """What was seen of a running application in `seconds`; `part` of its pulse fell into the time that was counted."""
+def _watch(wanted: float, begun: Counting, watch: Watch) -> tuple[Usage, float, float]:
+    """Watch for all of the time, and count for as much of it as may be counted.
 
-    traced: Traced | None
-    usage: Usage
-    seconds: float
-    part: Pulse
-    pulse: Pulse
-
-    @property
-    def counted_seconds(self) -> float:
-        """How many usual seconds' work the counts stand for."""
-        if self.traced is None:
-            return 0.0
-        if self.traced.seconds >= _WHOLE * self.seconds:
-            return self.traced.seconds
-        shares = (
-            (self.part.reads_and_writes, self.pulse.reads_and_writes),
-            (self.part.packets, self.pulse.packets),
-        )
-        share = next((part / whole for part, whole in shares if _MANY <= part <= whole), None)
-        return self.traced.seconds if share is None else share * self.seconds
-
-
-def _watched(taking: Taking, begun: Counting, watch: Watch) -> Watched:
-    """Watch for all of the time, and count for as much of it as may be counted."""
+    Return what was used, in how many seconds, and how many usual seconds' work was counted.
+    """
     began, first, looks = time.monotonic(), watch.pulse(), 1
-    while not begun.has_enough() and (since := time.monotonic() - began) < taking.seconds + _GRACE_SECONDS:
+    while not begun.has_enough() and (since := time.monotonic() - began) < wanted + _GRACE_SECONDS:
         if since > looks * _LOOK_SECONDS:
             watch.look()
             looks += 1
-    part, deadline = watch.pulse().since(first), began + taking.seconds
+    part, deadline = watch.pulse().since(first), began + wanted
     # To end takes bpftrace a second: not in the time of a watch that is over.
     if deadline - time.monotonic() > _LOOK_SECONDS:
         begun.end()
     while (left := deadline - time.monotonic()) > 0:
         time.sleep(min(left, _LOOK_SECONDS))
         watch.look()
-    seconds, pulse = time.monotonic() - began, watch.pulse().since(first)
+    seconds, whole = time.monotonic() - began, watch.pulse().since(first)
     usage = watch.usage(seconds)
     if begun.traced is None:
         begun.end()
-    return Watched(begun.traced, usage, seconds, part, pulse)
+    return usage, seconds, counted_seconds(begun.traced, seconds, part, whole) if begun.traced else 0.0
 
 
-def counts_of(traced: Traced | None, units: float) -> Counts | None:
-    """Return what was counted, while the application did so many units of its work; None where nothing was."""
-    return None if traced is None else Counts(**vars(traced), units=units)
-
-
-def now() -> str:
-    """Return the time, to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-_PATIENCE_SECONDS, _RUN_SECONDS = 60.0, 3600.0
-# Runs a command for each line that it reads, and prints its exit code.
-_RUNNER = 'while read -r line; do "$@" </dev/null >/dev/null 2>&1; echo "$?"; done'
-
-
-class Runs:
-    """Runs a command again and again, each time to its end."""
-
-    def __init__(self, process: Process, command: Sequence[str], say: Say) -> None:
-        self._process = process
-        self._command = command
-        self._say = say
-
-    def repeat(self, seconds: float) -> tuple[int, float]:
-        """Run it once, and again until so many seconds are over; return how often, and how long all runs took.
-
-        Raises TrialFailed where it fails.
-        """
-        count, began = 0, time.monotonic()
-        while not count or time.monotonic() - began < seconds:
-            self._process.send("\n")
-            if (code := self._code()) != "0":
-                raise TrialFailed(f"{self._command[0]}: exit code {code}", "run it by hand: it has to succeed")
-            count += 1
-        return count, time.monotonic() - began
-
-    def _code(self) -> str:
-        try:
-            return self._process.read_line(_PATIENCE_SECONDS).text
-        except TimedOut:
-            self._say(f"{self._command[0]} goes on; a server does not end: start it, and profile it with --pid")
-            return self._process.read_line(_RUN_SECONDS).text
+def counted_seconds(traced: Traced, seconds: float, part: Pulse, whole: Pulse) -> float:
+    """Return how many usual seconds' work the counts stand for, if a part of the pulse fell into their time."""
+    if traced.seconds >= _WHOLE * seconds:
+        return traced.seconds
+    shares = ((part.reads_and_writes, whole.reads_and_writes), (part.packets, whole.packets))
+    share = next((own / of for own, of in shares if _MANY <= own <= of), None)
+    return traced.seconds if share is None else share * seconds
 
 
 def profile_of_command(taking: Taking, command: Sequence[str], group: CountingGroup) -> Profile:
     """Run a command in a control group of its own, at least once counted and once only watched. Raises TareError."""
     started, half = now(), taking.seconds / 2
     with group.host.spawn(*group.join, "sh", "-c", _RUNNER, "sh", *command) as process:
-        runs = Runs(process, command, taking.say)
         with taking.counting((process.pid,), Schedule()) as begun:
             if begun.counter is not None:
                 taking.say(f"running {command[0]} for {format_duration(half)}, counted")
             # Where nothing is counted, one run: after it, the process is surely in its control group.
-            counted, _ = runs.repeat(0.0 if begun.counter is None else half)
+            counted, _ = _run_for(0.0 if begun.counter is None else half, process, command[0], taking.say)
             begun.end()
         taking.say(f"running {command[0]} for {format_duration(half)}, watched")
         with closing(Watch(taking.host, Target(command[0], group.processes))) as watch:
-            number, seconds = runs.repeat(half)
+            number, seconds = _run_for(half, process, command[0], taking.say)
             usage = watch.usage(seconds)
     return Profile(
         format=FORMAT,
@@ -244,3 +185,32 @@ def profile_of_command(taking: Taking, command: Sequence[str], group: CountingGr
         counts=counts_of(begun.traced, counted),
         missing=begun.missing,
     )
+
+
+def _run_for(wanted: float, process: Process, name: str, say: Say) -> tuple[int, float]:
+    """Run the command once, and again until so many seconds are over; return how often, and how long all runs took.
+
+    Raises TrialFailed where it fails.
+    """
+    count, began = 0, time.monotonic()
+    while not count or time.monotonic() - began < wanted:
+        process.send("\n")
+        try:
+            code = process.read_line(_PATIENCE_SECONDS).text
+        except TimedOut:
+            say(f"{name} goes on; a server does not end: start it, and profile it with --pid")
+            code = process.read_line(_RUN_SECONDS).text
+        if code != "0":
+            raise TrialFailed(f"{name}: exit code {code}", "run it by hand: it has to succeed")
+        count += 1
+    return count, time.monotonic() - began
+
+
+def counts_of(traced: Traced | None, units: float) -> Counts | None:
+    """Return what was counted, while the application did so many units of its work; None where nothing was."""
+    return None if traced is None else Counts(**vars(traced), units=units)
+
+
+def now() -> str:
+    """Return the time, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
