@@ -168,8 +168,8 @@ def test_what_borrows_is_surer_and_a_baseline_that_differs_from_itself_makes_it_
 
 
 def test_the_inverse_has_the_inverse_ends() -> None:
-    inverse = SEEN.inverse()
+    inverse = SEEN.inverse
     assert SEEN.low is not None
     assert SEEN.high is not None
     assert (inverse.estimate, inverse.low, inverse.high) == pytest.approx((1 / 0.9, 1 / SEEN.high, 1 / SEEN.low))
-    assert Seen(0.5, 3, Spread(0.1)).inverse().low is None
+    assert Seen(0.5, 3, Spread(0.1)).inverse.low is None
