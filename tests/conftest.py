@@ -24,7 +24,7 @@ from tare.hosts.ledger import state_folder
 from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
 from tare.model.files import read_text
-from tare.model.trial import Image
+from tare.model.image import Image
 from tare.plugins.registry import lists, processes
 from tare.runner.cleanup import Remains, _process_texts, mounts, remains
 

@@ -29,8 +29,9 @@ from tare.hosts.ledger import Ledger
 from tare.hosts.local import isolate_mounts
 from tare.images.image import built_image
 from tare.images.recipes import client_recipe
+from tare.model.image import Image
 from tare.model.machine import Hosts, Machine
-from tare.model.trial import Image, LimitsWanted
+from tare.model.trial import LimitsWanted
 from tare.plugins import registry
 from tare.plugins.technology import Technology
 from tare.plugins.workload import Instance

@@ -14,7 +14,7 @@ from own_testbed import spec_of
 
 from tare.hosts.network import Network
 from tare.model.errors import TimedOut, TrialFailed
-from tare.model.trial import Image
+from tare.model.image import Image
 from tare.runner.context import RunContext
 from tare.runner.layers import start_layer, start_stack
 from tare.runner.trial_log import TrialLog

@@ -20,7 +20,7 @@ from tare.images.layered import with_files
 from tare.images.recipes import MAKE_INITRD, Recipe
 from tare.images.tree import TIME_OF_FILES
 from tare.model.files import read_text
-from tare.model.trial import Image
+from tare.model.image import Image
 from tare.plugins import registry
 
 pytestmark = pytest.mark.machine

@@ -23,8 +23,7 @@ from tare.hosts.local import LocalHost
 from tare.images.build_environment import building
 from tare.images.cache import forgotten
 from tare.images.foreign_images import Adoption
-from tare.model.image import Source
-from tare.model.trial import Image
+from tare.model.image import Image, Source
 from tare.plugins import registry
 from tare.plugins.technology import Technology
 from tare.plugins.workload import MeasurementContext

@@ -19,7 +19,7 @@ from tare.loads.application import Application, Load, OwnService
 from tare.loads.http import HTTP_PORT, Request
 from tare.loads.user_load import OwnMetric
 from tare.model.errors import TimedOut, TrialFailed
-from tare.model.trial import ImageWanted
+from tare.model.image import ImageWanted
 from tare.plugins import registry
 from tare.plugins.workload import MeasurementContext
 from tare.runner.context import RunContext

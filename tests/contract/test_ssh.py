@@ -15,8 +15,8 @@ from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import SshHost, machine
 from tare.model.errors import TareError, TimedOut, Unreachable, UsageError
+from tare.model.image import Image
 from tare.model.machine import Machine
-from tare.model.trial import Image
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 

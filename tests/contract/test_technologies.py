@@ -17,7 +17,8 @@ from tare.hosts.facts import has_own_kernel
 from tare.hosts.filesystems import begin_to_look, file_systems_under, file_systems_used
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.model.trial import Image, SetLimits
+from tare.model.image import Image
+from tare.model.trial import SetLimits
 from tare.plugins import registry
 from tare.plugins.technology import ENVIRONMENT, HOST_NAME, START_SECONDS, Technology
 from tare.plugins.workload import VOLUME, Instance

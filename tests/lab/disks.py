@@ -11,8 +11,9 @@ from tare.hosts.local import LocalHost
 from tare.images.image import built_image
 from tare.images.recipes import machine_recipe
 from tare.model.files import read_text
+from tare.model.image import Image
 from tare.model.machine import Hosts
-from tare.model.trial import Image, LimitsWanted
+from tare.model.trial import LimitsWanted
 from tare.runner.context import RunImages, Sampling
 from tare.runner.layers import prepare_disk
 from tare.runner.machines import connect_machines, open_context

@@ -23,7 +23,7 @@ from waiting import wait_until
 
 from tare.hosts.host import Process
 from tare.hosts.local import LocalHost
-from tare.model.trial import Image
+from tare.model.image import Image
 
 _HOST = LocalHost()
 _SECONDS = 30.0

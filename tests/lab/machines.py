@@ -33,7 +33,7 @@ from tare.images.image import built_image
 from tare.images.recipes import Recipe, machine_recipe
 from tare.model.errors import TareError, TrialFailed, UsageError
 from tare.model.files import read_text
-from tare.model.trial import Image
+from tare.model.image import Image
 from tare.plugins import registry
 
 _HERE = LocalHost()

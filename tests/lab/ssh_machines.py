@@ -24,8 +24,8 @@ from pathlib import Path
 from tare.hosts.host import Process
 from tare.hosts.local import LocalHost
 from tare.images.recipes import Recipe, machine_recipe
+from tare.model.image import Image
 from tare.model.machine import Machine
-from tare.model.trial import Image
 from tare.plugins import registry
 
 _HOST = LocalHost()

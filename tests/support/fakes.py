@@ -20,9 +20,10 @@ from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.model.errors import TimedOut, Unavailable
+from tare.model.image import Image
 from tare.model.journal import Journal, Run, RunRecord, load
 from tare.model.machine import Hosts
-from tare.model.trial import Image, Limits, Problem, Raw, Trial, Value
+from tare.model.trial import Limits, Problem, Raw, Trial, Value
 from tare.plugins import registry
 from tare.plugins.technology import LaunchRequest
 from tare.plugins.workload import Instance, MeasurementContext, Workload

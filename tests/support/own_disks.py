@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tare.hosts.ledger import state_folder
-from tare.model.trial import Image
+from tare.model.image import Image
 
 _SECONDS = 900
 _START, _SECTORS = 2048, 1400 << 11  # of the only partition, in sectors of 512 bytes

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tare.hosts.lock import only_one
+from tare.model.image import Image
 from tare.model.machine import Hosts
-from tare.model.trial import Image, LimitsWanted
+from tare.model.trial import LimitsWanted
 from tare.plugins.technology import Technology
 from tare.runner.context import InstanceSpec, RunContext, RunImages, Sampling
 from tare.runner.machines import connect_machines, open_context

@@ -14,8 +14,8 @@ from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_until
 
 from tare.model.files import read_text
+from tare.model.image import Image
 from tare.model.journal import load
-from tare.model.trial import Image
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 

@@ -18,9 +18,10 @@ from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import machine
 from tare.model.files import read_text
+from tare.model.image import Image
 from tare.model.journal import load
 from tare.model.machine import Machine
-from tare.model.trial import Image, Trial
+from tare.model.trial import Trial
 from tare.plugins.technology import START_SECONDS
 from tare.telemetry.turn_usage import Edges, Quiet, Spent
 

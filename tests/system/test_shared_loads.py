@@ -30,9 +30,10 @@ from tare.loads.client_load import texts_in
 from tare.loads.user_load import AtRates, WithoutPause
 from tare.model.errors import TareError, TimedOut
 from tare.model.files import read_text
+from tare.model.image import Image
 from tare.model.journal import load, load_raw
 from tare.model.machine import Hosts, Machine
-from tare.model.trial import Image, Raw
+from tare.model.trial import Raw
 from tare.plugins.workload import Instance, MeasurementContext
 from tare.runner.machines import client_of, connect_machines
 

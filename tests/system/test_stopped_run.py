@@ -19,8 +19,8 @@ from waiting import ENOUGH_SECONDS, wait_until
 from whole_runs import HANGING, IMAGE, SERVED, SUITE, assert_complete
 
 from tare.model.files import read_text
+from tare.model.image import Image
 from tare.model.journal import load
-from tare.model.trial import Image
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 

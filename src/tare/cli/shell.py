@@ -27,8 +27,9 @@ from tare.hosts.lock import only_one
 from tare.hosts.process import attached
 from tare.images.foreign_images import client_root, wanted_image
 from tare.model.errors import TareError, Unavailable, UsageError, did_you_mean
+from tare.model.image import ImageWanted
 from tare.model.machine import Hosts
-from tare.model.trial import ImageWanted, LimitsWanted, Problem
+from tare.model.trial import LimitsWanted, Problem
 from tare.plugins.technology import ENVIRONMENT
 from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import RunImages, Sampling

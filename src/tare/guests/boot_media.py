@@ -15,7 +15,8 @@ from pathlib import Path, PurePosixPath
 from tare.guests import guest
 from tare.hosts.host import Host, Process
 from tare.model.errors import TrialFailed
-from tare.model.trial import Image, Problem
+from tare.model.image import Image
+from tare.model.trial import Problem
 from tare.plugins.technology import LaunchRequest
 
 TOOLS: Mapping[str, str] = {"xorriso": "xorriso", "cpio": "cpio", "qemu-img": "qemu-utils"}

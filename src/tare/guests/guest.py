@@ -17,7 +17,8 @@ from tare.hosts.resident import ResidentEnded
 from tare.images.recipes import MAKE_DISK
 from tare.images.skopeo import whole
 from tare.model.errors import OutOfMemory, TimedOut, TrialFailed
-from tare.model.trial import Caution, Image, Limits
+from tare.model.image import Image
+from tare.model.trial import Caution, Limits
 from tare.plugins.technology import LaunchRequest
 
 # A monitor's memory beside the guest's, so that the group's limit does not end a guest that keeps its own limit. The

@@ -10,7 +10,8 @@ from tare.hosts.host import BOOT_ID, Host
 from tare.hosts.ledger import state_folder
 from tare.images.image import image_on
 from tare.model.errors import TrialFailed
-from tare.model.trial import Image, Problem
+from tare.model.image import Image
+from tare.model.trial import Problem
 from tare.plugins.technology import PATIENCE, first_line
 
 PROGRAM = "qemu-system-x86_64"

@@ -16,8 +16,9 @@ from tare.guests import boot_media, guest, kvm
 from tare.hosts.cgroups import ControlGroup, limited
 from tare.hosts.host import Host, Process
 from tare.images.recipes import MAKE_FILE_SYSTEM
+from tare.model.image import Image
 from tare.model.isolation import Isolation
-from tare.model.trial import Family, Image
+from tare.model.trial import Family
 from tare.plugins.technology import LaunchRequest, Technology
 from tare.plugins.workload import VOLUME, Instance
 

@@ -19,7 +19,8 @@ from tare.hosts.cgroups import limited
 from tare.hosts.host import Host, Process
 from tare.images.micro import UNIKERNELS, bring_unikernels, unikernels_on
 from tare.model.errors import TimedOut, TrialFailed
-from tare.model.trial import Caution, Image, Limits, Problem
+from tare.model.image import Image
+from tare.model.trial import Caution, Limits, Problem
 from tare.plugins.technology import LaunchRequest, Technology, first_line, missing_tools
 from tare.plugins.workload import Instance, Workload
 

@@ -24,8 +24,9 @@ from tare.hosts.resident import MOST_INPUT_BYTES, Resident
 from tare.hosts.setup_helper import Step
 from tare.hosts.streams import shown
 from tare.model.errors import TimedOut, TrialFailed
+from tare.model.image import Image
 from tare.model.machine import Facts
-from tare.model.trial import Image, Output
+from tare.model.trial import Output
 
 RUN = "/usr/lib/tare/run"
 TOOLS = "/usr/lib/tare/busybox"  # in images that others have built, which may have no tools

@@ -26,7 +26,7 @@ from typing import Any
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.errors import TareError
-from tare.model.trial import image_tag
+from tare.model.image import image_tag
 from tare.plugins import registry
 from tare.plugins.technology import Technology
 

@@ -58,8 +58,7 @@ from tare.images.tree import (
 )
 from tare.model.errors import Fault, SuiteError, TareError, TrialFailed, UsageError, did_you_mean
 from tare.model.files import exists
-from tare.model.image import Source
-from tare.model.trial import Image, ImageWanted, Release
+from tare.model.image import Image, ImageWanted, Release, Source
 from tare.plugins.technology import ENVIRONMENT
 from tare.plugins.workload import VOLUME, Workload
 

@@ -29,7 +29,8 @@ from tare.images.recipes import DROPPED, MAKE_DISK, MAKE_INITRD, Recipe, guest_r
 from tare.images.skopeo import with_archive
 from tare.images.tree import TIME_OF_FILES, put_names
 from tare.model.errors import TareError, why_of
-from tare.model.trial import Image, Problem, combined_fix
+from tare.model.image import Image
+from tare.model.trial import Problem, combined_fix
 
 _HOST = LocalHost()
 _BUILD_SECONDS = 900.0

@@ -22,7 +22,7 @@ from tare.images.image import BASE, folder_of_images, keep_built, over
 from tare.images.skopeo import pack
 from tare.images.tree import CLOCK_SECONDS, TIME_OF_FILES, hash_of_files, put_files, settle_times, text_in, write_in
 from tare.model.files import exists
-from tare.model.trial import Image
+from tare.model.image import Image
 
 LAYERED = "layered"  # folder of symbolic links, named by a hash of image and files, to the images with these files
 _LAYERS_PER_IMAGE = 2  # stay cached, for users who switch between two versions of their files

@@ -16,7 +16,7 @@ from pathlib import Path
 from tare.images.build_environment import builder, program_folder
 from tare.images.micro import LINUX
 from tare.images.tree import TIME_OF_FILES
-from tare.model.trial import ImageWanted, Release
+from tare.model.image import ImageWanted, Release
 from tare.plugins import registry
 from tare.plugins.technology import Technology
 from tare.plugins.workload import Workload

@@ -24,8 +24,8 @@ from tare.images.layers import Size, counted, too_large
 from tare.images.oci import ARCHITECTURES, Manifest, choose, read_manifest
 from tare.model.errors import TareError, UsageError
 from tare.model.files import exists, is_file
-from tare.model.image import Source
-from tare.model.trial import Image, Output
+from tare.model.image import Image, Source
+from tare.model.trial import Output
 
 _HOST = LocalHost()
 _LOOK_SECONDS = 300.0

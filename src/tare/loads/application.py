@@ -16,7 +16,8 @@ from tare.hosts.host import Process
 from tare.loads.client_load import client_cpus, cpu_shares, server_address, server_port
 from tare.loads.user_load import OwnMetric, filled, run_own
 from tare.model.errors import TrialFailed, did_you_mean
-from tare.model.trial import ImageWanted, Raw, Service
+from tare.model.image import ImageWanted
+from tare.model.trial import Raw, Service
 from tare.plugins.workload import Beside, MeasurementContext
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - in a network namespace of tare's own

@@ -18,8 +18,7 @@ from tare.loads.http import as_path
 from tare.loads.user_load import OwnMetric
 from tare.model.errors import SuiteError, UsageError, did_you_mean, unreadable
 from tare.model.files import contents, exists
-from tare.model.image import Source, Started
-from tare.model.trial import ImageWanted, Release
+from tare.model.image import ImageWanted, Release, Source, Started
 from tare.model.units import Duration, Size
 from tare.plugins import registry
 from tare.suites.document import Document, Key, parse_tables

@@ -34,7 +34,8 @@ from tare.hosts.host import Host
 from tare.loads.parsing import as_output, rising
 from tare.loads.turns import Resident
 from tare.model.errors import Fault, SuiteError, TrialFailed
-from tare.model.trial import Image, Raw
+from tare.model.image import Image
+from tare.model.trial import Raw
 from tare.model.units import Duration
 from tare.plugins.workload import MeasurementContext
 

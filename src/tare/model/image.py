@@ -1,10 +1,12 @@
-"""Images that others have built, as a user names them, and the settings of their programs."""
+"""Guest images: their forms, what a suite asks for, and those that others have built with their programs' settings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
+Release = Literal["bookworm", "trixie"]  # of Debian, which the image is made of
 _REGISTRY = "docker://"
 _ENGINES = ("containers-storage:", "docker-daemon:")
 _OF_ENGINES = "localhost/"  # so engines name what they have built; Podman even writes it itself
@@ -77,3 +79,77 @@ class Source:
     def again(self, origin: str) -> Source:
         """Name what an earlier run had: from a registry, the very same image. `origin` is empty without such a run."""
         return replace(self, name=origin.removeprefix(_REGISTRY)) if origin.startswith(_REGISTRY) else self
+
+
+# --- image, limits, network ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Image:
+    """One guest file system in the forms that technologies start.
+
+    `root` is the unpacked directory, `archive` a tar file that container engines import, `disk` an ext4 file system in
+    a raw file of `disk_bytes`, 0 without one. Virtual machines boot `kernel` and `initrd`. `packages` has a line
+    `name version` for each package. One that others have built has an `origin`, its name with its digest; `start` runs
+    a command as its own configuration says, which exposes the TCP `ports`, and ends it with the signal `ends_by`.
+    Overlayfs puts the directory `layer`, if there is one, with files of a suite over `root`; then the archive and the
+    disk are made when the first technology needs them.
+    """
+
+    digest: str
+    root: Path
+    archive: Path
+    disk: Path
+    kernel: Path
+    initrd: Path
+    packages: str
+    disk_bytes: int = 0
+    origin: str = ""
+    start: tuple[str, ...] = ()
+    ports: tuple[int, ...] = ()
+    ends_by: str = ""
+    layer: Path | None = None
+
+    @property
+    def trees(self) -> tuple[Path, ...]:
+        """The directories that make up its file system, the upper first."""
+        return (self.layer, self.root) if self.layer else (self.root,)
+
+    @property
+    def below(self) -> Image:
+        """The image without its layer, which is in the folder of its hash."""
+        home = self.root.parent
+        return replace(self, digest=home.name, layer=None, archive=home / "root.tar", disk=home / "root.ext4")
+
+    @property
+    def lower(self) -> str:
+        """These directories as overlayfs's `lowerdir`."""
+        return ":".join(map(str, self.trees))
+
+    @property
+    def tag(self) -> str:
+        """Its name in container engines."""
+        return image_tag(self.digest)
+
+
+@dataclass(frozen=True)
+class ImageWanted:
+    """The image of a suite: a Debian release with further packages, or a `source`.
+
+    `files` are pairs of an absolute path in the image, and the path of a file or folder of this machine.
+    """
+
+    release: Release = "bookworm"
+    packages: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    source: Source | None = None
+
+    def program(self, argv: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the program that a command line starts in it, alone; an entry point of the user's comes first."""
+        own = self.source.started.entry_point if self.source else None
+        return (own or argv)[:1]
+
+
+def image_tag(digest: str = "") -> str:
+    """Return the name of an image in container engines; without a digest, what all such names begin with."""
+    return f"tare-image:{digest[:16]}"

@@ -17,9 +17,10 @@ from tare.hosts.host import Host, HostCache, Process
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import Network
 from tare.model.errors import TrialFailed, Unavailable
+from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.machine import Machine
-from tare.model.trial import Family, Image, Limits, Mark, Problem
+from tare.model.trial import Family, Limits, Mark, Problem
 from tare.plugins.workload import Instance, Workload
 
 ANSWER_PORT = 17007

@@ -14,21 +14,9 @@ from typing import ClassVar, Protocol, Self
 
 from tare.hosts.host import Host
 from tare.model.errors import Fault, TrialFailed
+from tare.model.image import Image, ImageWanted
 from tare.model.machine import DiskBytes
-from tare.model.trial import (
-    Caution,
-    Footprint,
-    Image,
-    ImageWanted,
-    LimitsWanted,
-    Mark,
-    Metric,
-    Raw,
-    Service,
-    SetLimits,
-    Sweep,
-    Value,
-)
+from tare.model.trial import Caution, Footprint, LimitsWanted, Mark, Metric, Raw, Service, SetLimits, Sweep, Value
 
 VOLUME = "/srv/tare-volume"  # where an instance has its data volume
 

@@ -18,8 +18,9 @@ from tare.hosts.network import Network
 from tare.hosts.ssh import SshHost
 from tare.images.image import located
 from tare.model.errors import Unavailable
+from tare.model.image import Image, ImageWanted
 from tare.model.machine import Hosts, Machine
-from tare.model.trial import Caution, Image, ImageWanted, Limits, LimitsWanted
+from tare.model.trial import Caution, Limits, LimitsWanted
 from tare.plugins.technology import ANSWER_PORT, Technology
 from tare.plugins.workload import Instance, Workload
 from tare.runner.inside_check import InsideCheck

@@ -24,10 +24,11 @@ from tare.hosts.lock import only_one
 from tare.hosts.tuning import look
 from tare.images.foreign_images import client_root, images_beside, refuse_absent, wanted_image
 from tare.model.errors import Rebooted, TareError, UsageError, why_of
+from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.journal import FORMAT, Journal, RunRecord, WorkloadRecord, holds_no_trial, make_within
 from tare.model.machine import Facts
-from tare.model.trial import Image, Stop, StopReason
+from tare.model.trial import Stop, StopReason
 from tare.plugins.technology import Technology
 from tare.runner.cleanup import clean_up
 from tare.runner.context import RunContext, RunHosts, RunImages, Sampling

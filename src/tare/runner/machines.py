@@ -24,8 +24,9 @@ from tare.hosts.network import Network, connected, routed, source_address
 from tare.hosts.ssh import SshHost, machine
 from tare.images.image import carried
 from tare.model.errors import TareError, Unavailable
+from tare.model.image import Image
 from tare.model.machine import Facts, Hosts, Machine
-from tare.model.trial import Caution, Image, Limits, LimitsWanted
+from tare.model.trial import Caution, Limits, LimitsWanted
 from tare.plugins.technology import ENVIRONMENT
 from tare.runner.context import InstanceSpec, Placement, RunContext, RunHosts, RunImages, Sampling, choose_cpus
 from tare.runner.layers import prepare_disk

@@ -10,8 +10,9 @@ from tare.images.foreign_images import lacking, wanted_image
 from tare.images.image import built_image, carried
 from tare.images.recipes import machine_recipe
 from tare.model.errors import SuiteError, in_words
+from tare.model.image import Image, ImageWanted
 from tare.model.journal import RunRecord
-from tare.model.trial import Image, ImageWanted, Problem
+from tare.model.trial import Problem
 from tare.runner.context import RunContext, RunHosts
 from tare.runner.machines import prepare_stack
 from tare.suites.stacks import Stack

@@ -19,7 +19,8 @@ from tempfile import NamedTemporaryFile
 from tare.hosts.exec import TOOLS, WORDS, ExecHost
 from tare.hosts.host import CommandScope, Host, Process
 from tare.model.errors import TimedOut, TrialFailed
-from tare.model.trial import Image, Line, Raw, Service
+from tare.model.image import Image
+from tare.model.trial import Line, Raw, Service
 from tare.plugins.workload import Instance, Workload
 from tare.runner.layers import PROBE
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from tare.hosts.host import CommandScope
 from tare.hosts.network import SLOTS
 from tare.model.errors import TrialFailed, Unavailable
-from tare.model.trial import Image, Limits, Raw
+from tare.model.image import Image
+from tare.model.trial import Limits, Raw
 from tare.plugins import registry
 from tare.plugins.technology import Technology
 from tare.plugins.workload import Beside, Instance, Workload

@@ -10,8 +10,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from tare.model.errors import UsageError, did_you_mean
-from tare.model.image import Source
-from tare.model.trial import ImageWanted, Release
+from tare.model.image import ImageWanted, Release, Source
 from tare.model.units import PackageName, Size
 from tare.suites.document import Document
 

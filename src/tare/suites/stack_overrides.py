@@ -14,8 +14,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator
 
 from tare.model.errors import UsageError
-from tare.model.image import Source
-from tare.model.trial import Image, ImageWanted
+from tare.model.image import Image, ImageWanted, Source
 from tare.model.units import PackageName
 from tare.plugins.workload import Workload
 from tare.suites.document import Document, Key

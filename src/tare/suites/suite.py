@@ -16,8 +16,9 @@ from typing import Any
 
 from tare.model.errors import Fault, SuiteError, did_you_mean, nearest, unreadable
 from tare.model.files import contents
+from tare.model.image import Image, ImageWanted
 from tare.model.machine import Hosts, Machine
-from tare.model.trial import Image, ImageWanted, LimitsWanted, Lowered
+from tare.model.trial import LimitsWanted, Lowered
 from tare.plugins import registry
 from tare.plugins.workload import Workload
 from tare.suites.document import Catalogue, Document, Key, parse_tables

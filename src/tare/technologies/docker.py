@@ -23,8 +23,9 @@ from tare.hosts.ledger import Ledger, ledgers
 from tare.hosts.streams import last_lines
 from tare.images.skopeo import with_archive
 from tare.model.errors import TrialFailed
+from tare.model.image import Image
 from tare.model.isolation import Isolation
-from tare.model.trial import Family, Image, Problem
+from tare.model.trial import Family, Problem
 from tare.plugins.technology import (
     CAPABILITIES,
     CONTROLLERS,

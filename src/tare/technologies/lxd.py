@@ -20,8 +20,9 @@ from tare.hosts.exec import SHARED_MEMORY, ExecHost
 from tare.hosts.host import Host
 from tare.images.skopeo import with_archive
 from tare.model.errors import TrialFailed
+from tare.model.image import Image
 from tare.model.isolation import Isolation
-from tare.model.trial import Family, Image, Problem
+from tare.model.trial import Family, Problem
 from tare.plugins.technology import (
     CONTROLLERS,
     FILTERED,

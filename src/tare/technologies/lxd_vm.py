@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 
 from tare.guests import boot_media, guest, kvm, monitors
 from tare.hosts.host import Host
+from tare.model.image import Image
 from tare.model.isolation import Isolation
-from tare.model.trial import Image, Problem
+from tare.model.trial import Problem
 from tare.plugins.technology import LaunchRequest, missing_tools
 from tare.plugins.workload import Instance
 from tare.technologies.lxd import (

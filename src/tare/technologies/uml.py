@@ -17,8 +17,9 @@ from typing import ClassVar
 from tare.guests import guest, monitors
 from tare.hosts.host import Host
 from tare.model.errors import TrialFailed
+from tare.model.image import Image
 from tare.model.isolation import Isolation
-from tare.model.trial import Image, Problem
+from tare.model.trial import Problem
 from tare.plugins.technology import LaunchRequest, Technology, first_line, missing_tools
 from tare.plugins.workload import Instance
 

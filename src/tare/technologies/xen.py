@@ -18,8 +18,9 @@ from typing import Literal
 from tare.guests import guest, monitors
 from tare.hosts.host import Host, Process
 from tare.model.errors import TrialFailed
+from tare.model.image import Image
 from tare.model.isolation import Isolation
-from tare.model.trial import Caution, Image, Problem
+from tare.model.trial import Caution, Problem
 from tare.plugins.technology import LaunchRequest, Technology, first_line, missing_tools
 from tare.plugins.workload import Instance
 

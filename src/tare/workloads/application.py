@@ -34,7 +34,8 @@ from tare.loads.http import HTTP_PORT
 from tare.loads.parsing import check_labels
 from tare.loads.user_load import LABEL, OwnMetric, values_of
 from tare.model.errors import Fault, SuiteError
-from tare.model.trial import Image, ImageWanted, Metric, Raw, Service, Value
+from tare.model.image import Image, ImageWanted
+from tare.model.trial import Metric, Raw, Service, Value
 from tare.model.units import Duration
 from tare.plugins.workload import Beside, MeasurementContext, Workload
 from tare.suites.document import folder_of

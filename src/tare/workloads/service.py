@@ -38,7 +38,8 @@ from tare.loads.client_load import ClientCounts, exposed_port, rising_rates
 from tare.loads.http import HTTP_PORT, Request, Requests, as_path
 from tare.loads.user_load import AtRates, OwnLoad, OwnMetric, WithoutPause, filled
 from tare.model.errors import Fault
-from tare.model.trial import Image, ImageWanted, Metric, Raw, Service, Sweep, Value
+from tare.model.image import Image, ImageWanted
+from tare.model.trial import Metric, Raw, Service, Sweep, Value
 from tare.model.units import Duration
 from tare.plugins.workload import MeasurementContext, Workload
 from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, words_of

@@ -15,7 +15,8 @@ from tare.guests import guest, kvm
 from tare.guests.guest import with_disk
 from tare.hosts.local import LocalHost
 from tare.model.errors import OutOfMemory, TimedOut, TrialFailed
-from tare.model.trial import Image, Limits
+from tare.model.image import Image
+from tare.model.trial import Limits
 from tare.plugins.technology import LaunchRequest, Timeline
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "guest-console"

@@ -20,8 +20,8 @@ from tare.images.foreign_images import Adoption, configuration_of, lacking, name
 from tare.images.layered import with_files
 from tare.images.tree import hash_of_files, put_files, text_in
 from tare.model.errors import TareError, UsageError
-from tare.model.image import Source, Started
-from tare.model.trial import Image, ImageWanted, Service
+from tare.model.image import Image, ImageWanted, Source, Started
+from tare.model.trial import Service
 from tare.plugins.workload import Beside
 from tare.suites.image_table import FILES, STORES, read_source
 from tare.workloads.application import OfSeveral

@@ -19,7 +19,7 @@ from tare.images.layered import LAYERED, with_files
 from tare.images.skopeo import whole, with_archive
 from tare.images.tree import TIME_OF_FILES
 from tare.model.errors import TareError
-from tare.model.trial import Image
+from tare.model.image import Image
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount")
 BELOW = "ab" * 32

@@ -18,8 +18,8 @@ from tare.loads.application_file import (
     read_application,
 )
 from tare.model.errors import SuiteError
-from tare.model.image import Source, Started
-from tare.model.trial import ImageWanted, Service
+from tare.model.image import ImageWanted, Source, Started
+from tare.model.trial import Service
 from tare.plugins.workload import Beside
 
 DECISION = Path(__file__).parents[3] / "docs/decisions/applications.md"

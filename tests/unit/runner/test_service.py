@@ -26,8 +26,9 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.model.errors import TimedOut, TrialFailed
+from tare.model.image import Image
 from tare.model.journal import Journal
-from tare.model.trial import Image, Output, Raw, Service
+from tare.model.trial import Output, Raw, Service
 from tare.plugins.technology import LaunchRequest, Technology
 from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.layers import PROBE

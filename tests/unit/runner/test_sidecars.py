@@ -21,8 +21,8 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.model.errors import TrialFailed, Unavailable
-from tare.model.image import Source
-from tare.model.trial import ImageWanted, Output, Raw, Service, Value
+from tare.model.image import ImageWanted, Source
+from tare.model.trial import Output, Raw, Service, Value
 from tare.plugins.technology import LaunchRequest
 from tare.plugins.workload import Beside, Instance, MeasurementContext, Workload
 from tare.runner.context import RunContext

@@ -9,8 +9,7 @@ import pytest
 from shelf import NATIVE, REDIS, read
 
 from tare.model.errors import UsageError
-from tare.model.image import Source
-from tare.model.trial import ImageWanted
+from tare.model.image import ImageWanted, Source
 from tare.suites.image_table import read_source
 from tare.suites.suite import read_suite
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from shelf import REDIS, read
 
-from tare.model.image import Source
-from tare.model.trial import ImageWanted
+from tare.model.image import ImageWanted, Source
 from tare.suites.stack_overrides import OwnProgram
 from tare.suites.suite import Suite, parse_suite
 from tare.workloads.command import Command

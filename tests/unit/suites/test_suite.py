@@ -20,8 +20,9 @@ from shelf import (
 )
 
 from tare.model.errors import SuiteError
+from tare.model.image import ImageWanted
 from tare.model.machine import Hosts, Machine
-from tare.model.trial import ImageWanted, LimitsWanted
+from tare.model.trial import LimitsWanted
 from tare.plugins import registry
 from tare.suites.stacks import Stack
 from tare.suites.suite import Suite, parse_suite, read_suite

@@ -15,7 +15,8 @@ import pytest
 
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
-from tare.model.trial import Image, Output, Problem
+from tare.model.image import Image
+from tare.model.trial import Output, Problem
 from tare.technologies.containerd.namespace import ContainerdSpace
 from tare.technologies.containerd.technology import Containerd, daemon_problem, runtime_of, shim_of, word_of
 

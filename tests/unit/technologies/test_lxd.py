@@ -20,7 +20,8 @@ from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.hosts.process import LocalProcess
 from tare.model.errors import TrialFailed
-from tare.model.trial import Image, Limits, Output, Problem
+from tare.model.image import Image
+from tare.model.trial import Limits, Output, Problem
 from tare.plugins.technology import LaunchRequest
 from tare.plugins.workload import VOLUME, Instance
 from tare.technologies.lxd import Lxd, package_for

@@ -18,7 +18,7 @@ from tare.guests.user_guest import Boot
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.model.trial import Image
+from tare.model.image import Image
 from tare.plugins.technology import missing_tools
 from tare.runner.layers import start_seconds
 from tare.technologies.machine import monitors

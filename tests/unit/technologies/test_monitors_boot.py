@@ -17,7 +17,8 @@ from tare.hosts.ledger import Ledger, private_state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.network import connected
 from tare.model.errors import TimedOut, TrialFailed
-from tare.model.trial import Image, Limits, Output
+from tare.model.image import Image
+from tare.model.trial import Limits, Output
 from tare.plugins import registry
 from tare.plugins.technology import LaunchRequest, Timeline
 from tare.plugins.workload import Instance

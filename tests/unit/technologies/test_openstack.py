@@ -21,7 +21,7 @@ from tare.hosts.exec import ExecHost, fresh_root, make_enterable
 from tare.hosts.ledger import DoomedLedger, Ledger, private_state_folder
 from tare.hosts.local import LocalHost
 from tare.model.errors import TareError, TrialFailed, Unavailable
-from tare.model.trial import Image
+from tare.model.image import Image
 from tare.plugins.technology import LaunchRequest
 from tare.technologies.openstack import cloud
 from tare.technologies.openstack.cloud import Cloud, Wanted

@@ -22,7 +22,8 @@ from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.loads.client_load import server_port
 from tare.model.errors import TrialFailed, Unavailable
-from tare.model.trial import Image, Output
+from tare.model.image import Image
+from tare.model.trial import Output
 from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.technologies.mirage import Mirage
 from tare.technologies.nanos import Nanos

@@ -18,7 +18,7 @@ from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import connected
 from tare.model.errors import TrialFailed
-from tare.model.trial import Image
+from tare.model.image import Image
 from tare.plugins.technology import LaunchRequest
 from tare.plugins.workload import Instance
 from tare.technologies.nanos import Nanos

@@ -14,7 +14,8 @@ from tare.hosts.local import LocalHost
 from tare.images.recipes import beside_recipe, guest_recipe
 from tare.loads.application import Load, OwnService
 from tare.model.errors import SuiteError, TrialFailed
-from tare.model.trial import Image, ImageWanted, Raw
+from tare.model.image import Image, ImageWanted
+from tare.model.trial import Raw
 from tare.plugins.workload import Instance, MeasurementContext
 from tare.suites.suite import Suite, parse_suite
 from tare.workloads.application import OfSeveral

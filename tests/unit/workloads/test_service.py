@@ -13,7 +13,8 @@ from tare.loads.http import HttpLoad, Request
 from tare.loads.latency import LatencyLoad
 from tare.loads.user_load import OwnLoad, OwnMetric
 from tare.model.errors import SuiteError
-from tare.model.trial import Image, Service, Sweep
+from tare.model.image import Image
+from tare.model.trial import Service, Sweep
 from tare.suites.suite import parse_suite
 from tare.workloads.service import ServerOfYours
 

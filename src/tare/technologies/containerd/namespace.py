@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tare.hosts.filesystems import drop_caches
 from tare.hosts.host import Host
 from tare.hosts.process import ALONE
-from tare.model.trial import Image
+from tare.model.image import Image
 
 CONNECT = "--connect-timeout=5s"
 _SECONDS = 60.0

@@ -26,8 +26,9 @@ from tare.hosts.facts import kernel_version
 from tare.hosts.host import BOOT_ID, Host
 from tare.images.skopeo import with_archive
 from tare.model.errors import TrialFailed, did_you_mean
+from tare.model.image import Image
 from tare.model.isolation import Isolation
-from tare.model.trial import Caution, Family, Image, Problem
+from tare.model.trial import Caution, Family, Problem
 from tare.plugins.technology import (
     CAPABILITIES,
     CONTROLLERS,
