@@ -20,7 +20,7 @@ from tare.model.trial import Measured, Raw, Trial, Turn
 from tare.model.units import counted, format_duration, format_quantity, format_size
 from tare.report.trial_facts import Alike, alike, limits_of
 from tare.statistics.outcomes import with_file_systems_compared
-from tare.telemetry.parquet import samples_in, telemetry_names
+from tare.telemetry.parquet import samples_in, telemetry_files
 
 _PIPED = 1000  # columns for what is no terminal, so that a trial is one line
 
@@ -94,10 +94,7 @@ def _taken(turns: Sequence[Turn]) -> str:
 
 def _print_pace(run: Run, trial: Trial, console: Console) -> None:
     """Print how often the instance was sampled, if its telemetry is there."""
-    for name in telemetry_names(trial):
-        file = run.folder / "telemetry" / f"{name}.parquet"
-        if not file.exists():
-            continue
+    for file in telemetry_files(run.folder, trial):
         try:
             samples, seconds = samples_in(file, trial.trial)
         except OSError as error:

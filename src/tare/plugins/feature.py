@@ -33,7 +33,7 @@ class Feature:
     - `commands`: functions that typer makes commands of, or groups of commands (`typer.Typer`), by the command's name.
     - `formats`: `function(summary, run)` returns the files of a report format, as bytes by name.
     - `default_formats`: those of them that are written unless others are asked for.
-    - `sections`: `function(summary, run, anchors)` returns a `report.html.rendering.FeatureSection`, or None.
+    - `sections`: `function(summary, run, anchors)` returns a `report.rendering.FeatureSection`, or None.
     - `markdown`: `function(summary, run)` returns paragraphs and tables for `report.md`; empty for none.
     - `figures`: `function(summary, run)` returns SVG documents and captions of the whole run, by file name.
     - `after_run`: `function(run)` is called at the end of a run. An OSError is a warning.

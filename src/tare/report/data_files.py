@@ -18,7 +18,7 @@ from tare.statistics.cells import CautionCount, Cell, Standing
 from tare.statistics.outcomes import with_file_systems_compared
 from tare.statistics.summary import Summary
 
-VALUES = (
+MEASURED = (
     "suite", "workload", "stack", "block", "order", "trial", "metric", "point", "value", "unit", "better", "path",
     "cautions",
 )  # fmt: skip
@@ -31,7 +31,7 @@ _FOOTPRINT = (
     ("processes", "processes", "processes"),
     ("reported-memory", "reported_bytes", "bytes"),
 )
-CELLS = (
+SUMMARY = (
     "suite", "workload", "metric", "point", "stack", "unit", "better", "trials", "mean", "sd", "relative_sd", "minimum",
     "maximum", "baseline", "n", "ratio", "low", "high", "mean_ratio", "usual", "usual_sd", "decision", "notes",
     "cautions", "failures", "skipped",
@@ -50,14 +50,14 @@ def render_csv(summary: Summary, run: Run) -> dict[str, bytes]:
     Base units; an empty field is no value.
     """
     return {
-        "values.csv": _table(VALUES, _values(run)),
+        "values.csv": _table(MEASURED, _measured_rows(run)),
         "turns.csv": _table(TURNS, _turns(run)),
         "footprints.csv": _table(FOOTPRINTS, _footprints(run)),
-        "summary.csv": _table(CELLS, _cells(summary)),
+        "summary.csv": _table(SUMMARY, _summary_rows(summary)),
     }
 
 
-def _values(run: Run) -> Iterable[Sequence[object]]:
+def _measured_rows(run: Run) -> Iterable[Sequence[object]]:
     for trial in with_file_systems_compared(run.trials, run.record.baseline):
         if trial.status != "ok":
             continue
@@ -88,7 +88,7 @@ def _footprints(run: Run) -> Iterable[Sequence[object]]:
                 yield (*position, name, value, unit, trial.path, _kinds(trial.cautions))
 
 
-def _cells(summary: Summary) -> Iterable[Sequence[object]]:
+def _summary_rows(summary: Summary) -> Iterable[Sequence[object]]:
     for cell in summary.cells:
         own = {
             "suite": summary.suite,
@@ -98,7 +98,7 @@ def _cells(summary: Summary) -> Iterable[Sequence[object]]:
             "cautions": _kinds(cell.cautions),
             "failures": "; ".join(f"{failure.trial}: {failure.reason}" for failure in cell.failures),
         }
-        yield [own[name] if name in own else getattr(cell, name) for name in CELLS]
+        yield [own[name] if name in own else getattr(cell, name) for name in SUMMARY]
 
 
 def _kinds(cautions: Sequence[Caution | CautionCount]) -> str:

@@ -268,11 +268,11 @@ def _prepared(
         with open_context(hosts, images, suite.limits, sampling, journal.keep_lent) as context:
             failed = prepare_stacks(context, usable, say)
             _report_skipped(suite, failed, observe, unusable)
-            _begin(job, record, observe)
+            _create_folder(job, record, observe)
             yield context, {**unusable, **failed}
 
 
-def _begin(job: Job, record: RunRecord, observe: RunObserver) -> None:
+def _create_folder(job: Job, record: RunRecord, observe: RunObserver) -> None:
     """Make the run folder, or add to the record of a resumed run which client root it has now."""
     journal = job.journal
     if before := journal.record:

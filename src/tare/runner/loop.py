@@ -176,7 +176,7 @@ class RunLoop:
             in_turns = self._planned(block).workload.rounds > 1
             try:
                 ended: list[FinishedTrial] = []
-                for each in self._begin(block):
+                for each in self._run_block(block):
                     ended.append(each)
                     if not in_turns:
                         self._record(ended.pop())
@@ -215,8 +215,8 @@ class RunLoop:
     def _planned(self, block: Block) -> Planned:
         return next(each for each in self._work.suite.workloads if each.name == block.workload)
 
-    def _begin(self, block: Block) -> Iterator[FinishedTrial]:
-        """Record the trials of a block that do not run; return the others, which run as they are asked for."""
+    def _run_block(self, block: Block) -> Iterator[FinishedTrial]:
+        """Record the trials of a block that are skipped, and return the others. These run while they are iterated."""
         self._recorded = set()
         is_resumed = (block.workload, block.index) in self._interrupted
         cautions = (_RESUMED,) if is_resumed else ()

@@ -68,6 +68,7 @@ class Cell:
     `tolerated_autocorrelation` the lag-1 autocorrelation of blocks up to which the interval would still decide, None
     where it does not. `cautions` are the stack's own and, since they touch the ratio,
     the baseline's. `headline` is the name of the headline that the cell is of, if it is of one.
+    `failures` are those of all its trials of the workload, equal in each metric's cell.
     `coarse` says that the values come in steps that are larger than their noise, so that the interval is too narrow.
     `turns` are those of its trials, of a headline those of one of its values; 0 where none was divided into turns.
     `usual` is the geometric mean of the baseline's usual turns, one for each block, and for other stacks that times

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from glob import escape
@@ -79,6 +79,14 @@ def write(target: Path, rows: Sequence[Row], began: float) -> str:
 def telemetry_names(trial: Trial) -> tuple[str, str]:
     """Return the names that the file of a trial's telemetry may have: the trial's own, or that of its block."""
     return (trial.trial, f"{trial.workload}-{trial.block:03d}")
+
+
+def telemetry_files(folder: Path, trial: Trial) -> Iterator[Path]:
+    """Yield the files of a run folder that have a trial's telemetry; the names may be untrusted."""
+    for name in telemetry_names(trial):
+        file = folder / "telemetry" / f"{name}.parquet"
+        if "/" not in name and "\0" not in name and file.is_file():
+            yield file
 
 
 class Sample(NamedTuple):

@@ -26,7 +26,7 @@ from tare.report.html.trials import Anchors
 from tare.report.numbers import clean, cut, percent
 from tare.report.rendering import FeatureSection, render_section
 from tare.statistics.summary import Summary
-from tare.telemetry.parquet import Series, series_of, telemetry_names
+from tare.telemetry.parquet import Series, series_of, telemetry_files
 
 
 @dataclass(frozen=True)
@@ -148,10 +148,9 @@ def _in_words(unit: _Unit, found: Amount) -> str:
 
 def _idle_cpus(run: Run, trial: Trial) -> float | None:
     """Return how many CPUs the instance of an idle trial has used, by the trial's telemetry; None if it is unknown."""
-    for name in telemetry_names(trial):
-        file = run.folder / "telemetry" / f"{name}.parquet"
+    for file in telemetry_files(run.folder, trial):
         try:
-            used = idle_cpus(series_of(file, trial.trial)) if "/" not in name and file.is_file() else None
+            used = idle_cpus(series_of(file, trial.trial))
         except OSError:
             continue  # the folder may be untrusted
         if used is not None:

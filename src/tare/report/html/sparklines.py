@@ -19,7 +19,7 @@ from tare.report.html.turns import blocks_of, stretch
 from tare.report.numbers import listing
 from tare.report.svg_axes import Axis, Scale, number, scale_of
 from tare.statistics.summary import Summary
-from tare.telemetry.parquet import Series, series_of
+from tare.telemetry.parquet import Series, series_of, telemetry_files
 
 _ACROSS, _LEFT = 288.0, 66.0
 _HEAD, _HEIGHT, _GAP, _FOOT = 18.0, 38.0, 6.0, 34.0
@@ -32,12 +32,9 @@ _LEAST_TURNS, _MOST_TURNS = 200, 500  # of a block
 Points = list[tuple[float, float]]
 
 
-def trace(run: Run, trial: Trial, names: Sequence[str], points: int = _MOST) -> Drawing | None:
-    """Draw the telemetry of a trial, from the first of these files that has it, with at most so many points a line."""
-    for name in names:
-        file = run.folder / "telemetry" / f"{name}.parquet"
-        if "/" in name or not file.is_file():
-            continue
+def trace(run: Run, trial: Trial, points: int = _MOST) -> Drawing | None:
+    """Draw the telemetry of a trial, from the first file that has it, with at most so many points a line."""
+    for file in telemetry_files(run.folder, trial):
         try:
             series = series_of(file, trial.trial)
         except OSError:

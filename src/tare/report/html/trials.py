@@ -66,7 +66,7 @@ def trials_of(
     for (workload, stack), trials in own.items():
         shown = _columns(summary, workload, trials)
         ok = next((trial for trial in trials if trial.status == "ok"), trials[0])
-        traced = trace(run, ok, telemetry_names(ok), points)
+        traced = trace(run, ok, points)
         found[workload].append(
             {
                 "anchor": known[workload, stack],
