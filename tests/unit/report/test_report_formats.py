@@ -16,7 +16,7 @@ from tare.model.errors import UsageError
 from tare.model.journal import Run, load
 from tare.model.trial import Footprint
 from tare.report import data_files as report_csv
-from tare.report.writer import default_formats, find, formats, write_report
+from tare.report.writer import find, formats, write_report
 
 
 def test_json_never_holds_what_is_no_json() -> None:
@@ -110,11 +110,6 @@ def test_what_is_no_format_is_not_found_as_one(name: str) -> None:
     assert name not in formats()
     with pytest.raises(UsageError):
         find(name)
-
-
-def test_the_tests_of_papers_are_computed_only_on_request() -> None:
-    assert default_formats() == ("html", "csv", "json", "yaml")
-    assert "papers" in formats()
 
 
 def _rows(run: Run, name: str) -> list[dict[str, str]]:

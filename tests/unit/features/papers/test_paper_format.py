@@ -9,6 +9,7 @@ from pages import rendered
 from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, pairs
 
 from tare.model.trial import StopReason
+from tare.report.writer import default_formats, formats
 
 
 def test_the_papers_way_has_a_table_for_each_metric_and_point() -> None:
@@ -42,3 +43,8 @@ def test_names_are_text_in_the_papers_way() -> None:
     assert "<b>" not in text
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {11}
+
+
+def test_the_tests_of_papers_are_computed_only_on_request() -> None:
+    assert default_formats() == ("html", "csv", "json", "yaml")
+    assert "papers" in formats()
