@@ -6,11 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from whole_runs import assert_complete
 
+from tare.model.journal import load
 from tare.plugins.feature import find_features
 
 ROOT = Path(__file__).parents[2]
@@ -37,14 +38,20 @@ CORE = (
 )
 
 
-def copy_without(folder: Path, *features: str) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the copies keep their image, which takes half a minute to build."""
+    return tmp_path_factory.mktemp("home")
+
+
+def copy_without(folder: Path, home: Path, *features: str) -> dict[str, str]:
     """Copy the package without these features; return the environment in which Python finds the copy."""
     shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("claims", "programs", "ansible"):  # beside src in a checkout
         (folder / name).symlink_to(ROOT / name)
     for name in features:
         shutil.rmtree(folder / "src/tare/features" / name)
-    places = {"TARE_HOME": str(folder / "home"), "TARE_LOCK": str(folder / "lock"), "COLUMNS": "120"}
+    places = {"TARE_HOME": str(home), "TARE_LOCK": str(folder / "lock"), "COLUMNS": "120"}
     return os.environ | places | {"PYTHONPATH": os.pathsep.join((str(folder / "src"), str(PLUG_INS)))}
 
 
@@ -60,13 +67,13 @@ def test_every_folder_of_features_is_a_feature() -> None:
 
 @pytest.mark.machine
 @pytest.mark.parametrize("feature", FEATURES)
-def test_a_suite_runs_and_is_reported_without_a_feature(feature: str, tmp_path: Path) -> None:
+def test_a_suite_runs_and_is_reported_without_a_feature(feature: str, tmp_path: Path, home: Path) -> None:
     gone = FEATURES if feature == USED_BY_OTHERS else (feature,)
-    environment = copy_without(tmp_path, *gone)
+    environment = copy_without(tmp_path, home, *gone)
     (tmp_path / "suite.toml").write_text(SUITE)
     done = call(environment, tmp_path, "tare", "run", "suite.toml", "--out", "run")
     assert done.returncode == 0, done.stderr
-    assert_complete(tmp_path / "run", tmp_path / "suite.toml")
+    assert Counter(trial.status for trial in load(tmp_path / "run").trials) == {"ok": 6}  # with those of the control
     assert (tmp_path / "run/report/index.html").stat().st_size > 10_000
     done = call(environment, tmp_path, "tare", "report", "run", "--format", "markdown,csv,json", "--out", "report")
     assert done.returncode == 0, done.stderr
@@ -76,8 +83,8 @@ def test_a_suite_runs_and_is_reported_without_a_feature(feature: str, tmp_path: 
     assert gone_commands.isdisjoint(line.split()[0] for line in done.stdout.splitlines() if line.strip())
 
 
-def test_the_tests_of_the_core_pass_without_any_feature(tmp_path: Path) -> None:
-    environment = copy_without(tmp_path, *FEATURES)
+def test_the_tests_of_the_core_pass_without_any_feature(tmp_path: Path, home: Path) -> None:
+    environment = copy_without(tmp_path, home, *FEATURES)
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.rmtree(tmp_path / "tests/unit/features")
     for name in ("pyproject.toml", "examples", "research", "docs", "share"):
