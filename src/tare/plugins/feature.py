@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import ast
 import importlib
-import importlib.metadata
 import logging
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _GROUP = "tare.features"  # the package of tare's own, and the group of entry points
 Kind = Literal["sections", "markdown", "figures", "after_run"]
@@ -84,12 +87,22 @@ def find_features() -> Mapping[str, tuple[str, Feature]]:
     package = importlib.import_module(_GROUP)
     for module in pkgutil.iter_modules(package.__path__, f"{_GROUP}."):
         found[module.name.rpartition(".")[2]] = (module.name, importlib.import_module(module.name).FEATURE)
-    for entry in importlib.metadata.entry_points(group=_GROUP):
+    for entry in _entry_points():
         try:
             found.setdefault(entry.name, (entry.module, entry.load()))
         except Exception as error:  # noqa: BLE001 - a broken plug-in breaks only itself
             _LOG.warning("the feature %r is broken: %s; repair or remove its package", entry.name, error)
     return found
+
+
+def _entry_points() -> Iterable[EntryPoint]:
+    """Return those of other packages. To load what reads them takes as long as half of `tare --help`."""
+    files = (file for folder in sys.path for file in Path(folder).glob("*.dist-info/entry_points.txt"))
+    if not any(f"[{_GROUP}]" in file.read_text(encoding="utf-8", errors="replace") for file in files):
+        return ()
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
+    return entry_points(group=_GROUP)
 
 
 def commands() -> dict[str, Hook]:
