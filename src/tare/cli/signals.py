@@ -15,8 +15,6 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from tare.hosts.process import STOP_ASKED, STOPPING
-
 _Handlers = Mapping[signal.Signals, Any]
 
 
@@ -27,6 +25,7 @@ def stoppable() -> Iterator[None]:
     A second one does not interrupt the cleaning up. Under `nohup`, the run goes on without its terminal. Where a
     library drops the exception, `heed_stop` raises it again.
     """
+    from tare.hosts.process import STOP_ASKED  # noqa: PLC0415 - `tare --help` needs none of it
 
     def ignore(before: _Handlers) -> None:
         for each in before:
@@ -54,6 +53,7 @@ def stop_asked() -> Iterator[threading.Event]:
 @contextmanager
 def _first_signal(then: Callable[[_Handlers], None], told: Callable[[], None]) -> Iterator[None]:
     """At the first signal in the block, let `then` say what becomes of the next ones, and call `told`."""
+    from tare.hosts.process import STOPPING  # noqa: PLC0415 - `tare --help` needs none of it
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal handlers are
         then(before)
