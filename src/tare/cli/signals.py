@@ -1,7 +1,7 @@
-"""Stop in an orderly way at the first signal, also while libraries load.
+"""Signals: the first one stops a run in an orderly way.
 
-Ctrl-C ends it at once, as nothing has been done yet. An exception would not do: what pydantic calls while it builds a
-validator drops it, and the command would go on.
+While libraries load, Ctrl-C ends the command at once, as nothing has been done yet. An exception would not do then:
+what pydantic calls while it builds a validator drops it, and the command would go on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def stoppable() -> Iterator[None]:
     A second one does not interrupt the cleaning up. Under `nohup`, the run goes on without its terminal. Where a
     library drops the exception, `heed_stop` raises it again.
     """
-    from tare.hosts.process import STOP_ASKED  # noqa: PLC0415 - `tare --help` needs none of it
+    from tare.hosts.process import STOP_ASKED  # noqa: PLC0415 - `tare --help` starts without it
 
     def ignore(before: _Handlers) -> None:
         for each in before:
@@ -53,7 +53,7 @@ def stop_asked() -> Iterator[threading.Event]:
 @contextmanager
 def _first_signal(then: Callable[[_Handlers], None], told: Callable[[], None]) -> Iterator[None]:
     """At the first signal in the block, let `then` say what becomes of the next ones, and call `told`."""
-    from tare.hosts.process import STOPPING  # noqa: PLC0415 - `tare --help` needs none of it
+    from tare.hosts.process import STOPPING  # noqa: PLC0415 - `tare --help` starts without it
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal handlers are
         then(before)

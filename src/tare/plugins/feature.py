@@ -19,6 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tare.model.files import read_text
+
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
@@ -97,8 +99,8 @@ def find_features() -> Mapping[str, tuple[str, Feature]]:
 
 def _entry_points() -> Iterable[EntryPoint]:
     """Return those of other packages. To load what reads them takes as long as half of `tare --help`."""
-    files = (file for folder in sys.path for file in Path(folder).glob("*.dist-info/entry_points.txt"))
-    if not any(f"[{_GROUP}]" in file.read_text(encoding="utf-8", errors="replace") for file in files):
+    files = (file for folder in sys.path for file in Path(folder).glob("*-info/entry_points.txt"))
+    if not any(f"[{_GROUP}]" in read_text(str(file)) for file in files):
         return ()
     from importlib.metadata import entry_points  # noqa: PLC0415
 
@@ -107,12 +109,12 @@ def _entry_points() -> Iterable[EntryPoint]:
 
 def commands() -> dict[str, Hook]:
     """Return the functions of all features' commands, by command, in the order of the features' names."""
-    return {name: hook for package, each in _all() for name, hook in hooks_of(package, each.commands).items()}
+    return _by_name("commands")
 
 
 def formats() -> dict[str, Hook]:
     """Return the functions of all features' report formats, by format."""
-    return {name: hook for package, each in _all() for name, hook in hooks_of(package, each.formats).items()}
+    return _by_name("formats")
 
 
 def default_formats() -> tuple[str, ...]:
@@ -125,6 +127,10 @@ def hooks(kind: Kind) -> Iterator[Callable[..., Any]]:
     for package, feature in _all():
         for where in getattr(feature, kind):
             yield _hook(package, where).load()
+
+
+def _by_name(kind: Literal["commands", "formats"]) -> dict[str, Hook]:
+    return {name: hook for package, each in _all() for name, hook in hooks_of(package, getattr(each, kind)).items()}
 
 
 def _all() -> list[tuple[str, Feature]]:

@@ -63,7 +63,7 @@ def find(name: str) -> Render:
     """Load the function that renders a format; raises UsageError where there is none, with the formats there are."""
     known = {**hooks_of("tare.report", _FORMATS), **feature_formats()}
     if name not in known:
-        hint = did_you_mean(name, known, f"there are {', '.join(formats())}")
+        hint = did_you_mean(name, known, f"there are {', '.join(sorted(known))}")
         raise UsageError(f"no report format named {name!r}", hint)
     return known[name].load()
 

@@ -76,14 +76,12 @@ def write(target: Path, rows: Sequence[Row], began: float) -> str:
     return ""
 
 
-def telemetry_names(trial: Trial) -> tuple[str, str]:
-    """Return the names that the file of a trial's telemetry may have: the trial's own, or that of its block."""
-    return (trial.trial, f"{trial.workload}-{trial.block:03d}")
-
-
 def telemetry_files(folder: Path, trial: Trial) -> Iterator[Path]:
-    """Yield the files of a run folder that have a trial's telemetry; the names may be untrusted."""
-    for name in telemetry_names(trial):
+    """Yield the files of a run folder that may have a trial's telemetry: the trial's own, and that of its block.
+
+    What a journal names may be untrusted: no path leads out of the folder.
+    """
+    for name in (trial.trial, f"{trial.workload}-{trial.block:03d}"):
         file = folder / "telemetry" / f"{name}.parquet"
         if "/" not in name and "\0" not in name and file.is_file():
             yield file

@@ -22,7 +22,7 @@ from tare.report.trial_facts import alike
 from tare.statistics.descriptive import least_count, percentile
 from tare.statistics.summarize import records
 from tare.statistics.summary import Summary
-from tare.telemetry.parquet import telemetry_names
+from tare.telemetry.parquet import telemetry_files
 
 _ROWS, _LETTERS = 500, 80_000  # of the whole page
 _MOST_ROWS, _MOST_LETTERS = 40, 3000  # of a cell
@@ -111,7 +111,7 @@ def _row(run: Run, trial: Trial, shown: Sequence[Measured], turns: TurnsShown | 
     """Return a trial: its block, whose turns are at `strip`, the values of the columns, and what became of it."""
     found = {(value.metric, value.point): value for value in trial.values}
     kinds = ", ".join(dict.fromkeys(caution.kind for caution in trial.cautions))
-    files = (_file(run, f"telemetry/{name}.parquet") for name in telemetry_names(trial))
+    file = next(telemetry_files(run.folder, trial), None)
     return {
         "trial": trial.trial,
         "block": trial.block + 1,
@@ -120,7 +120,7 @@ def _row(run: Run, trial: Trial, shown: Sequence[Measured], turns: TurnsShown | 
         "turns": _turns(trial),
         "became": "; ".join(filter(None, ("" if trial.status == "ok" else trial.status, trial.reason, kinds))),
         "raw": _file(run, f"raw/{trial.trial}.json"),
-        "telemetry": next(filter(None, files), ""),
+        "telemetry": _file(run, f"telemetry/{file.name}") if file else "",
     }
 
 
