@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import importlib
 import logging
+import os
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -99,12 +100,21 @@ def find_features() -> Mapping[str, tuple[str, Feature]]:
 
 def _entry_points() -> Iterable[EntryPoint]:
     """Return those of other packages. To load what reads them takes as long as half of `tare --help`."""
-    files = (file for folder in sys.path for file in Path(folder).glob("*-info/entry_points.txt"))
-    if not any(f"[{_GROUP}]" in read_text(str(file)) for file in files):
+    if not any(map(_has_features, sys.path)):
         return ()
     from importlib.metadata import entry_points  # noqa: PLC0415
 
     return entry_points(group=_GROUP)
+
+
+def _has_features(folder: str) -> bool:
+    """Return whether a package that is installed in the folder has features; unreadable folders have none."""
+    try:
+        names = os.listdir(folder or ".")  # noqa: PTH208 - Path.glob raises where the user may not look at an entry
+    except OSError:
+        return False
+    packages = (name for name in names if name.endswith("-info"))
+    return any(f"[{_GROUP}]" in read_text(f"{folder or '.'}/{name}/entry_points.txt") for name in packages)
 
 
 def commands() -> dict[str, Hook]:
