@@ -57,9 +57,7 @@ def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:
         raise
     except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
         fault = in_words(error)
-        if trial.status == "failed":
-            return trial
-        return replace(trial, status="failed", reason=str(fault), hint=fault.hint, values=())
+        return trial if trial.status == "failed" else trial.failed(str(fault), fault.hint)
     if trial.quarantined and set(values) <= set(trial.quarantined):
         return trial
     read = (*trial.values, *trial.quarantined)

@@ -107,14 +107,6 @@ class RunRecord:
         """The machine that instances ran on: the server, or else the first lent machine."""
         return self.machine if "server" in self.machines else self.machines.get("lent", self.machine)
 
-    def with_lent(self, facts: Facts) -> RunRecord:
-        """Add a machine that was lent for a trial, unless it equals an earlier one."""
-        lent = {role: each for role, each in self.machines.items() if role.startswith("lent")}
-        if facts in lent.values():
-            return self
-        role = f"lent {len(lent) + 1}" if lent else "lent"
-        return replace(self, machines=self.machines | {role: facts})
-
 
 @dataclass(frozen=True)
 class Run:
@@ -219,10 +211,9 @@ class Journal:
         (self.folder / "suite.toml").write_text(suite_text, encoding="utf-8")
         self._write(record)
 
-    def keep(self, record: RunRecord) -> None:
-        """Write the record, whole or not at all."""
-        self.read()
-        self._write(record)
+    def amend(self, **changes: Any) -> None:
+        """Change these fields of the record, and write it, whole or not at all."""
+        self._write(replace(self.read(), **changes))
 
     def _write(self, record: RunRecord) -> None:
         write_within(self.folder, "run.json", _RECORD.dump_json(record, indent=2) + b"\n")
@@ -230,13 +221,14 @@ class Journal:
 
     def end(self, stop: Stop) -> None:
         """Record why the run ended."""
-        self.keep(replace(self.read(), stop_reason=stop.reason, stop_detail=stop.detail))
+        self.amend(stop_reason=stop.reason, stop_detail=stop.detail)
 
     def keep_lent(self, facts: Facts) -> None:
-        """Add a machine that was lent for a trial to the record."""
-        record = self.read()
-        if (more := record.with_lent(facts)) != record:
-            self.keep(more)
+        """Add a machine that was lent for a trial to the record, unless it equals an earlier one."""
+        machines = self.read().machines
+        lent = [each for role, each in machines.items() if role.startswith("lent")]
+        if facts not in lent:
+            self.amend(machines=machines | {f"lent {len(lent) + 1}" if lent else "lent": facts})
 
     def append(self, *trials: tuple[Trial, Sequence[Raw]]) -> None:
         """Record trials, all or none of them: their raw output first, so that every line of the journal has it.

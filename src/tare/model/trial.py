@@ -6,7 +6,7 @@ Units are base units everywhere inside tare: seconds, bytes, requests per second
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal, Self
 
@@ -356,6 +356,10 @@ class Trial:
     turns: tuple[Turn, ...] = ()
     quarantined: tuple[Measured, ...] = ()
     ended: float | None = None
+
+    def failed(self, reason: str, hint: str, quarantined: tuple[Measured, ...] = ()) -> Trial:
+        """Return the trial as one that has failed, with these of its values in quarantine."""
+        return replace(self, status="failed", reason=reason, hint=hint, values=(), quarantined=quarantined)
 
 
 class End(StrEnum):

@@ -61,11 +61,11 @@ class Timeline:
 
     marks: list[Mark] = field(default_factory=list)
     technology: str = "the technology"
-    before_request: Callable[[], None] = lambda: None
+    before_request: Callable[[], None] | None = None
 
     def mark(self, name: str, seconds: float | None = None) -> None:
         """Record a moment, in seconds of the monotonic clock; now by default. Raises TrialFailed unless finite."""
-        if name == "requested":
+        if name == "requested" and self.before_request:
             self.before_request()
         moment = time.monotonic() if seconds is None else float(seconds)
         if not math.isfinite(moment):

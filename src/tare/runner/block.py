@@ -21,6 +21,7 @@ from tare.plugins.technology import Technology
 from tare.plugins.workload import Workload
 from tare.runner.context import InstanceSpec, RunContext, assign_slots, outer_limits
 from tare.runner.events import RunObserver, TrialBegins, TurnEnded, TurnOfStack, TurnsBegin
+from tare.runner.inside_check import InsideCheck
 from tare.runner.sanity_checks import reject_faster_than_bare_metal, time_cautions
 from tare.runner.schedule import SLOW, rounds_by_label
 from tare.runner.trial import FinishedTrial, TrialRun
@@ -48,7 +49,8 @@ Steps = tuple[Step, ...]
 class BlockRunner:
     """Runs blocks. `references` are the names of the baseline and of its A/A control.
 
-    `programs` are the commands and images that stacks override.
+    `programs` are the commands and images that stacks override. `inside_check` has the conditions that each stack gives
+    a process, None where nobody compares them.
     """
 
     context: RunContext
@@ -56,6 +58,7 @@ class BlockRunner:
     references: Collection[str]
     seed: int
     programs: Mapping[str, OwnProgram] = field(default_factory=dict)
+    inside_check: InsideCheck | None = None
     _seen_bytes: dict[tuple[str, str], int] = field(default_factory=dict)
     _labels: dict[str, frozenset[str]] = field(default_factory=dict)  # of a whole round of each workload
     _warm: set[tuple[str, str]] = field(default_factory=set)  # workloads and stacks with a start before
@@ -120,7 +123,7 @@ class BlockRunner:
         def attempt_of(step: Step) -> TrialRun:
             stack, image = tuple(self.stacks[step.stack]), self.context.images.of(step.stack)
             spec = InstanceSpec(stack, image, limits, slots[step.stack], sampler=sampler)
-            return TrialRun(self.context, step, spec, self._as_overridden(workload, step.stack))
+            return TrialRun(self.context, step, spec, self._as_overridden(workload, step.stack), self.inside_check)
 
         with ExitStack() as held:
             stay, first = [attempt_of(step) for step in staying], 0
@@ -161,7 +164,7 @@ class BlockRunner:
         chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/starts")  # noqa: S311 - nothing secret
 
         def start(step: Step) -> TrialRun:
-            [ended] = self._run_together(replace(block, steps=(step,)), planned, observe)
+            [ended] = self._run_together(block.with_steps((step,)), planned, observe)
             return ended
 
         starts: dict[Step, list[TrialRun]] = {step: [] for step in block.steps}
@@ -251,8 +254,8 @@ class BlockRunner:
             self._seen_bytes[step.workload, step.stack] = cost
         if log.status == "ok":
             self._labels[step.workload] = frozenset(rounds_by_label(log.turns))
-        if self.context.inside_check:
-            self.context.inside_check.describe(step.stack, log)
+        if self.inside_check:
+            self.inside_check.describe(step.stack, log)
         if planned.limits.seconds is not None:
             log.cautions += time_cautions(log.measured_seconds, times * planned.limits.seconds)
 

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tare.hosts.host import Host
@@ -70,7 +70,7 @@ def _undo(path: Path, left: Leftovers, say: Callable[[str], None]) -> list[str]:
         troubles.append(f"on {name}: {error}")
         say(f"not undone: {len(kept)} things on {name}")
     finally:
-        keep(path, replace(left, entries=tuple(kept)))
+        keep(path, Leftovers(left.machine, tuple(kept)))
     return troubles
 
 

@@ -23,7 +23,6 @@ from tare.model.machine import Hosts, Machine
 from tare.model.trial import Caution, Limits, LimitsWanted
 from tare.plugins.technology import ANSWER_PORT, Technology
 from tare.plugins.workload import Instance, Workload
-from tare.runner.inside_check import InsideCheck
 from tare.suites.tables import TelemetryTable
 from tare.telemetry.sampler import Sampler, Way, way_to
 
@@ -160,8 +159,7 @@ class RunContext:
     `ledger` is that of the host on which instances are started, and has that host; `images` are in its paths. `live`
     are the instances on it, in whichever slot. `extra_clients` share the load with the client, which they see at
     `client_address`; the client's clock is ahead of ours by `clock_ahead_seconds`. `provision` opens a context on a
-    machine that a technology provisions, None where that is not possible. `inside_check` has the conditions that each
-    stack gives a process, None where nobody compares them.
+    machine that a technology provisions, None where that is not possible.
     """
 
     hosts: RunHosts
@@ -178,7 +176,6 @@ class RunContext:
     cache: HostCache = field(default_factory=HostCache)
     live: list[Instance] = field(default_factory=list)
     provision: Provision | None = None
-    inside_check: InsideCheck | None = None
 
     @property
     def host(self) -> Host:
@@ -209,14 +206,14 @@ class RunContext:
         if instance.inside is None:
             raise Unavailable(f"{instance.name} has no inside", "choose another outer layer")
         instance.inside.run("mkdir", "-p", str(_INSTANCES), timeout=30)
-        image, outer = located(spec.image), self.images.outer
+        image, outer, limits = located(spec.image), self.images.outer, spec.limits
         ledger = DoomedLedger(instance.inside, image.root)
         return replace(
             self,
             images=RunImages(image, self.images.client, located(outer) if outer else None),
             network=self.network.at(spec.slot).within(ledger),
             ledger=ledger,
-            limits=replace(spec.limits, cpus=tuple(range(len(spec.limits.cpus)))),
+            limits=Limits(tuple(range(len(limits.cpus))), limits.memory_bytes, limits.open_files),
             instances=_INSTANCES,
             live=[],
             cache=HostCache(),
@@ -229,9 +226,9 @@ class InstanceSpec:
 
     No two instances that are alive together have the same `slot`. The service listens on the TCP `port`, with `udp`
     also by UDP. The innermost instance gets a data volume of `volume_bytes`; 0 for none. `parent_ready_at` is when the
-    parent layer became ready, on our clock; None for the outermost layer, before whose start `before_request` is
-    called. `start_timeout_seconds` bounds the start; technologies may have less. `sampler` is that of the instances
-    that are alive together; without it, each has its own.
+    parent layer became ready, on our clock; None for the outermost layer. `start_timeout_seconds` bounds the start;
+    technologies may have less. `sampler` is that of the instances that are alive together; without it, each has its
+    own.
     """
 
     stack: tuple[Technology, ...]
@@ -243,7 +240,6 @@ class InstanceSpec:
     volume_bytes: int = 0
     start_timeout_seconds: float = math.inf
     parent_ready_at: float | None = None
-    before_request: Callable[[], None] = lambda: None
     sampler: Sampler | None = None
 
     @property
@@ -267,7 +263,6 @@ class InstanceSpec:
             image=within.images.main,
             limits=within.limits,
             parent_ready_at=parent_ready_at,
-            before_request=lambda: None,
         )
 
     def prepared(self, outer: Image | None) -> Image:

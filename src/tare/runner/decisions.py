@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -117,14 +117,14 @@ class Decisions:
             own_out -= {self.control} - {stack for workload, stack in given_up if workload == block.workload}
             kept = tuple(step for step in block.steps if step.stack not in own_out)
             if kept and block.workload in going_on:
-                needed.append(replace(block, steps=kept))
+                needed.append(block.with_steps(kept))
         return tuple(needed)
 
     def of_open_cells(self, block: Block) -> Block:
         """Return a block with its open cells alone, and with what they are compared with."""
         cells = self._open(block.workload, self._leaving() | self._given_up())
         kept = {stack for _, stack in cells} | {self.baseline, self.control}
-        return replace(block, steps=tuple(step for step in block.steps if step.stack in kept)) if cells else block
+        return block.with_steps(step for step in block.steps if step.stack in kept) if cells else block
 
     def _open_worth(self, block: Block, settled: set[Cell], seconds_of: Callable[[Step], float]) -> float:
         """Return the expected decisions a second of a block that has open cells and what they are compared with."""
@@ -225,7 +225,7 @@ class Decisions:
         if self._known is None:
             judged = [each for of_workload in self._looks.judged().values() for each in of_workload]
             heads = {(each.head.rule.workload, each.head.rule.name): each.head for each in judged}
-            compared = {place: replace(each.latest, needed=ALONE) for place, each in zip(heads, judged, strict=True)}
+            compared = {place: each.latest.needing(ALONE) for place, each in zip(heads, judged, strict=True)}
             self._known = _Known(
                 heads,
                 compared,

@@ -17,7 +17,7 @@ from tare.hosts.facts import has_own_kernel, parse_meminfo
 from tare.hosts.host import Host
 from tare.hosts.network import SLOTS
 from tare.model.errors import OutOfMemory, TareError, TrialFailed, Unavailable, Unreachable
-from tare.model.trial import Footprint, Mark
+from tare.model.trial import Footprint, Limits, Mark
 from tare.plugins.workload import Another, Further, Instance, MeasurementContext, Workload
 from tare.runner.context import InstanceSpec, RunContext
 from tare.runner.layers import combine_layers, start_stack
@@ -197,7 +197,7 @@ class ExtraInstances(Further):
         exits.callback(self._taken.remove, slot)
         moments = [mark.seconds for mark in self.timeline]
         seconds = _PATIENCE * (max(moments) - min(moments)) + self.patience_seconds
-        limits = replace(self.spec.limits, memory_bytes=limit_bytes)
+        limits = Limits(self.spec.limits.cpus, limit_bytes, self.spec.limits.open_files)
         return replace(self.spec, slot=slot, limits=limits, start_timeout_seconds=seconds)
 
 

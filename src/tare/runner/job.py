@@ -87,7 +87,9 @@ def make_record(suite: Suite, hosts: RunHosts, images: RunImages) -> RunRecord:
 
 def _isolation(layers: Sequence[Technology]) -> tuple[Isolation, ...]:
     """Return the isolation of each layer, with the technology's name where there are several."""
-    return tuple(replace(each.isolation, layer=each.name if len(layers) > 1 else "") for each in layers)
+    names = [each.name if len(layers) > 1 else "" for each in layers]
+    own = (each.isolation for each in layers)
+    return tuple(Isolation(each.level, each.reason, name) for each, name in zip(own, names, strict=True))
 
 
 def _years(suite: Suite, hosts: RunHosts) -> dict[str, str]:
@@ -193,7 +195,7 @@ def restrict_to_blocks(job: Job, numbers: frozenset[int]) -> Job:
     """Return a job of some blocks, from 0, all of which are measured; raises UsageError where it has not so many."""
     if beyond := [number + 1 for number in numbers if number >= job.suite.blocks]:
         raise UsageError(f"--blocks: the suite has no block {max(beyond)}", f"its blocks are 1-{job.suite.blocks}")
-    return replace(job, suite=replace(job.suite, only=numbers, until="blocks"))
+    return Job(replace(job.suite, only=numbers, until="blocks"), job.journal, job.budget_seconds)
 
 
 def require_root(command: str) -> None:
@@ -208,48 +210,46 @@ def execute(job: Job, observe: RunObserver) -> Stop:
     Where a machine was rebooted, what was made there is made again, and the run continues within the rest of its
     budget. This puts the process into a private mount namespace, for good. Raises TareError if nothing can be measured.
     """
-    say, before = as_step_reporter(observe), job.journal.record
+    say, journal, before = as_step_reporter(observe), job.journal, job.journal.record
     with only_one(), _usual_scheduling():
         refuse_incomplete(LocalHost())
         refuse_absent(stack.own.image(job.suite.image) for stack in job.suite.stacks)
         _remove_left(say, observe)
         isolate_mounts()
         main = wanted_image(job.suite.image, job.suite.by_name.values(), say, before.image_origin if before else "")
-        job = replace(job, suite=job.suite.in_image(main))
-        by_stack = build_stack_images(job.suite, say, before)
-        check_programs(job.suite, main, by_stack)
+        suite = job.suite.in_image(main)
+        by_stack = build_stack_images(suite, say, before)
+        check_programs(suite, main, by_stack)
         began, stop, left_seconds = monotonic(), None, job.budget_seconds
         while stop is None:
             try:
-                with _prepared(job, main, by_stack, observe) as (context, unusable):
-                    work = RemainingWork(job.suite, job.journal.run.trials, unusable, left_seconds)
-                    cpus = () if job.suite.hosts.server else context.hosts.placement.server
-                    stacks = len(job.suite.stacks) - len(unusable)
-                    observe(RunBegins(job.journal.run, stacks, job.suite.by_name, cpus))
-                    stop = RunLoop(work, context, job.journal, observe).run()
+                with _prepared(suite, journal, main, by_stack, observe) as (context, unusable):
+                    work = RemainingWork(suite, journal.run.trials, unusable, left_seconds)
+                    cpus = () if suite.hosts.server else context.hosts.placement.server
+                    observe(RunBegins(journal.run, len(suite.stacks) - len(unusable), suite.by_name, cpus))
+                    stop = RunLoop(work, context, journal, observe).run()
             except Rebooted as error:
                 observe(Warned(f"{error}: what was made there is made again, and the run goes on"))
                 if job.budget_seconds is not None:
                     left_seconds = max(1.0, job.budget_seconds - (monotonic() - began))
             except KeyboardInterrupt:
-                if not (job.journal.folder / "run.json").exists():
+                if not (journal.folder / "run.json").exists():
                     raise
                 stop = Stop(StopReason.INTERRUPT)
         with suppress(OSError):  # on a full disk the record keeps its empty stop reason
-            job.journal.end(stop)
+            journal.end(stop)
         return stop
 
 
 @contextmanager
 def _prepared(
-    job: Job, main: Image, by_stack: Mapping[str, Image], observe: RunObserver
+    suite: Suite, journal: Journal, main: Image, by_stack: Mapping[str, Image], observe: RunObserver
 ) -> Iterator[tuple[RunContext, Problems]]:
     """Context manager: connect to the machines, make what the run needs, and begin or continue its record.
 
     Yield the context with the problems of the stacks that cannot run.
     """
-    suite, journal, say = job.suite, job.journal, as_step_reporter(observe)
-    before, workloads = journal.record, tuple(suite.by_name.values())
+    say, before, workloads = as_step_reporter(observe), journal.record, tuple(suite.by_name.values())
     with _reported_leftovers(observe), connect_machines(suite.hosts, main, suite.limits.cpus) as hosts:
         copy_to_server(hosts, (main, *by_stack.values()), say)
         unusable = find_unusable(suite.stacks, hosts.server, say)
@@ -268,23 +268,22 @@ def _prepared(
         with open_context(hosts, images, suite.limits, sampling, journal.keep_lent) as context:
             failed = prepare_stacks(context, usable, say)
             _report_skipped(suite, failed, observe, unusable)
-            _create_folder(job, record, observe)
+            _create_folder(journal, record, suite.text, observe)
             yield context, {**unusable, **failed}
 
 
-def _create_folder(job: Job, record: RunRecord, observe: RunObserver) -> None:
+def _create_folder(journal: Journal, record: RunRecord, suite_text: str, observe: RunObserver) -> None:
     """Make the run folder, or add to the record of a resumed run which client root it has now."""
-    journal = job.journal
     if before := journal.record:
-        journal.keep(replace(before, clients=before.clients | record.clients))
+        journal.amend(clients=before.clients | record.clients)
         return
     if journal.folder.exists():
         text = f"{journal.folder}: a run was ended there before its first trial; this one takes its place"
         observe(Preparing(text))
-    if names := names_of_secrets(job.suite.text):
+    if names := names_of_secrets(suite_text):
         observe(Warned(f"the run folder keeps the suite as it is written, with {', '.join(names)}: show it to nobody"))
     try:
-        journal.create(record, job.suite.text)
+        journal.create(record, suite_text)
     except OSError as error:
         what = f"{journal.folder}: cannot be made: {why_of(error)}"
         raise UsageError(what, "choose another folder with --out") from error

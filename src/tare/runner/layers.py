@@ -97,10 +97,13 @@ def combine_layers(parts: StartedLayers) -> Instance:
 
 
 @contextmanager
-def start_stack(context: RunContext, spec: InstanceSpec, log: TrialLog) -> Iterator[StartedLayers]:
+def start_stack(
+    context: RunContext, spec: InstanceSpec, log: TrialLog, before_request: Callable[[], None] | None = None
+) -> Iterator[StartedLayers]:
     """Start a stack, layer by layer; every layer is then ready for the client.
 
-    Yield the layers, the outermost first. Raises TrialFailed or Unavailable, which name the layer of a nested stack.
+    `before_request` is called before the start of the outermost layer. Yield the layers, the outermost first. Raises
+    TrialFailed or Unavailable, which name the layer of a nested stack.
     """
     technology, nested = spec.technology, len(spec.stack) > 1
     if technology.gives_machine:
@@ -112,7 +115,7 @@ def start_stack(context: RunContext, spec: InstanceSpec, log: TrialLog) -> Itera
     with ExitStack() as exits:
         try:
             with prefix_errors(technology, nested=nested or spec.parent_ready_at is not None):
-                instance = exits.enter_context(start_layer(context, here, log))
+                instance = exits.enter_context(start_layer(context, here, log, before_request))
         finally:
             _name_by_layer(log, before, technology.name, outermost=before == 0, innermost=not nested)
         ready = log.marks[-1].seconds
@@ -183,13 +186,15 @@ def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution
 
 
 @contextmanager
-def start_layer(context: RunContext, spec: InstanceSpec, log: TrialLog) -> Iterator[Instance]:
+def start_layer(
+    context: RunContext, spec: InstanceSpec, log: TrialLog, before_request: Callable[[], None] | None = None
+) -> Iterator[Instance]:
     """Start the outermost layer of a stack, and wait until it is ready for the client on the first of its ports."""
     technology, network = spec.technology, context.network.at(spec.slot)
     name = new_name(network)
     ports = (ANSWER_PORT, *([spec.port] if spec.port else ())) if len(spec.stack) == 1 else (outer_port(context),)
     probes: list[Process] = []
-    timeline = Timeline(technology=technology.name, before_request=spec.before_request)
+    timeline = Timeline(technology=technology.name, before_request=before_request)
     usual_seconds = start_seconds(technology, network.level, context.hosts.placement.cautions)
     seconds = min(usual_seconds, spec.start_timeout_seconds)
     with context.ledger.overlapping(), ExitStack() as exits:

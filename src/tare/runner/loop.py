@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tare.model.errors import NotRecorded, Unreachable
 from tare.model.journal import Journal
@@ -117,7 +117,7 @@ class RemainingWork:
             unsaid = [step for step in cannot if (step.workload, step.stack) not in noted]
             noted |= {(step.workload, step.stack) for step in unsaid}
             if can:
-                left.append(replace(block, steps=(*unsaid, *can)))
+                left.append(block.with_steps((*unsaid, *can)))
         return tuple(left)
 
     def skip_reason(self, step: Step) -> str:
@@ -136,9 +136,9 @@ class RunLoop:
         self._work, self._journal, self._observe = work, journal, observe
         stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}
         references = (suite.baseline, suite.control)
-        context = replace(context, inside_check=InsideCheck(suite.baseline, stacks))
         overrides = {stack.name: stack.own for stack in suite.measured if stack.own != OwnProgram()}
-        self._blocks = BlockRunner(context, stacks, references, suite.seed, overrides)
+        inside_check = InsideCheck(suite.baseline, stacks)
+        self._blocks = BlockRunner(context, stacks, references, suite.seed, overrides, inside_check)
         self._units = PrintedUnits(references)
         self._pace = DurationEstimates(suite.by_name)
         self._decisions = Decisions(
@@ -159,18 +159,18 @@ class RunLoop:
         self._recorded: set[str] = set()  # of the current block
         self._failures = FailureWatch(frozenset(block.workload for block in self._left))
         self._failures.resume(work.done)
-        needed, least = self._decisions.needed(self._left, self._pace.seconds_of), least_blocks(self._left)
-        self._schedule = Schedule(needed, work.budget_seconds, time.monotonic(), self._pace, least=least)
+        least = least_blocks(self._left)
+        self._schedule = Schedule((), work.budget_seconds, time.monotonic(), self._pace, least=least)
 
     def run(self) -> Stop:
         """Run the remaining blocks; return why it stopped."""
-        self._warn_of_shortfall(self._schedule)
+        self._warn_of_shortfall(self._decisions.needed(self._left, self._pace.seconds_of))
         self._plan_needed_blocks()
         reason = StopReason.PLAN
         while block := self._next_block():
             if not self._schedule.fits():
                 reason = StopReason.BUDGET
-                self._schedule = replace(self._schedule, blocks=self._schedule.blocks[1:], past=self._schedule.past + 1)
+                self._schedule = self._schedule.with_blocks(self._schedule.blocks[1:], more_past=1)
                 continue
             self._observe(BlockBegins(self._schedule.timing()))
             in_turns = self._planned(block).workload.rounds > 1
@@ -190,15 +190,15 @@ class RunLoop:
                 # Its command does not end on the baseline.
                 self._left = tuple(each for each in self._left if each.workload != block.workload)
             if block.index == 0 and all(each.index for each in self._left):
-                self._warn_of_shortfall(replace(self._schedule, blocks=self._left))
-            self._schedule = replace(self._schedule, past=self._schedule.past + 1)
-            self._plan_needed_blocks()
+                self._warn_of_shortfall(self._left)
+            self._plan_needed_blocks(more_past=1)
         all_decided = reason == StopReason.PLAN and self._decisions.are_complete()
         return Stop(StopReason.DECIDED if all_decided else reason)
 
-    def _plan_needed_blocks(self) -> None:
+    def _plan_needed_blocks(self, more_past: int = 0) -> None:
         """Schedule the blocks that are still needed: how often each measures, and those first that add most."""
-        self._schedule = replace(self._schedule, blocks=self._decisions.needed(self._left, self._pace.seconds_of))
+        needed = self._decisions.needed(self._left, self._pace.seconds_of)
+        self._schedule = self._schedule.with_blocks(needed, more_past)
         _set_passes(self._pace, self._schedule, self._decisions, self._work)
         self._schedule = self._schedule.in_order(self._decisions.nearness())
 
@@ -226,7 +226,7 @@ class RunLoop:
                 self._record((_skipped(step, reason, cautions), ()))
         steps = tuple(step for step, reason in reasons.items() if not reason)
         passes = {step.stack: self._pace.passes_of(step) for step in steps}
-        return self._blocks.run(replace(block, steps=steps), self._planned(block), self._observe, passes, cautions)
+        return self._blocks.run(block.with_steps(steps), self._planned(block), self._observe, passes, cautions)
 
     def _record(self, *ended: FinishedTrial) -> None:
         """Write trials to the journal, and learn from them."""
@@ -239,11 +239,11 @@ class RunLoop:
             self._failures.learn(trial)
             self._observe(TrialEnded(trial))
 
-    def _warn_of_shortfall(self, schedule: Schedule) -> None:
+    def _warn_of_shortfall(self, blocks: Sequence[Block]) -> None:
         """Warn if the budget is too short for an interval: before the first block, and when durations are known."""
-        if schedule.blocks and schedule.budget_seconds is not None:
+        if blocks and self._work.budget_seconds is not None:
             references = (self._work.suite.baseline, self._work.suite.control)
-            if short := shortfall(schedule.blocks, schedule.pace, references, schedule.left_seconds()):
+            if short := shortfall(blocks, self._pace, references, self._schedule.left_seconds()):
                 self._observe(Warned(f"the budget is {short}"))
 
 
@@ -254,7 +254,7 @@ def shorten_to_fit(schedule: Schedule, decisions: Decisions, *, once: bool) -> S
     block, passes = schedule.blocks[0], schedule.pace.passes
     usual = passes.get(block.workload, 1)
     passes[block.workload] = 1 if once else usual
-    shorter = replace(schedule, blocks=(decisions.of_open_cells(block), *schedule.blocks[1:]))
+    shorter = schedule.with_blocks((decisions.of_open_cells(block), *schedule.blocks[1:]))
     if shorter.fits():
         return shorter
     passes[block.workload] = usual

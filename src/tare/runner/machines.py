@@ -10,7 +10,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from tare.hosts.cgroups import controllers_restored
@@ -28,7 +27,16 @@ from tare.model.image import Image
 from tare.model.machine import Facts, Hosts, Machine
 from tare.model.trial import Caution, Limits, LimitsWanted
 from tare.plugins.technology import ENVIRONMENT
-from tare.runner.context import InstanceSpec, Placement, RunContext, RunHosts, RunImages, Sampling, choose_cpus
+from tare.runner.context import (
+    InstanceSpec,
+    Placement,
+    Provision,
+    RunContext,
+    RunHosts,
+    RunImages,
+    Sampling,
+    choose_cpus,
+)
 from tare.runner.layers import prepare_disk
 
 _MARK = "TARE_CLIENT"
@@ -103,7 +111,7 @@ def assign_cpus(hosts: Sequence[Host], wanted: int, *, client_is_local: bool = T
     placement = choose_cpus(_cores(server), wanted)
     cautions = (*placement.cautions, *emulation_cautions(hosts))
     if client_is_local:
-        return replace(placement, cautions=cautions)
+        return Placement(placement.server, placement.client, cautions)
     cautions = tuple(caution for caution in cautions if caution.kind != "shared-cpus")
     return Placement(placement.server, _cpus(client), cautions, placement.client)
 
@@ -160,24 +168,6 @@ def open_context(
             )
             for ledger, root, own in zip(clients, roots, cpus, strict=True)
         ]
-
-        @contextmanager
-        def provision(target: Machine, spec: InstanceSpec) -> Iterator[RunContext]:
-            """Open a context on a provisioned machine, and prepare the inner layers of a stack there."""
-            inner = spec.stack[:-1]
-            reached = replace(hosts.reached, server=target)
-            count = len(hosts.placement.server)
-            with connect_machines(reached, images.main, count, _own_prefix(reached)) as machines:
-                on_provisioned(machines.server.facts())
-                # Nothing runs beside what is on a provisioned server.
-                needed = replace(images, outer=images.outer if len(inner) > 1 else None, sidecars={})
-                with open_context(machines, needed, limits, sampling) as context:
-                    if problems := tuple(inner[-1].problems(context.host)):
-                        words = "; ".join(problem.what for problem in problems)
-                        raise Unavailable(f"in the layer {inner[-1].name}: {words}", problems[0].fix)
-                    prepare_stack(context, context.spec(*inner), lambda _: None)
-                    yield context
-
         yield RunContext(
             hosts=hosts,
             images=there,
@@ -191,8 +181,35 @@ def open_context(
             client_address=_client_address(hosts) if extra else "",
             clock_ahead_seconds=_clock_ahead(hosts.client),
             cache=stack.enter_context(HostCache()),
-            provision=provision if hosts.reached.server is None else None,
+            provision=None if hosts.reached.server else _provisioner(hosts, images, limits, sampling, on_provisioned),
         )
+
+
+def _provisioner(
+    hosts: RunHosts,
+    images: RunImages,
+    limits: LimitsWanted,
+    sampling: Sampling,
+    on_provisioned: Callable[[Facts], None],
+) -> Provision:
+    """Return what opens a context on a provisioned machine, and prepares the inner layers of a stack there."""
+
+    @contextmanager
+    def provision(target: Machine, spec: InstanceSpec) -> Iterator[RunContext]:
+        inner = spec.stack[:-1]
+        reached = Hosts(target, hosts.reached.client, hosts.reached.further_clients)
+        with connect_machines(reached, images.main, len(hosts.placement.server), _own_prefix(reached)) as machines:
+            on_provisioned(machines.server.facts())
+            # Nothing runs beside what is on a provisioned server.
+            needed = RunImages(images.main, images.client, images.outer if len(inner) > 1 else None, images.by_stack)
+            with open_context(machines, needed, limits, sampling) as context:
+                if problems := tuple(inner[-1].problems(context.host)):
+                    words = "; ".join(problem.what for problem in problems)
+                    raise Unavailable(f"in the layer {inner[-1].name}: {words}", problems[0].fix)
+                prepare_stack(context, context.spec(*inner), lambda _: None)
+                yield context
+
+    return provision
 
 
 def prepare_stack(context: RunContext, spec: InstanceSpec, say: Callable[[str], None]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
 
-from tare.model.trial import Raw, Trial
+from tare.model.trial import Caution, Raw, Trial
 
 _FIELDS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(hint) for name, hint in get_type_hints(Trial).items()}
 _RAW: TypeAdapter[Any] = TypeAdapter(Raw)
@@ -40,11 +40,12 @@ def drop_unserializable(
             held[name] = _rest(name, value)
     if not faults:
         return trial, tuple(raw)
-    trial = replace(trial, **held)
-    if trial.status == "ok":
+    if held.get("status", trial.status) == "ok":
         hint = "this is a bug of the plug-in: it may return texts and finite numbers"
-        trial = replace(trial, status="failed", reason=faults[0], hint=hint, values=())
-    return trial, tuple(each if _holds(_RAW, each) else Raw("not recordable", (), repr(each), 0.0) for each in raw)
+        held |= {"status": "failed", "reason": faults[0], "hint": hint, "values": ()}
+    return replace(trial, **held), tuple(
+        each if _holds(_RAW, each) else Raw("not recordable", (), repr(each), 0.0) for each in raw
+    )
 
 
 def _wrong(name: str, value: object) -> Iterator[object]:
@@ -113,7 +114,7 @@ def redact_secrets(trial: Trial, raw: Sequence[Raw]) -> tuple[Trial, tuple[Raw, 
         hint=cleared(trial.hint),
         commands=tuple(map(hidden, trial.commands)),
         proof=tuple((name, cleared(text)) for name, text in trial.proof),
-        cautions=tuple(replace(each, text=cleared(each.text)) for each in trial.cautions),
+        cautions=tuple(Caution(each.kind, cleared(each.text)) for each in trial.cautions),
     )
     return trial, tuple(
         replace(each, argv=hidden(each.argv), text=cleared(each.text), errors=cleared(each.errors)) for each in raw

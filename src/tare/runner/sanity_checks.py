@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 
 from tare.hosts.cgroups import memory_limit_of
@@ -109,10 +109,10 @@ def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caut
 
 def _of_each_client(raw: Sequence[Raw]) -> Iterator[tuple[int, Iterable[tuple[str, float]]]]:
     """Yield the CPU shares by label of each client: under its number where several share the load, else under 0."""
-    yield 0, _client_cpu([each for each in raw if not each.clients_cpu]).items()
+    yield 0, _mean_by_label((each.label, each.client_cpu) for each in raw if not each.clients_cpu).items()
     for place in range(max((len(each.clients_cpu) for each in raw), default=0)):
-        own = (replace(each, client_cpu=each.clients_cpu[place]) for each in raw if len(each.clients_cpu) > place)
-        yield place + 1, _client_cpu(list(own)).items()
+        own = ((each.label, each.clients_cpu[place]) for each in raw if len(each.clients_cpu) > place)
+        yield place + 1, _mean_by_label(own).items()
 
 
 def waiting_cautions(raw: Sequence[Raw], server_cpus: Mapping[str, Sequence[float]]) -> tuple[Caution, ...]:
@@ -121,7 +121,7 @@ def waiting_cautions(raw: Sequence[Raw], server_cpus: Mapping[str, Sequence[floa
     `server_cpus` has, for each label, how many CPUs of the instance were busy in each turn. As with the client, the
     mean over the turns of a point counts.
     """
-    clients = _client_cpu(raw)
+    clients = _mean_by_label((each.label, each.client_cpu) for each in raw)
     busy = {label: own + fmean(server_cpus[label]) for label, own in clients.items() if label in server_cpus}
     waiting = [label for label, cpus in busy.items() if cpus < _WAITING]
     if not waiting:
@@ -130,13 +130,13 @@ def waiting_cautions(raw: Sequence[Raw], server_cpus: Mapping[str, Sequence[floa
     return (Caution("waiting", text),)
 
 
-def _client_cpu(raw: Sequence[Raw]) -> Mapping[str, float]:
-    """Return by label the mean share of the client's CPUs that the load used, where it is known."""
-    shares: dict[str, list[float]] = defaultdict(list)
-    for entry in raw:
-        if entry.client_cpu is not None:
-            shares[entry.label].append(entry.client_cpu)
-    return {label: fmean(found) for label, found in shares.items()}
+def _mean_by_label(shares: Iterable[tuple[str, float | None]]) -> Mapping[str, float]:
+    """Return by label the mean share of a client's CPUs that the load used, where it is known."""
+    known: dict[str, list[float]] = defaultdict(list)
+    for label, share in shares:
+        if share is not None:
+            known[label].append(share)
+    return {label: fmean(found) for label, found in known.items()}
 
 
 def place_cautions(placement: Placement) -> tuple[Caution, ...]:

@@ -208,6 +208,10 @@ class Schedule:
         """Return what is left of the budget: nothing where the last block took longer, infinite without a budget."""
         return inf if self.budget_seconds is None else max(0.0, self.budget_seconds - (time.monotonic() - self.began))
 
+    def with_blocks(self, blocks: Iterable[Block], more_past: int = 0) -> Schedule:
+        """Return the schedule of these blocks, after so many more past ones."""
+        return replace(self, blocks=tuple(blocks), past=self.past + more_past)
+
     def in_order(self, nearness: Mapping[str, float]) -> Schedule:
         """Order the blocks by what they add to the answer at the end of the budget.
 
@@ -223,7 +227,7 @@ class Schedule:
         left = self.left_seconds()
         seconds = {block: estimate((block,), self.pace.seconds_of) for block in self.blocks}
         if sum(seconds.values()) <= left:
-            return replace(self, blocks=tuple(sorted(self.blocks, key=self._in_plan)))
+            return self.with_blocks(sorted(self.blocks, key=self._in_plan))
         goals = {number: _quickest_first(self.blocks, seconds, number) for number in sorted({self.least, LEAST})}
         early = goals[self.least]
 
@@ -238,7 +242,7 @@ class Schedule:
             chance = 1.0 if early[block.workload] <= left else left / early[block.workload]
             return (inf, -nearness.get(block.workload, 0.0) / seconds[block] * chance, *position)
 
-        return replace(self, blocks=tuple(sorted(self.blocks, key=turn)))
+        return self.with_blocks(sorted(self.blocks, key=turn))
 
     def _in_plan(self, block: Block) -> tuple[int, int]:
         """Return a block's position in the plan: its round, and its workload's position in the suite."""

@@ -331,13 +331,18 @@ def start_service(
         return
     own = (image.start, image.ends_by) if image and workload.own_server else ()
     place = ServicePlacement(instance.inside, instance.address, *own)
-    with run_service(place, service, purpose, workload.called) as server:
-        yield replace(server, network=SharedNetwork(host, instance)) if shared and host else server
+    network = SharedNetwork(host, instance) if shared and host else None
+    with run_service(place, service, purpose, workload.called, network) as server:
+        yield server
 
 
 @contextmanager
 def run_service(
-    place: ServicePlacement, service: Service, purpose: CommandScope, called: str = ""
+    place: ServicePlacement,
+    service: Service,
+    purpose: CommandScope,
+    called: str = "",
+    network: SharedNetwork | None = None,
 ) -> Iterator[ServiceProcess]:
     """Run a service until the block ends; when it ends before, so do the commands of the purpose."""
     argv = place.argv(service)
@@ -346,7 +351,7 @@ def run_service(
     printed: deque[str] = deque(maxlen=_LINES)
     began = time.monotonic()
     with place.inside.spawn(*argv) as process:
-        server = ServiceProcess(place.address, service, process, printed, purpose, called, place, began=began)
+        server = ServiceProcess(place.address, service, process, printed, purpose, called, place, network, began)
 
         def hear(line: Line | None) -> None:
             if line is None:

@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Self
 
 from tare.hosts.filesystems import (
@@ -24,6 +24,7 @@ from tare.model.trial import Caution, Footprint, Layer, Output, Raw, SetLimits, 
 from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.context import InstanceSpec, RunContext
 from tare.runner.extra_instances import ExtraInstances, measure_footprint
+from tare.runner.inside_check import InsideCheck
 from tare.runner.layers import StartedLayer, StartedLayers, combine_layers, start_stack
 from tare.runner.sanitize import drop_unserializable, redact_secrets
 from tare.runner.sanity_checks import (
@@ -70,10 +71,18 @@ class TrialRun:
     outside is raised.
     """
 
-    def __init__(self, context: RunContext, step: Step, spec: InstanceSpec, workload: Workload) -> None:
+    def __init__(
+        self,
+        context: RunContext,
+        step: Step,
+        spec: InstanceSpec,
+        workload: Workload,
+        inside_check: InsideCheck | None = None,
+    ) -> None:
         self.step = step
         self.log = TrialLog()
         self._context, self._spec, self._workload = context, spec.serving(workload), workload
+        self._inside_check = inside_check
         if not spec.technology.gives_machine:  # a provisioned machine has another placement
             self.log.cautions += context.hosts.placement.cautions
         self._open = ExitStack()
@@ -95,7 +104,7 @@ class TrialRun:
 
     def start(self) -> None:
         """Start the instance, the workload's sidecar services and its server, and telemetry."""
-        log, workload, context = self.log, self._workload, self._context
+        log, workload, context, spec = self.log, self._workload, self._context, self._spec
         log.started = time.time()
         with self._failing_alone():
             self._open.callback(self._settle)
@@ -103,8 +112,7 @@ class TrialRun:
             cold = ColdStart(context.host) if workload.starts_cold else None
             if cold:  # now, and once more when all is prepared, where little is left to drop
                 cold.begin()
-            spec = replace(self._spec, before_request=cold.begin) if cold else self._spec
-            parts = self._open.enter_context(start_stack(context, spec, log))
+            parts = self._open.enter_context(start_stack(context, spec, log, cold.begin if cold else None))
             cold_read_bytes = cold.read_bytes() if cold else None
             instance, innermost = combine_layers(parts), parts[-1]
             self._look_at(instance, innermost)
@@ -228,8 +236,8 @@ class TrialRun:
         log.limits = SetLimits(spec.limits, read_observed_limits(innermost))
         if inside is not None:
             log.file_systems = file_systems_under(inside, self._workload.paths)
-            if self._context.inside_check:
-                self._context.inside_check.read(self.step.stack, inside)
+            if self._inside_check:
+                self._inside_check.read(self.step.stack, inside)
             if self._workload.writes_anywhere:
                 begin_to_look(inside)
         log.cautions += [*instance.cautions, *limit_cautions(log.limits)]

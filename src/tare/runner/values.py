@@ -35,8 +35,7 @@ def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
         if any(len(values) != number for values in turns.values()):
             raise TrialFailed(f"{workload.name} gave other points in round {number}", "its plug-in has a bug")
     if workload.alone:  # turns of two stacks are then not close in time, and cannot be compared in pairs
-        means = (_measured(metrics[name], values) for (name, _), values in turns.items())
-        return tuple(replace(each, value=median(each.turns or (each.value,)), turns=()) for each in means)
+        return tuple(_measured(metrics[name], values, in_pairs=False) for (name, _), values in turns.items())
     labels = _labels(workload, rounds[0], rounds[-1])
     return tuple(_measured(metrics[key[0]], values, labels.get(key, "")) for key, values in turns.items())
 
@@ -89,7 +88,7 @@ class PrintedUnits:
             if singular(unit) != singular(value.printed_unit):
                 units = f"{_shown_unit(value.printed_unit)} here, and {_shown_unit(unit)} in {stack}"
                 why = f"two units of {value.metric}: the command printed {units}"
-                return replace(trial, status="failed", reason=why, hint=_UNIT_HINT, values=(), quarantined=trial.values)
+                return trial.failed(why, _UNIT_HINT, quarantined=trial.values)
         return trial
 
 
@@ -97,18 +96,19 @@ def _shown_unit(unit: str) -> str:
     return repr(unit) if unit else "no unit"
 
 
-def _measured(metric: Metric, values: Sequence[Value], label: str = "") -> Measured:
+def _measured(metric: Metric, values: Sequence[Value], label: str = "", *, in_pairs: bool = True) -> Measured:
     """Return a metric's mean over its turns; with several turns, also the value of each and their output's label.
 
-    Raises TrialFailed if the command printed the turns in different units.
+    Where turns cannot be compared `in_pairs`, it is their median, without them. Raises TrialFailed if the command
+    printed the turns in different units.
     """
     first, numbers = values[0], tuple(each.value for each in values)
     if other := next((each for each in values if singular(each.printed_unit) != singular(first.printed_unit)), None):
         units = f"{_shown_unit(first.printed_unit)}, and later {_shown_unit(other.printed_unit)}"
         raise TrialFailed(f"two units of {metric.name}: the command printed {units}", _UNIT_HINT)
-    turns, label = (numbers, label) if len(numbers) > 1 else ((), "")
-    unit = first.printed_unit
-    return Measured(metric.name, first.point, fmean(numbers), metric.unit, metric.better, turns, label, unit)
+    turns, label = (numbers, label) if in_pairs and len(numbers) > 1 else ((), "")
+    value, unit = (fmean if in_pairs else median)(numbers), first.printed_unit
+    return Measured(metric.name, first.point, value, metric.unit, metric.better, turns, label, unit)
 
 
 def _labels(workload: Workload, first: Sequence[Raw], last: Sequence[Raw]) -> Mapping[Key, str]:

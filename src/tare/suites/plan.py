@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tare.suites.suite import Suite
 
@@ -38,6 +38,10 @@ class Block:
         """Its name, with which those of its trials begin."""
         return f"{self.workload}-{self.index:03d}"
 
+    def with_steps(self, steps: Iterable[Step]) -> Block:
+        """Return the block with these of its steps."""
+        return Block(self.workload, self.index, tuple(steps))
+
 
 def plan(suite: Suite) -> tuple[Block, ...]:
     """Plan the blocks of a suite, in the order in which they run."""
@@ -48,7 +52,7 @@ def plan(suite: Suite) -> tuple[Block, ...]:
 def to_run(suite: Suite) -> tuple[Block, ...]:
     """Plan all blocks of a suite without the trials that it excludes."""
     return tuple(
-        replace(block, steps=tuple(step for step in block.steps if not suite.excludes(step.workload, step.stack)))
+        block.with_steps(step for step in block.steps if not suite.excludes(step.workload, step.stack))
         for block in plan(suite)
     )
 
@@ -56,7 +60,7 @@ def to_run(suite: Suite) -> tuple[Block, ...]:
 def remaining(blocks: Iterable[Block], done: Collection[str]) -> tuple[Block, ...]:
     """Leave out the trials that are done, and blocks without a trial."""
     names = frozenset(done)
-    left = (replace(block, steps=tuple(step for step in block.steps if step.trial not in names)) for block in blocks)
+    left = (block.with_steps(step for step in block.steps if step.trial not in names) for block in blocks)
     return tuple(block for block in left if block.steps)
 
 
@@ -72,10 +76,9 @@ def _block(suite: Suite, workload: str, index: int) -> Block:
     chance.shuffle(stacks)
     stacks.insert(chance.randrange(len(stacks) + 1), suite.control)
     block = Block(workload, index, ())
-    steps = (
+    return block.with_steps(
         Step(_trial(block.name, order, stack), workload, stack, index, order) for order, stack in enumerate(stacks)
     )
-    return replace(block, steps=tuple(steps))
 
 
 def _trial(block: str, order: int, stack: str) -> str:

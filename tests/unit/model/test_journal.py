@@ -309,7 +309,7 @@ def test_a_run_records_each_machine_that_took_part_and_those_that_were_lent_once
     record = load(folder).record
     assert record.measured_on == record.machine
     cloud, other = replace(MACHINE, cpu_model="Cloud CPU"), replace(MACHINE, cpu_model="Other CPU")
-    kept.keep(replace(record, machines={"controller": MACHINE, "client": MACHINE}))
+    kept.amend(machines={"controller": MACHINE, "client": MACHINE})
     for facts in (cloud, other, cloud):
         kept.keep_lent(facts)
     found = load(folder).record
