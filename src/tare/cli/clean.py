@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -62,7 +62,7 @@ def _check(console: Console, as_json: bool) -> None:
     found = remains(registry.processes(), registry.lists())
     if as_json:
         owner = asdict(holder) if holder and is_running else None
-        print(json.dumps({**replace(found, settings=settings()).document(), "run": owner}, indent=1))
+        print(json.dumps({**Remains(found.ours, settings()).document(), "run": owner}, indent=1))
     else:
         for line in found.lines():
             print(line)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -34,12 +33,12 @@ def show(
 ) -> None:
     """Show a trial: its values, commands, raw output and cautions. Without one, list the run's trials."""
     loaded = read_run(run)
-    loaded = replace(loaded, trials=tuple(with_file_systems_compared(loaded.trials, loaded.record.baseline)))
+    trials = with_file_systems_compared(loaded.trials, loaded.record.baseline)
     if trial is None:
-        _list(loaded)
+        _list(trials)
         return
     console = output()
-    by_name = {each.trial: each for each in loaded.trials}
+    by_name = {each.trial: each for each in trials}
     if trial not in by_name:
         raise UsageError(f"{run}: no trial {trial}", did_you_mean(trial, by_name, f"`tare show {run}` lists them"))
     _print(by_name[trial], console, all_turns)
@@ -104,11 +103,11 @@ def _print_pace(run: Run, trial: Trial, console: Console) -> None:
         console.print(f"telemetry: {samples} samples{pace}")
 
 
-def _list(run: Run) -> None:
+def _list(trials: Sequence[Trial]) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("trial", "status", "seconds", "reason or cautions"):
         table.add_column(column, overflow="fold")
-    for trial in run.trials:
+    for trial in trials:
         doubts = trial.reason or ", ".join(dict.fromkeys(caution.kind for caution in trial.cautions))
         table.add_row(trial.trial, trial.status, f"{trial.seconds:.1f}", doubts)
     output(_PIPED).print(table)

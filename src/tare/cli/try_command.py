@@ -18,7 +18,7 @@ from tare.model.units import parse_duration
 from tare.runner.job import new_job, require_root
 from tare.suites.adhoc import Tried, parse_options
 from tare.suites.image_table import read_source
-from tare.suites.user_files import Taken, taken_along
+from tare.suites.user_files import taken_along
 
 _BUDGET = "2m"
 # A block runs the command twice on three stacks or more: what takes longer has no block within the budget.
@@ -116,7 +116,8 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     )
     text = tried.suite()
     suite = parse_options(text, "tare try")
-    _say_taken(taken)
+    for place, path in taken.files:
+        say(f"taken along: {path}, as {place} in the image", style="dim")
     _say_input()
     if save is None:
         run_and_show(new_job(suite, out), "try")
@@ -139,11 +140,6 @@ def _timeout_within(budget: str) -> str:
     except ValueError:
         return ""
     return f"{round(min(max(seconds / _RUNS, _LEAST_TIMEOUT), _MOST_TIMEOUT))}s"
-
-
-def _say_taken(taken: Taken) -> None:
-    for place, source in taken.files:
-        say(f"taken along: {source}, as {place} in the image", style="dim")
 
 
 def _say_input() -> None:

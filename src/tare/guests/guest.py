@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host, Process
@@ -51,7 +51,7 @@ class Devices:
 
 def with_monitor(limits: Limits) -> Limits:
     """Return the limits of a guest together with its monitor."""
-    return replace(limits, memory_bytes=limits.memory_bytes + MONITOR_BYTES)
+    return Limits(limits.cpus, limits.memory_bytes + MONITOR_BYTES, limits.open_files)
 
 
 def command_line(launch: LaunchRequest, root: str = "/dev/vda", console: str = "ttyS0") -> str:

@@ -7,7 +7,7 @@ prepare its disk beforehand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -18,7 +18,7 @@ from tare.hosts.host import Host, Process
 from tare.images.recipes import MAKE_FILE_SYSTEM
 from tare.model.image import Image
 from tare.model.isolation import Isolation
-from tare.model.trial import Family
+from tare.model.trial import Caution, Family
 from tare.plugins.technology import LaunchRequest, Technology
 from tare.plugins.workload import VOLUME, Instance
 
@@ -65,14 +65,18 @@ def firecracker_machine(
 class Ground:
     """What a machine starts with: its own folder, and a control group.
 
-    `stack` undoes at the end what the technology makes.
+    `stack` undoes at the end what the technology makes. Where a technology knows better, it sets the `cautions`, the
+    `processes`, the bytes `written` and those `kept` of the image.
     """
 
     host: Host
     launch: LaunchRequest
     stack: ExitStack
-    groups: list[ControlGroup] = field(default_factory=list)
     bytes_before: int = 0
+    cautions: tuple[Caution, ...] = ()
+    processes: Callable[[], Sequence[int]] = tuple
+    written: Callable[[], int | None] | None = None
+    kept: Callable[[], int | None] | None = None
     _volume: str = field(default="", init=False)
 
     def requested(self) -> None:
@@ -85,7 +89,7 @@ class Ground:
         launch = self.launch
         around = guest.with_monitor(launch.limits)
         group = self.stack.enter_context(limited(launch.ledger, launch.name, around))
-        self.groups.append(group)
+        self.processes = group.processes
         return group
 
     def disk(self, form: str, *options: str) -> str:
@@ -132,10 +136,11 @@ class Ground:
             inside=inside,
             address=launch.network.instance_address,
             path=path,
-            processes=self.groups[0].processes if self.groups else tuple,
+            processes=self.processes,
             proof={**proof, "guest kernel": kernel},
-            disk=self._bytes_written,
-            image=self._image_bytes,
+            disk=self.written or self._bytes_written,
+            image=self.kept or self._image_bytes,
+            cautions=self.cautions,
             storage=disk,
         )
 

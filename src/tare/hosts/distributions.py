@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
@@ -38,13 +38,14 @@ class Distribution:
         if self.install == APT or problem.installer != APT:
             return problem
         if not problem.packages:  # the command may be a step of the fix
-            return replace(problem, fix=_STEP.sub(lambda step: self._fix(step[1].split()), problem.fix))
+            fix = _STEP.sub(lambda step: self._fix(step[1].split()), problem.fix)
+            return Problem(problem.what, fix, missing=problem.missing)
         others = [each for each in problem.packages if not self.names.get(each)]
         fix = self._fix(problem.packages)
         if not others:
-            return replace(problem, fix=fix, packages=self._named(problem.packages), installer=self.install)
+            return Problem(problem.what, fix, self._named(problem.packages), problem.missing, self.install)
         absent = "program" if any(self.names.get(each) == "" for each in others) else problem.missing
-        return replace(problem, fix=fix, packages=(), missing=absent)
+        return Problem(problem.what, fix, missing=absent)
 
     def _fix(self, packages: Sequence[str]) -> str:
         named, others = self._named(packages), [each for each in packages if not self.names.get(each)]

@@ -18,7 +18,7 @@ import time
 import tty
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
@@ -60,9 +60,9 @@ def execute(argv: Sequence[str], timeout: float, input: bytes | Path = b"", chec
         assert process is not None  # noqa: S101 - it is what took too long
         kill_tree(process.pid, tree)
         exchange.await_end(None)
-        output = Output(tuple(argv), 124, *exchange.said(), time.monotonic() - began)
+        stdout, stderr = (each[:_AT_ONCE_BYTES] for each in exchange.said())
+        output = Output(tuple(argv), 124, stdout, stderr, time.monotonic() - began)
         if isinstance(error, TooMuch):
-            output = replace(output, stdout=output.stdout[:_AT_ONCE_BYTES], stderr=output.stderr[:_AT_ONCE_BYTES])
             raise TrialFailed(f"{argv[0]}: {TOO_MUCH}", shown(argv), output) from None
         raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", shown(argv), output) from None
     finally:

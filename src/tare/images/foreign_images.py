@@ -249,9 +249,9 @@ def name_user(image: Image, root: Path) -> None:
         write_in(root, _WORDS, words)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Adoption:
-    """One image to take over, in the folder `scratch`.
+    """One image to take over, in the folder `scratch`; its `source` becomes the place that has it.
 
     `base` is the image of ours that has what is put beside it; `tools` is its busybox, linked statically.
     """
@@ -264,21 +264,19 @@ class Adoption:
 
     def image(self, images: Path, say: Callable[[str], None]) -> Image:
         """Return the image, which is made unless it is cached. Raises TareError, with the image's name."""
+        asked = self.source
+        say(f"image: looking at {asked}")
         try:
-            return self._image(images, say)
+            self.source, digest = skopeo.located(asked, self.scratch)
+            if self.source != asked:
+                say(f"image: it is {self.source}")
+            return self._of_digest(digest, images, say)
         except TareError as error:
-            if str(error).startswith(str(self.source)):
+            if str(error).startswith(str(asked)):
                 raise
-            raise TareError(f"{self.source}: {error}", error.hint) from error
+            raise TareError(f"{asked}: {error}", error.hint) from error
 
-    def _image(self, images: Path, say: Callable[[str], None]) -> Image:
-        say(f"image: looking at {self.source}")
-        source, digest = skopeo.located(self.source, self.scratch)
-        if source != self.source:
-            say(f"image: it is {source}")
-        return replace(self, source=source).of_digest(digest, images, say)
-
-    def of_digest(self, digest: str, images: Path, say: Callable[[str], None]) -> Image:
+    def _of_digest(self, digest: str, images: Path, say: Callable[[str], None]) -> Image:
         """Return the image of this digest, which is made unless it is cached."""
         link = images / ADOPTED / self._key(digest)
         if not (is_intact(link, say) and in_use(link.resolve())):
@@ -335,7 +333,7 @@ class Adoption:
         skopeo.pack(self.scratch / "root", self.scratch / "root.tar")
         for name in ("kernel", "initrd"):
             shutil.copy(getattr(self.base, name), self.scratch / name)
-        make_disk(replace(_BASE, room_bytes=self.room_bytes), self.scratch)
+        make_disk(Recipe(packages=_BASE.packages, room_bytes=self.room_bytes), self.scratch)
         home = images / sha256_of(self.scratch / "root.tar")
         keep_built(self.scratch, home)
         return home

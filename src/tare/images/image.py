@@ -188,11 +188,11 @@ def image_of(digest: str) -> Image:
 
 def over(base: Image, home: Path) -> Image:
     """Return an image with the layer in `home` over it (layered.py), whose archive and disk may not be made yet."""
-    layer = home / "layer"
     more_bytes = (home / "layer.tar").stat().st_size  # small files have room on any disk
     room_bytes = math.ceil(1.1 * more_bytes / _GIB) * _GIB if base.disk_bytes and more_bytes > _SMALL else 0
-    made = replace(base, digest=home.name, layer=layer, disk_bytes=base.disk_bytes + room_bytes)
-    return replace(made, archive=home / "root.tar", disk=home / _DISK)
+    archive, disk, layer = home / "root.tar", home / _DISK, home / "layer"
+    disk_bytes = base.disk_bytes + room_bytes
+    return replace(base, digest=home.name, archive=archive, disk=disk, disk_bytes=disk_bytes, layer=layer)
 
 
 def _size_of_disk(home: Path) -> int:

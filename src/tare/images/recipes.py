@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tare.images.build_environment import builder, program_folder
@@ -120,7 +120,7 @@ def machine_recipe(technologies: Iterable[Technology] | None = None) -> Recipe:
     """Return the recipe of machines around these technologies; around all that can be nested by default."""
     chosen = registry.made("technologies") if technologies is None else technologies
     packages = _union(MACHINE, (each.debian_packages for each in chosen if each.nests))
-    return replace(Recipe(), packages=packages, room_bytes=6 * _GIB, server=False)
+    return Recipe(packages=packages, room_bytes=6 * _GIB, server=False)
 
 
 def program_sources() -> list[Path]:

@@ -57,6 +57,10 @@ class Source:
         path = Path(self.name)
         return Path(self.name.partition(":")[0]) if self.transport and not path.exists() else path
 
+    def named(self, transport: str, name: str) -> Source:
+        """Return the source of another image, with the same settings."""
+        return Source(transport, name, self.credentials, self.most_bytes, self.started)
+
     def places(self) -> tuple[Source, ...]:
         """Return the places where the image may be, in their order.
 
@@ -66,7 +70,7 @@ class Source:
             return (self,)
         tagged = "@" in self.name or ":" in self.name
         name = self.name if tagged else f"{self.name}:latest"  # Docker's daemon has no default
-        stores = (replace(self, transport=store, name=name) for store in _ENGINES)
+        stores = (self.named(store, name) for store in _ENGINES)
         return (*stores, self)
 
     def pinned(self, digest: str) -> str:
@@ -78,7 +82,7 @@ class Source:
 
     def again(self, origin: str) -> Source:
         """Name what an earlier run had: from a registry, the very same image. `origin` is empty without such a run."""
-        return replace(self, name=origin.removeprefix(_REGISTRY)) if origin.startswith(_REGISTRY) else self
+        return self.named(_REGISTRY, origin.removeprefix(_REGISTRY)) if origin.startswith(_REGISTRY) else self
 
 
 # --- image, limits, network ----------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def measure_footprint(context: RunContext, instances: Collection[Instance]) -> F
     host, processes = context.host, [instance.processes() for instance in instances]
     others = (pid for other in context.live if other not in instances for pid in other.processes())
     memory, count = footprint(host, context.images.main.root, [pid for pids in processes for pid in pids], others)
-    kernel = _sum(_kernel_bytes(host, pids[0]) if pids else None for pids in processes)
+    kernel = _sum(kernel_bytes(host, group_folder(host, pids[0])) if pids else None for pids in processes)
     reported = _sum(_reported_bytes(host, instance) for instance in instances)
     return Footprint(memory, kernel, _sum(instance.disk() for instance in instances), count, reported)
 
@@ -42,10 +42,6 @@ def _reported_bytes(host: Host, instance: Instance) -> int | None:
         if instance.inside and has_own_kernel(host, instance.inside):
             return parse_meminfo(instance.inside.read("/proc/meminfo")).used_bytes
     return None
-
-
-def _kernel_bytes(host: Host, pid: int) -> int | None:
-    return kernel_bytes(host, group_folder(host, pid))
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:

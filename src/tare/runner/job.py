@@ -87,9 +87,7 @@ def make_record(suite: Suite, hosts: RunHosts, images: RunImages) -> RunRecord:
 
 def _isolation(layers: Sequence[Technology]) -> tuple[Isolation, ...]:
     """Return the isolation of each layer, with the technology's name where there are several."""
-    names = [each.name if len(layers) > 1 else "" for each in layers]
-    own = (each.isolation for each in layers)
-    return tuple(Isolation(each.level, each.reason, name) for each, name in zip(own, names, strict=True))
+    return tuple(replace(each.isolation, layer=each.name if len(layers) > 1 else "") for each in layers)
 
 
 def _years(suite: Suite, hosts: RunHosts) -> dict[str, str]:

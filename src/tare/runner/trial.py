@@ -72,17 +72,11 @@ class TrialRun:
     """
 
     def __init__(
-        self,
-        context: RunContext,
-        step: Step,
-        spec: InstanceSpec,
-        workload: Workload,
-        inside_check: InsideCheck | None = None,
+        self, context: RunContext, step: Step, spec: InstanceSpec, workload: Workload, check: InsideCheck | None = None
     ) -> None:
         self.step = step
         self.log = TrialLog()
-        self._context, self._spec, self._workload = context, spec.serving(workload), workload
-        self._inside_check = inside_check
+        self._context, self._spec, self._workload, self._inside_check = context, spec.serving(workload), workload, check
         if not spec.technology.gives_machine:  # a provisioned machine has another placement
             self.log.cautions += context.hosts.placement.cautions
         self._open = ExitStack()

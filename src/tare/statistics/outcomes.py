@@ -79,11 +79,7 @@ def with_file_systems_compared(trials: Sequence[Trial], baseline: str) -> list[T
     for trial in trials:
         if trial.stack == baseline:
             known |= {(trial.workload, system.path): system for system in trial.file_systems}
-    return [_with(trial, _differences(trial, known)) for trial in trials]
-
-
-def _with(trial: Trial, cautions: Sequence[Caution]) -> Trial:
-    return replace(trial, cautions=(*trial.cautions, *cautions)) if cautions else trial
+    return [replace(trial, cautions=(*trial.cautions, *_differences(trial, known))) for trial in trials]
 
 
 def _differences(trial: Trial, known: dict[tuple[str, str], FileSystem]) -> list[Caution]:

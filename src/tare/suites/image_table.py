@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -81,4 +81,4 @@ def read_image(document: Document) -> ImageWanted:
         document.fault((*_KEY, "from"), str(error), error.hint)
         return ImageWanted()
     credentials = str(folder / table.credentials) if table.credentials else ""
-    return ImageWanted(source=replace(source, credentials=credentials, most_bytes=table.limit), files=files)
+    return ImageWanted(source=Source(source.transport, source.name, credentials, table.limit), files=files)

@@ -58,7 +58,7 @@ def _workloads(catalogue: Catalogue) -> Iterable[Schema]:
     }
     for name, plugin in loadable(catalogue, "workloads"):
         found = _table(plugin, more={"use": {"const": name}, **beside}, required=("use",))
-        yield {"title": plugin.title, **found, "description": _first_sentence(plugin)}
+        yield {"title": plugin.title, **found, "description": (inspect.getdoc(plugin) or "").partition("\n")[0]}
 
 
 def _variant(catalogue: Catalogue) -> Schema:
@@ -108,7 +108,3 @@ def _closed(properties: Mapping[str, Schema], required: Iterable[str] = ()) -> S
     """Return the schema of a table that has no other keys."""
     found: Schema = {"type": "object", "properties": dict(properties), "additionalProperties": False}
     return found | ({"required": list(required)} if required else {})
-
-
-def _first_sentence(plugin: type[Any]) -> str:
-    return (inspect.getdoc(plugin) or "").partition("\n")[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator
@@ -68,7 +68,7 @@ class OwnProgram:
             return wanted
         source = self.source
         if wanted.source is not None:
-            source = replace(wanted.source, transport=source.transport, name=source.name)
+            source = wanted.source.named(source.transport, source.name)
         return ImageWanted(source=source, files=wanted.files)
 
     def described(self, image: Image | None = None) -> dict[str, str]:

@@ -98,7 +98,7 @@ class Suite:
     def measured(self) -> tuple[Stack, ...]:
         """The stacks and the A/A control."""
         baseline = next(stack for stack in self.stacks if stack.name == self.baseline)
-        return (*self.stacks, replace(baseline, name=self.control))
+        return (*self.stacks, Stack(self.control, baseline.layers, baseline.own))
 
 
 def _control_of(baseline: str) -> str:
@@ -209,14 +209,10 @@ def _read_workloads(document: Document, suite: LimitsWanted) -> tuple[Planned, .
             free = next(f"{name}-{number}" for number in itertools.count(2) if f"{name}-{number}" not in workloads)
             path = (*key, "name") if "name" in table else key
             document.fault(path, f'a second workload named "{name}"', f'write name = "{free}"')
-        planned = Planned(
-            name,
-            use or "",
-            _read_workload(document, key, use),
-            _read_bounds(document, key, suite),
-            exclude=_read_excluded(document, (*key, "exclude")),
-        )
-        workloads[name] = _bounded(document, key, planned)
+        workload, limits = _read_workload(document, key, use), _read_bounds(document, key, suite)
+        excluded = _read_excluded(document, (*key, "exclude"))
+        fitting, lowered = _bounded(document, key, workload, limits)
+        workloads[name] = Planned(name, use or "", fitting, limits, lowered, excluded)
     return tuple(workloads.values())
 
 
@@ -309,16 +305,14 @@ def _read_bounds(document: Document, workload: Key, suite: LimitsWanted) -> Limi
     return LimitsWanted(*limits)
 
 
-def _bounded(document: Document, key: Key, planned: Planned) -> Planned:
-    """Return the workload with settings that fit its limits."""
-    if not isinstance(planned.workload, Workload):
-        return planned
-    try:
-        fitting, lowered = bounded(planned.workload, planned.limits)
-    except ValueError as error:
-        document.fault((*key, "limits"), str(error), "change its settings or its limits, or leave it out")
-        return planned
-    return replace(planned, workload=fitting, lowered=lowered)
+def _bounded(document: Document, key: Key, workload: Any, limits: LimitsWanted) -> tuple[Any, tuple[Lowered, ...]]:
+    """Return the workload with settings that fit its limits, and those that were lowered."""
+    if isinstance(workload, Workload):
+        try:
+            return bounded(workload, limits)
+        except ValueError as error:
+            document.fault((*key, "limits"), str(error), "change its settings or its limits, or leave it out")
+    return workload, ()
 
 
 def _read_hosts(document: Document) -> Hosts:
@@ -349,7 +343,7 @@ def _read_machine(document: Document, key: Key) -> Machine | None:
     if document.at(key) is not None and not isinstance(document.at(key), dict):
         document.fault(key, "not a table", f'write [hosts.{key[1]}] and below it ssh = "user@address"')
     if read is not None and read.ssh_config:
-        return replace(read, ssh_config=str((document.folder / read.ssh_config).absolute()))
+        return Machine(read.ssh, str((document.folder / read.ssh_config).absolute()), read.address)
     return read
 
 

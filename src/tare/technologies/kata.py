@@ -94,7 +94,8 @@ class Kata(Docker):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether Docker answers and knows the runtime, and whether a guest boots on KVM."""
-        return super().problems(host) or self.runtime_problems(host) or self.kvm_problems(host)
+        problems = super().problems(host) or self.runtime_problems(host)
+        return problems or missing_tools(host, monitors.KVM_TOOLS) or kvm.problems(host)
 
     def runtime_problems(self, host: Host) -> tuple[Problem, ...]:
         """Find why Docker cannot start the runtime."""
@@ -115,10 +116,6 @@ class Kata(Docker):
             what = f"Docker {major} starts only runtimes that its daemon.json names"
             return (Problem(what, 'update Docker, or add a runtime, and give the stack runtime = "its name"'),)
         return ()
-
-    def kvm_problems(self, host: Host) -> Sequence[Problem]:
-        """Find why Kata's machines cannot use KVM."""
-        return missing_tools(host, monitors.KVM_TOOLS) or kvm.problems(host)
 
     def limits(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
         """Return the options that choose the runtime and set the limits."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import escape, quoteattr
 
@@ -91,10 +91,12 @@ class Libvirt(monitors.DirectBoot):
             most = f"{guest.with_monitor(launch.limits).memory_bytes >> 10}"
             host.run(*virsh, "memtune", launch.name, "--live", "--hard-limit", most, timeout=_SECONDS)
             host.run(*virsh, "resume", launch.name, timeout=_SECONDS)
+            pids: list[int] = []
+            ground.processes = lambda: pids
+            ground.cautions = (guest.EMULATED,) if self.type == "qemu" else ()
             instance = ground.booted(console, disk, self.path, domain=self.type, libvirt=launch.version(self, host))
-            pids = _processes(host, launch.name)
-            cautions = (guest.EMULATED,) if self.type == "qemu" else ()
-            yield replace(instance, processes=lambda: pids, cautions=cautions)
+            pids += _processes(host, launch.name)  # not before: it would delay the start
+            yield instance
 
     def brings(self) -> Sequence[str]:
         """Name the connection: some kinds start a program."""

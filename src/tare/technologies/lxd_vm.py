@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tare.guests import boot_media, guest, kvm, monitors
@@ -102,13 +102,10 @@ class LxdVm(Lxd):
             # The daemon pins only the virtual processors.
             host.run("taskset", "--pid", "--cpu-list", launch.cpu_list, str(pid), timeout=SECONDS)
             proof = proof_of(reader, client, "qemu", "qemu")
-            instance = ground.booted(console, disk, self.path, accelerator="kvm", **proof)
-            yield replace(
-                instance,
-                processes=lambda: (pid,),
-                disk=lambda: max(0, bytes_of(reader, disk) - before),
-                image=lambda: kept_bytes(reader, client, _alias(launch.image)),
-            )
+            ground.processes = lambda: (pid,)
+            ground.written = lambda: max(0, bytes_of(reader, disk) - before)
+            ground.kept = lambda: kept_bytes(reader, client, _alias(launch.image))
+            yield ground.booted(console, disk, self.path, accelerator="kvm", **proof)
 
 
 def _alias(image: Image) -> str:

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 from tare.guests import boot_media, guest, kvm, monitors
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
-from tare.model.trial import Problem
+from tare.model.trial import Caution, Problem
 from tare.plugins.technology import LaunchRequest, missing_tools
 from tare.plugins.workload import Instance
 
@@ -32,6 +32,7 @@ class Qemu(monitors.DirectBoot):
     tools: ClassVar[Mapping[str, str]] = {**monitors.KVM_TOOLS, "lz4": "lz4"}
     volumes = True
     acceleration = kvm.OPTIONS
+    cautions: ClassVar[tuple[Caution, ...]] = ()
 
     def version(self, host: Host) -> str:
         """Return QEMU's version."""
@@ -58,6 +59,7 @@ class Qemu(monitors.DirectBoot):
             machine = (kvm.PROGRAM, *self.acceleration, *_machine(launch, guest.Devices(disk, tap, volume=volume)))
             command = (*machine, "-append", guest.command_line(launch))
             console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
+            ground.cautions = self.cautions
             proof = {"accelerator": self.acceleration[1], "qemu": launch.version(self, host)}
             yield ground.booted(console, disk, self.path, **proof)
 

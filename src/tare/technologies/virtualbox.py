@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from tare.guests import boot_media, guest, monitors
@@ -75,10 +75,9 @@ class Virtualbox(VirtualPc):
             start = (*group.join, "VBoxHeadless", "--startvm", launch.name, "--vrde", "off")
             console = ground.stack.enter_context(host.spawn(*boot_media.with_console(serial, *start)))
             ground.stack.enter_context(launch.ledger.undone_by("VBoxManage", "controlvm", launch.name, "poweroff"))
-            instance = ground.booted(
-                console, disk, self.path, virtualbox=launch.version(self, host), controller=self.controller
-            )
-            yield replace(instance, disk=lambda: None)  # it was written in full before
+            ground.written = lambda: None  # it was written in full before
+            proof = {"virtualbox": launch.version(self, host), "controller": self.controller}
+            yield ground.booted(console, disk, self.path, **proof)
 
     def steps(self, launch: LaunchRequest, devices: guest.Devices) -> Iterator[tuple[str, ...]]:
         """Yield the commands of VBoxManage that make the machine."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from tare.guests import boot_media, monitors
@@ -94,8 +94,8 @@ class Vmware(VirtualPc):
             launch.timeline.mark("started")
             ground.stack.enter_context(launch.ledger.undone_by(*run, "stop", file, "hard"))
             host.run(*group.join, *run, "start", file, "nogui", timeout=_SECONDS)
-            instance = ground.booted(console, disk, self.path, vmrun=launch.version(self, host), controller="pvscsi")
-            yield replace(instance, disk=lambda: None)  # it was written in full before
+            ground.written = lambda: None  # it was written in full before
+            yield ground.booted(console, disk, self.path, vmrun=launch.version(self, host), controller="pvscsi")
 
 
 def free_vmnet(networking: str) -> int:

@@ -176,7 +176,7 @@ class InstanceReader:
         self._group = GroupReader(files, group) if group else None
         self._group_began: tuple[float, float] | None = None
         # Like the start of a process, this is in hundredths, rounded down. If unknown, no process counts as born later.
-        uptime = read_as(_parse_uptime, files.text, "/proc/uptime")
+        uptime = read_as(lambda text: float(text.partition(" ")[0]), files.text, "/proc/uptime")
         self._began_seconds = math.inf if uptime is None else uptime
         self._first = True
         self._starts: dict[int, float] = {}
@@ -285,10 +285,6 @@ def _read_process(files: Files, pid: int) -> _Process | None:
         return None
     transfer = read_as(parse_process_transfer, files.short_text, f"/proc/{pid}/io")
     return _Process((pid, times.started_seconds), times, resident, transfer)
-
-
-def _parse_uptime(text: str) -> float:
-    return float(text.partition(" ")[0])
 
 
 def _user(times: ProcessTimes) -> Count:

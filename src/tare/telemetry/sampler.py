@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tare.hosts.host import Host
@@ -126,7 +126,7 @@ def way_to(host: Host, period_seconds: float) -> Way:
     """Return how a host is sampled: this machine, or one over SSH."""
     if isinstance(host, LocalHost):
         return Way(LocalFiles(), Pace(period_seconds))
-    return Way(FarFiles(host), replace(FAR, period_seconds=max(period_seconds, FAR.period_seconds)))
+    return Way(FarFiles(host), Pace(max(period_seconds, FAR.period_seconds), FAR.most_share, FAR.clock))
 
 
 class _Instance:

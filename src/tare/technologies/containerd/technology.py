@@ -21,7 +21,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import ClassVar
 
@@ -245,7 +245,7 @@ class Containerd(Technology):
     def _around(self, limits: Limits) -> Limits:
         """Return the limits of the container together with the machine that it runs in, which has limits of its own."""
         own = 0 if self._is("runc") or self._is(_OF_GVISOR) else kata.MACHINE_BYTES
-        return replace(limits, memory_bytes=limits.memory_bytes + own)
+        return Limits(limits.cpus, limits.memory_bytes + own, limits.open_files)
 
     def _options(self, launch: LaunchRequest) -> Iterator[str]:
         """Yield what the runtime must be told: a machine has the size of the limits.

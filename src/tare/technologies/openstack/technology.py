@@ -143,9 +143,8 @@ class Openstack(Technology):
         """Make the keys of a server, and describe it."""
         host.run("mkdir", "-p", "-m", "700", str(folder), timeout=30)
         names = (folder.name, self.flavor, self.image, self.network)
-        public_key = new_key(host, f"{folder}/key")
-        wanted = Wanted(*names, public_key, self.floating_network, self.allow_from, None, self.timeout)
-        if self.host_key == "console":
-            return wanted
-        public_key = new_key(host, f"{folder}/host_key")
-        return replace(wanted, host_key=(host.read(f"{folder}/host_key"), public_key))
+        login_key, host_key = new_key(host, f"{folder}/key"), None
+        if self.host_key != "console":
+            public_key = new_key(host, f"{folder}/host_key")
+            host_key = (host.read(f"{folder}/host_key"), public_key)
+        return Wanted(*names, login_key, self.floating_network, self.allow_from, host_key, self.timeout)
