@@ -160,14 +160,8 @@ def open_context(
         stack.enter_context(controllers_restored(server))
         network = stack.enter_context(_network(hosts, server, clients, prefix))
         for ledger in (server, *clients):
-            ledger.host.run("mkdir", "-p", "-m", "700", str(_state(ledger.host) / "instances"), timeout=30)
-        cpus = (hosts.placement.client, *map(_cpus, hosts.extra_clients))
-        client, *extra = [
-            stack.enter_context(
-                client_of(ledger, network, root, own, _state(ledger.host) / "instances" / f"{prefix}-client")
-            )
-            for ledger, root, own in zip(clients, roots, cpus, strict=True)
-        ]
+            ledger.host.run("mkdir", "-p", "-m", "700", str(_instances(ledger.host)), timeout=30)
+        client, *extra = map(stack.enter_context, _clients(hosts, clients, roots, network))
         yield RunContext(
             hosts=hosts,
             images=there,
@@ -176,7 +170,7 @@ def open_context(
             limits=Limits(hosts.placement.server, limits.memory_bytes, limits.open_files),
             sampling=sampling,
             client=client,
-            instances=_state(server.host) / "instances",
+            instances=_instances(server.host),
             extra_clients=tuple(extra),
             client_address=_client_address(hosts) if extra else "",
             clock_ahead_seconds=_clock_ahead(hosts.client),
@@ -260,8 +254,9 @@ def _network(
     return routed(server, clients, prefix, hosts.server_address)
 
 
-def _state(host: Host) -> Path:
-    return state_folder() if isinstance(host, LocalHost) else _CARRIED_TO
+def _instances(host: Host) -> Path:
+    """Return the folder of the instances and the client on a machine of the run."""
+    return (state_folder() if isinstance(host, LocalHost) else _CARRIED_TO) / "instances"
 
 
 def _on(host: Host, image: Image) -> Image:
@@ -293,6 +288,15 @@ def _client_ledgers(stack: ExitStack, hosts: RunHosts, prefix: str) -> tuple[Led
     names = [f"{prefix}-client", *(f"{prefix}-client-{n}" for n in range(2, 2 + len(hosts.extra_clients)))]
     opened = [_ledger(host, target, name) for name, (host, target) in zip(names, hosts.clients, strict=True)]
     return tuple(map(stack.enter_context, opened))
+
+
+def _clients(
+    hosts: RunHosts, ledgers: Sequence[Ledger], roots: Sequence[Image], network: Network
+) -> Iterator[AbstractContextManager[ExecHost]]:
+    """Yield the clients of a run, each in its root and on its CPUs; they are made when they are entered."""
+    cpus = (hosts.placement.client, *map(_cpus, hosts.extra_clients))
+    for ledger, root, own in zip(ledgers, roots, cpus, strict=True):
+        yield client_of(ledger, network, root, own, _instances(ledger.host) / f"{network.prefix}-client")
 
 
 def _client_address(hosts: RunHosts) -> str:

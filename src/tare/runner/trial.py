@@ -76,7 +76,8 @@ class TrialRun:
     ) -> None:
         self.step = step
         self.log = TrialLog()
-        self._context, self._spec, self._workload, self._inside_check = context, spec.serving(workload), workload, check
+        self._context, self._spec = context, spec.serving(workload)
+        self._workload, self._inside_check = workload, check
         if not spec.technology.gives_machine:  # a provisioned machine has another placement
             self.log.cautions += context.hosts.placement.cautions
         self._open = ExitStack()
