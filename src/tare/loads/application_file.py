@@ -18,11 +18,11 @@ from tare.loads.http import as_path
 from tare.loads.user_load import OwnMetric
 from tare.model.errors import SuiteError, UsageError, did_you_mean, unreadable
 from tare.model.files import contents, exists
-from tare.model.image import ImageWanted, Release, Source, Started
+from tare.model.image import ImageWanted, Release, Started
 from tare.model.units import Duration, Size
 from tare.plugins import registry
 from tare.suites.document import Document, Key, parse_tables
-from tare.suites.image_table import EXAMPLE, STORES, as_place, read_source
+from tare.suites.image_table import EXAMPLE, as_place, read_source
 from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, words_of
 
 FILE = "application.toml"
@@ -107,22 +107,22 @@ class _LoadTable:
     worker: CommandLine | NoCommand = ""
 
 
-def read_application(folder: Path) -> Application:
-    """Read the application in a folder; raises SuiteError with all its faults."""
+def read_application(folder: Path, written: str = "") -> Application:
+    """Read the application in a folder, which a suite may name as `written`; raises SuiteError with all its faults."""
     path = folder / FILE
     try:
         text = contents(path, _MOST_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         hint = f"give the folder of an application, which has {FILE}; a path is relative to the suite's folder"
         raise SuiteError([unreadable(path, error, hint)]) from None
-    return replace(parse_application(text, folder.absolute()), folder=str(folder))
+    return parse_application(text, folder.absolute(), written)
 
 
-def parse_application(text: str, folder: Path) -> Application:
+def parse_application(text: str, folder: Path, written: str = "") -> Application:
     """Read the text of an application in a folder; raises SuiteError with all its faults."""
     source = str(folder / FILE)
     document = Document(parse_tables(text, source), registry)
-    application = _Reader(document, folder).application()
+    application = _Reader(document, folder).application(written)
     if application is None:
         raise SuiteError(document.in_file_order(source))
     return application
@@ -135,8 +135,8 @@ class _Reader:
     document: Document
     folder: Path
 
-    def application(self) -> Application | None:
-        """Return the application; None if there is a fault."""
+    def application(self, written: str) -> Application | None:
+        """Return the application, whose folder a suite names so; None if there is a fault."""
         document = self.document
         self._check_tables()
         own: _ApplicationTable | None = document.build(("application",), _ApplicationTable)
@@ -157,6 +157,7 @@ class _Reader:
             beside=tuple(each for each in found if each.name != own.under_test),
             parameters=parameters,
             memory_bytes=own.memory,
+            folder=written,
         )
         self._check_used(application)
         return None if document.faults else application
@@ -215,7 +216,7 @@ class _Reader:
             document.fault((*key, "packages"), what, "leave packages out")
         text = document.required(key, "from", EXAMPLE)
         try:
-            source = self._source(EXAMPLE if text is None else text)
+            source = read_source(EXAMPLE if text is None else text, self.folder)
         except UsageError as error:
             document.fault((*key, "from"), str(error), error.hint)
             return ImageWanted()
@@ -225,13 +226,6 @@ class _Reader:
             document.fault((*key, "entry_point"), "nothing is filled in there", "write the places in command")
         started = Started(own, table.user, table.folder, table.stop_signal)
         return ImageWanted(source=replace(source, credentials=credentials, started=started), files=files)
-
-    def _source(self, text: str) -> Source:
-        """Read the name of an image, whose file is in the application's folder."""
-        source = read_source(text)
-        if source.transport in STORES:
-            return source
-        return replace(source, name=str(self.folder / text.removeprefix(source.transport)))
 
     def _files(self, key: Key, files: dict[str, str]) -> tuple[tuple[str, str], ...]:
         for name in files.values():

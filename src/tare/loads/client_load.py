@@ -95,11 +95,10 @@ def measured_load(client: Host, label: str, *argv: str, timeout: float, cpus: in
 
 def while_sending(raw: Raw, start_seconds: float, sending_seconds: float) -> Raw:
     """Relate a load's CPU time, less what its start took (both of a CPU), to the seconds in which it sent."""
-    sent = replace(raw, sending_seconds=min(sending_seconds, raw.seconds))
-    if raw.client_cpu is None:
-        return sent
-    used_seconds = raw.client_cpu * raw.seconds - start_seconds
-    return replace(sent, client_cpu=max(0.0, min(1.0, used_seconds / sending_seconds)))
+    share = raw.client_cpu
+    if share is not None:
+        share = max(0.0, min(1.0, (share * raw.seconds - start_seconds) / sending_seconds))
+    return replace(raw, client_cpu=share, sending_seconds=min(sending_seconds, raw.seconds))
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ class Together:
         text = "".join(f"client {n} of {len(answers)}\n{each.text}" for n, each in enumerate(answers, start=1))
         if not warm_up:
             self.common[label].append(common_share(windows_in(text), 2 * error_seconds))
-        return replace(answers[0], text=text, seconds=answers[-1].seconds)
+        return Raw(label, answers[0].argv, text, answers[-1].seconds, warm_up=warm_up)
 
     def end(self, timeout: float) -> tuple[Raw, ...]:
         """End all parts; return what each of them printed."""
@@ -221,8 +220,8 @@ def common_share(windows: Sequence[tuple[float, float]], error_seconds: float) -
     return max(0.0, common - error_seconds) / whole if whole > 0 else 0.0
 
 
-def with_cpu_shares(raw: Raw, turn: re.Pattern[str]) -> Raw:
-    """Return the output of a turn with the clients' CPU shares, which none has that warms up.
+def with_cpu_shares(raw: Raw, turn: re.Pattern[str], client_limit: str) -> Raw:
+    """Return the output of a turn with what the clients could not do, and their CPU shares: none has that warms up.
 
     `turn` matches what a client printed; its groups are `seconds`, `cpu` in seconds, and `cpus` where it used several.
     """
@@ -232,7 +231,8 @@ def with_cpu_shares(raw: Raw, turn: re.Pattern[str]) -> Raw:
         cpus = int(found.groupdict().get("cpus", 1)) if found else 1
         used.append(min(1.0, float(found["cpu"]) / seconds / cpus) if found and seconds else None)
     busiest, every = cpu_shares(used)
-    return replace(raw, client_cpu=busiest, clients_cpu=every if busiest is not None else ())
+    every = every if busiest is not None else ()
+    return replace(raw, client_cpu=busiest, clients_cpu=every, client_limit=client_limit)
 
 
 def cpu_shares(used: Sequence[float | None]) -> tuple[float | None, tuple[float | None, ...]]:

@@ -12,9 +12,9 @@ import functools
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Self
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -117,9 +117,9 @@ class SysbenchTest(InTurns):
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
 
-    def within(self, limits: LimitsWanted) -> Self:
+    def within(self, limits: LimitsWanted) -> Mapping[str, object]:
         """Start no more threads than the instance has CPUs: those beyond would only wait for their turn."""
-        return replace(self, threads=min(self.threads, limits.cpus))
+        return {"threads": min(self.threads, limits.cpus)}
 
     @abstractmethod
     def options(self, events: int) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 from typing import Annotated, ClassVar, Literal
@@ -267,9 +267,10 @@ class HttpLoad(InTurns, WrkLoad):
         for clients in self.clients:
             with self.wrk(setup, _SCRIPT_THERE, clients, 1) as wrk:
                 patience_seconds = limit_seconds(turn_seconds(self.duration), setup.patience_seconds)
+                lines = [f"{turn_seconds(self.duration):.6g}"] * len(wrk.parts)
                 for number in range(1 + self.rounds):
-                    raw = self._turn(wrk, clients, patience_seconds, warm_up=number == 0)
-                    yield replace(raw, client_limit=wrk.doubt(raw)) if number == self.rounds else raw
+                    raw = wrk.turn(f"clients {clients}", lines, patience_seconds, warm_up=number == 0)
+                    yield with_cpu_shares(raw, _TURN, wrk.doubt(raw) if number == self.rounds else "")
                 check_ends(wrk, self.page_bytes)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
@@ -284,10 +285,6 @@ class HttpLoad(InTurns, WrkLoad):
     def seconds(self) -> float:
         """Estimate the seconds of `measure`: a first turn comes before those that count, and a lead before each."""
         return len(self.clients) * (0.1 + (1 + self.rounds) * (turn_seconds(self.duration) + _LEAD_SECONDS))
-
-    def _turn(self, wrk: Together, clients: int, patience_seconds: float, *, warm_up: bool) -> Raw:
-        lines = [f"{turn_seconds(self.duration):.6g}"] * len(wrk.parts)
-        return with_cpu_shares(wrk.turn(f"clients {clients}", lines, patience_seconds, warm_up), _TURN)
 
 
 def check_ends(wrk: Together, page_bytes: int) -> None:

@@ -92,7 +92,8 @@ class Search:
         """Learn whether the rate was followed and, if not, what the client could not do."""
         if self.rate is None:
             raise ValueError("the search has ended")
-        return replace(self, low=self.rate) if followed else replace(self, high=self.rate, client=client)
+        low, high, why = (self.rate, self.high, self.client) if followed else (self.low, self.rate, client)
+        return Search(self.rates, self.resolution, low, high, why)
 
     def client_failed_at(self, rate: int) -> bool:
         """Return whether a rate was the last one that failed, and by the client."""
@@ -136,7 +137,10 @@ class KneeLoad(Workload):
 
     @abstractmethod
     def load(self, setup: MeasurementContext, rate: int) -> Raw:
-        """Run the load at a rate for `duration`; its text also has what `answers` needs to know of the client."""
+        """Run the load at a rate for `duration`; its label is `rate RATE`.
+
+        Its text also has what `answers` needs to know of the client.
+        """
 
     @abstractmethod
     def answers(self, raw: Raw, rate: int) -> Answers:
@@ -145,17 +149,20 @@ class KneeLoad(Workload):
     def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
         """Search the knee; raises TrialFailed if the load fails, or if there is no answer at all.
 
-        The last output has the reason why the knee is only a lower bound, if it is.
+        The last output has the reason why the knee is only a lower bound, if it is. That a client failed is said there,
+        if the knee ends there: another run of it doubts no value.
         """
         search = Search(self.rates, self.resolution)
         while (rate := search.rate) is not None:
             runs: list[Answers] = []
-            for _ in range(self.runs - 1):
-                yield self._run(setup, rate, runs)
-            raw = self._run(setup, rate, runs)
-            search = self._after(search, runs)
-            _check_some(search, runs, raw)
-            yield replace(raw, client_limit=search.doubt())
+            while len(runs) < self.runs:
+                raw = self.load(setup, rate)
+                runs.append(answers := self.answers(raw, rate))
+                if len(runs) == self.runs:
+                    search = self._after(search, runs)
+                    _check_some(search, runs, raw)
+                client_cpu = None if answers.client else raw.client_cpu
+                yield replace(raw, client_cpu=client_cpu, client_limit=search.doubt())
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
         """Go through the search once more; return the knee, and the values of the rates.
@@ -174,15 +181,6 @@ class KneeLoad(Workload):
         """Estimate the seconds of `measure`: the rates, five more until the server fails, and the bisection."""
         rates = len(self.rates) + 5 + math.ceil(math.log2(1 / self.resolution))
         return rates * self.runs * (0.1 + self.duration)
-
-    def _run(self, setup: MeasurementContext, rate: int, runs: list[Answers]) -> Raw:
-        """Run the load, and add what came of it.
-
-        That a client failed is said of the knee, if it ends there: another run of it doubts no value.
-        """
-        raw = replace(self.load(setup, rate), label=_label(rate))
-        runs.append(answers := self.answers(raw, rate))
-        return replace(raw, client_cpu=None) if answers.client else raw
 
     def _searched(self, left: list[Raw]) -> Iterator[Value]:
         """Take the outputs of one search out of those that are left."""

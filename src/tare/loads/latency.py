@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, ClassVar
 
@@ -107,7 +107,7 @@ class LatencyLoad(WrkLoad):
                     late[rate] += _late(raw)
                     is_last = number == self.rounds
                     doubt = (self._doubt(rate, late[rate]) or wrk.doubt(raw)) if is_last else ""
-                    yield replace(raw, client_limit=doubt)
+                    yield with_cpu_shares(raw, _TURN, doubt)
             check_ends(wrk, self.page_bytes)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
@@ -142,7 +142,7 @@ class LatencyLoad(WrkLoad):
         lines = [f"{rate / count:.12g} {max(1, each)}" for each in shares(requests, count)]
         if count > 1:  # each client's first request is due a little after that of the one before it
             lines = [f"{line} {number / rate:.9f}" for number, line in enumerate(lines)]
-        return with_cpu_shares(wrk.turn(f"rate {rate}", lines, limit_seconds(self._turn_seconds), warm_up), _TURN)
+        return wrk.turn(f"rate {rate}", lines, limit_seconds(self._turn_seconds), warm_up)
 
     def _doubt(self, rate: int, late: int) -> str:
         """Describe how the client missed the schedule; empty if it did not."""

@@ -124,7 +124,7 @@ class Search:
         if one.meets(goal):
             return Search(one.outcome.limit_bytes, self.low, met=True)
         if one.less and self.slow + 1 < _LOOKS:
-            return replace(self, slow=self.slow + 1)
+            return Search(self.high, self.low, self.slow + 1, self.met)
         return Search(self.high, one.outcome.limit_bytes, met=self.met)
 
     def following(self, precision: float) -> int | None:
@@ -200,7 +200,8 @@ class UnderPressure(WithFurther):
 
     def _tried(self, further: Further, limit_bytes: int, number: int) -> Iterator[Raw]:
         """Measure an instance with this memory in turns with one that has all of it; the last output is its fate."""
-        outcome = Outcome(limit_bytes, further.limit_bytes, "answered")
+        fate: Fate = "answered"
+        swapped_bytes, reason = 0, ""
         with ExitStack() as outer:
             whole = _started_whole(outer, further, self.load)
             try:
@@ -208,15 +209,13 @@ class UnderPressure(WithFurther):
                     full, less = (_begun(exits, self.load.measure(each.setup)) for each in (whole, another))
                     yield from _in_turns(full, less)
                     swapped_bytes = another.swapped_bytes()
-                    if swapped_bytes:
-                        outcome = replace(outcome, fate="swapped", swapped_bytes=swapped_bytes)
+                    fate = "swapped" if swapped_bytes else "answered"
             except Unreachable:
                 raise
             except TrialFailed as error:
-                reason = f"{error} ({error.hint})" if error.hint else str(error)
-                outcome = replace(outcome, fate=_fate_of(error), reason=reason)
+                fate, reason = _fate_of(error), f"{error} ({error.hint})" if error.hint else str(error)
                 yield from _last_words(error.output)
-        yield outcome.written(number)
+        yield Outcome(limit_bytes, further.limit_bytes, fate, swapped_bytes, reason).written(number)
 
     def _read(self, raw: Sequence[Raw]) -> Try:
         """Read the outputs of one try; raises TrialFailed unless they are whole."""
@@ -343,7 +342,7 @@ class AtRate(ServedByLoad):
             raw = self.of.load(setup, self.rate)
             answers = self.of.answers(raw, self.rate)
             if answers.share > 0 and not answers.client:
-                return replace(raw, warm_up=warm_up)
+                return raw.as_warm_up() if warm_up else raw
         output = as_output(raw)
         if answers.client:
             raise TrialFailed(f"at {self.rate}/s, {answers.client}", "set a lower rate", output)

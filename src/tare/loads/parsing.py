@@ -11,7 +11,7 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, NoReturn, TypeVar
 
 from pydantic import AfterValidator
@@ -78,16 +78,20 @@ class Part:
             self.refuse(f"has no {name}")
         return self.found[name]
 
+    def of(self, found: object) -> Part:
+        """Return what was found in it as a part of the same report."""
+        return Part(found, self.text, self.program, self.hint)
+
     def part(self, name: str) -> Part:
         """Return the object of this name."""
-        return replace(self, found=self.value(name))
+        return self.of(self.value(name))
 
     def only(self, name: str) -> Part:
         """Return the one object of a list."""
         found = self.value(name)
         if not isinstance(found, list) or len(found) != 1:
             self.refuse(f"has not one of {name}")
-        return replace(self, found=found[0])
+        return self.of(found[0])
 
     def word(self, name: str) -> str:
         """Return a text, or the beginning of it."""

@@ -10,7 +10,7 @@ import math
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar
 
@@ -81,7 +81,7 @@ class PerfBench(Workload):
         for bench in self.benches:
             run = partial(self._run, inside, command, bench)
             probe, loops[bench.label] = probed(run, partial(self._following, bench), 1)
-            yield replace(probe, warm_up=True)
+            yield probe.as_warm_up()
         for _ in range(self.rounds):
             for bench in self.benches:
                 raw = self._run(inside, command, bench, loops[bench.label])

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -70,21 +70,21 @@ class RedisLoad(Workload):
         What comes before the first round, the probes and a `fill`, holds no values. Every stack has as many of them, so
         that its rounds go on beside those of the others.
         """
-        fill = self._run(setup, _Call("fill", "SET", 1, self.pipeline))
+        fill = self._run(setup, "fill", _Call("SET", 1, self.pipeline))
         start_seconds = (fill.client_cpu or 0.0) * fill.seconds  # of CPU, before a load sends
-        yield replace(fill, client_cpu=None, warm_up=True)
+        yield fill.as_warm_up()
         calls: list[_Call] = []
         for operation in self.operations:
             requests = _FIRST_PROBE * self.pipeline
             for clients in self.clients:
-                first = _Call(f"{operation} {clients}", operation, clients, max(requests, clients * self.pipeline))
+                first = _Call(operation, clients, max(requests, clients * self.pipeline))
                 probe, call = self._probed(setup, first)
                 yield probe
                 calls.append(call)
                 requests = call.requests
         for _ in range(self.rounds):
             for at, call in enumerate(calls):
-                raw = self._run(setup, call)
+                raw = self._run(setup, f"{call.operation} {call.clients}", call)
                 rate = _rate(raw.text, call.operation)
                 yield while_sending(raw, start_seconds, call.requests / rate)
                 calls[at] = self._filling(call, rate)
@@ -102,7 +102,7 @@ class RedisLoad(Workload):
 
     def ask(self, setup: MeasurementContext, label: str, requests: int) -> Raw:
         """Send so many requests of the first operation from the first number of clients."""
-        return self._run(setup, _Call(label, self.operations[0], self.clients[0], requests), self.duration)
+        return self._run(setup, label, _Call(self.operations[0], self.clients[0], requests), self.duration)
 
     def seconds(self) -> float:
         """Estimate the seconds of `measure`: redis-benchmark starts and connects for each turn, and for two probes."""
@@ -117,14 +117,14 @@ class RedisLoad(Workload):
 
     def _probed(self, setup: MeasurementContext, call: _Call) -> tuple[Raw, _Call]:
         """Probe until a probe takes half as long as a turn; return the last one, and the call that fills a turn."""
-        probe = replace(call, label=f"probe {call.label}")
         for _ in range(_PROBES):
-            raw = self._run(setup, probe)
-            rate = _rate_of_probe(raw.text, probe)
-            if probe.requests / rate >= self._turn_seconds / 2:
+            raw = self._run(setup, f"probe {call.operation} {call.clients}", call)
+            rate = _rate_of_probe(raw.text, call)
+            seconds = call.requests / rate
+            call = self._filling(call, rate)
+            if seconds >= self._turn_seconds / 2:
                 break
-            probe = self._filling(probe, rate)
-        return replace(raw, client_cpu=None, warm_up=True), self._filling(call, rate)
+        return raw.as_warm_up(), call
 
     def _filling(self, call: _Call, rate: float) -> _Call:
         """Return the call with as many requests as fill a turn at this rate, and a whole number of pipelines.
@@ -133,15 +133,15 @@ class RedisLoad(Workload):
         client has gone, it takes that for a lost connection: 3 of 300 runs of one request in a pipeline of 16.
         """
         pipelines = max(_ROUND_TRIPS * call.clients, math.ceil(rate * self._turn_seconds / self.pipeline))
-        return replace(call, requests=pipelines * self.pipeline)
+        return _Call(call.operation, call.clients, pipelines * self.pipeline)
 
-    def _run(self, setup: MeasurementContext, call: _Call, usual_seconds: float | None = None) -> Raw:
+    def _run(self, setup: MeasurementContext, label: str, call: _Call, usual_seconds: float | None = None) -> Raw:
         server = ("-h", server_address(setup), "-p", str(server_port(setup, self.name, REDIS_PORT)))
         counts = ("-n", str(call.requests), "-c", str(call.clients), "-P", str(self.pipeline))
         how = ("-t", call.operation.lower(), *counts, "-k", "1" if self.keep_alive else "0", "--csv")
         argv = ("redis-benchmark", *server, *how)
         timeout = limit_seconds(usual_seconds or self._turn_seconds, setup.patience_seconds)
-        return measured_load(setup.client, call.label, *argv, timeout=timeout)
+        return measured_load(setup.client, label, *argv, timeout=timeout)
 
 
 def _pauses(clients: int) -> float:
@@ -153,7 +153,6 @@ def _pauses(clients: int) -> float:
 class _Call:
     """One call of redis-benchmark."""
 
-    label: str
     operation: Operation
     clients: int
     requests: int

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tare.hosts.host import Host, Process
 from tare.model.errors import TrialFailed, printed
@@ -58,7 +58,7 @@ def filled_turns(run: Callable[[int], Raw], filling: Callable[[Raw], int], least
     rate, beginning with the `least` number of events.
     """
     probe, events = probed(run, filling, least)  # one turn: the rounds of every stack begin after as many turns
-    yield replace(probe, warm_up=True)
+    yield probe.as_warm_up()
     for _ in range(rounds):
         raw = run(events)
         yield raw

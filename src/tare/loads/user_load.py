@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, ConfigDict, Field
@@ -181,7 +181,7 @@ def _below(part: Part, token: str) -> Part:
     """Return the part of a JSON document at a pointer's next token: a key, or a position in a list."""
     found = part.found
     if isinstance(found, list) and re.fullmatch(r"0|[1-9][0-9]{0,9}", token) and int(token) < len(found):
-        return Part(found[int(token)], part.text, part.program, part.hint)
+        return part.of(found[int(token)])
     return part.part(token)
 
 
@@ -246,7 +246,7 @@ class OwnLoad(Workload):
         cpus, spent_seconds = client_cpus(setup.client), 0.0
         for number in range(1 + self.rounds):
             raw = run_own(setup.client, argv, self.timeout, cpus)
-            yield replace(raw, warm_up=number == 0)
+            yield raw if number else raw.as_warm_up()
             self.parse((raw,))  # what is wrong ends the trial now, not with its last run
             spent_seconds += raw.seconds if number else 0.0
             if number and spent_seconds >= self.duration:

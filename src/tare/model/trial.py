@@ -252,6 +252,10 @@ class Raw:
     errors: str = ""  # what it wrote to standard error, where that is kept separately
     clients_cpu: tuple[float | None, ...] = ()  # `client_cpu` of each client, where several share the load
 
+    def as_warm_up(self) -> Raw:
+        """Return it as an output without a value, so that nobody asks whether the client was its bottleneck."""
+        return replace(self, warm_up=True, client_cpu=None)
+
 
 @dataclass(frozen=True)
 class Service:

@@ -284,9 +284,12 @@ class Workload(ABC):
         """The setting that a bound of time lowers; the workload may be without it."""
         return "duration"
 
-    def within(self, limits: LimitsWanted) -> Self:  # noqa: ARG002 - most fit into any
-        """Return this workload with settings for which an instance with these limits has room."""
-        return self
+    def within(self, limits: LimitsWanted) -> Mapping[str, object]:  # noqa: ARG002 - most fit into any
+        """Return the settings, by name, that an instance with these limits has room for, in place of others.
+
+        Raises ValueError with the reason if there are none.
+        """
+        return {}
 
     def brings(self, instances: str) -> Sequence[str]:  # noqa: ARG002 - most start nothing of the user's
         """List what its settings, which may be untrusted, start, for `tare plan`; `instances` says in which."""

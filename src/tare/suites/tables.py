@@ -67,7 +67,8 @@ def bounded(workload: Workload, limits: LimitsWanted) -> tuple[Workload, tuple[L
 
     Raises ValueError with the reason if there are no such settings.
     """
-    fitting = workload.within(limits)
+    plain: Any = workload  # plug-ins are dataclasses; their common class is none
+    fitting: Workload = replace(plain, **workload.within(limits))
     has = f"{counted(limits.cpus, 'CPU')} and {format_size(limits.memory_bytes)} of memory"
     lowered = _lowered(workload, fitting, f"an instance has {has}")
     if limits.seconds is None or fitting.seconds() <= limits.seconds:
@@ -96,7 +97,7 @@ def _shortened(workload: Workload, seconds: float) -> Workload:
     if name in vars(workload):
         kind = _kind(workload, name)
         read = TypeAdapter(kind).validate_python
-        plain: Any = workload  # plug-ins are dataclasses; their common class is none
+        plain: Any = workload  # as above
         for fewer in _below(getattr(workload, name)):
             try:  # what the setting itself refuses is no choice
                 shortest = replace(plain, **{name: read(json.loads(written(fewer, kind)))})

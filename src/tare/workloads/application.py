@@ -64,7 +64,7 @@ _OWN = Application(
 def _read(folder: object, info: ValidationInfo) -> Application:
     if not isinstance(folder, str) or not folder:
         raise ValueError("give the folder of an application, which has application.toml")
-    return replace(read_application(folder_of(info) / folder), folder=folder)  # settings are recorded as written
+    return read_application(folder_of(info) / folder, folder)
 
 
 @dataclass(frozen=True)
@@ -132,22 +132,25 @@ class OfSeveral(Workload):
 
     def commanded(self, command: tuple[str, ...]) -> Self:
         """Return it with another command of the service under test."""
-        application = self.application
-        return replace(self, folder=replace(application, under_test=replace(application.under_test, command=command)))
+        return self._testing(replace(self.application.under_test, command=command))
 
     def in_image(self, image: Image) -> Self:
         """Return it with the port that the image of the service under test exposes, where the application sets none.
 
         Raises SuiteError where neither sets one.
         """
-        application = self.application
-        if application.under_test.port:
+        service = self.application.under_test
+        if service.port:
             return self
         port = exposed_port(image, 0)
         if not port:
-            what = f"services.{application.under_test.name}.port: missing: the image exposes no port"
+            what = f"services.{service.name}.port: missing: the image exposes no port"
             raise SuiteError([Fault(what, "the load needs it: write port = 80")])
-        return replace(self, folder=replace(application, under_test=replace(application.under_test, port=port)))
+        return self._testing(replace(service, port=port))
+
+    def _testing(self, service: OwnService) -> Self:
+        """Return it with this in place of the service under test."""
+        return replace(self, folder=replace(self.application, under_test=service))
 
     def own_files(self) -> Sequence[str]:
         """Return the application's folder."""

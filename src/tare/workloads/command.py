@@ -202,7 +202,7 @@ class Command(Workload):
         """Run the command inside again and again; raises TrialFailed without an inside, and when it fails."""
         inside = setup.inside(self.name)
         for _ in range(self.warm_up):
-            yield replace(raw := self._run(inside, setup.start), warm_up=True)
+            yield (raw := self._run(inside, setup.start)).as_warm_up()
             self.parse((raw,))  # what is wrong ends the trial now, not with its last run
         spent_seconds = 0.0
         for _ in range(self.rounds):

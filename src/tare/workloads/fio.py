@@ -20,8 +20,8 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -70,9 +70,9 @@ class Fio(InTurns, OnDisk):
         if self.engine == "psync" and self.depth > 1:
             raise ValueError('psync has one request on the way: for a `depth`, write engine = "libaio"')
 
-    def within(self, limits: LimitsWanted) -> Self:
+    def within(self, limits: LimitsWanted) -> Mapping[str, object]:
         """Lower the depth until the memory has room for what is on the way."""
-        return replace(self, depth=min(self.depth, max(1, limits.room_bytes // (self.jobs * self.block))))
+        return {"depth": min(self.depth, max(1, limits.room_bytes // (self.jobs * self.block)))}
 
     @property
     def needed_bytes(self) -> int:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -167,7 +167,7 @@ class Iperf3(InTurns):
         """
         least, *_ = self._run(setup, "start", self._sending("tcp", 1))
         start_seconds = (least.client_cpu or 0.0) * least.seconds  # of CPU, before a load sends
-        yield replace(least, client_cpu=None, warm_up=True)
+        yield least.as_warm_up()
         sendings: dict[Mode, Sending] = {}
         for mode in self.modes:
             probe, sendings[mode] = self._probed(setup, mode)
@@ -175,7 +175,8 @@ class Iperf3(InTurns):
         for number in range(self._omitted + self.rounds):
             for mode, sending in sendings.items():
                 raw, rate, seconds = self._run(setup, mode, sending)
-                yield replace(while_sending(raw, start_seconds, seconds), warm_up=number < self._omitted)
+                sent = while_sending(raw, start_seconds, seconds)
+                yield sent.as_warm_up() if number < self._omitted else sent
                 sendings[mode] = self._filling(mode, rate)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
@@ -204,7 +205,7 @@ class Iperf3(InTurns):
             sending = self._filling(mode, rate)
             if seconds >= turn_seconds(self.duration) / 2:
                 break
-        return replace(raw, client_cpu=None, warm_up=True), sending
+        return raw.as_warm_up(), sending
 
     def _filling(self, mode: Mode, rate: float) -> Sending:
         return self._sending(mode, math.ceil(rate * turn_seconds(self.duration)))

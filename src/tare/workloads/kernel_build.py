@@ -79,8 +79,8 @@ class KernelBuild(Workload):
         inside = setup.inside(self.name)
         cpus = 1 if setup.limits is None else setup.limits.seen.cpus or len(setup.limits.asked.cpus)
         jobs = self.jobs_per_cpu * cpus
-        yield replace(self._run(inside, "source", "sh", "-c", _UNPACK, "sh", _FOLDER), warm_up=True)
-        yield replace(self._make(inside, "configure", jobs, self.config), warm_up=True)
+        yield self._run(inside, "source", "sh", "-c", _UNPACK, "sh", _FOLDER).as_warm_up()
+        yield self._make(inside, "configure", jobs, self.config).as_warm_up()
         for number in range(self.builds):
             if number:
                 self._make(inside, "clean", jobs, "clean")

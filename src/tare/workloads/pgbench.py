@@ -23,7 +23,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -157,7 +157,7 @@ class _Load(InTurns):
         setup.client.run(*_AWAIT, *self._server(setup), timeout=_STARTING_SECONDS)
         fill = ("--initialize", "--quiet", "--scale", str(self.scale))
         limit = _FILLING_LIMIT_SECONDS * (1 + self.scale)
-        yield replace(self._run(setup, "fill", fill, limit), client_cpu=None, warm_up=True)
+        yield self._run(setup, "fill", fill, limit).as_warm_up()
         points = itertools.product(self.modes, self.clients)
         calls = [Call(mode, clients, _FIRST_PROBE, min(cpus, clients)) for mode, clients in points]
         for at, call in enumerate(calls):
@@ -194,11 +194,12 @@ class _Load(InTurns):
             call = self._filling(call, rate)
             if seconds >= turn_seconds(self.duration) / 2:
                 break
-        return replace(raw, client_cpu=None, warm_up=True), call
+        return raw.as_warm_up(), call
 
     def _filling(self, call: Call, rate: float) -> Call:
         """Return the call with as many transactions as fill a turn at this rate."""
-        return replace(call, each=max(_LEAST, math.ceil(rate * turn_seconds(self.duration) / call.clients)))
+        each = max(_LEAST, math.ceil(rate * turn_seconds(self.duration) / call.clients))
+        return Call(call.mode, call.clients, each, call.threads)
 
     def _did(self, setup: MeasurementContext, label: str, call: Call) -> tuple[Raw, float]:
         """Run the transactions, and return their rate, too.

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
@@ -72,11 +72,11 @@ class Ramspeed(Workload):
     bytes_per_pass: BlockSize = 64 * 1024**2
     passes: Annotated[int, Field(ge=1, le=1_000_000)] = 5
 
-    def within(self, limits: LimitsWanted) -> Self:
+    def within(self, limits: LimitsWanted) -> Mapping[str, object]:
         """Make the arrays small enough for the memory, and leave out blocks that are too large for it."""
         largest = limits.room_bytes // 3 // _STEP_BYTES * _STEP_BYTES
         sizes = tuple(size for size in self.mark_sizes if size <= limits.room_bytes)
-        return replace(self, array_bytes=min(self.array_bytes, largest), mark_sizes=sizes)
+        return {"array_bytes": min(self.array_bytes, largest), "mark_sizes": sizes}
 
     @property
     def rounds(self) -> int:

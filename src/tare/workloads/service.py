@@ -138,11 +138,10 @@ class ServerOfYours(Workload):
         """
         if not image.start:
             return self
-        own = replace(self, command="") if self.command == _OWN else self
-        words = (*words_of(own.command), *own.files.values())
-        if not isinstance(own.port, _Unsaid) or any("{port}" in word for word in words):
-            return own
-        return replace(own, port=exposed_port(image, own.port))
+        command = "" if self.command == _OWN else self.command
+        words = (*words_of(command), *self.files.values())
+        is_set = not isinstance(self.port, _Unsaid) or any("{port}" in word for word in words)
+        return replace(self, command=command, port=self.port if is_set else exposed_port(image, self.port))
 
     def faults_in(self, image: ImageWanted) -> Mapping[str, Fault]:
         """Refuse a port that no setting passes to the user's server; see `Workload.faults_in`.

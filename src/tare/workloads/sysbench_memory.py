@@ -16,8 +16,9 @@ until the memory has room for it; `operation`, `"write"` or `"read"`; `access`; 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
@@ -54,13 +55,12 @@ class SysbenchMemory(SysbenchTest):
     access: Literal["seq", "rnd"] = "seq"
     scope: Literal["global", "local"] = "global"
 
-    def within(self, limits: LimitsWanted) -> Self:
+    def within(self, limits: LimitsWanted) -> Mapping[str, object]:
         """Halve the block until it, or those of all threads, have room in the memory."""
-        fitting = super().within(limits)
-        blocks, size = fitting.threads if fitting.scope == "local" else 1, fitting.block_size
+        blocks, size = min(self.threads, limits.cpus) if self.scope == "local" else 1, self.block_size
         while size > _KIB and blocks * size > limits.room_bytes:
             size //= 2
-        return replace(fitting, block_size=size)
+        return {**super().within(limits), "block_size": size}
 
     @property
     def amount(self) -> int:

@@ -36,7 +36,7 @@ class Known(KneeLoad):
     def load(self, setup: MeasurementContext, rate: int) -> Raw:
         del setup
         self.tried.append(rate)
-        return Raw("", ("load",), self.share_at(rate, self.tried.count(rate)), 0.1, client_cpu=0.5)
+        return Raw(f"rate {rate}", ("load",), self.share_at(rate, self.tried.count(rate)), 0.1, client_cpu=0.5)
 
     def answers(self, raw: Raw, rate: int) -> Answers:
         share, _, client = raw.text.partition(" ")
