@@ -111,9 +111,9 @@ def history(folders: Sequence[Path], asked: Question, progress: Callable[[int], 
     ordered = _in_order(folders, asked)
     last = ordered[-1][1]
     baseline = asked.baseline or last.baseline
-    runs = []
+    runs: list[InFull] = []
     for number, (folder, _) in enumerate(ordered, start=1):
-        runs.append(condensed(load(folder), baseline, asked.stacks, asked.margin, np.asarray))
+        runs.append(condensed(load(folder), baseline, asked.stacks, asked.margin, lambda cell, logs: (cell, logs)))
         progress(number)
     _require_alike(runs, asked, baseline)
     margin = last.margin if asked.margin is None else asked.margin

@@ -14,7 +14,6 @@ from tare.features.compare.changes import own_logs
 from tare.features.compare.comparability import units_of
 from tare.model.errors import UsageError, did_you_mean
 from tare.model.journal import Run
-from tare.model.trial import Trial
 from tare.statistics.cells import Cell
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
@@ -55,7 +54,7 @@ def condensed(
     baseline: str,
     stacks: Collection[str],
     margin: float | None,
-    reduce: Callable[[NDArray[np.float64]], Logs],
+    reduce: Callable[[Cell, NDArray[np.float64]], tuple[Cell, Logs]],
 ) -> Condensed[Logs]:
     """Compare the stacks of a run with the baseline, or those that are named, and keep what `reduce` makes of it."""
     known_stack(run, baseline)
@@ -67,13 +66,13 @@ def condensed(
     lost = set()
     for cell in summary.headlines:
         if cell.stack != baseline and cell.ratios:
-            cells[cell.headline, cell.stack] = cell, reduce(np.log(cell.ratios))
+            cells[cell.headline, cell.stack] = reduce(cell, np.log(cell.ratios))
         elif cell.stack != baseline and cell.failures and not cell.skipped and _has_baseline(summary, cell):
             lost.add((cell.headline, cell.stack))
     for head in summary.measured:
         logs = own_logs(head, baseline)
         if logs.size:
-            cells[head.rule.name, baseline] = summary.headline(head.rule.name, baseline), reduce(logs)
+            cells[head.rule.name, baseline] = reduce(summary.headline(head.rule.name, baseline), logs)
     points = {workload: measured(summary, workload) for workload in summary.workloads}
     units = frozenset(units_of(run, {baseline, *chosen}))
     return Condensed(run.folder, run.record.started, baseline, stacks_of(run), cells, frozenset(lost), points, units)
@@ -103,8 +102,7 @@ def narrowed(run: Run, baseline: str, stacks: Sequence[str], margin: float | Non
         margin=run.record.margin if margin is None else margin,
         stacks=tuple(stack for stack in run.record.stacks if stack in stacks),
     )
-    trials: tuple[Trial, ...] = tuple(trial for trial in run.trials if trial.stack in stacks)
-    return replace(run, record=record, trials=trials)
+    return replace(run, record=record, trials=tuple(trial for trial in run.trials if trial.stack in stacks))
 
 
 def measured(summary: Summary, workload: str) -> set[tuple[str, float | None]]:

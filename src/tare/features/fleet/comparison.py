@@ -147,7 +147,7 @@ def is_fleet(folder: Path) -> bool:
 
 def compare_machines(folder: Path, asked: Question, progress: Callable[[int], None]) -> FleetComparison:
     """Compare the stacks on each kind of machine; raises UsageError. `progress` is told how many runs were read."""
-    machines, statements = _machines(folder, asked, progress)
+    machines, statements = _machines(folder, asked.baseline, asked.stacks, progress)
     by_name, baseline = {each.name: each for each in machines}, machines[0].run.baseline
     found = [(kind, list(_on_kind(kind, by_name, baseline))) for kind in kinds_of(_facts(machines))]
     return _decided((folder,), machines, found, statements, asked)
@@ -160,8 +160,8 @@ def compare_fleets(before: Path, after: Path, asked: Question, progress: Callabl
     """
     if before.resolve() == after.resolve():
         raise UsageError(f"{before} and {after} are the same fleet", "give the fleets before and after")
-    old, statements = _machines(before, asked, progress)
-    new, more = _machines(after, replace(asked, baseline=old[0].run.baseline), lambda n: progress(len(old) + n))
+    old, statements = _machines(before, asked.baseline, asked.stacks, progress)
+    new, more = _machines(after, old[0].run.baseline, asked.stacks, lambda n: progress(len(old) + n))
     earlier, later = ({each.name: each for each in some} for some in (old, new))
     lines = [*statements, *more]
     for when, some, others in (("before", earlier, later), ("after", later, earlier)):
@@ -183,23 +183,23 @@ def members(folder: Path) -> list[Path]:
     return sorted(path.parent for path in folder.glob(f"*/{_RECORD}"))
 
 
-def _machines(folder: Path, asked: Question, progress: Callable[[int], None]) -> tuple[list[_Machine], tuple[str, ...]]:
+def _machines(
+    folder: Path, baseline: str | None, stacks: Sequence[str], progress: Callable[[int], None]
+) -> tuple[list[_Machine], tuple[str, ...]]:
     """Read the runs of a fleet."""
     runs = members(folder)
     if not runs:
         raise UsageError(f"{folder}: no fleet: no folder in it is a run", "it has a run folder for each machine")
     ordered = [(member, load_record(member)) for member in runs]
     baselines = list(dict.fromkeys(record.baseline for _, record in ordered))
-    if asked.baseline is None and len(baselines) > 1:
+    if baseline is None and len(baselines) > 1:
         raise UsageError(
             f"{folder}: the runs have other baselines: {', '.join(baselines)}", "name one that all have: --baseline"
         )
-    baseline = asked.baseline or baselines[0]
+    baseline = baseline or baselines[0]
     kept, statements = [], []
     for (member, record), run in zip(ordered, condensed_runs(runs, baseline, progress), strict=True):
-        cells = {
-            key: each for key, each in run.cells.items() if not asked.stacks or key[1] in {baseline, *asked.stacks}
-        }
+        cells = {key: each for key, each in run.cells.items() if not stacks or key[1] in {baseline, *stacks}}
         if cells:
             kept.append((member.name, record, replace(run, cells=cells)))
         else:
@@ -209,7 +209,7 @@ def _machines(folder: Path, asked: Question, progress: Callable[[int], None]) ->
             f"{folder}: no machine has a result", f"`tare show {ordered[0][0]}` lists trials with their reasons"
         )
     require_same_units(unit for _, _, run in kept for unit in run.units)
-    require_stacks([run for _, _, run in kept], asked.stacks)
+    require_stacks([run for _, _, run in kept], stacks)
     comparable, left_out = alike([run for _, _, run in kept])
     machines = [_Machine(name, record, run) for (name, record, _), run in zip(kept, comparable, strict=True)]
     return machines, (*statements, *left_out, *_differences(machines))

@@ -253,12 +253,9 @@ class Controller:
         except UsageError:
             return blocks
         skipped = {(trial.workload, trial.stack) for trial in trials if trial.status == "skipped"}
-        left = remaining(blocks, {trial.trial for trial in trials})
-        can = (
-            replace(block, steps=tuple(each for each in block.steps if (each.workload, each.stack) not in skipped))
-            for block in left
-        )
-        return [block for block in can if block.steps]
+        steps = (step for block in blocks for step in block.steps)
+        cannot = {step.trial for step in steps if (step.workload, step.stack) in skipped}
+        return remaining(blocks, cannot | {trial.trial for trial in trials})
 
     # --- afterwards --------------------------------------------------------------------------------------------------
 

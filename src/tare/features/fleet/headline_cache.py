@@ -153,8 +153,7 @@ def store(run: Run) -> Condensed[Group]:
 
 
 def _in_short(run: Run, baseline: str) -> Condensed[Group]:
-    found = condensed(run, baseline, (), None, group_of)
-    return replace(found, cells={key: (replace(cell, ratios=()), logs) for key, (cell, logs) in found.cells.items()})
+    return condensed(run, baseline, (), None, lambda cell, logs: (replace(cell, ratios=()), group_of(logs)))
 
 
 def _condensed_anew(folders: Sequence[Path], baseline: str) -> Iterator[tuple[Path, Condensed[Group]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -107,13 +107,15 @@ class InRun:
             cells = _mean(summary, claim, names.stack)
         else:
             every = [cell for cell in summary.cells if cell.stack == names.stack and cell.metric == claim.metric]
-            cells = [cell for cell in every if _is_at(claim, cell.point)]
-        seen = [(cell, Seen(cell.ratio, cell.n, cell.spread)) for cell in cells if cell.ratio is not None]
-        if not seen:
-            raise Lack("not tested", _why_nothing(claim, names, cells))
-        return tuple(
-            Part(cell.point, each.inverse if claim.inverse else each, cell.notes, cell.cautions) for cell, each in seen
-        )
+            cells = [(cell, cell.notes) for cell in every if _is_at(claim, cell.point)]
+        parts = []
+        for cell, notes in cells:
+            if cell.ratio is not None:
+                seen = Seen(cell.ratio, cell.n, cell.spread)
+                parts.append(Part(cell.point, seen.inverse if claim.inverse else seen, notes, cell.cautions))
+        if not parts:
+            raise Lack("not tested", _why_nothing(claim, names, [note for _, notes in cells for note in notes]))
+        return tuple(parts)
 
     def _require_comparable(self, claim: Claim, origin: Origin, names: _Names) -> None:
         """Raise Lack where what was measured is another thing than what is claimed."""
@@ -190,10 +192,7 @@ class InRun:
         """Compare all stacks with this one, in one workload; one metric alone makes its headline."""
         key = (workload, metric, than, than_point)
         if key not in self._summaries:
-            run = _narrowed(self.run, workload, metric, than)
-            if than_point is not None:
-                run = replace(run, trials=tuple(_relative_to_point(trial, metric, than_point) for trial in run.trials))
-            self._summaries[key] = summarize(run)
+            self._summaries[key] = summarize(_narrowed(self.run, workload, metric, than, than_point))
         return self._summaries[key]
 
     def _values(self, claim: Claim, names: _Names) -> tuple[Part, ...]:
@@ -226,21 +225,24 @@ class InRun:
         return packages.get(program, "").rpartition(":")[2]
 
 
-def _narrowed(run: Run, workload: str, metric: str, than: str) -> Run:
+def _narrowed(run: Run, workload: str, metric: str, than: str, than_point: float | None = None) -> Run:
     """Leave one workload of a run, compared with this stack; with a metric, that alone makes its headline.
 
-    The A/A control takes part where the stack is the run's baseline.
+    The A/A control takes part where the stack is the run's baseline. With a point, the metric's values are in multiples
+    of that at this point.
     """
     [record] = [each for each in records(run) if each.name == workload]
     trials = list(run.of(workload))
+    metrics, sweep = record.metrics, record.sweep
     if metric == FOOTPRINT:
-        record, trials = replace(record, metrics=(_FOOTPRINT,), sweep=None), [_footprint(each) for each in trials]
+        metrics, sweep, trials = (_FOOTPRINT,), None, [_footprint(each) for each in trials]
     elif metric:
-        only = tuple(replace(each, headline=each.name == metric) for each in record.metrics)
-        record = replace(record, metrics=only)
+        metrics = tuple(replace(each, headline=each.name == metric) for each in metrics)
+    if than_point is not None:
+        trials = [_relative_to_point(each, metric, than_point) for each in trials]
     stacks = [name for name in stacks_of(run) if name != run.record.control or than == run.record.baseline]
-    alone = replace(run, record=replace(run.record, workloads=(record,)), trials=tuple(trials))
-    return narrowed(alone, than, stacks, None)
+    only = replace(run.record, workloads=(replace(record, metrics=metrics, sweep=sweep),))
+    return narrowed(replace(run, record=only, trials=tuple(trials)), than, stacks, None)
 
 
 def _footprint(trial: Trial) -> Trial:
@@ -271,16 +273,16 @@ def _is_at(claim: Claim, point: float | None) -> bool:
     return point is not None and low <= point <= (float("inf") if claim.to_point is None else claim.to_point)
 
 
-def _mean(summary: Summary, claim: Claim, stack: str) -> list[Cell]:
-    """Return the headline's cell. If it is the mean of several points, a note says so."""
-    own = (cell for cell in summary.headlines if cell.stack == stack)
-    heads = [cell for cell in own if not claim.metric or claim.metric in summary.rule(cell.headline).metrics][:1]
-    texts = [summary.rule(cell.headline).text for cell in heads]
-    pairs = zip(heads, texts, strict=True)
-    return [replace(cell, notes=(*cell.notes, text)) if " points" in text else cell for cell, text in pairs]
+def _mean(summary: Summary, claim: Claim, stack: str) -> list[tuple[Cell, tuple[str, ...]]]:
+    """Return the headline's cell, with its notes. If it is the mean of several points, a note says so."""
+    for cell in summary.headlines:
+        rule = summary.rule(cell.headline)
+        if cell.stack == stack and (not claim.metric or claim.metric in rule.metrics):
+            return [(cell, (*cell.notes, rule.text) if " points" in rule.text else cell.notes)]
+    return []
 
 
-def _why_nothing(claim: Claim, names: _Names, cells: Sequence[Cell]) -> str:
+def _why_nothing(claim: Claim, names: _Names, notes: Iterable[str]) -> str:
     what = f"{names.workload}: no {claim.metric or 'value'} of both {names.stack} and {names.than}"
     if claim.value:
         what = f"{names.workload}: no {claim.metric} of {names.stack}"
@@ -290,8 +292,8 @@ def _why_nothing(claim: Claim, names: _Names, cells: Sequence[Cell]) -> str:
         ends = (("from", claim.from_point), ("to", claim.to_point))
         what += "".join(f" {word} {end:g}" for word, end in ends if end is not None)
     what += "" if claim.than_point is None else f" beside {claim.than_point:g}"
-    notes = dict.fromkeys(note for cell in cells for note in cell.notes)
-    return f"{what} ({'; '.join(notes)})" if notes else what
+    reasons = "; ".join(dict.fromkeys(notes))
+    return f"{what} ({reasons})" if reasons else what
 
 
 def _other_settings(claim: Claim, record: WorkloadRecord) -> list[str]:

@@ -176,23 +176,23 @@ def with_possible_rate(profile: Profile) -> Profile:
     counts = profile.counts
     if profile.unit != "request" or counts is None:
         return profile
-    stated, accepted = profile.units / profile.seconds, _accepted(counts.calls)
+    stated, accepted, factor = profile.units / profile.seconds, _accepted(counts.calls), 1.0
+    received = _received_bytes(counts.calls)
     if accepted >= _SOME and accepted > _MOST_CONNECTIONS * counts.units:
         factor = accepted / counts.units
         caution = (
             f"the stated rate of {stated:.4g} requests a second contradicts {factor:.2f} connections accepted for each"
             f" of them: the rate of connections is used in its place, {factor * stated:.4g} a second"
         )
-        counts, units = replace(counts, units=counts.units * factor), profile.units * factor
-        return replace(profile, counts=counts, units=units, cautions=(*profile.cautions, caution))
-    received = _received_bytes(counts.calls)
-    if received is not None and received < counts.units:
+    elif received is not None and received < counts.units:
         caution = (
             f"the stated rate of {stated:.4g} requests a second contradicts {received / counts.units:.2g} bytes"
             " received for each of them: state the rate that the load had meanwhile"
         )
-        return profile if caution in profile.cautions else replace(profile, cautions=(*profile.cautions, caution))
-    return profile
+    else:
+        return profile
+    counts, cautions = replace(counts, units=factor * counts.units), dict.fromkeys((*profile.cautions, caution))
+    return replace(profile, counts=counts, units=factor * profile.units, cautions=tuple(cautions))
 
 
 def _accepted(calls: Iterable[CallCount]) -> int:
