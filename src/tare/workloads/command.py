@@ -39,8 +39,7 @@ from tare.model.units import Duration, format_duration, format_size
 from tare.plugins.workload import MeasurementContext, Workload
 from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, words_of
 
-METRICS = (
-    Metric("time", "Wall time", "s", "lower"),
+_USAGE_METRICS = (
     Metric("user", "CPU time in user mode", "s", "lower", headline=False),
     Metric("system", "CPU time in the kernel", "s", "lower", headline=False),
     Metric("memory", "Largest resident memory", "bytes", "lower", headline=False),
@@ -79,7 +78,7 @@ _USUAL_SECONDS = 0.2  # of a run, whose length is unknown before
 
 
 def read_used(raw: Raw, exit_codes: tuple[int, ...]) -> tuple[str, tuple[Value, ...]]:
-    """Read what a command printed, and the values of `METRICS`.
+    """Read what a command printed, and the values of what every command has.
 
     Raises TrialFailed unless it ended with one of these exit codes.
     """
@@ -93,9 +92,8 @@ def read_used(raw: Raw, exit_codes: tuple[int, ...]) -> tuple[str, tuple[Value, 
         raise TrialFailed(f"{name}: {_ending(code)}: {said}", hint)
     if not float(found["wall"]) > 0:
         raise TrialFailed(f"{name} took no time that the clock can see", "the instance's clock stands still")
-    numbers = (float(found["wall"]), float(found["user"]), float(found["system"]), float(found["memory"]))
-    values = (Value(metric.name, None, number) for metric, number in zip(METRICS, numbers, strict=True))
-    return found["output"], tuple(values)
+    others = (Value(metric.name, None, float(found[metric.name])) for metric in _USAGE_METRICS)
+    return found["output"], (Value("time", None, float(found["wall"])), *others)
 
 
 def _name(argv: Sequence[str]) -> str:
@@ -171,8 +169,8 @@ class Command(Workload):
     @property
     def all_metrics(self) -> Sequence[Metric]:
         """The user's metrics, which then are the headline, and what every command has."""
-        time, *others = METRICS
-        return (*(each.metric for each in self.metrics), replace(time, headline=not self.metrics), *others)
+        time = Metric("time", "Wall time", "s", "lower", headline=not self.metrics)
+        return (*(each.metric for each in self.metrics), time, *_USAGE_METRICS)
 
     @property
     def programs(self) -> Sequence[str]:
