@@ -82,7 +82,7 @@ def client_cpus(client: Host) -> int:
     return int(client.run("nproc", timeout=30).text)
 
 
-def measured_load(client: Host, label: str, *argv: str, timeout: float, cpus: int = 1) -> Raw:
+def measured_load(client: Host, label: str, *argv: str, timeout: float, cpus: int = 1, warm_up: bool = False) -> Raw:
     """Run a load to its end; raises TrialFailed with its last output if it fails.
 
     The text is its standard output, `errors` its standard error. `client_cpu` is its CPU time over the duration of the
@@ -90,7 +90,8 @@ def measured_load(client: Host, label: str, *argv: str, timeout: float, cpus: in
     """
     output = client.run(*argv, timeout=timeout)
     share = None if output.cpu_seconds is None else min(1.0, output.cpu_seconds / output.seconds / cpus)
-    return Raw(label, argv, output.text, output.seconds, share, errors=output.stderr.decode("utf-8", "replace"))
+    errors = output.stderr.decode("utf-8", "replace")
+    return Raw(label, argv, output.text, output.seconds, share, warm_up, errors=errors)
 
 
 def while_sending(raw: Raw, start_seconds: float, sending_seconds: float) -> Raw:

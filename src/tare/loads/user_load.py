@@ -245,8 +245,8 @@ class OwnLoad(Workload):
         argv = tuple(filled(word, address=address, port=port) for word in self.argv)
         cpus, spent_seconds = client_cpus(setup.client), 0.0
         for number in range(1 + self.rounds):
-            raw = run_own(setup.client, argv, self.timeout, cpus)
-            yield raw if number else raw.as_warm_up()
+            raw = run_own(setup.client, argv, self.timeout, cpus, warm_up=number == 0)
+            yield raw
             self.parse((raw,))  # what is wrong ends the trial now, not with its last run
             spent_seconds += raw.seconds if number else 0.0
             if number and spent_seconds >= self.duration:
@@ -262,10 +262,10 @@ class OwnLoad(Workload):
         return _USUAL_SECONDS + self.duration
 
 
-def run_own(client: Host, argv: Sequence[str], timeout: float, cpus: int) -> Raw:
+def run_own(client: Host, argv: Sequence[str], timeout: float, cpus: int, *, warm_up: bool = False) -> Raw:
     """Run a load of the user's, once; raises TrialFailed if it fails, and TimedOut if it does not end."""
     try:
-        return measured_load(client, LABEL, *argv, timeout=timeout, cpus=cpus)
+        return measured_load(client, LABEL, *argv, timeout=timeout, cpus=cpus, warm_up=warm_up)
     except TimedOut as error:
         what = f"{argv[0]}: did not end within {format_duration(timeout)}"
         raise TimedOut(what, "give it a longer timeout, or less to do", error.output) from error

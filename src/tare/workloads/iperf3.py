@@ -174,9 +174,8 @@ class Iperf3(InTurns):
             yield probe
         for number in range(self._omitted + self.rounds):
             for mode, sending in sendings.items():
-                raw, rate, seconds = self._run(setup, mode, sending)
-                sent = while_sending(raw, start_seconds, seconds)
-                yield sent.as_warm_up() if number < self._omitted else sent
+                raw, rate, seconds = self._run(setup, mode, sending, warm_up=number < self._omitted)
+                yield while_sending(raw, start_seconds, seconds)
                 sendings[mode] = self._filling(mode, rate)
 
     def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
@@ -214,7 +213,9 @@ class Iperf3(InTurns):
         cap = self.cap if mode.endswith("capped") else 0
         return Sending(mode.startswith("udp"), max(size_bytes, self.streams), self.streams, cap)
 
-    def _run(self, setup: MeasurementContext, label: str, sending: Sending) -> tuple[Raw, float, float]:
+    def _run(
+        self, setup: MeasurementContext, label: str, sending: Sending, *, warm_up: bool = False
+    ) -> tuple[Raw, float, float]:
         """Run iperf3 to its end, and read what it sent; again, a few times, where the server did not begin the test.
 
         Raises TrialFailed with its output unless that is a whole report.
@@ -223,7 +224,7 @@ class Iperf3(InTurns):
         argv = ("iperf3", *place, *sending.options)
         timeout = _HANDSHAKE_SECONDS + limit_seconds(turn_seconds(self.duration))
         for _ in range(_ATTEMPTS):
-            raw = measured_load(setup.client, label, *argv, timeout=timeout)
+            raw = measured_load(setup.client, label, *argv, timeout=timeout, warm_up=warm_up)
             if not _not_begun(raw.text, *_NOT_BEGUN, _NOT_LISTENING):
                 break
         try:
