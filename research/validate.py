@@ -39,9 +39,8 @@ from tare import __version__
 from tare.features.advise.cost_model import application_of
 from tare.features.advise.profiler.bpftrace import Schedule, show_tracepoints
 from tare.features.advise.profiler.profile import FORMAT, Profile, read_profile, written
-from tare.features.advise.profiler.recording import Taking, counts_of, now
+from tare.features.advise.profiler.recording import Taking, Watch, counts_of, now
 from tare.features.advise.profiler.targets import Target
-from tare.features.advise.profiler.usage import Watch
 from tare.features.advise.unit_costs import FOLDER as ORIENTATION
 from tare.hosts.host import Process
 from tare.hosts.local import LocalHost, isolate_mounts

@@ -47,9 +47,8 @@ from tare.plugins.technology import START_SECONDS
 from tare.report import data_files as report_json
 from tare.runner.availability import Usable
 from tare.statistics.cells import Cell, Verdict
-from tare.suites.image_table import ImageTable
 from tare.suites.suite import parse_suite
-from tare.suites.tables import LimitsTable, SuiteTable, TelemetryTable
+from tare.suites.tables import ImageTable, LimitsTable, SuiteTable, TelemetryTable
 from tare.telemetry.noise import Noise
 from tare.telemetry.noise import Verdict as NoiseVerdict
 from tare.telemetry.parquet import COLUMNS

@@ -15,8 +15,8 @@ from tare.hosts.lock import only_one
 from tare.images.foreign_images import client_root, images_beside, make_build_root, missing_archives, wanted_image
 from tare.model.errors import TareError
 from tare.model.image import ImageWanted, Release
-from tare.suites.image_table import read_source
 from tare.suites.suite import read_suite
+from tare.suites.tables import read_source
 
 
 def image(

@@ -17,7 +17,7 @@ from tare.model.files import writing
 from tare.model.units import parse_duration
 from tare.runner.job import new_job, require_root
 from tare.suites.adhoc import Tried, parse_options
-from tare.suites.image_table import read_source
+from tare.suites.tables import read_source
 from tare.suites.user_files import taken_along
 
 _BUDGET = "2m"

@@ -22,8 +22,8 @@ from tare.model.image import ImageWanted, Release, Started
 from tare.model.units import Duration, Size
 from tare.plugins import registry
 from tare.suites.document import Document, Key, parse_tables
-from tare.suites.image_table import EXAMPLE, as_place, read_source
 from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, words_of
+from tare.suites.tables import EXAMPLE, as_place, read_source
 
 FILE = "application.toml"
 _TABLES = ("application", "parameters", "services", "load")

@@ -15,9 +15,8 @@ from tare.model.machine import Machine
 from tare.model.units import written
 from tare.plugins import registry
 from tare.suites.document import Catalogue, loadable
-from tare.suites.image_table import ImageTable
 from tare.suites.stack_overrides import OWN
-from tare.suites.tables import BoundsTable, LimitsTable, SuiteTable, TelemetryTable
+from tare.suites.tables import BoundsTable, ImageTable, LimitsTable, SuiteTable, TelemetryTable
 
 Schema = dict[str, Any]
 _DRAFT = "http://json-schema.org/draft-07/schema#"  # the newest that editors of TOML know

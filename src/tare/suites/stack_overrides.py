@@ -18,7 +18,7 @@ from tare.model.image import Image, ImageWanted, Source
 from tare.model.units import PackageName
 from tare.plugins.workload import Workload
 from tare.suites.document import Document, Key
-from tare.suites.image_table import read_source
+from tare.suites.tables import read_source
 
 _OF_A_SHELL = re.compile(r"[|&;]+|[0-9]*[<>]+&?[0-9]*")
 

@@ -22,9 +22,17 @@ from tare.model.trial import LimitsWanted, Lowered
 from tare.plugins import registry
 from tare.plugins.workload import Workload
 from tare.suites.document import Catalogue, Document, Key, parse_tables
-from tare.suites.image_table import read_image
 from tare.suites.stacks import Stack, read_stacks, refuse_far_clients
-from tare.suites.tables import PRECISION, BoundsTable, LimitsTable, SuiteTable, TelemetryTable, Until, bounded
+from tare.suites.tables import (
+    PRECISION,
+    BoundsTable,
+    LimitsTable,
+    SuiteTable,
+    TelemetryTable,
+    Until,
+    bounded,
+    read_image,
+)
 
 # --- what a suite is -----------------------------------------------------------------------------------------------
 

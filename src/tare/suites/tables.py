@@ -1,20 +1,93 @@
-"""Run-wide tables of a suite, and limits that shorten workload settings."""
+"""Run-wide tables of a suite, its image and references to foreign images, and limits that shorten workload settings."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter
 
+from tare.model.errors import UsageError, did_you_mean
+from tare.model.image import ImageWanted, Release, Source
 from tare.model.trial import LimitsWanted, Lowered
-from tare.model.units import Duration, Margin, Size, counted, format_duration, format_size, written
+from tare.model.units import Duration, Margin, PackageName, Size, counted, format_duration, format_size, written
 from tare.plugins.workload import Workload
+from tare.suites.document import Document
 
 Until = Literal["decided", "blocks"]
 PRECISION = 0.1
+_SHORTEST_SECONDS = 0.02  # a shorter measurement is no turn
+
+FILES = ("docker-archive:", "oci:", "oci-archive:")
+STORES = ("containers-storage:", "docker-daemon:", "docker://")
+EXAMPLE = "docker-archive:app.tar"
+_HINT = f"write {', '.join((*FILES, *STORES))} and its name there, or the path of a directory or a tar file"
+_KEY = ("image",)
+_SPACES = re.compile(r"[\s\0]")
+
+
+def read_source(text: str, folder: Path | None = None) -> Source:
+    """Read the name of an image; paths, which are relative to the folder or else to the current one, become absolute.
+
+    Raises UsageError for one that cannot be.
+    """
+    transport = next((each for each in (*FILES, *STORES) if text.startswith(each)), "")
+    name = text[len(transport) :]
+    if not name or _SPACES.search(text):
+        raise UsageError(f'"{text}" names no image', _HINT)
+    if not transport and ":" in name and not name.startswith(("/", ".")):
+        known = (*FILES, *STORES)
+        meant = f"{name.partition(':')[0]}:"
+        raise UsageError(f'"{text}": "{meant}" is no kind of image', did_you_mean(meant, known, _HINT))
+    if transport in STORES:
+        return Source(transport, name)
+    return Source(transport, str(((folder or Path()) / name).absolute()))
+
+
+def as_place(path: str) -> str:
+    """Return a path in an image; raises ValueError for what cannot be one."""
+    if not path.startswith("/") or ".." in path.split("/") or "\0" in path:
+        raise ValueError('write a path from the root of the image, for example "/srv/app"')
+    return path
+
+
+@dataclass(frozen=True)
+class ImageTable:
+    """The table `[image]`: what every instance runs. `from` is a word of Python, and is read separately."""
+
+    release: Release = "bookworm"
+    packages: tuple[PackageName, ...] = ()
+    files: dict[Annotated[str, AfterValidator(as_place)], str] = field(default_factory=dict)
+    credentials: str = ""
+    limit: Annotated[Size, Field(gt=0)] = Source.most_bytes
+
+
+def read_image(document: Document) -> ImageWanted:
+    """Read what the image is made of. Its paths become absolute."""
+    table: ImageTable = document.build(_KEY, ImageTable, ("from",)) or ImageTable()
+    given = document.table(_KEY)
+    folder = document.folder.absolute()
+    files = tuple((target, str(folder / source)) for target, source in sorted(table.files.items()))
+    if "from" not in given:
+        for name in ("credentials", "limit"):
+            if name in given:
+                document.fault((*_KEY, name), "there is no image to get", f'write from = "{EXAMPLE}"')
+        return ImageWanted(table.release, table.packages, files)
+    for name in ("release", "packages"):
+        if name in given:
+            document.fault((*_KEY, name), "an image that others have built is taken as it is", f"leave {name} out")
+    text = document.required(_KEY, "from", EXAMPLE)
+    try:
+        source = read_source(EXAMPLE if text is None else text, document.folder)
+    except UsageError as error:
+        document.fault((*_KEY, "from"), str(error), error.hint)
+        return ImageWanted()
+    credentials = str(folder / table.credentials) if table.credentials else ""
+    return ImageWanted(source=Source(source.transport, source.name, credentials, table.limit), files=files)
 
 
 @dataclass(frozen=True)
@@ -57,9 +130,6 @@ class TelemetryTable:
     """The table `[telemetry]`."""
 
     every: Annotated[Duration, Field(ge=0.01, le=3600)] = 0.1
-
-
-_SHORTEST_SECONDS = 0.02  # a shorter measurement is no turn
 
 
 def bounded(workload: Workload, limits: LimitsWanted) -> tuple[Workload, tuple[Lowered, ...]]:

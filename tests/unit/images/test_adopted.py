@@ -23,7 +23,7 @@ from tare.model.errors import TareError, UsageError
 from tare.model.image import Image, ImageWanted, Source, Started
 from tare.model.trial import Service
 from tare.plugins.workload import Beside
-from tare.suites.image_table import FILES, STORES, read_source
+from tare.suites.tables import FILES, STORES, read_source
 from tare.workloads.application import OfSeveral
 
 BUSYBOX = Path("/bin/busybox")

@@ -16,7 +16,7 @@ from tare.images.image import build_problems
 from tare.images.micro import UNIKERNELS
 from tare.model.errors import TareError
 from tare.model.files import read_text
-from tare.suites.image_table import read_source
+from tare.suites.tables import read_source
 
 ONLY_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes mounts")
 BUSYBOX = pytest.mark.skipif(not shutil.which("busybox"), reason="apt-get install busybox-static")

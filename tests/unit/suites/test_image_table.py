@@ -10,8 +10,8 @@ from shelf import NATIVE, REDIS, read
 
 from tare.model.errors import UsageError
 from tare.model.image import ImageWanted, Source
-from tare.suites.image_table import read_source
 from tare.suites.suite import read_suite
+from tare.suites.tables import read_source
 
 DIGEST = f"sha256:{'0' * 64}"
 

@@ -15,9 +15,8 @@ from tare.cli.run import asked_or_usable, run_and_show
 from tare.features.advise.advice import Advice, Asked, Measured, Needs, measured_times
 from tare.features.advise.advice import advise as find_advice
 from tare.features.advise.advice_text import answer
-from tare.features.advise.capacity import Kind
+from tare.features.advise.capacity import PER, Kind, read_kinds
 from tare.features.advise.cost_model import application_of
-from tare.features.advise.machine_kinds import PER, read_kinds
 from tare.features.advise.profiler.profile import read_profile
 from tare.features.advise.unit_costs import orientation
 from tare.model.errors import UsageError, nearest

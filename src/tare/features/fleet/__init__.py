@@ -1,6 +1,6 @@
 """One suite on many machines, by Ansible, whose connections, users and secrets it uses: `tare fleet`.
 
-`controller` measures, with the state in `state`, and asks machines by `remote_status`. `comparison` says what holds on
+`controller` measures, with the state in `state`, and asks machines by its scripts. `comparison` says what holds on
 machines that were not measured; it reads each run's `headline_cache` in place of its journal.
 """
 

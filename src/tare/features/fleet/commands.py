@@ -15,17 +15,26 @@ import typer
 from rich.live import Live
 
 from tare import __version__
-from tare.cli.answer import show
+from tare.cli.answer import give, show
 from tare.cli.app import GROUP_SETTINGS
-from tare.cli.arguments import AsJson
+from tare.cli.arguments import AsJson, ChartsFile, reading
 from tare.cli.console import Console, output, say
 from tare.cli.run import INTERRUPTED
 from tare.cli.signals import stop_asked
+from tare.features.compare.commands import (
+    AcrossMachinesOption,
+    AsMarkdown,
+    BaselineOption,
+    FailOnOption,
+    MarginOption,
+    StackOption,
+    question_of,
+)
 from tare.features.compare.two_runs import Question
 from tare.features.fleet.ansible import Inventory, TaskResult, playbooks, read_inventory
-from tare.features.fleet.comparison import is_fleet
+from tare.features.fleet.comparison import FleetComparison, compare_fleets, compare_machines, is_fleet, members
 from tare.features.fleet.controller import Asked, Controller, Stopped, carried
-from tare.features.fleet.finished import compare, read_fleets, report, report_fleet
+from tare.features.fleet.fleet_page import render
 from tare.features.fleet.fleet_text import answer
 from tare.features.fleet.state import (
     Fleet,
@@ -39,6 +48,7 @@ from tare.features.fleet.state import (
 )
 from tare.features.fleet.state_text import lines_of, log_line, plan_table, state_table
 from tare.model.errors import TareError, UsageError, why_of
+from tare.model.files import writing
 from tare.model.units import counted
 from tare.suites.suite import Suite, read_suite
 
@@ -89,10 +99,10 @@ def run(suite: _SuiteFile = None, inventory: _Inventory = None, folder: _Folder 
     found = _taken_up(place, read_one, machines.servers) if place.exists() else _made(place, read_one, machines)
     found.inventory = str(servers.resolve())
     asked = Asked(read_one, place / "suite.toml", place, _variables(read_one))
-    with only_controller(place), _shown(found) as report, _controller(asked, found, report) as controller:
+    with only_controller(place), _shown(found) as tell, _controller(asked, found, tell) as controller:
         try:
             kinds = controller.look()
-            report(*lines_of(read_one, found, kinds))
+            tell(*lines_of(read_one, found, kinds))
             controller.prepare()
             controller.measure()
             controller.clean()
@@ -160,8 +170,37 @@ def clean(
     say(f"clean: {counted(len(machines), 'machine')}")
 
 
-fleet.command()(report)
-fleet.command()(compare)
+@fleet.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="A fleet: a folder with runs.", metavar="FLEET")],
+    out: Annotated[Path | None, typer.Option(help="Folder to write to [default: FLEET/report].")] = None,
+) -> None:
+    """Write the page and the JSON of a fleet."""
+    with writing(out, "choose another folder with --out"):
+        for path in _report_fleet(_read_fleets(folder, None, Question()), out):
+            print(path)
+
+
+@fleet.command()
+def compare(  # noqa: PLR0913 - each is an option of the command line
+    folder: Annotated[Path, typer.Argument(help="A fleet: a folder with runs.", metavar="FLEET")],
+    after: Annotated[
+        Path | None, typer.Argument(help="A later fleet, to compare FLEET with.", metavar="AFTER", show_default=False)
+    ] = None,
+    *,
+    baseline: BaselineOption = None,
+    stack: StackOption = None,
+    margin: MarginOption = None,
+    fail_on: FailOnOption = None,
+    across_machines: AcrossMachinesOption = False,
+    page: ChartsFile = None,
+    as_json: AsJson = False,
+    as_markdown: AsMarkdown = False,
+) -> None:
+    """Compare stacks on each kind of machine, or two fleets."""
+    question = question_of(baseline, stack, margin, fail_on, across_machines=across_machines)
+    found = _read_fleets(folder, after, question)
+    give(answer(found), page, partial(render, found), as_json=as_json, as_markdown=as_markdown)
 
 
 def _named(suite: Path | None, inventory: Path | None, action: str) -> tuple[Suite, Path, Path]:
@@ -191,14 +230,14 @@ def _begun(suite: Path | None, folder: Path | None) -> Path:
 
 
 @contextmanager
-def _controller(asked: Asked, found: Fleet, report: Any, *, keeps: bool = True) -> Iterator[Controller]:
+def _controller(asked: Asked, found: Fleet, tell: Any, *, keeps: bool = True) -> Iterator[Controller]:
     with stop_asked() as stop, playbooks(Path(found.inventory), stop) as books:
-        yield Controller(asked, found, books, report, stop, _EVERY_SECONDS, keeps)
+        yield Controller(asked, found, books, tell, stop, _EVERY_SECONDS, keeps)
 
 
 def _begun_anew(suite: Suite, machines: Inventory) -> Fleet:
-    members, folder = {name: Member(name) for name in machines.servers}, str(suite.folder.absolute())
-    return Fleet(suite.name, str(machines.path.resolve()), members, suite_folder=folder)
+    begun = {name: Member(name) for name in machines.servers}
+    return Fleet(suite.name, str(machines.path.resolve()), begun, suite_folder=str(suite.folder.absolute()))
 
 
 def _stop(controller: Controller, place: Path) -> None:
@@ -276,9 +315,31 @@ def _end(state: Fleet, place: Path) -> None:
         reasons = {each.reason for each in state.members.values() if each.reason}
         raise TareError(f"{place}: nothing was measured: {'; '.join(sorted(reasons))}", "fix this, and go on")
     try:
-        found = read_fleets(place, None, Question())
+        found = _read_fleets(place, None, Question())
         show(answer(found))
-        page, _ = report_fleet(found, None)
+        page, _ = _report_fleet(found, None)
     except UsageError as error:
         raise TareError(str(error), f"tare show {place}/MACHINE lists trials with their reasons") from error
     say(f"report: {page}")
+
+
+def _read_fleets(before: Path, after: Path | None, question: Question) -> FleetComparison:
+    """Compare the stacks of a fleet, or two fleets."""
+    runs = [run for folder in (before, after) if folder is not None for run in members(folder)]
+    with reading(runs) as progress:
+        return (
+            compare_machines(before, question, progress)
+            if after is None
+            else compare_fleets(before, after, question, progress)
+        )
+
+
+def _report_fleet(found: FleetComparison, out: Path | None) -> tuple[Path, ...]:
+    """Write the report of a fleet: a page, and JSON; return their paths."""
+    place = out or found.folders[0] / "report"
+    place.mkdir(parents=True, exist_ok=True)
+    page, data = place / "index.html", place / "report.json"
+    with writing(page, "choose another folder with --out"):
+        page.write_bytes(render(found))
+        data.write_text(answer(found).document() + "\n", encoding="utf-8")
+    return page, data

@@ -15,15 +15,23 @@ from typing import Any
 
 from tare.features.fleet.ansible import Playbooks, TaskResult
 from tare.features.fleet.comparison import Kind, kinds_of
-from tare.features.fleet.remote_status import (
-    MOST_BYTES,
+from tare.features.fleet.state import (
+    GONE,
+    JOURNAL_BYTES,
+    Blocks,
+    Fleet,
+    Member,
     Standing,
+    State,
     facts_script,
+    given_over,
     read_answered_facts,
     read_standing,
+    save,
+    spread,
     standing_script,
+    written,
 )
-from tare.features.fleet.state import GONE, Blocks, Fleet, Member, State, given_over, save, spread, written
 from tare.model.errors import TareError, UsageError, why_of
 from tare.model.journal import load
 from tare.runner.schedule import DurationEstimates
@@ -191,7 +199,7 @@ class Controller:
         member.seen, member.silent, member.reason = time.time(), 0, ""
         member.said = standing.left or standing.said or member.said
         self._add(member, standing)
-        if standing.exit_code is not None and len(standing.new) < MOST_BYTES:
+        if standing.exit_code is not None and len(standing.new) < JOURNAL_BYTES:
             if standing.exit_code:
                 self._gone(member, "failed", standing.said or f"exit code {standing.exit_code}")
             else:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.features.advise.capacity import Kind, cheapest, machines_for
-from tare.features.advise.machine_kinds import read_kinds
+from tare.features.advise.capacity import Kind, cheapest, machines_for, read_kinds
 from tare.model.errors import TareError
 
 DOCS = Path(__file__).parents[4] / "docs" / "advice.md"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.features.fleet.remote_status import facts_script, read_answered_facts, read_standing, standing_script
+from tare.features.fleet.state import facts_script, read_answered_facts, read_standing, standing_script
 from tare.hosts.local import LocalHost
 
 

@@ -23,13 +23,13 @@ from pathlib import Path
 from tare.features.advise.profiler.bpftrace_output import (
     ATTACHED_SECONDS,
     CALL_SECONDS,
+    NUMBERS,
     SOCKET,
     is_tick,
     maps_in,
     parse_cost,
     parse_traced,
 )
-from tare.features.advise.profiler.kernel_abi import NUMBERS
 from tare.features.advise.profiler.profile import RECEIVING, SENDING, STARTING, Traced
 from tare.hosts.host import Host, Process
 from tare.model.errors import TareError, TimedOut, TrialFailed

@@ -15,8 +15,7 @@ from tare.features.advise.profiler.bpftrace import (
     program,
     schedule_for,
 )
-from tare.features.advise.profiler.bpftrace_output import is_tick, maps_in, parse_cost, parse_traced
-from tare.features.advise.profiler.kernel_abi import NAMES, name_of
+from tare.features.advise.profiler.bpftrace_output import NAMES, is_tick, maps_in, name_of, parse_cost, parse_traced
 from tare.features.advise.profiler.profile import CallCount, Traced
 from tare.model.errors import TrialFailed
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tare.features.advise.profiler.profile import CallCount, Traced
-from tare.features.advise.profiler.recording import counted_seconds, counts_of
-from tare.features.advise.profiler.usage import Pulse
+from tare.features.advise.profiler.recording import Pulse, counted_seconds, counts_of
 
 
 def traced(seconds: float) -> Traced:

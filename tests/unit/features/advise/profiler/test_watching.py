@@ -10,8 +10,8 @@ from contextlib import closing
 import pytest
 from waiting import wait_until
 
+from tare.features.advise.profiler.recording import Watch
 from tare.features.advise.profiler.targets import Target, process_and_children
-from tare.features.advise.profiler.usage import Watch
 from tare.hosts.local import LocalHost
 from tare.model.errors import TareError
 
