@@ -19,6 +19,12 @@ import typer
 from tare.model.errors import UsageError, did_you_mean
 from tare.model.journal import Run, load
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+ChartsFile = Annotated[
+    Path | None, typer.Option("--html", help="Write a page with charts to this file, too.", show_default=False)
+]
+Verdict = TypeVar("Verdict", bound=str)
+
 
 def read_run(folder: Path) -> Run:
     """Load a run as its owner; raises UsageError."""
@@ -62,14 +68,6 @@ def become_owner(folder: Path) -> None:
         if not os.access(place, os.R_OK):
             what = f"{folder} belongs to user {owner.st_uid}, who may not read {place}"
             raise UsageError(what, "move it to where this user may read it, or make it root's: chown -R root")
-
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
-ChartsFile = Annotated[
-    Path | None, typer.Option("--html", help="Write a page with charts to this file, too.", show_default=False)
-]
-
-Verdict = TypeVar("Verdict", bound=str)
 
 
 def verdicts_named(

@@ -38,6 +38,7 @@ _SHORT_FIX = 32
 _WITH_TITLE = 2  # lines: the title, and how many there are more
 _LAST = "Every version, reason and fix: tare doctor --all"
 _STYLES = {"noisy": "red", "watch": "yellow", "quiet": "green", "unknown": "dim"}
+_STEAL_SECONDS = 1.0
 
 
 def screen(
@@ -156,10 +157,6 @@ def _noise(noise: Iterable[Noise], width: int) -> list[Text]:
         for verdict, shown in by_verdict.items()
         for line in _titled(f"Noise, {verdict}", ", ".join(shown), width, _STYLES[verdict])
     ]
-
-
-_STEAL_SECONDS = 1.0
-_DOCTOR_STYLES = {"quiet": "green", "watch": "yellow", "noisy": "red", "unknown": "dim"}
 
 
 def doctor(
@@ -289,5 +286,5 @@ def _doctor_noise(noise: tuple[Noise, ...]) -> Table:
         doubtful = each.verdict in {"watch", "noisy"}
         lines = [each.text] if each.verdict != "quiet" else []
         lines += [f"→ {each.fix}"] if doubtful and each.fix else []
-        table.add_row(each.name, Text(each.value, style=_DOCTOR_STYLES[each.verdict]), "\n  ".join(lines))
+        table.add_row(each.name, Text(each.value, style=_STYLES[each.verdict]), "\n  ".join(lines))
     return table

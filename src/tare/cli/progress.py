@@ -49,6 +49,8 @@ _COLUMNS = 5  # of values: the first ones of a workload
 _LATER = "the latest turn of each stack; what can be compared comes with the first block"
 
 Outputs = dict[str, Raw]
+_PATIENCE_SECONDS, _LOOK_SECONDS = 10.0, 2.0  # until the first line about a start or a turn that takes long
+_LONG_SECONDS = 3.0  # of a turn
 
 
 @dataclass
@@ -167,9 +169,6 @@ class Printer:
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-_PATIENCE_SECONDS, _LOOK_SECONDS = 10.0, 2.0  # until the first line about a start or a turn that takes long
-
-
 class Lines(Printer):
     """Plain lines, for a log: one for each trial and block, and some while a start or a turn takes long."""
 
@@ -231,9 +230,6 @@ class Lines(Printer):
         left = self._timing.block_ends()
         done = f"block {left.blocks_done + 1} of {left.blocks} ({self._timing.block.workload}) done"
         self._print(f"{done}, about {format_duration(round(left.left_seconds))} left")
-
-
-_LONG_SECONDS = 3.0  # of a turn
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ WHY = {
     StopReason.FAILING: "nothing works",
     StopReason.ERROR: "stopped",
 }
+_NUMBERS = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", re.ASCII)
 
 
 def show_end(run: Run, console: Console, stop: Stop) -> None:
@@ -105,9 +106,6 @@ def _report(run: Run, summary: Summary, console: Console) -> None:
         return
     seconds = format_duration(round(time.monotonic() - began, 1))
     console.print(f"report: {pages[0]} (written in {seconds})")
-
-
-_NUMBERS = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", re.ASCII)
 
 
 def run(  # noqa: PLR0913, PLR0917 - each is an option of the command line

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 _Handlers = Mapping[signal.Signals, Any]
+INTERRUPTED = 130  # 128 + SIGINT, as a shell gives it
 
 
 @contextmanager
@@ -84,9 +85,6 @@ def _leave_terminal() -> None:
             if not stat.S_ISREG(os.fstat(number).st_mode):
                 os.dup2(nowhere, number)
     os.close(nowhere)
-
-
-INTERRUPTED = 130  # 128 + SIGINT, as a shell gives it
 
 
 def end_at_interrupt() -> None:

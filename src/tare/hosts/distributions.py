@@ -16,6 +16,23 @@ from tare.model.trial import APT, Problem
 
 _STEP = re.compile(rf"{APT}((?: [a-z0-9][a-z0-9.+-]*)+)")
 _DEBIAN = {"debian", "ubuntu"}
+# The program, a word of its help that BusyBox's has not, and its Debian package.
+_OWN = (
+    ("ip", "netconf", "iproute2"),
+    ("mke2fs", "extended-option", "e2fsprogs"),
+    ("nsenter", "--net", "util-linux"),
+    ("setpriv", "--pdeathsig", "util-linux"),
+    ("tar", "--xattrs", "tar"),
+    ("taskset", "--cpu-list", "util-linux"),
+    ("unshare", "--kill-child", "util-linux"),
+)
+_LOOK = """
+while [ $# -gt 0 ]; do
+    if ! command -v "$1" >/dev/null; then echo "$1 absent"
+    elif ! "$1" --help 2>&1 | grep -q -e "$2"; then echo "$1 other"; fi
+    shift 2
+done
+"""
 
 
 @dataclass(frozen=True)
@@ -103,25 +120,6 @@ def fix_of(problems: Iterable[Problem]) -> str:
     others = [each.fix for each in problems if not each.packages]
     command = [f"{installer} {' '.join(packages)}"] if packages else []
     return "; ".join(dict.fromkeys((*command, *others)))
-
-
-# The program, a word of its help that BusyBox's has not, and its Debian package.
-_OWN = (
-    ("ip", "netconf", "iproute2"),
-    ("mke2fs", "extended-option", "e2fsprogs"),
-    ("nsenter", "--net", "util-linux"),
-    ("setpriv", "--pdeathsig", "util-linux"),
-    ("tar", "--xattrs", "tar"),
-    ("taskset", "--cpu-list", "util-linux"),
-    ("unshare", "--kill-child", "util-linux"),
-)
-_LOOK = """
-while [ $# -gt 0 ]; do
-    if ! command -v "$1" >/dev/null; then echo "$1 absent"
-    elif ! "$1" --help 2>&1 | grep -q -e "$2"; then echo "$1 other"; fi
-    shift 2
-done
-"""
 
 
 def own_problems(host: Host) -> tuple[Problem, ...]:

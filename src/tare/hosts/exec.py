@@ -34,6 +34,8 @@ START = "/usr/lib/tare/start"  # likewise: starts a program as the image's confi
 WORDS = "--"  # between the options of that and words of a user's, which may look like some
 _NOT_FOUND = 127
 _GRACE_SECONDS = 10.0  # for the engine between us and `run`
+LOCKED = "nosuid,nodev,noexec"  # Docker's options for /proc, /sys, control groups, /dev/mqueue and /dev/shm
+SHARED_MEMORY = "65536k"  # size of /dev/shm; Docker's default
 
 
 class ExecHost:
@@ -152,10 +154,6 @@ class ExecHost:
 def at_hand(host: Host) -> AbstractContextManager[Resident | None]:
     """Keep a resident process on a host for the block, if the host is reached through a command."""
     return host.residing() if isinstance(host, ExecHost) and host.supervisor else nullcontext()
-
-
-LOCKED = "nosuid,nodev,noexec"  # Docker's options for /proc, /sys, control groups, /dev/mqueue and /dev/shm
-SHARED_MEMORY = "65536k"  # size of /dev/shm; Docker's default
 
 
 @contextlib.contextmanager

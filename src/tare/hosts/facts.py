@@ -58,6 +58,7 @@ _CONTAINER_TRACES = (
     ("/lxc", "lxc"),
     ("/io.containerd", "containerd"),
 )
+_LOOKS = 7  # at a clock, of which the quickest counts
 
 
 @dataclass(frozen=True)
@@ -282,9 +283,6 @@ def name_container(cgroup_text: str, mounts_text: str) -> str:
     root = next((line for line in mounts_text.splitlines() if line.split()[1:2] == ["/"]), "")
     traces = f"{cgroup_text}\n{root}"
     return next((name for word, name in _CONTAINER_TRACES if word in traces), "")
-
-
-_LOOKS = 7
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,10 @@ _LOOK_SECONDS = 30.0
 _MOST_PATHS = 16
 _NOT_FOUND = 127
 _SCRIPT = 'readlink -m -- "$@" && cat /proc/self/mountinfo'  # links lead to other file systems
+# Only what is hardware to the machine has `device`: a partition, a mapped or a loop device would count twice.
+_STATISTICS = 'for disk in /sys/block/*/device; do cat "${disk%device}stat" 2>/dev/null; done'
+_SECTOR_BYTES = 512  # of these files, whatever the disk's own are
+_SECONDS = 300.0  # to write all that waits for the disks
 
 
 def file_systems_under(host: Host, paths: Sequence[str]) -> tuple[FileSystem, ...]:
@@ -102,12 +106,6 @@ def mounted_under(mount_info: str, path: str) -> tuple[str, tuple[str, ...]] | N
             telling = tuple(sorted(option for option in both if option.partition("=")[0] in _TELLING))
             deepest = len(folder.parts), kind, telling
     return deepest[1:] if deepest else None
-
-
-# Only what is hardware to the machine has `device`: a partition, a mapped or a loop device would count twice.
-_STATISTICS = 'for disk in /sys/block/*/device; do cat "${disk%device}stat" 2>/dev/null; done'
-_SECTOR_BYTES = 512  # of these files, whatever the disk's own are
-_SECONDS = 300.0
 
 
 def disks_moved(host: Host) -> DiskBytes:

@@ -40,6 +40,10 @@ _GONE = (
     r"Could not find a registered machine|is not currently running",
     r"virtual machine is not powered on|virtual machine cannot be found",
 )
+_STATE = Path("/var/lib/tare")
+LEDGERS = "ledger"  # in a home
+# Folders of others in which an undo may name a path without tare's name.
+_OTHERS = ("/sys/fs/cgroup/", "/run/systemd/nspawn/locks/inode-")
 
 
 def in_short(argv: Sequence[str]) -> str:
@@ -59,12 +63,6 @@ def trouble_of(host: Host, argv: Sequence[str], seconds: float = _SECONDS) -> st
     if output.exit_code == 0 or (output.exit_code not in _CANNOT_START and re.search("|".join(_GONE), words)):
         return ""
     return f"{argv[0]}: exit code {output.exit_code}: {last_lines(said) or 'it printed nothing'}"
-
-
-_STATE = Path("/var/lib/tare")
-LEDGERS = "ledger"  # in a home
-# Folders of others in which an undo may name a path without tare's name.
-_OTHERS = ("/sys/fs/cgroup/", "/run/systemd/nspawn/locks/inode-")
 
 
 def state_folder() -> Path:

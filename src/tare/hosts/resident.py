@@ -30,6 +30,7 @@ _ENDED = "its resident process ended"
 _SILENT = "it said nothing"
 _KEPT_ERROR_BYTES = 65536
 _SHOWN_CHARACTERS = 60  # of what is no line of ours
+Lost = Callable[[str], TrialFailed | None]
 
 
 class ResidentEnded(TrialFailed):
@@ -39,9 +40,6 @@ class ResidentEnded(TrialFailed):
     def words(self) -> str:
         """Its last words."""
         return str(self).partition(f"{_ENDED}: ")[2]
-
-
-Lost = Callable[[str], TrialFailed | None]
 
 
 class Resident:

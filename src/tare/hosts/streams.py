@@ -21,6 +21,7 @@ _KEPT_LINES = 10_000
 _SHOWN_CHARACTERS = 300
 _ERROR = re.compile(r"(\w[\w.-]*: )?(Error\b|error during connect:)")
 _HELP = re.compile(r"\s*(See|Run|Try) ['`\"].*--help\b")
+_AT_ONCE_BYTES = 65536
 
 
 def last_lines(text: str) -> str:
@@ -100,9 +101,6 @@ class Lines:
             self._listener = listener
             if self._ended:
                 listener(None)
-
-
-_AT_ONCE_BYTES = 65536
 
 
 class TooMuch(Exception):

@@ -19,6 +19,25 @@ MACHINES = 256  # where the machine's addresses begin, counted from the bridge's
 _SECONDS = 30.0
 _OURS = ipaddress.IPv4Network("198.18.0.0/15")
 _SHORTEST_PREFIX = 8  # a VPN writes the default route as two of /1
+NOBODY = "0.0.0.0"  # noqa: S104 - the source of no packet
+# Every device but those that engines' containers are connected to; a device that goes meanwhile takes its chain along.
+_CLOSE = """
+nft add table netdev "$1" || exit
+for path in /sys/class/net/*; do
+    device=${path##*/}
+    case $device in lo | "$1"-*) continue ;; esac
+    if [ ! -e "$path/ifindex" ] || [ -e "$path/bridge" ]; then continue; fi
+    nft -f - <<END || [ ! -e "$path" ] || exit
+table netdev $1 {
+    chain device-$(cat "$path/ifindex") {
+        type filter hook ingress device "$device" priority -500
+        ip daddr $2 ip saddr != $3 drop
+    }
+}
+END
+done
+"""
+_OPEN = '! nft list table netdev "$1" >/dev/null 2>&1 || nft delete table netdev "$1"'
 
 
 def take_subnet(host: Host, port: str, elsewhere: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
@@ -65,27 +84,6 @@ def _free_subnet(taken: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Networ
         what = f"no subnet of {_OURS} is free: there is a route to {covering[0]}"
         raise TareError(what, f"remove it, if it is not needed: ip route delete {covering[0]}")
     raise TareError(f"no free subnet left in {_OURS}", "`tare clean` removes what killed runs left behind")
-
-
-NOBODY = "0.0.0.0"  # noqa: S104 - the source of no packet
-# Every device but those that engines' containers are connected to; a device that goes meanwhile takes its chain along.
-_CLOSE = """
-nft add table netdev "$1" || exit
-for path in /sys/class/net/*; do
-    device=${path##*/}
-    case $device in lo | "$1"-*) continue ;; esac
-    if [ ! -e "$path/ifindex" ] || [ -e "$path/bridge" ]; then continue; fi
-    nft -f - <<END || [ ! -e "$path" ] || exit
-table netdev $1 {
-    chain device-$(cat "$path/ifindex") {
-        type filter hook ingress device "$device" priority -500
-        ip daddr $2 ip saddr != $3 drop
-    }
-}
-END
-done
-"""
-_OPEN = '! nft list table netdev "$1" >/dev/null 2>&1 || nft delete table netdev "$1"'
 
 
 @contextlib.contextmanager

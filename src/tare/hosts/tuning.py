@@ -44,6 +44,17 @@ _ASLR = "/proc/sys/kernel/randomize_va_space"
 _HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 
 Fits = Callable[[str, str], bool]
+_OURS = re.compile(
+    "|".join((
+        *(re.escape(f"/proc/sys/{name}") for name in (*_OF_THE_MACHINE, *OF_THE_CLIENT)),
+        *(re.escape(f"{_CPUS}/{name}") for name in _OF_CPUS),
+        *map(re.escape, (_ASLR, _HUGE_PAGES)),
+        rf"{re.escape(_CPUS)}/cpu[0-9]+/cpufreq/scaling_governor",
+        "/proc/irq/[0-9]+/smp_affinity_list",
+    ))
+)  # fmt: skip
+_FORMAT = 1
+Result = Literal["set", "put back", "refused", "gone", "somebody else's"]
 
 
 def _equal(now: str, wanted: str) -> bool:
@@ -153,15 +164,6 @@ SETTINGS = (
         _interrupts,
     ),
 )
-_OURS = re.compile(
-    "|".join((
-        *(re.escape(f"/proc/sys/{name}") for name in (*_OF_THE_MACHINE, *OF_THE_CLIENT)),
-        *(re.escape(f"{_CPUS}/{name}") for name in _OF_CPUS),
-        *map(re.escape, (_ASLR, _HUGE_PAGES)),
-        rf"{re.escape(_CPUS)}/cpu[0-9]+/cpufreq/scaling_governor",
-        "/proc/irq/[0-9]+/smp_affinity_list",
-    ))
-)  # fmt: skip
 
 
 def is_ours(path: str) -> bool:
@@ -179,11 +181,6 @@ def _summary(values: Mapping[str, str]) -> str:
     every = list(values.values())
     different = sorted(set(every))
     return ", ".join(f"{one} ({every.count(one)} of {len(every)})" if different[1:] else one for one in different)
-
-
-_FORMAT = 1
-
-Result = Literal["set", "put back", "refused", "gone", "somebody else's"]
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ cd /
 exec /usr/bin/env -u SSL_CERT_DIR SSL_CERT_FILE={_CERTIFICATES} CARGO_HTTP_CAINFO={_CERTIFICATES} LC_ALL=C.UTF-8 \\
     HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"
 """
+NO_DISK = "`tare clean --images` removes all built images; or let TARE_HOME name a folder on a larger disk"
+_NAME = "tare-building-"
 
 
 def program_folder() -> Path:
@@ -112,10 +114,6 @@ def provide(packages: tuple[str, ...], root: Path | None = None) -> None:
     host.run("apt-get", "--quiet", "update", timeout=_INSTALL_SECONDS)
     install = ("apt-get", "--quiet", "install", "--yes", "--no-install-recommends")
     host.run(*install, *packages, timeout=_INSTALL_SECONDS)
-
-
-NO_DISK = "`tare clean --images` removes all built images; or let TARE_HOME name a folder on a larger disk"
-_NAME = "tare-building-"
 
 
 @contextmanager

@@ -37,6 +37,10 @@ _HOST = LocalHost()
 _DIGITS = 64  # of an image's hash, which is the name of its folder
 _COUNT_SECONDS = 300.0
 _CLUSTER = 1 << 16
+_SEAL = "seal.json"
+# A path, permissions, owner, group, bytes, and the times when the content and the rest were last changed.
+_FIND = ("-mindepth", "1", "-printf", r"%P %M %U %G %s %T@ %C@\0")
+_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -186,12 +190,6 @@ def _is_on(disk: Path, digest: str) -> bool:
     """Return whether a qcow2 disk names this image as what it was made on, which its first cluster does."""
     with disk.open("rb") as file:
         return digest.encode() in file.read(_CLUSTER)
-
-
-_SEAL = "seal.json"
-# A path, permissions, owner, group, bytes, and the times when the content and the rest were last changed.
-_FIND = ("-mindepth", "1", "-printf", r"%P %M %U %G %s %T@ %C@\0")
-_SECONDS = 60.0
 
 
 def seal(home: Path) -> None:

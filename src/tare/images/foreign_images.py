@@ -64,6 +64,16 @@ from tare.plugins.workload import VOLUME, Workload
 
 _MOST_LINKS = 40  # as the kernel follows
 _PACKAGE = 'give the Debian package that has it: --package P, or packages = ["…"] in a suite'
+ADOPTED = "adopted"  # folder of links: from what was asked for, to the image
+_OWN = "usr/lib/tare"
+_WORDS = f"{_OWN}/start.words"
+_BASE = Recipe(packages=tuple(sorted((*GUEST, "busybox-static"))))
+# Where file systems are mounted in some stack, or tare puts something.
+_PLACES = ("dev", "proc", "run", "sys", "tmp", PurePosixPath(VOLUME).parts[1], _OWN)
+_ADOPTED_PACKAGE = re.compile(r"^Package: (\S+)$(?:.|\n(?!\n))*?^Version: (\S+)$", re.MULTILINE)
+_HOST = LocalHost()
+_UNPACK_SECONDS = 900.0
+_EXPORT = "docker export $(docker create debian:12) >debian.tar && tare image --from debian.tar"
 
 
 def missing_programs(
@@ -135,15 +145,6 @@ def _inside(trees: Sequence[Path], place: str) -> list[Path]:
 
 def _there(trees: Sequence[Path], at: PurePosixPath) -> list[Path]:
     return [path for tree in trees if os.path.lexists(path := tree.joinpath(*at.parts[1:]))]
-
-
-ADOPTED = "adopted"  # folder of links: from what was asked for, to the image
-_OWN = "usr/lib/tare"
-_WORDS = f"{_OWN}/start.words"
-_BASE = Recipe(packages=tuple(sorted((*GUEST, "busybox-static"))))
-# Where file systems are mounted in some stack, or tare puts something.
-_PLACES = ("dev", "proc", "run", "sys", "tmp", PurePosixPath(VOLUME).parts[1], _OWN)
-_ADOPTED_PACKAGE = re.compile(r"^Package: (\S+)$(?:.|\n(?!\n))*?^Version: (\S+)$", re.MULTILINE)
 
 
 def wanted_image(
@@ -354,11 +355,6 @@ def refuse_absent(wanted: Iterable[ImageWanted]) -> None:
         if source is not None and source.is_absent:
             hint = "give the path of an image; a path in a suite is relative to the suite's folder"
             raise UsageError(f"{source}: there is no such file", hint)
-
-
-_HOST = LocalHost()
-_UNPACK_SECONDS = 900.0
-_EXPORT = "docker export $(docker create debian:12) >debian.tar && tare image --from debian.tar"
 
 
 def make_build_root(source: Source, say: Callable[[str], None]) -> None:

@@ -40,18 +40,6 @@ _PACKED = (
     "--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime",
 )
 _FORMS = 4  # of what is unpacked: layers, directory, archive and disk
-
-
-class Refused(TareError):
-    """skopeo cannot get an image from where it was looked for."""
-
-
-class RefusedFile(Refused):
-    """skopeo cannot read a file or folder that the user has named."""
-
-    exit_code = 2
-
-
 # Words in a line of skopeo's, what they mean, and what to do.
 _REFUSALS = (
     (
@@ -94,6 +82,16 @@ _REFUSALS = (
     ),
     ("no space left on device", "no disk is left", "remove files, or let TARE_HOME name a folder on a larger disk"),
 )
+
+
+class Refused(TareError):
+    """skopeo cannot get an image from where it was looked for."""
+
+
+class RefusedFile(Refused):
+    """skopeo cannot read a file or folder that the user has named."""
+
+    exit_code = 2
 
 
 def this_architecture() -> str:

@@ -34,6 +34,9 @@ FORMAT = 1  # of run.json and of each line of trials.jsonl
 _WRITTEN = {"suite.toml", "run.json", "run.json.new", "trials.jsonl", "raw", "telemetry", "report"}
 _MOST_BYTES, _LONGEST_LINE = 256 << 20, 64 << 20  # of a run's files, which may be untrusted
 _DAMAGED = "the file is damaged or of a newer tare"
+_TRIAL = TypeAdapter(Trial)
+_BEGINS = f'{{"format": {FORMAT}, '.encode()  # most lines, which are read without a way round by Python's objects
+_RAW = TypeAdapter(tuple[Raw, ...])
 
 
 @dataclass(frozen=True)
@@ -137,9 +140,6 @@ class Run:
 
 
 _RECORD = TypeAdapter(RunRecord)
-_TRIAL = TypeAdapter(Trial)
-_BEGINS = f'{{"format": {FORMAT}, '.encode()  # most lines, which are read without a way round by Python's objects
-_RAW = TypeAdapter(tuple[Raw, ...])
 
 
 class RunReader:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+FAULTS_OF_PROGRAM = 40  # of a small program, linked statically, and of the one that starts it by fork
+_TO_IT_AND_BACK = (("switch", 2.0),)  # from who waits for its end
+
 
 @dataclass(frozen=True)
 class Work:
@@ -25,9 +28,6 @@ class Work:
     undone_by: str = ""
     includes: tuple[tuple[str, float], ...] = ()
 
-
-FAULTS_OF_PROGRAM = 40  # of a small program, linked statically, and of the one that starts it by fork
-_TO_IT_AND_BACK = (("switch", 2.0),)  # from who waits for its end
 
 USER = Work("user", "user code", "s")  # its price is the seconds that a second of bare metal takes
 CALL = Work("call", "other system calls", "call")

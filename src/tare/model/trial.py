@@ -16,6 +16,7 @@ Family = Literal["bare metal", "container", "sandbox", "type 1", "type 2", "unik
 Better = Literal["higher", "lower"]
 Status = Literal["ok", "failed", "skipped"]
 SERVICE_READY = "service-ready"  # the metric that each trial with a server has, in seconds from the server's start
+APT = "apt-get install"
 
 
 class StopReason(StrEnum):
@@ -159,9 +160,6 @@ class Layer:
     name: str
     seconds: float
     footprint: Footprint
-
-
-APT = "apt-get install"
 
 
 @dataclass(frozen=True)

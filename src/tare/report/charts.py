@@ -18,23 +18,6 @@ from tare.report.svg_axes import log_scale, number, ratio_scale, round_numbers, 
 from tare.statistics.cells import Cell
 from tare.statistics.stalls import SLOW
 
-
-class TurnBar(NamedTuple):
-    """A turn of a stack: its share of the usual speed, the stolen share of the CPU time, and its description."""
-
-    stack: str
-    began: float
-    seconds: float
-    speed: float
-    steal: float
-    text: str
-
-    @property
-    def pace(self) -> str:
-        """How fast it was, in words; `SLOWEST` if a fifth or more of the speed was missing."""
-        return SLOWEST if self.speed <= 1 - SLOW else SLOWER if self.speed <= 1 - SLOW / 2 else USUAL
-
-
 # What an instance does until each mark of its timeline; the last color is for marks that only one technology knows.
 MARKS = ("outer layers", "engine", "started", "kernel", "userspace", "ready")
 PHASES = ("#5A3CC3", "#695A2D", "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7")
@@ -54,6 +37,22 @@ _FIELD_AT = (-1.0, -0.4, 0.0, 0.4, 1.0)
 _FARTHEST = math.log(4)  # from here on, color says no more
 _DARK = 0.62  # share of that from which on a number is white
 _FIELD, _FIELD_HEIGHT, _SPREAD = 92, 26, 26
+
+
+class TurnBar(NamedTuple):
+    """A turn of a stack: its share of the usual speed, the stolen share of the CPU time, and its description."""
+
+    stack: str
+    began: float
+    seconds: float
+    speed: float
+    steal: float
+    text: str
+
+    @property
+    def pace(self) -> str:
+        """How fast it was, in words; `SLOWEST` if a fifth or more of the speed was missing."""
+        return SLOWEST if self.speed <= 1 - SLOW else SLOWER if self.speed <= 1 - SLOW / 2 else USUAL
 
 
 def thinned(values: Sequence[Any], most: int) -> Sequence[Any]:

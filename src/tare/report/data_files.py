@@ -42,6 +42,7 @@ _DOCUMENT = (
     "trials", "turns", "mean", "sd", "relative_sd", "minimum", "maximum", "usual", "usual_sd", "notes", "cautions",
     "failures", "skipped",
 )  # fmt: skip
+FORMAT = 1
 
 
 def render_csv(summary: Summary, run: Run) -> dict[str, bytes]:
@@ -127,9 +128,6 @@ class _Fields(dict[str, object]):
 def field(value: object) -> object:
     """Keep a spreadsheet from running text as a formula: a run folder may come from an untrusted source."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "@", "-", "\t", "\r")) else value
-
-
-FORMAT = 1
 
 
 def render_json(summary: Summary, run: Run) -> dict[str, bytes]:

@@ -59,6 +59,22 @@ _LATEX = {
 _LIGATURE = re.compile(r"([-,'])(?=\1)")  # two would be one letter: a dash, a quotation mark
 # What TeX's oldest encoding of fonts can write, so that the tables go into any document.
 _LETTERS = frozenset("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝßàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿ")
+_PREAMBLE = r"""\documentclass[a4paper]{article}
+\usepackage[utf8]{inputenc}
+\usepackage[margin=2cm]{geometry}
+\usepackage{booktabs,longtable,graphicx}
+\begin{document}
+"""
+_END, _WITH_NEXT = r"\\", r"\\*"
+_REASON = 300  # letters
+_TOGETHER = 25  # rows: no page ends within a group of so many
+_TEXTS = ("workload", "metric", "stack", "verdict")
+_HEADLINES = ("workload", "stack", "verdict", "estimate", "interval", "n")
+_VALUES = ("metric", "point", "stack", "usual value ± SD", "relative SD", "trials", "estimate", "interval", "n")
+_MOST = 60_000  # letters: GitHub takes 65,536 in a comment
+_MARKDOWN_REASON = 120
+_CAUSE = 400  # letters of each part of a cause
+_LEAST_ROWS = 8_000  # letters that sentences leave for rows
 
 
 def in_markdown(text: str) -> str:
@@ -76,20 +92,6 @@ def _letter(letter: str) -> str:
     if letter in _LATEX:
         return _LATEX[letter]
     return letter if letter.isascii() or letter in _LETTERS else f"{{[}}U+{ord(letter):04X}]"
-
-
-_PREAMBLE = r"""\documentclass[a4paper]{article}
-\usepackage[utf8]{inputenc}
-\usepackage[margin=2cm]{geometry}
-\usepackage{booktabs,longtable,graphicx}
-\begin{document}
-"""
-_END, _WITH_NEXT = r"\\", r"\\*"
-_REASON = 300  # letters
-_TOGETHER = 25  # rows: no page ends within a group of so many
-_TEXTS = ("workload", "metric", "stack", "verdict")
-_HEADLINES = ("workload", "stack", "verdict", "estimate", "interval", "n")
-_VALUES = ("metric", "point", "stack", "usual value ± SD", "relative SD", "trials", "estimate", "interval", "n")
 
 
 def render_latex(summary: Summary, run: Run) -> dict[str, bytes]:
@@ -189,12 +191,6 @@ def _document(summary: Summary, run: Run) -> Iterator[str]:
         yield r"\end{itemize}"
     yield "\\input{tables}\n\\clearpage\n\\InputIfFileExists{figures/figures}{}{}"
     yield "\\end{document}\n"
-
-
-_MOST = 60_000  # letters: GitHub takes 65,536 in a comment
-_MARKDOWN_REASON = 120
-_CAUSE = 400  # letters of each part of a cause
-_LEAST_ROWS = 8_000  # letters that sentences leave for rows
 
 
 def render_markdown(summary: Summary, run: Run) -> dict[str, bytes]:

@@ -20,6 +20,11 @@ from tare.statistics.summary import Summary
 
 _CONVERTER, _PACKAGE = "rsvg-convert", "librsvg2-bin"
 _SECONDS = 60.0  # for a chart, which takes a tenth of one
+# Seven tenths of a chart's own size, or as much as the page has room for.
+_FITTED = r"""\providecommand{\fit}[1]{\includegraphics[width=\linewidth,height=0.8\textheight,keepaspectratio]{#1}}
+\providecommand{\fitted}[1]{\sbox0{\includegraphics[scale=0.7]{#1}}%
+\ifdim\wd0>\linewidth\fit{#1}\else\ifdim\ht0>0.8\textheight\fit{#1}\else\usebox0\fi\fi}"""
+_BESIDE = 12  # figures that wait for their places: TeX keeps few
 
 
 def plots(summary: Summary, run: Run) -> dict[str, tuple[str, str]]:
@@ -63,13 +68,6 @@ def render_card(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `card.png`; nothing where no stack has a value."""
     drawn = card(summary, run)
     return {"card.png": converted(drawn, "png")} if drawn else {}
-
-
-# Seven tenths of a chart's own size, or as much as the page has room for.
-_FITTED = r"""\providecommand{\fit}[1]{\includegraphics[width=\linewidth,height=0.8\textheight,keepaspectratio]{#1}}
-\providecommand{\fitted}[1]{\sbox0{\includegraphics[scale=0.7]{#1}}%
-\ifdim\wd0>\linewidth\fit{#1}\else\ifdim\ht0>0.8\textheight\fit{#1}\else\usebox0\fi\fi}"""
-_BESIDE = 12  # figures that wait for their places: TeX keeps few
 
 
 def render_pdf(summary: Summary, run: Run) -> dict[str, bytes]:

@@ -33,6 +33,15 @@ _RUNTIME_ISOLATION = {
     "kata": Isolation("own kernel", "its runtime is Kata's: a guest for each container or pod"),
 }
 _NOT_KATA = "shared-kernel"  # kind of the caution of an instance whose runtime is named Kata's but started no guest
+TITLE = "Cost against isolation, memory and start-up"
+_LEFT, _ACROSS, _LEAD, _NAMES = 110, 170, 16, 116  # widths of a panel's parts, pixels
+_WIDTH = _LEFT + _ACROSS + _LEAD + _NAMES
+_TOP, _BOTTOM, _LEAST_UP = 46, 40, 190  # heights
+_LINE = 15  # from one name to the next
+_NAMED = 4  # in the sentence of those that are left out
+_MOST_POINTS = 40
+_LEAST_TRIALS = 4  # that have a middle half
+Logs = tuple[float, float, float]  # of the low end, the middle and the high end
 
 
 def isolation_of(run: Run, stacks: Iterable[str]) -> Mapping[str, Isolation]:
@@ -60,18 +69,6 @@ def isolation_of(run: Run, stacks: Iterable[str]) -> Mapping[str, Isolation]:
             layers = [Isolation("shared kernel", "it ran on the machine's kernel, under the name of Kata", inner.layer)]
         found[stack] = strongest((*layers, *outer)) or inner
     return found
-
-
-TITLE = "Cost against isolation, memory and start-up"
-_LEFT, _ACROSS, _LEAD, _NAMES = 110, 170, 16, 116  # widths of a panel's parts, pixels
-_WIDTH = _LEFT + _ACROSS + _LEAD + _NAMES
-_TOP, _BOTTOM, _LEAST_UP = 46, 40, 190  # heights
-_LINE = 15  # from one name to the next
-_NAMED = 4  # in the sentence of those that are left out
-_MOST_POINTS = 40
-_LEAST_TRIALS = 4  # that have a middle half
-
-Logs = tuple[float, float, float]  # of the low end, the middle and the high end
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from tare.report.numbers import cut
 
 _SWEEP, _END = "instances", "end: "
 _MOST_LETTERS = 300
+_NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+CommandLine = tuple[str, ...]
 
 
 def ends(run: Run, record: WorkloadRecord) -> tuple[str, ...]:
@@ -55,11 +57,6 @@ def _of_trial(run: Run, trial: Trial) -> Iterator[str]:
     words = End(word).words
     why = f"{words}: {reason}" if reason else words
     yield cut(f"{count:g} instance{'' if count == 1 else 's'}; {why}", _MOST_LETTERS)
-
-
-_NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
-
-CommandLine = tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,26 @@ from tare.model.machine import Machine
 
 _UNDO_SECONDS = 60.0
 _SOCKETS, _SOCKET = "/run", "tare-clean-"  # to other machines: their folder, and the begin of their names
+# A lock of systemd-nspawn and a network namespace of Podman's are named by numbers.
+_OURS = re.compile("tare-|^inode-|^netns-")
+_RUN = re.compile(r"tare-[0-9a-f]+(?!\w)")  # prefix of the names of one run's resources
+_IN_HOME = ("instances", "ledgers")  # kinds that are searched in this process's home only
+_MARKS = ("tare-", "/tare/", "TARE_")  # in a process's command line, environment, control groups or root
+_ENGINE_FOLDERS = ("/run", "/var/lib", "/etc")
+_FIND_DEPTH = "4"  # as deep as /run/systemd/nspawn/locks/inode-…
+_SECONDS = 60.0
+# Podman mounts its store, and `ip netns` its folder, over itself in the mount namespace in which it is first used.
+# These mounts stay, and are no leftovers of a run.
+_LASTING_MOUNTS = ("/run/netns", "/var/lib/containers/storage/overlay")
+_SYSCTL_FOLDER = Path("/proc/sys")
+# Settings that change without tare, that belong to a network device, or that act when they are read (vm/stat_refresh).
+_IGNORED_SYSCTLS = re.compile(
+    r"fs/(dentry-state|file-nr|inode-nr|inode-state|aio-nr|binfmt_misc/.*|quota/.*)|kernel/(random/.*|ns_last_pid|pty/nr|seccomp/.*"
+    r"|hostname|domainname|keys/.*)|net/.*/(conf|neigh)/.*|net/netfilter/nf_conntrack_(count|buckets)|net/ipv4/route/flush"
+    r"|net/.*/stat.*|vm/(stat_refresh|compact_memory|drop_caches)|dev/.*"
+)
+# Packet counters and comments (with the time) in the output of iptables-save.
+_COUNTERS = re.compile(r" \[\d+:\d+\]$|^#.*", re.MULTILINE)
 
 
 def clean_up(say: Callable[[str], None]) -> list[str]:
@@ -89,28 +109,6 @@ def _remove_sockets() -> None:
         number = path.stem.removeprefix(_SOCKET)
         if re.fullmatch("[0-9a-f]{1,8}", number) and not Path(f"/proc/{int(number, 16)}").exists():
             path.unlink(missing_ok=True)
-
-
-# A lock of systemd-nspawn and a network namespace of Podman's are named by numbers.
-_OURS = re.compile("tare-|^inode-|^netns-")
-_RUN = re.compile(r"tare-[0-9a-f]+(?!\w)")  # prefix of the names of one run's resources
-_IN_HOME = ("instances", "ledgers")  # kinds that are searched in this process's home only
-_MARKS = ("tare-", "/tare/", "TARE_")  # in a process's command line, environment, control groups or root
-_ENGINE_FOLDERS = ("/run", "/var/lib", "/etc")
-_FIND_DEPTH = "4"  # as deep as /run/systemd/nspawn/locks/inode-…
-_SECONDS = 60.0
-# Podman mounts its store, and `ip netns` its folder, over itself in the mount namespace in which it is first used.
-# These mounts stay, and are no leftovers of a run.
-_LASTING_MOUNTS = ("/run/netns", "/var/lib/containers/storage/overlay")
-_SYSCTL_FOLDER = Path("/proc/sys")
-# Settings that change without tare, that belong to a network device, or that act when they are read (vm/stat_refresh).
-_IGNORED_SYSCTLS = re.compile(
-    r"fs/(dentry-state|file-nr|inode-nr|inode-state|aio-nr|binfmt_misc/.*|quota/.*)|kernel/(random/.*|ns_last_pid|pty/nr|seccomp/.*"
-    r"|hostname|domainname|keys/.*)|net/.*/(conf|neigh)/.*|net/netfilter/nf_conntrack_(count|buckets)|net/ipv4/route/flush"
-    r"|net/.*/stat.*|vm/(stat_refresh|compact_memory|drop_caches)|dev/.*"
-)
-# Packet counters and comments (with the time) in the output of iptables-save.
-_COUNTERS = re.compile(r" \[\d+:\d+\]$|^#.*", re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,12 @@ from tare.plugins.workload import Instance, Workload
 from tare.suites.tables import TelemetryTable
 from tare.telemetry.sampler import Sampler, Way, way_to
 
+_INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machine
+# What a machine needs for its kernel, its engine and their caches, beyond the limits of the layer in it. A machine in
+# it needs the same again for its monitor.
+_OUTER_BYTES = 1 << 30
+_OUTER_FILES = 1 << 16
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -75,13 +81,6 @@ def fewer_cpus(cpus: tuple[int, ...], cores: Sequence[Sequence[int]], wanted: in
     """Return so many of these CPUs, of different cores where possible."""
     among = [core for each in cores if (core := tuple(cpu for cpu in each if cpu in cpus))]
     return choose_cpus(among or [(cpu,) for cpu in cpus], wanted).server
-
-
-_INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machine
-# What a machine needs for its kernel, its engine and their caches, beyond the limits of the layer in it. A machine in
-# it needs the same again for its monitor.
-_OUTER_BYTES = 1 << 30
-_OUTER_FILES = 1 << 16
 
 
 @dataclass(frozen=True)

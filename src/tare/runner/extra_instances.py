@@ -25,6 +25,15 @@ from tare.runner.service import start_service
 from tare.runner.trial_log import TrialLog
 from tare.telemetry.processes import footprint
 
+_VMSTAT = "/proc/vmstat"
+_OF_GROUPS = ("memory.events", "memory.oom_control")  # version 2 and 1
+_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
+_GROUP_SWAP = re.compile(r"^total_swap (\d+)$", re.MULTILINE)
+_GUEST_SWAP = re.compile(r"^pswp(?:in|out) (\d+)$", re.MULTILINE)
+_PAGE_BYTES = 4096
+_MACHINE, _GUEST = "the machine's kernel", "the guest's kernel"
+_PATIENCE = 5  # times as long as the trial's own instance took to start
+
 
 def measure_footprint(context: RunContext, instances: Collection[Instance]) -> Footprint:
     """Read what these instances cost their host together: those that are alive in addition do not count."""
@@ -48,15 +57,6 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
     """Add up; None if one is unknown: a partial sum would look like a result."""
     known = [*numbers]
     return sum(number for number in known if number is not None) if known and None not in known else None
-
-
-_VMSTAT = "/proc/vmstat"
-_OF_GROUPS = ("memory.events", "memory.oom_control")  # version 2 and 1
-_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
-_GROUP_SWAP = re.compile(r"^total_swap (\d+)$", re.MULTILINE)
-_GUEST_SWAP = re.compile(r"^pswp(?:in|out) (\d+)$", re.MULTILINE)
-_PAGE_BYTES = 4096
-_MACHINE, _GUEST = "the machine's kernel", "the guest's kernel"
 
 
 def total(pattern: re.Pattern[str], text: str) -> int | None:
@@ -120,9 +120,6 @@ class Shortage:
         with suppress(TareError):
             return inside.read(path) if inside else ""
         return ""
-
-
-_PATIENCE = 5  # times as long as the trial's own instance took to start
 
 
 @dataclass

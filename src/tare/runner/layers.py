@@ -28,6 +28,11 @@ from tare.plugins.workload import Instance
 from tare.runner.context import InstanceSpec, RunContext, new_name, outer_port
 from tare.runner.trial_log import TrialLog
 
+PROBE = "/usr/lib/tare/knock"
+_LAST_WORD_SECONDS = 5.0  # for the client to report that no answer came
+_IN_LAYER = "in the layer "
+_COPY_SECONDS = 600.0
+
 
 class CommandRecorder:
     """A host that records the commands of a technology, for the report."""
@@ -55,11 +60,6 @@ class CommandRecorder:
     def _note(self, argv: tuple[str, ...]) -> None:
         if self._commands is not None:
             self._commands.append(argv)
-
-
-PROBE = "/usr/lib/tare/knock"
-_LAST_WORD_SECONDS = 5.0  # for the client to report that no answer came
-_IN_LAYER = "in the layer "
 
 
 @dataclass(frozen=True)
@@ -274,9 +274,6 @@ def prefix_errors(technology: Technology, nested: bool) -> Iterator[None]:
             kind = next(kind for kind in (TimedOut, OutOfMemory, NoRoom, TrialFailed) if isinstance(error, kind))
             raise kind(what, error.hint, error.output) from error
         raise (Unavailable if isinstance(error, Unavailable) else TareError)(what, error.hint) from error
-
-
-_COPY_SECONDS = 600.0
 
 
 def prepare_disk(context: RunContext, spec: InstanceSpec, say: Callable[[str], None]) -> None:

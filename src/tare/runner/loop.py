@@ -36,6 +36,11 @@ from tare.suites.plan import Block, Step, plan, remaining
 from tare.suites.stack_overrides import OwnProgram
 from tare.suites.suite import Planned, Suite
 
+_MOST = 10  # passes: beyond it, the variance between blocks is known too badly to go on
+_RESUMED = Caution(
+    "resumed-block", "the run was stopped within this block and resumed: its trials are not close in time"
+)
+
 
 @dataclass
 class FailureWatch:
@@ -60,9 +65,6 @@ class FailureWatch:
         """Return whether every workload has failed, each for one reason."""
         alike = all(len(self._reasons.get(workload, ())) == 1 for workload in self.workloads)
         return bool(self.workloads) and alike and not self._works
-
-
-_MOST = 10  # passes: beyond it, the variance between blocks is known too badly to go on
 
 
 @dataclass(frozen=True)
@@ -281,11 +283,6 @@ def _set_passes(pace: DurationEstimates, schedule: Schedule, decisions: Decision
             further = max(1, LEAST - block.index)
             is_enough, own = decisions.are_soon_decided(planned.name, further), costs[planned.name]
             pace.passes[planned.name] = 1 if is_enough else optimal_passes(found, own, own.seconds + spare / further)
-
-
-_RESUMED = Caution(
-    "resumed-block", "the run was stopped within this block and resumed: its trials are not close in time"
-)
 
 
 def _skipped(step: Step, reason: str, cautions: tuple[Caution, ...]) -> Trial:

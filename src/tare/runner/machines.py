@@ -47,6 +47,8 @@ true
 """
 # When tare is killed, the kernel sends SIGTERM to `run`, which ends the load's process tree.
 _DIES_WITH_US = ("setpriv", "--pdeathsig", "TERM", "--")
+_CARRIED_TO = Path("/var/lib/tare")
+_MOST_PROCESSES = 1 << 22  # of Linux
 
 
 @contextmanager
@@ -65,10 +67,6 @@ def client_of(ledger: Ledger, network: Network, loads: Image, cpus: Sequence[int
         client = ExecHost(ledger.host, *guard, *namespace, *pinned, *environment, "chroot", str(root))
         with at_hand(client):
             yield client
-
-
-_CARRIED_TO = Path("/var/lib/tare")
-_MOST_PROCESSES = 1 << 22  # of Linux
 
 
 @contextmanager

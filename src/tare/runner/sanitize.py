@@ -20,6 +20,16 @@ from tare.model.trial import Caution, Raw, Trial
 _FIELDS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(hint) for name, hint in get_type_hints(Trial).items()}
 _RAW: TypeAdapter[Any] = TypeAdapter(Raw)
 _SHOWN = 200  # characters of what a plug-in returned
+HIDDEN = "***"
+_ENDS = r"passwd|password|passphrase|requirepass|pwd|secret|token|api[_-]?key|private[_-]?key|credentials?"
+_NAME = rf"(?:[\w.-]*(?:{_ENDS})|(?:[\w.-]*[_.-])?pass)"
+_NAMES = re.compile(_NAME, re.IGNORECASE)
+_GIVEN = re.compile(rf"(-{{0,2}}{_NAME}[=:])(.+)", re.IGNORECASE | re.DOTALL)  # NAME=VALUE, --name=VALUE
+_OPTION = re.compile(rf"--?{_NAME}|{_NAME}=", re.IGNORECASE)  # its value is the next word, which may be quoted
+_ADDRESS = re.compile(r"(://[^/\s:@]*:)([^/\s@]+)@")
+_APART = re.compile(r"[\s\"']+")  # words of a script that is one word
+_SHORT = 6
+Secret = tuple[str, str]  # what comes right before it, and its value
 
 
 def drop_unserializable(
@@ -80,19 +90,6 @@ def _shown(value: object) -> str:
             if not _holds(TypeAdapter(hint), getattr(value, name)):
                 return f"{name}={getattr(value, name)!r}"[:_SHOWN]
     return repr(value)[:_SHOWN]
-
-
-HIDDEN = "***"
-_ENDS = r"passwd|password|passphrase|requirepass|pwd|secret|token|api[_-]?key|private[_-]?key|credentials?"
-_NAME = rf"(?:[\w.-]*(?:{_ENDS})|(?:[\w.-]*[_.-])?pass)"
-_NAMES = re.compile(_NAME, re.IGNORECASE)
-_GIVEN = re.compile(rf"(-{{0,2}}{_NAME}[=:])(.+)", re.IGNORECASE | re.DOTALL)  # NAME=VALUE, --name=VALUE
-_OPTION = re.compile(rf"--?{_NAME}|{_NAME}=", re.IGNORECASE)  # its value is the next word, which may be quoted
-_ADDRESS = re.compile(r"(://[^/\s:@]*:)([^/\s@]+)@")
-_APART = re.compile(r"[\s\"']+")  # words of a script that is one word
-_SHORT = 6
-
-Secret = tuple[str, str]  # what comes right before it, and its value
 
 
 def redact_secrets(trial: Trial, raw: Sequence[Raw]) -> tuple[Trial, tuple[Raw, ...]]:

@@ -40,6 +40,11 @@ _SEEN = 0.9  # the share of what a workload moves past all caches that disks mus
 _LATE_SHARE = 0.1  # of the allowed time, by which a trial may be longer: it includes what carries its commands
 _GUESTS = ("type 1", "type 2", "emulator")  # families whose instances have a kernel of their own
 _KERNEL_SHARE = 0.15  # the share of its memory that a guest's kernel may keep for itself
+_HERTZ, _INSTRUCTIONS, _BYTES = 10e9, 10, 128  # the last two are of a cycle
+_APART = 0.001
+_BEYOND, _LEAST_TURNS = 2.0, 3
+_SHARES_CLOCK = ("bare metal", "container")  # families whose instances read the clock of the kernel around them
+_CLOCK_SECONDS = 30.0
 
 
 def read_observed_limits(part: StartedLayer) -> SeenLimits:
@@ -167,13 +172,6 @@ def cache_cautions(raw: Sequence[Raw]) -> tuple[Caution, ...]:
         return ()
     text = f"the machine's disks saw {min(shares):.0%} of what should reach them: a cache is in the values"
     return (Caution("cached", text),)
-
-
-_HERTZ, _INSTRUCTIONS, _BYTES = 10e9, 10, 128  # the last two are of a cycle
-_APART = 0.001
-_BEYOND, _LEAST_TURNS = 2.0, 3
-_SHARES_CLOCK = ("bare metal", "container")  # families whose instances read the clock of the kernel around them
-_CLOCK_SECONDS = 30.0
 
 
 def reject_impossible_values(values: Sequence[Measured], cpus: int) -> None:

@@ -32,6 +32,20 @@ _EVERY_PROCESS = (
     *("!", "-regex", "/proc/[0-9]+(/fd(/[0-9]+)?)?", "-prune", "-o"),
 )
 _FOREIGN_HINT = "stop it, or choose another port; on the machine's network, a server must listen on {listen} alone"
+_LOOK_SECONDS = 0.5  # in between, it is asked whether it still runs
+_NEWS_SECONDS = 0.5  # from the end of a server in an emulated machine to its news here
+_PAUSE_SECONDS = 0.05  # between two requests of the page, or two commands, that check whether it is ready
+_LEAST_SECONDS = 1.0  # for such a command
+_ENDING_SECONDS = 1.0  # for a server that was asked to end
+_LOOK_AGAIN_SECONDS = 0.005
+_NUMBER = "/usr/lib/tare/server.number"  # of the server's process, for the signal by which its image is ended
+_CURL = (
+    *("curl", "--silent", "--show-error", "--globoff", "--path-as-is", "--noproxy", "*", "--max-time", "5"),
+    *("--output", "/dev/null", "--write-out", "%{http_code}"),
+)
+_HINT = "see its raw output"
+_QUOTED = 200
+_LINES = 200
 
 
 @dataclass(frozen=True)
@@ -105,22 +119,6 @@ def _as_the_kernel_writes(address: bytes) -> str:
     """Write an address as /proc/net does: each four bytes as a number of the machine."""
     words = (address[start : start + 4] for start in range(0, len(address), 4))
     return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
-
-
-_LOOK_SECONDS = 0.5  # in between, it is asked whether it still runs
-_NEWS_SECONDS = 0.5  # from the end of a server in an emulated machine to its news here
-_PAUSE_SECONDS = 0.05  # between two requests of the page, or two commands, that check whether it is ready
-_LEAST_SECONDS = 1.0  # for such a command
-_ENDING_SECONDS = 1.0  # for a server that was asked to end
-_LOOK_AGAIN_SECONDS = 0.005
-_NUMBER = "/usr/lib/tare/server.number"  # of the server's process, for the signal by which its image is ended
-_CURL = (
-    *("curl", "--silent", "--show-error", "--globoff", "--path-as-is", "--noproxy", "*", "--max-time", "5"),
-    *("--output", "/dev/null", "--write-out", "%{http_code}"),
-)
-_HINT = "see its raw output"
-_QUOTED = 200
-_LINES = 200
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,11 @@ from tare.telemetry.sampler import Sampler, Telemetry, not_kept
 from tare.telemetry.turn_usage import Edges, Quiet, Spent
 
 FinishedTrial = tuple[Trial, tuple[Raw, ...]]
+_LACK_OF_MEMORY = re.compile("annot allocate memory|ut of memory")
+_MORE_MEMORY = "it may want more memory than the instance has: [limits] memory; see its raw output"
+_UNPROVEN = Caution(
+    "never-run", "tare's own tests have run this technology only against a program that stands in for it"
+)
 
 
 @dataclass
@@ -327,13 +332,6 @@ class TrialRun:
         if self._workload.without_pause:
             log.cautions += waiting_cautions(log.raw, log.busy_cpus)
         log.cautions += cache_cautions(log.raw)
-
-
-_LACK_OF_MEMORY = re.compile("annot allocate memory|ut of memory")
-_MORE_MEMORY = "it may want more memory than the instance has: [limits] memory; see its raw output"
-_UNPROVEN = Caution(
-    "never-run", "tare's own tests have run this technology only against a program that stands in for it"
-)
 
 
 def _on_machine(parts: StartedLayers) -> StartedLayer:

@@ -23,6 +23,9 @@ from tare.statistics.anytime import CONFIDENCE
 
 _RESAMPLES = 9999
 _ROUNDING = 1e-12  # of the largest value: values that vary less do not vary
+DRAWS = 2000
+RESAMPLED_CONFIDENCE = 0.9
+Draws = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -76,12 +79,6 @@ def _scaled(values: Sequence[float]) -> tuple[NDArray[np.float64], float]:
 
 def _varies(shares: NDArray[np.float64]) -> bool:
     return bool(np.ptp(shares) > _ROUNDING)
-
-
-DRAWS = 2000
-RESAMPLED_CONFIDENCE = 0.9
-
-Draws = NDArray[np.float64]
 
 
 def drawn_weights(count: int, chance: np.random.Generator) -> Draws:

@@ -32,6 +32,20 @@ from tare.statistics.anytime import CONFIDENCE
 
 _TURNS = 100
 _CLOSE = 1e-12
+_MOST = 0.9  # beyond it, n blocks say next to nothing, and the estimate even less
+_LEAST_COUNT = 4
+# Of taking out means: what a stack that has left the schedule then still has of them is small beside noise.
+_CORRELATION_TURNS = 4
+# Normal deviates that chance exceeds one time in twenty, ten and fifty. To believe a single stack's few blocks costs
+# runs without any correlation more blocks than it fixes in others; all together are believed sooner. A drift widens
+# intervals the more the longer a run is, and so has to be seen the best.
+_DOUBT_OF_ONE = 1.645
+_DOUBT_OF_ALL = 1.282
+_DOUBT_OF_DRIFT = 2.054
+# Standard deviation of the correlations that stacks may have: an estimate is believed as one of these.
+_SPREAD_OF_ONE = 0.3
+_SHARE_OF_DRIFT = 0.5  # of the variance, where there is a drift
+_Sizes = tuple[NDArray[np.float64], NDArray[np.float64]]  # mean number of values of a series, and number of series
 
 
 @dataclass(frozen=True)
@@ -94,22 +108,6 @@ def _means(values: NDArray[np.float64], usable: NDArray[np.bool_], axis: int) ->
     return np.asarray(values.sum(axis=axis, keepdims=True) / count)
 
 
-_MOST = 0.9  # beyond it, n blocks say next to nothing, and the estimate even less
-_LEAST_COUNT = 4
-_CORRELATION_TURNS = (
-    4  # of taking out means; what a stack that has left the schedule then still has of them is small beside noise
-)
-# Normal deviates that chance exceeds one time in twenty, ten and fifty. To believe a single stack's few blocks costs
-# runs without any correlation more blocks than it fixes in others; all together are believed sooner. A drift widens
-# intervals the more the longer a run is, and so has to be seen the best.
-_DOUBT_OF_ONE = 1.645
-_DOUBT_OF_ALL = 1.282
-_DOUBT_OF_DRIFT = 2.054
-# Standard deviation of the correlations that stacks may have: an estimate is believed as one of these.
-_SPREAD_OF_ONE = 0.3
-_SHARE_OF_DRIFT = 0.5  # of the variance, where there is a drift
-
-
 @dataclass(frozen=True)
 class Dependence:
     """The lag-1 autocorrelation of values, and the factor for standard deviations that it comes to.
@@ -119,9 +117,6 @@ class Dependence:
 
     correlation: NDArray[np.float64]
     factor: NDArray[np.float64]
-
-
-_Sizes = tuple[NDArray[np.float64], NDArray[np.float64]]  # mean number of values of a series, and number of series
 
 
 def autocorrelation_of_rows(

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+_EQUAL = 1e-12  # logarithms of equal values differ by rounding alone below this
+
 
 @dataclass(frozen=True)
 class Description:
@@ -94,9 +96,6 @@ def center(values: NDArray[np.float64], present: NDArray[np.bool_], axis: int = 
     count = present.sum(axis=-1)[..., np.newaxis]
     middle = [np.take_along_axis(ordered, np.maximum(at, 0), axis=-1) for at in ((count - 1) // 2, count // 2)]
     return np.where(count > 0, np.where(count > 0, middle[0] + middle[1], 0.0) / 2, 0.0)[..., 0]
-
-
-_EQUAL = 1e-12  # logarithms of equal values differ by rounding alone below this
 
 
 def are_coarse(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -32,6 +32,13 @@ from tare.statistics.grid import Arranging, Grid
 from tare.statistics.headlines import Headline, headlines
 from tare.statistics.ratios import Comparison, Reference, compare_together
 
+# Checkpoints of e-BH: each of the first 64 blocks of a run, then whenever 5 % more blocks are done. A run of 55,000
+# trials took 42 s with a checkpoint at every block, and 4 s with these (docs/decisions/anytime.md).
+_EVERY_BLOCK_UNTIL, _CHECKPOINT_GROWTH = 64, 1.05
+_Look = Mapping[Better, Comparison]  # comparisons of a workload's headlines after some of its blocks
+_Key = tuple[str, Better]  # a headline: its workload and its direction
+_Needed = Mapping[_Key, NDArray[np.float64]]  # evidence that each stack needs, by headline
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -49,14 +56,6 @@ class Judged:
     def unconfirmed(self) -> NDArray[np.bool_]:
         """Which decided stacks would not be decided by all blocks: such a stack needs another block to confirm it."""
         return np.asarray(self.held.decided & ~self.latest.decided)
-
-
-# Checkpoints of e-BH: each of the first 64 blocks of a run, then whenever 5 % more blocks are done. A run of 55,000
-# trials took 42 s with a checkpoint at every block, and 4 s with these (docs/decisions/anytime.md).
-_EVERY_BLOCK_UNTIL, _CHECKPOINT_GROWTH = 64, 1.05
-_Look = Mapping[Better, Comparison]  # comparisons of a workload's headlines after some of its blocks
-_Key = tuple[str, Better]  # a headline: its workload and its direction
-_Needed = Mapping[_Key, NDArray[np.float64]]  # evidence that each stack needs, by headline
 
 
 @dataclass

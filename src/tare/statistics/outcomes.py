@@ -14,6 +14,8 @@ from tare.statistics.cells import CautionCount, Failure
 Fate = Literal["works", "fails", "fails at times", "skipped", "not tried"]
 # Numbers of a reason, such as times, addresses and process numbers, but not how a program ended.
 _NUMBER = re.compile(r"0x[0-9a-f]+|(?<!code )(?<!signal )(?<!\d)\d+")
+_IN_MEMORY = {"ramfs", "rootfs", "tmpfs"}
+_OF_THE_STACK = "a disk or a layer of its own belongs to the stack, and values of files have it in them"
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,6 @@ def _cautions(stack: str, trials: Sequence[Trial]) -> tuple[CautionCount, ...]:
             texts.setdefault(caution.kind, {})[caution.text] = None
             touched.setdefault(caution.kind, set()).add(trial.trial)
     return tuple(CautionCount(kind, tuple(texts[kind]), stack, len(touched[kind]), len(trials)) for kind in texts)
-
-
-_IN_MEMORY = {"ramfs", "rootfs", "tmpfs"}
-_OF_THE_STACK = "a disk or a layer of its own belongs to the stack, and values of files have it in them"
 
 
 def with_file_systems_compared(trials: Sequence[Trial], baseline: str) -> list[Trial]:

@@ -22,6 +22,12 @@ from tare.statistics.ratios import Comparison, Reference
 MOST_BLOCKS = 10_000
 _AHEAD = np.unique(np.geomspace(1, MOST_BLOCKS, 120).astype(np.int64))
 _MEDIAN = 0.6745  # of the absolute value of a standard normal variable: how far a mean typically is from the truth
+_OF_MEDIAN = np.pi / 2  # the variance of a median of normal values, in variances of their mean
+_PER_DEVIATION = 1.4826  # a normal deviation, in median absolute deviations
+_LEAST_ROUNDS = 3
+# Until blocks have shown it, fresh instances are taken to differ by a quarter of what rounds do, and that counts for as
+# many degrees of freedom.
+_USUAL_SHARE, _USUAL_FREEDOM = 1 / 16, 10.0
 
 
 def blocks_needed(deviation: float, margin: float) -> int | None:
@@ -70,14 +76,6 @@ def blocks_until_narrow(count: NDArray[np.int64], times: NDArray[np.float64]) ->
     """
     known = np.isfinite(times)
     return np.where(known, count * (np.where(known, times, 1.0) ** 2 - 1), np.inf)
-
-
-_OF_MEDIAN = np.pi / 2  # the variance of a median of normal values, in variances of their mean
-_PER_DEVIATION = 1.4826  # a normal deviation, in median absolute deviations
-_LEAST_ROUNDS = 3
-# Until blocks have shown it, fresh instances are taken to differ by a quarter of what rounds do, and that counts for as
-# many degrees of freedom.
-_USUAL_SHARE, _USUAL_FREEDOM = 1 / 16, 10.0
 
 
 @dataclass(frozen=True)

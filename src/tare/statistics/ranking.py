@@ -26,6 +26,8 @@ from tare.statistics.headlines import Differences, Headline
 from tare.statistics.ratios import Comparison, Reference, compare_together
 from tare.statistics.summary import Summary
 
+_MOST = 40  # stacks whose pairs are compared, which takes a few milliseconds for each stack
+
 
 def rank(stacks: tuple[str, ...], headlines: Sequence[Headline], reference: Reference | None, margin: float) -> Overall:
     """Rank the stacks that have an interval over all of these headlines that have intervals at all.
@@ -78,9 +80,6 @@ def _standing(stack: str, speeds: Comparison, index: int) -> Standing:
 def _verdict(speeds: Comparison, index: int) -> Verdict:
     speed = speeds.at((index,))
     return "no value" if speed is None else in_words(speed.side, "higher")
-
-
-_MOST = 40  # stacks whose pairs are compared, which takes a few milliseconds for each stack
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,9 @@ from tare.suites.document import Document, Key
 from tare.suites.tables import read_source
 
 _OF_A_SHELL = re.compile(r"[|&;]+|[0-9]*[<>]+&?[0-9]*")
+NoCommand = Literal[""]
+Packages = tuple[PackageName, ...]
+OWN = ("command", "image")
 
 
 def words_of(command: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -44,11 +47,6 @@ def _checked(command: str | tuple[str, ...]) -> str | tuple[str, ...]:
 
 
 CommandLine = Annotated[str | tuple[str, ...], AfterValidator(_checked)]
-NoCommand = Literal[""]
-Packages = tuple[PackageName, ...]
-
-
-OWN = ("command", "image")
 
 
 @dataclass(frozen=True)

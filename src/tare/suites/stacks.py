@@ -20,6 +20,10 @@ from tare.plugins import registry
 from tare.suites.document import Catalogue, Document, Key, loadable
 from tare.suites.stack_overrides import OWN, OwnProgram, read_own_program
 
+_NO_DEVICES = "its instances have neither the devices nor the control groups that another technology needs"
+_ELSEWHERE = 'name a machine that can run it: [hosts.server] ssh = "root@HOST"'
+_BOTH = "write [hosts.server] and [hosts.client], both with the ssh of that machine"
+
 
 @dataclass(frozen=True)
 class NamedLayer:
@@ -211,11 +215,6 @@ def _layer(document: Document, key: Key, stack: str, name: str) -> Any:
         document.fault(key, f"{name} needs the setting {needed}", hint)
         return None
     return technology(**layer.settings)
-
-
-_NO_DEVICES = "its instances have neither the devices nor the control groups that another technology needs"
-_ELSEWHERE = 'name a machine that can run it: [hosts.server] ssh = "root@HOST"'
-_BOTH = "write [hosts.server] and [hosts.client], both with the ssh of that machine"
 
 
 def _nestable(document: Document, key: Key, stack: str) -> bool:

@@ -34,6 +34,9 @@ from tare.suites.tables import (
     read_image,
 )
 
+_MOST_BYTES = 1 << 20
+_UNKNOWN = LimitsWanted(sys.maxsize, sys.maxsize)  # where [limits] has a fault, no workload exceeds it
+
 # --- what a suite is -----------------------------------------------------------------------------------------------
 
 
@@ -111,10 +114,6 @@ class Suite:
 
 def _control_of(baseline: str) -> str:
     return f"{baseline}-again"
-
-
-_MOST_BYTES = 1 << 20
-_UNKNOWN = LimitsWanted(sys.maxsize, sys.maxsize)  # where [limits] has a fault, no workload exceeds it
 
 
 # --- reading it ----------------------------------------------------------------------------------------------------

@@ -37,6 +37,8 @@ MACHINE_BYTES = 4 << 30
 _KATA = re.compile(r"[.-]kata[.-]")
 _SECONDS = 30.0
 _PIN = 'for pid do taskset --all-tasks --cpu-list --pid "$0" "$pid"; done >/dev/null 2>&1'
+_SHIM = "containerd-shim-kata-v2"
+_INSTALL = "put a release of github.com/kata-containers/kata-containers under /opt/kata, and its bin folder on the PATH"
 
 
 def is_kata(runtime: str) -> bool:
@@ -66,10 +68,6 @@ def kernel_cautions(host: Host, inside: Host, runtime: str) -> tuple[Caution, ..
     if has_own_kernel(host, inside):
         return ()
     return (Caution("shared-kernel", f"{runtime} promises a kernel of its own, and this is the machine's"),)
-
-
-_SHIM = "containerd-shim-kata-v2"
-_INSTALL = "put a release of github.com/kata-containers/kata-containers under /opt/kata, and its bin folder on the PATH"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,11 @@ from tare.plugins.technology import missing_tools
 _PROBE_SECONDS = 10.0
 # In a network namespace of its own, which vanishes with the tender.
 _PROBE = 'ip tuntap add dev tap mode tap && ip link set tap up && exec "$@"'
+_QEMU = {kvm.PROGRAM: "qemu-system-x86"}
+_UNPROVED = Problem(
+    f"KVM is there, but the unikernel does not serve on it within {_PROBE_SECONDS:g} s",
+    "use solo5-spt here; look at the kernel's log and at the machine around this one",
+)
 
 
 @dataclass(frozen=True)
@@ -54,10 +59,3 @@ class Solo5Hvt(Solo5):
         except TrialFailed:
             return False
         return True
-
-
-_QEMU = {kvm.PROGRAM: "qemu-system-x86"}
-_UNPROVED = Problem(
-    f"KVM is there, but the unikernel does not serve on it within {_PROBE_SECONDS:g} s",
-    "use solo5-spt here; look at the kernel's log and at the machine around this one",
-)

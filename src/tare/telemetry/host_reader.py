@@ -29,6 +29,11 @@ from tare.telemetry.procfs import (
     whole_disks,
 )
 
+Fields = dict[str, Any]  # of a reading, as far as they are known
+_CPU = ("user", "system", "iowait", "steal", "softirq")
+_DISK = ("disk_read_bytes", "disk_write_bytes", "disk_reads", "disk_writes", "disk_busy")
+_NETWORK = ("network_receive_bytes", "network_send_bytes", "network_receive_packets", "network_send_packets")
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -65,12 +70,6 @@ class Reading:
     pressure_io: float | None = None
     pressure_io_full: float | None = None
     cpus: Mapping[int, tuple[int, ...]] | None = None
-
-
-Fields = dict[str, Any]  # of a reading, as far as they are known
-_CPU = ("user", "system", "iowait", "steal", "softirq")
-_DISK = ("disk_read_bytes", "disk_write_bytes", "disk_reads", "disk_writes", "disk_busy")
-_NETWORK = ("network_receive_bytes", "network_send_bytes", "network_receive_packets", "network_send_packets")
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ _LOOKS = 3  # a process may begin between two lists of them
 _RESOURCES = ("cpu", "memory", "io")
 _CPU_2 = ("_usec", "cpu.stat", 1_000_000)
 _DEVICE = re.compile(r"^(\d+:\d+) .*?\brios=(\d+) wios=(\d+)", re.MULTILINE)
+Processes = Callable[[], Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -148,9 +149,6 @@ def device_numbers(text: str) -> tuple[str, ...]:
     lines = [line.split(None, 3) for line in text.splitlines()]
     numbers = {words[2]: f"{words[0]}:{words[1]}" for words in lines if len(words) == 4}
     return tuple(numbers[name] for name in whole_disks(tuple(numbers)))
-
-
-Processes = Callable[[], Sequence[int]]
 
 
 @dataclass(frozen=True)

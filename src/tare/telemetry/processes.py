@@ -14,6 +14,8 @@ from pathlib import Path
 from tare.hosts.host import Host
 
 Identity = tuple[int, float]  # process number and start: numbers are given out again
+PROGRAM = "usr/lib/tare/footprint"  # in the image: it runs on the host, which has the image's directory
+_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,6 @@ def _heir(parent: int, parents_of_ended: Mapping[int, int]) -> int:
     while parent in unseen:  # each only once: numbers that were given out again could make a circle
         parent = unseen.pop(parent)
     return parent
-
-
-PROGRAM = "usr/lib/tare/footprint"  # in the image: it runs on the host, which has the image's directory
-_SECONDS = 60.0
 
 
 def footprint(host: Host, root: Path, pids: Sequence[int], others: Iterable[int] = ()) -> tuple[int | None, int]:

@@ -27,6 +27,7 @@ _ANSWER_SECONDS = 30.0
 _Times = tuple[float, float]  # of CPU, in seconds: of a process, and of the children that it has waited for
 _GVISOR = "runsc-sandbox\0"  # how the command line of its kernel begins
 _SIGNAL = 'kill -s "$@" 2>/dev/null; true'  # some may have ended
+_CPUS = "/proc/stat"
 
 
 class Quiet:
@@ -197,9 +198,6 @@ def _busy_cpus(turns: Sequence[CpuTimes], rest_seconds: float) -> float | None:
     """Return how many CPUs did something or waited for a disk in a turn, in the mean; None if that is unknown."""
     seconds = max((spent.total_seconds - rest_seconds for spent in turns), default=0.0)
     return sum(spent.total_seconds - spent.idle_seconds for spent in turns) / seconds if seconds > 0 else None
-
-
-_CPUS = "/proc/stat"
 
 
 class Edges:

@@ -44,13 +44,14 @@ from tare.model.units import Duration
 from tare.plugins.workload import MeasurementContext, Workload
 from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, words_of
 
+_OWN = f"{SERVER} --listen {{listen}}"
+
 
 class _Unsaid(int):
     """A port that the suite does not set."""
 
 
 _UNSAID = _Unsaid(HTTP_PORT)
-_OWN = f"{SERVER} --listen {{listen}}"
 
 
 def _absolute(files: dict[str, str]) -> dict[str, str]:

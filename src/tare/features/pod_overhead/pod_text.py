@@ -28,6 +28,10 @@ from tare.report.rendering import FeatureSection, render_section
 from tare.statistics.summary import Summary
 from tare.telemetry.parquet import Series, series_of, telemetry_files
 
+_POD_HEAD = ("RuntimeClass", "memory", "CPU", "podFixed to paste", "what is declared")
+_MOST_PODS = 10
+_REASON = 120  # letters of a cell in Markdown
+
 
 @dataclass(frozen=True)
 class _Unit:
@@ -38,9 +42,6 @@ class _Unit:
     suffix: str
 
 
-_POD_HEAD = ("RuntimeClass", "memory", "CPU", "podFixed to paste", "what is declared")
-_MOST_PODS = 10
-_REASON = 120  # letters of a cell in Markdown
 _UNITS = {"memory": _Unit(1 << 20, "MiB", "Mi"), "cpu": _Unit(1e-3, "m", "m")}
 
 

@@ -21,6 +21,7 @@ _MOST_TEXTS = 3
 Marks = tuple[tuple[int, str], ...]
 # The cautions of each kind, by workload and stack; the place of a kind, from one, is its number in the page.
 Doubts = Mapping[str, Mapping[tuple[str, str], CautionCount]]
+_MORE_BLOCKS = "More blocks decide more."
 
 
 def doubts(summary: Summary) -> Doubts:
@@ -43,9 +44,6 @@ def marks(cell: Cell, numbered: Doubts) -> Marks:
         text = f"{caution.kind}: {caution.stack}, {caution.trials} of {caution.of} trials"
         by_number.setdefault(numbers[caution.kind], []).append(text)
     return tuple((number, "; ".join(texts)) for number, texts in sorted(by_number.items()))
-
-
-_MORE_BLOCKS = "More blocks decide more."
 
 
 def care(summary: Summary, numbered: Doubts) -> Iterator[Mapping[str, object]]:

@@ -35,6 +35,8 @@ _OUTPUTS = 2
 
 Anchors = Mapping[tuple[str, str], str]
 """The place of the trials of each workload and stack; nothing for a pair without trials."""
+_WORKLOAD, _METRIC = "startup", "total"
+_PERCENTS = (50, 95, 99)
 
 
 def anchors(summary: Summary, run: Run) -> Anchors:
@@ -186,10 +188,6 @@ def _outputs(run: Run, trial: Trial, letters: int) -> Iterator[tuple[str, str]]:
         room = letters // _OUTPUTS
         rest = f"\n… and {len(text) - room} more letters" if len(text) > room else ""
         yield each.label, text[:room] + rest
-
-
-_WORKLOAD, _METRIC = "startup", "total"
-_PERCENTS = (50, 95, 99)
 
 
 def start_rows(summary: Summary, run: Run, record: WorkloadRecord) -> list[tuple[str, int, list[str]]]:

@@ -23,6 +23,11 @@ _NUMBER = re.compile(r"[0-9a-f]{64}")
 _MOUNTS = "/proc/self/mounts"
 # The children first: in version 1, a group's CPUs must include those of the groups below it.
 _PIN = 'find "$1" -depth -type d | while read -r group; do echo "$2" > "$group/cpuset.cpus" || exit 1; done'
+SPACE = ContainerdSpace("k8s.io")
+_CONTAINERD_OF_NODE_SECONDS = 60.0
+_EVENT = re.compile(r" (/\w+/[\w-]+) (\{.*\})$")
+_SANDBOX, _CONTAINER = "io.cri-containerd.sandbox.metadata", "io.cri-containerd.container.metadata"
+_POD, _UID = "io.kubernetes.pod.name", "io.kubernetes.pod.uid"
 
 
 @dataclass(frozen=True)
@@ -88,13 +93,6 @@ class PodOnNode:
                 found = dict(option.partition("=")[::2] for option in options.split(","))
                 return Root(found.get("upperdir", ""), tuple(found.get("lowerdir", "").split(":")))
         return Root()
-
-
-SPACE = ContainerdSpace("k8s.io")
-_CONTAINERD_OF_NODE_SECONDS = 60.0
-_EVENT = re.compile(r" (/\w+/[\w-]+) (\{.*\})$")
-_SANDBOX, _CONTAINER = "io.cri-containerd.sandbox.metadata", "io.cri-containerd.container.metadata"
-_POD, _UID = "io.kubernetes.pod.name", "io.kubernetes.pod.uid"
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,11 @@ _NO_HANDLER = re.compile(
     r"no runtime for \"(?P<one>[^\"]+)\"|failed to find runtime handler (?P<other>\S+)|"
     r"unknown runtime handler \"?(?P<third>[\w.-]+)"
 )
+_LOOK_SECONDS = 2.0  # after a silence of this length, look for warnings
+_CONNECT_SECONDS = 0.25  # until both clients listen
+_Kind = Literal["pod", "containerd"]
+_REPORT_SECONDS = 3.0  # until the cluster has heard of the end of a container
+_PAUSE_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -144,11 +149,6 @@ def _failed(status: Mapping[str, Any]) -> TrialFailed:
 def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     found: Sequence[Mapping[str, Any]] = status.get("conditions") or ()
     return next((each for each in found if each.get("type") == kind), {})
-
-
-_LOOK_SECONDS = 2.0  # after a silence of this length, look for warnings
-_CONNECT_SECONDS = 0.25  # until both clients listen
-_Kind = Literal["pod", "containerd"]
 
 
 @dataclass
@@ -261,10 +261,6 @@ class PodStart:
         if is_late:
             last = f": {messages[-1]}" if messages else ""
             raise TimedOut(f"the pod is not ready within {seconds:g} s{last}", "kubectl describe pod, in another run")
-
-
-_REPORT_SECONDS = 3.0  # until the cluster has heard of the end of a container
-_PAUSE_SECONDS = 0.25
 
 
 class PodHost(ExecHost):
