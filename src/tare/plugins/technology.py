@@ -372,6 +372,13 @@ def missing_tools(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...
     )
 
 
+def missing_program(host: Host, fix: str, *programs: str) -> tuple[Problem, ...]:
+    """Find the first that a host lacks of the programs of another project, which no Debian package has."""
+    script = 'for program do command -v "$program" >/dev/null || { echo "$program"; break; }; done'
+    missing = host.run("sh", "-c", script, "sh", *programs, timeout=10).text.strip()
+    return (Problem(f"{missing} is not installed", fix, missing="program"),) if missing else ()
+
+
 def first_line(host: Host, *argv: str) -> str:
     """Return the first line that a command prints; empty if it cannot run."""
     try:

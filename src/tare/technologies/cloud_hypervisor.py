@@ -16,7 +16,7 @@ from tare.guests import boot_media, guest, kvm, monitors
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
-from tare.plugins.technology import LaunchRequest, first_line, missing_tools
+from tare.plugins.technology import LaunchRequest, first_line, missing_program, missing_tools
 from tare.plugins.workload import Instance
 
 _PROGRAM = "cloud-hypervisor"
@@ -40,9 +40,7 @@ class CloudHypervisor(monitors.DirectBoot):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether Cloud Hypervisor is there, and whether a guest boots on KVM."""
-        if host.run("sh", "-c", f"command -v {_PROGRAM}", timeout=10, check=False).exit_code:
-            return (Problem("cloud-hypervisor is not installed", _INSTALL, missing="program"),)
-        return missing_tools(host, self.tools) or kvm.problems(host)
+        return missing_program(host, _INSTALL, _PROGRAM) or missing_tools(host, self.tools) or kvm.problems(host)
 
     def form(self, host: Host) -> str:
         """Return the option for the disk's format, if this version has it.

@@ -20,7 +20,7 @@ from tare.hosts.host import Host
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
-from tare.plugins.technology import LaunchRequest, first_line, missing_tools
+from tare.plugins.technology import LaunchRequest, first_line, missing_program, missing_tools
 from tare.plugins.workload import Instance
 
 _DRIVERS = ("virtio_mmio", "virtio_blk")
@@ -48,9 +48,7 @@ class Firecracker(monitors.DirectBoot):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether Firecracker is there and new enough, and whether a guest boots on KVM."""
-        if host.run("sh", "-c", "command -v firecracker", timeout=10, check=False).exit_code:
-            return (Problem("firecracker is not installed", _INSTALL, missing="program"),)
-        if missing := missing_tools(host, self.tools):
+        if missing := missing_program(host, _INSTALL, "firecracker") or missing_tools(host, self.tools):
             return missing
         version = self.version(host)
         if (numbers := re.match(r"(\d+)\.(\d+)", version)) and tuple(map(int, numbers.groups())) < _OLDEST:

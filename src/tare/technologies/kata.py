@@ -28,7 +28,7 @@ from tare.hosts.facts import has_own_kernel
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import Caution, Problem
-from tare.plugins.technology import OWN_KERNEL, LaunchRequest, first_line, missing_tools
+from tare.plugins.technology import OWN_KERNEL, LaunchRequest, first_line, missing_program, missing_tools
 from tare.plugins.workload import Instance
 from tare.technologies.docker import Docker
 
@@ -107,8 +107,8 @@ class Kata(Docker):
         if not self.runtime.startswith("io.containerd."):
             what = f"Docker knows no runtime {self.runtime}, but {', '.join(sorted(known)) or 'none'}"
             return (Problem(what, 'add it to "runtimes" in /etc/docker/daemon.json'),)
-        if host.run("sh", "-c", f"command -v {_SHIM}", timeout=10, check=False).exit_code:
-            return (Problem(f"{_SHIM} is not installed", _INSTALL, missing="program"),)
+        if missing := missing_program(host, _INSTALL, _SHIM):
+            return missing
         major = first_line(host, "docker", "version", "--format", "{{.Server.Version}}").partition(".")[0]
         if major.isdigit() and int(major) < 23:
             what = f"Docker {major} starts only runtimes that its daemon.json names"

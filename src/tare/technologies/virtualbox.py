@@ -20,7 +20,7 @@ from tare.guests import boot_media, guest, monitors
 from tare.guests.monitors import VirtualPc
 from tare.hosts.host import Host
 from tare.model.trial import Problem
-from tare.plugins.technology import LaunchRequest, missing_tools
+from tare.plugins.technology import LaunchRequest, missing_program, missing_tools
 from tare.plugins.workload import Instance
 
 _SECONDS = 120.0
@@ -45,9 +45,7 @@ class Virtualbox(VirtualPc):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether VirtualBox is installed and its kernel modules are loaded."""
-        if host.run("sh", "-c", "command -v VBoxManage VBoxHeadless", timeout=10, check=False).exit_code:
-            return (Problem("VBoxManage is not installed", _INSTALL, missing="program"),)
-        missing = missing_tools(host, self.tools)
+        missing = missing_program(host, _INSTALL, "VBoxManage", "VBoxHeadless") or missing_tools(host, self.tools)
         if missing := missing or boot_media.missing_files(host, boot_media.LOADER):
             return missing
         for device, module in (("/dev/vboxdrv", "vboxdrv"), ("/dev/vboxnetctl", "vboxnetflt")):

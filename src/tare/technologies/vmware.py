@@ -23,7 +23,7 @@ from tare.guests import boot_media, monitors
 from tare.guests.monitors import VirtualPc
 from tare.hosts.host import Host
 from tare.model.trial import Problem
-from tare.plugins.technology import LaunchRequest, missing_tools
+from tare.plugins.technology import LaunchRequest, missing_program, missing_tools
 from tare.plugins.workload import Instance
 
 _SECONDS = 120.0
@@ -53,9 +53,7 @@ class Vmware(VirtualPc):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether VMware and the tools for its CD are installed, and whether it works."""
-        if host.run("sh", "-c", "command -v vmrun vmware-networks", timeout=10, check=False).exit_code:
-            return (Problem("vmrun is not installed", _INSTALL, missing="program"),)
-        missing = missing_tools(host, self.tools)
+        missing = missing_program(host, _INSTALL, "vmrun", "vmware-networks") or missing_tools(host, self.tools)
         if missing := missing or boot_media.missing_files(host, boot_media.LOADER):
             return missing
         return self.service_problems(host)
