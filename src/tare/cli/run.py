@@ -23,7 +23,7 @@ from tare.model.errors import TareError, UsageError, why_of
 from tare.model.journal import Run
 from tare.model.trial import Stop, StopReason
 from tare.model.units import format_duration, parse_duration
-from tare.plugins.feature import hooks
+from tare.plugins.feature import call_hooks
 from tare.report.findings import findings
 from tare.report.numbers import clean
 from tare.report.terminal import matrix, usual_values, what_was_found
@@ -99,8 +99,7 @@ def _report(run: Run, summary: Summary, console: Console) -> None:
     began = time.monotonic()
     try:
         pages = write_report([run], summaries=[summary])
-        for after_run in hooks("after_run"):
-            after_run(run)
+        call_hooks("after_run", run)
     except OSError as error:
         console.print(f"no report: {why_of(error)}; later: tare report {run.folder}", style="red")
         return

@@ -13,13 +13,14 @@ import logging
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tare.model.errors import in_words
 from tare.model.files import read_text
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Feature:
     - `markdown`: `function(summary, run)` returns paragraphs and tables for `report.md`; empty for none.
     - `figures`: `function(summary, run)` returns SVG documents and captions of the whole run, by file name.
     - `after_run`: `function(run)` is called at the end of a run. An OSError is a warning.
+
+    Of another package, any error of these functions but those of commands and formats is a warning.
     """
 
     commands: Mapping[str, str] = field(default_factory=dict)
@@ -129,23 +132,35 @@ def formats() -> dict[str, Hook]:
 
 def default_formats() -> tuple[str, ...]:
     """Return the features' report formats that are written unless others are asked for."""
-    return tuple(name for _, each in _all() for name in each.default_formats)
+    return tuple(name for _, _, each in _all() for name in each.default_formats)
 
 
-def hooks(kind: Kind) -> Iterator[Callable[..., Any]]:
-    """Load and yield the functions of all features of a kind, in the order of the features' names."""
-    for package, feature in _all():
+def call_hooks(kind: Kind, *arguments: object) -> list[Any]:
+    """Call the functions of all features of a kind, in the order of the features' names, and return what they return.
+
+    One of another package that raises is left out with a warning: the run was measured, and has its report. An error of
+    tare's own features is raised.
+    """
+    returned = []
+    for name, package, feature in _all():
         for where in getattr(feature, kind):
-            yield _hook(package, where).load()
+            try:
+                returned.append(_hook(package, where).load()(*arguments))
+            except Exception as error:
+                if package.startswith(f"{_GROUP}."):
+                    raise
+                what = "the feature %r is left out: its %s failed: %s; repair or remove its package"
+                _LOG.warning(what, name, kind, in_words(error))
+    return returned
 
 
 def _by_name(kind: Literal["commands", "formats"]) -> dict[str, Hook]:
-    return {name: hook for package, each in _all() for name, hook in hooks_of(package, getattr(each, kind)).items()}
+    return {name: hook for _, package, each in _all() for name, hook in hooks_of(package, getattr(each, kind)).items()}
 
 
-def _all() -> list[tuple[str, Feature]]:
-    found = find_features()
-    return [found[name] for name in sorted(found)]
+def _all() -> list[tuple[str, str, Feature]]:
+    """Return all features in the order of their names: each name, its package, and what it adds."""
+    return [(name, *found) for name, found in sorted(find_features().items())]
 
 
 def _hook(package: str, where: str) -> Hook:

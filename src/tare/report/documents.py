@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import compress, groupby
 
 from tare.model.journal import Run, WorkloadRecord
-from tare.plugins.feature import hooks
+from tare.plugins.feature import call_hooks
 from tare.report.findings import Findings, findings
 from tare.report.numbers import (
     by_point,
@@ -195,7 +195,7 @@ def _document(summary: Summary, run: Run) -> Iterator[str]:
 
 def render_markdown(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `report.md`; what is too long for a comment is cut, and says so."""
-    added = "".join(text(summary, run) for text in hooks("markdown"))
+    added = "".join(call_hooks("markdown", summary, run))
     found = [*_sentences(findings(summary, run.record.measured_on)), *_failing(summary)]
     sentences = _cut(found, _MOST - _LEAST_ROWS - len(added))
     head = f"### {in_markdown(summary.suite)[:500]}: percent of {in_markdown(summary.baseline)[:500]}\n\n"

@@ -9,7 +9,7 @@ from shutil import which
 from tare.hosts.process import execute
 from tare.model.errors import UsageError
 from tare.model.journal import Run
-from tare.plugins.feature import hooks
+from tare.plugins.feature import call_hooks
 from tare.report import overview, tradeoff
 from tare.report.chart_svg import Drawing
 from tare.report.documents import in_latex
@@ -36,8 +36,8 @@ def plots(summary: Summary, run: Run) -> dict[str, tuple[str, str]]:
         "00-overview": (overview.figure(summary, run), f"What each stack costs beside {summary.baseline}."),
         "00-trade": (tradeoff.figure(summary, run), f"{tradeoff.TITLE}."),
     }
-    for drawn in hooks("figures"):
-        whole |= drawn(summary, run)
+    for drawn in call_hooks("figures", summary, run):
+        whole |= drawn
     files = {name: (svg, caption) for name, (svg, caption) in whole.items() if svg}
     return files | dict(_charts(summary, run) if len(summary.stacks) <= MOST_DRAWN else ())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,11 +16,20 @@ from tare.__main__ import run as run_command
 from tare.cli.app import app, command_names
 from tare.model.errors import UsageError
 from tare.plugins import feature
+from tare.plugins.feature import Kind
 from tare.report.html.page import render
 from tare.report.writer import find, formats, write_report
 from tare.statistics.summarize import summarize
 
 PAGE = DOCS / "adding-a-feature.md"
+RAISING = """from tare.plugins.feature import Feature
+
+RAISES = Feature(sections=(":raises",), markdown=(":raises",), figures=(":raises",), after_run=(":raises",))
+
+
+def raises(*arguments):
+    raise ValueError("no such thing")
+"""
 OTHERS = """from tare.plugins.feature import Feature
 
 PLAIN = Feature(formats={"plain": ":render"})
@@ -69,17 +78,32 @@ def test_without_the_folder_the_command_is_gone() -> None:
     assert "starts" not in command_names()
 
 
-def test_another_package_adds_a_report_format_and_a_broken_one_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    info = tmp_path / "others-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[tare.features]\nplain = others_plain:PLAIN\nbroken = others_broken:B\n")
-    (tmp_path / "others_plain.py").write_text(OTHERS)
-    (tmp_path / "others_broken.py").write_text("1 / 0\n")
-    monkeypatch.syspath_prepend(tmp_path)
+@pytest.fixture
+def others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Install another package with features: a module of each, given as its text and the name of its `Feature`."""
+
+    def install(**modules: tuple[str, str]) -> None:
+        info = tmp_path / "others-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
+        entries = [f"{name} = others_{name}:{of}" for name, (_, of) in modules.items()]
+        (info / "entry_points.txt").write_text("\n".join(["[tare.features]", *entries, ""]))
+        for name, (text, _) in modules.items():
+            (tmp_path / f"others_{name}.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+        feature.find_features.cache_clear()
+
+    yield install
+    monkeypatch.undo()
     feature.find_features.cache_clear()
+    for name in [name for name in sys.modules if name.startswith("others_")]:
+        del sys.modules[name]
+
+
+def test_another_package_adds_a_report_format_and_a_broken_one_is_a_warning(
+    tmp_path: Path, others: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    others(plain=(OTHERS, "PLAIN"), broken=("1 / 0\n", "B"))
     with caplog.at_level(logging.WARNING):
         assert "plain" in formats()
     assert "the feature 'broken' is broken: division by zero; repair or remove its package" in caplog.text
@@ -89,3 +113,35 @@ def test_another_package_adds_a_report_format_and_a_broken_one_is_a_warning(
     feature.find_features.cache_clear()
     with pytest.raises(UsageError, match="no report format named 'plain'"):
         find("plain")
+
+
+@pytest.mark.parametrize("kind", ["sections", "markdown", "figures", "after_run"])
+def test_what_another_package_raises_is_a_warning_that_names_the_feature(
+    kind: Kind, tmp_path: Path, others: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    others(raises=(RAISING, "RAISES"))
+    run = believable_run(tmp_path / "run")
+    write(run)
+    arguments: tuple[object, ...] = (run,) if kind == "after_run" else (summarize(run), run)
+    arguments += ({},) if kind == "sections" else ()
+    with caplog.at_level(logging.WARNING):
+        feature.call_hooks(kind, *arguments)
+    said = "ValueError: no such thing (others_raises.py, line 7)"
+    assert f"the feature 'raises' is left out: its {kind} failed: {said}; repair or remove its package" in caplog.text
+
+
+def test_the_page_is_written_without_what_another_package_cannot_add(
+    tmp_path: Path, others: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = believable_run(tmp_path / "run")
+    page = render(summarize(run), run)
+    others(raises=(RAISING, "RAISES"))
+    assert render(summarize(run), run) == page
+    assert "the feature 'raises'" in caplog.text
+
+
+def test_what_a_feature_of_tare_raises_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = feature.Feature(after_run=("classical:no_such_function",))
+    monkeypatch.setattr(feature, "find_features", lambda: {"papers": ("tare.features.papers", mine)})
+    with pytest.raises(AttributeError):
+        feature.call_hooks("after_run", None)

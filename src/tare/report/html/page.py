@@ -10,7 +10,7 @@ from tare.model.journal import Run, WorkloadRecord
 from tare.model.machine import Facts, Tuning
 from tare.model.trial import Limits, SetLimits, Trial
 from tare.model.units import counted, format_duration, format_size
-from tare.plugins.feature import hooks
+from tare.plugins.feature import call_hooks
 from tare.report.findings import cheapest, dearest, findings, what_was_compared
 from tare.report.html.cautions import care, doubts
 from tare.report.html.cells import Entry, Sources, entry, look, tried_entry
@@ -78,7 +78,7 @@ def page(summary: Summary, run: Run) -> Mapping[str, object]:
         "sections": [_section(summary, run, record, sources) for record in records(run) if summary.stacks],
         "starts": starts(run, summary) if drawn else (),
         "costs": costs(run, summary) if drawn else (),
-        "feature_sections": [*filter(None, (section(summary, run, places) for section in hooks("sections")))],
+        "feature_sections": [*filter(None, call_hooks("sections", summary, run, places))],
         "layers": layers(run, summary),
         "machines": _machines(run),
         "tuning": [(each.name, _tuned(each)) for each in run.record.tuning],
