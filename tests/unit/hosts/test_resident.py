@@ -59,10 +59,6 @@ def _is_there(seconds: int) -> bool:
     return bool(sleepers(seconds))
 
 
-def _count(seconds: int) -> int:
-    return len(sleepers(seconds))
-
-
 def _comes_true(seconds: int, there: bool) -> bool:
     return comes_true(lambda: _is_there(seconds) == there)
 
@@ -248,7 +244,7 @@ def test_when_it_is_killed_all_who_wait_fail_at_once_and_what_ran_is_gone(host: 
     number = _pid(host)
     with ThreadPoolExecutor(2) as pool, host.spawn("sleep", "70215") as process:
         waiting = [pool.submit(host.run, "sleep", "70215", timeout=2 * SECONDS) for _ in range(2)]
-        wait_until(lambda: _count(70215) == 3)
+        wait_until(lambda: len(sleepers(70215)) == 3)
         threading.Timer(0.3, os.kill, (number, signal.SIGKILL)).start()
         for fails in (lambda: process.read_line(SECONDS), lambda: process.send("go\n")):
             with pytest.raises(ResidentEnded, match=r"^sleep: its resident process ended: it said nothing$"):

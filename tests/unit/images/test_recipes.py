@@ -13,6 +13,7 @@ from plug_ins import own
 from tare.images.foreign_images import missing_programs
 from tare.images.recipes import CLIENT, GUEST, MACHINE, client_recipe, guest_recipe, machine_recipe
 from tare.plugins import registry
+from tare.workloads.bonnie import Bonnie
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.nginx import Nginx
 from tare.workloads.redis import Redis
@@ -154,3 +155,7 @@ def test_each_missing_program_is_said_once_with_what_helps(root: Path) -> None:
         "it is one word with spaces: leave out its quotes, or write sh -c 'sysbench cpu run'",
         f'did you mean "/opt/app/bench"? or {package}',
     ]
+
+
+def test_the_disk_of_a_guest_has_room_for_the_files_of_the_paper() -> None:
+    assert guest_recipe([Bonnie(memory=16_000 << 20, files=2500)]).disk_bytes(400 << 20) > 32_000 << 20

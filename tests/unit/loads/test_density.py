@@ -5,12 +5,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pytest
+from setups import Client, sample
 
 from tare.hosts.local import LocalHost
 from tare.loads.density import Density
 from tare.model.errors import NoRoom, OutOfMemory, TimedOut, TrialFailed, Unreachable
-from tare.model.trial import Footprint, Raw, Value
+from tare.model.trial import Footprint, LimitsWanted, Raw, Value
 from tare.plugins.workload import Another, Further, Instance, MeasurementContext, Workload
+from tare.suites.tables import bounded
+from tare.workloads.redis_density import RedisDensity
 from tare.workloads.startup import Startup
 
 MIB = 1 << 20
@@ -240,3 +243,43 @@ def test_outputs_of_other_settings_fail_the_trial() -> None:
         with pytest.raises(TrialFailed):
             workload.parse(GOOD)
     assert Value("instances", None, 2) in Counted(most=3).parse(SLOW)
+
+
+# --- latency under density, by redis-benchmark
+
+
+def test_an_instance_is_asked_over_one_connection_for_a_moment() -> None:
+    client = Client(lambda _: sample("redis/set-1.csv"))
+    instance = Instance("tare-x", None, "198.18.0.2", "bridge", processes=tuple, serves={"redis": 7})
+    raw = RedisDensity(requests=700).ask(MeasurementContext(instance, client, ()), "instance 1 of 1")
+    assert raw.label == "instance 1 of 1"
+    assert " ".join(client.calls[0]) == "redis-benchmark -h 198.18.0.2 -p 7 -t set -n 700 -c 1 -P 1 -k 1 --csv"
+    assert RedisDensity().slow_seconds(raw.text) == 0.000103
+
+
+@pytest.mark.parametrize(("name", "seconds"), [("set-50", 0.005359), ("set-200", 0.002239)])
+def test_the_99th_percentile_is_read_from_what_redis_benchmark_prints(name: str, seconds: float) -> None:
+    assert RedisDensity().slow_seconds(sample(f"redis/{name}.csv")) == pytest.approx(seconds, abs=1e-12)
+
+
+SET = sample("redis/set-1.csv")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", SET[:-1], SET[:140], SET + SET),
+        *(SET.replace('"0.103"', f'"{each}"') for each in ("0.000", "nan", "-0.103", f"{'9' * 400}.0")),
+        SET.replace('"p95_latency_ms","p99_latency_ms"', '"p99_latency_ms","p95_latency_ms"'),
+        *(sample(f"redis/{name}.csv") for name in ("get-1", "out-of-memory")),
+    ],
+)
+def test_what_holds_no_latency_fails_the_trial(text: str) -> None:
+    with pytest.raises(TrialFailed, match="gave no latency for SET"):
+        RedisDensity().slow_seconds(text)
+
+
+def test_a_bound_of_time_lowers_how_many_are_started_at_most() -> None:
+    fitting, (lowered,) = bounded(RedisDensity(), LimitsWanted(seconds=10.0))
+    assert fitting == RedisDensity(most=7)
+    assert (lowered.setting, fitting.seconds() <= 10.0) == ("most", True)

@@ -14,12 +14,13 @@ from tare_fake.technology import Fake, FakeHost
 from tare.cli.reparse import reparse
 from tare.hosts.local import LocalHost
 from tare.model.errors import TrialFailed
-from tare.model.trial import Measured, Output
+from tare.model.trial import Caution, Measured, Output, Raw
 from tare.runner.block import BlockRunner
 from tare.runner.events import ignore_event
 from tare.runner.sanity_checks import (
     ClockReading,
     GuestClockCheck,
+    cache_cautions,
     clock_drift_share,
     read_guest_clock,
     reject_impossible_values,
@@ -198,3 +199,11 @@ def test_a_run_compares_the_stacks_without_a_program_of_their_own_with_bare_meta
     own = replace(what.stacks[2], layers=what.stacks[1].layers, own=OwnProgram(("better",)))
     bench.work(replace(what, stacks=(replace(what.stacks[0], layers=(Bare(effect=0.6),)), what.stacks[1], own)))
     assert {trial.stack: trial.status for trial in bench.trials} == {"a": "ok", "b": "failed", "own": "ok"}
+
+
+def test_a_cache_that_answers_in_place_of_the_disk_is_a_caution() -> None:
+    probes = [Raw("caches", (), "", 1.0, disk_share=share) for share in (1.0, 0.9)]
+    assert cache_cautions(probes) == ()
+    assert cache_cautions((Raw("fio", (), "", 1.0),)) == ()
+    text = "the machine's disks saw 12% of what should reach them: a cache is in the values"
+    assert cache_cautions([*probes, Raw("caches", (), "", 1.0, disk_share=0.123)]) == (Caution("cached", text),)

@@ -13,13 +13,11 @@ import pytest
 from setups import Inside, running_in, sample
 
 from tare.hosts.local import LocalHost
-from tare.images.recipes import guest_recipe
 from tare.loads.disk import OnDisk, share_seen
 from tare.model.errors import TrialFailed
 from tare.model.machine import DiskBytes
-from tare.model.trial import Caution, Limits, Output, Raw, SeenLimits, SetLimits, Value
+from tare.model.trial import Limits, Output, Raw, SeenLimits, SetLimits, Value
 from tare.plugins.workload import MeasurementContext, Workload
-from tare.runner.sanity_checks import cache_cautions
 from tare.runner.values import read_values
 from tare.workloads.bonnie import Bonnie
 from tare.workloads.dbench import Dbench
@@ -98,10 +96,6 @@ def test_files_are_on_the_root_unless_the_suite_wants_a_volume(workload: OnDisk,
     assert volume.disk_bytes == needed_bytes, "the volume of a container in a machine is on that machine's disk"
 
 
-def test_the_disk_of_a_guest_has_room_for_the_files_of_the_paper() -> None:
-    assert guest_recipe([Bonnie(memory=16_000 * MIB, files=2500)]).disk_bytes(400 * MIB) > 32_000 * MIB
-
-
 @pytest.mark.parametrize(
     ("workload", "answer", "words"),
     [
@@ -139,14 +133,6 @@ def test_the_disks_report_what_share_of_reads_and_writes_they_have_seen(
     moved: DiskBytes, after: DiskBytes, share: float
 ) -> None:
     assert share_seen(setup_of(Inside(), after), DiskBytes(7, 5), moved) == share
-
-
-def test_a_cache_that_answers_in_place_of_the_disk_is_a_caution() -> None:
-    probes = [Raw("caches", (), "", 1.0, disk_share=share) for share in (1.0, 0.9)]
-    assert cache_cautions(probes) == ()
-    assert cache_cautions((Raw("fio", (), "", 1.0),)) == ()
-    text = "the machine's disks saw 12% of what should reach them: a cache is in the values"
-    assert cache_cautions([*probes, Raw("caches", (), "", 1.0, disk_share=0.123)]) == (Caution("cached", text),)
 
 
 @pytest.mark.parametrize(
