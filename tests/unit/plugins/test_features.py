@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from documents import DOCS, blocks
@@ -141,7 +142,8 @@ def test_the_page_is_written_without_what_another_package_cannot_add(
 
 
 def test_what_a_feature_of_tare_raises_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    mine = feature.Feature(after_run=("classical:no_such_function",))
-    monkeypatch.setattr(feature, "find_features", lambda: {"papers": ("tare.features.papers", mine)})
+    mine = feature.Feature(after_run=(":no_such_function",))
+    monkeypatch.setattr(feature, "find_features", lambda: {"broken": ("tare.features.broken", mine)})
+    monkeypatch.setitem(sys.modules, "tare.features.broken", ModuleType("tare.features.broken"))
     with pytest.raises(AttributeError):
         feature.call_hooks("after_run", None)
