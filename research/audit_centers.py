@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from audit_runs import Floats
 
-from tare.statistics.descriptive import center
+from tare.statistics.descriptive import centers
 
 _TRIMMED = 0.25
 
 
 def median(values: Floats) -> Floats:
     """What tare takes."""
-    return center(values, np.ones(values.shape, dtype=bool))
+    return centers(values, np.ones(values.shape, dtype=bool))
 
 
 def hodges_lehmann(values: Floats) -> Floats:

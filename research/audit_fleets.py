@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.features.fleet.comparison import share_of_each
-from tare.features.fleet.random_effects import components, group_of, half_width
-from tare.statistics.ratios import side_of
+from tare.features.fleet.comparison import false_share_per_cell
+from tare.features.fleet.random_effects import estimate_variance, half_width, summarize_machine
+from tare.statistics.ratios import classify_side
 
 _STACKS, _BLOCKS, _SD, _COST, _MARGIN = 10, 10, 0.02, 0.10, 0.03
 _SEED = 20261127
@@ -53,10 +53,10 @@ def study(machines: int, share: float, worlds: int, *, dies: bool) -> Tally:
     for _ in range(worlds):
         logs = [_machines(chance, truth, (between, within), blocks) for truth in truths]
         means = [np.array([each.mean() for each in own]) for own in logs]
-        level = share_of_each(means, _MARGIN)
+        level = false_share_per_cell(means, _MARGIN)
         for truth, own in zip(truths, means, strict=True):
             half = half_width(own, level)
-            side = side_of(float(own.mean()), half, limit)
+            side = classify_side(float(own.mean()), half, limit)
             another = truth + chance.normal(0, between)
             tally.intervals += 1
             tally.missed += abs(another - own.mean()) > half
@@ -65,7 +65,7 @@ def study(machines: int, share: float, worlds: int, *, dies: bool) -> Tally:
                 tally.decided += 1
                 tally.false += side != ("less" if truth < 0 else "equivalent")
                 tally.found += truth < 0 and side == "less"
-        found = components([*map(group_of, logs[0])])
+        found = estimate_variance([*map(summarize_machine, logs[0])])
         shares.append(found.share or 0.0 if found else 0.0)
     tally.share = float(np.mean(shares))
     return tally

@@ -83,7 +83,7 @@ def without_change(noise: Noise, histories: int) -> Found:
     for _ in range(histories):
         points = [each for _ in range(_SERIES) for each in change_points(noise(chance), np.zeros(_RUNS), _SERIES)]
         false += bool(points)
-        firm += any(each.firm is not None for each in points)
+        firm += any(each.robust_from is not None for each in points)
     return Found(false / histories, firm / histories)
 
 
@@ -95,13 +95,13 @@ def with_change(step: float, histories: int) -> Found:
         values = normal(chance)
         values[_CHANGED:] += step
         points = change_points(values, np.zeros(_RUNS), _SERIES)
-        right = [each for each in points if each.found >= _CHANGED and each.earliest <= _CHANGED <= each.latest]
+        right = [each for each in points if each.detected_at >= _CHANGED and each.earliest <= _CHANGED <= each.latest]
         false += len(points) > len(right[:1])
         if right:
-            delays.append(right[0].found - _CHANGED + 1)
-            firm_delays.append(_RUNS if right[0].firm is None else right[0].firm - _CHANGED + 1)
+            delays.append(right[0].detected_at - _CHANGED + 1)
+            firm_delays.append(_RUNS if right[0].robust_from is None else right[0].robust_from - _CHANGED + 1)
             exact += right[0].at == _CHANGED
-            covered += abs(right[0].step - step) <= right[0].half
+            covered += abs(right[0].log_change - step) <= right[0].half_width
     count = max(len(delays), 1)
     delay, firm_delay = (float(np.median(each)) if each else float("nan") for each in (delays, firm_delays))
     return Found(false / histories, 0.0, len(delays) / histories, delay, firm_delay, exact / count, covered / count)

@@ -35,7 +35,7 @@ from audit_turns import HALF, INSTANCES, LONGEST, ROUNDS, SHORTEST, STALLED, TUR
 from audit_turns import RUNS as TURNS_RUNS
 
 from tare.statistics.cells import Cell
-from tare.statistics.stalls import SLOW
+from tare.statistics.stalls import SLOW_SHARE
 
 _TARGETS = {0.0: 25, 0.03: 18, 0.10: 6, 0.30: 5}
 _ALLOWED = 0.05
@@ -147,7 +147,8 @@ Standard deviation of a block's value; false decisions (the larger share of no e
 {_table(("disturbed by", *centers), rows)}
 
 If a stack stalls, the truth is its usual turn, so a mean that is worse counts as false. The share of runs, with a look
-after every block, in which tare reports a stall (turns slower by {_percent(SLOW)} or more, in another share than the
+after every block, in which tare reports a stall (turns slower by {_percent(SLOW_SHARE)} or more, in another
+share than the
 baseline's):
 
 {_table(stalls_head, stalls)}"""

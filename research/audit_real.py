@@ -20,19 +20,19 @@ from tare_fake.noise import draws_of, shaped
 
 from tare.hosts.host import Host
 from tare.hosts.local import isolate_mounts
-from tare.images.image import built_image
+from tare.images.image import ensure_image
 from tare.model.errors import TrialFailed
-from tare.model.journal import Journal, Run, load
-from tare.model.trial import Metric, Raw, Value
+from tare.model.journal import Journal, Run, load_run
+from tare.model.trial import Metric, RawOutput, Value
 from tare.plugins import registry
 from tare.plugins.technology import LaunchRequest
 from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.context import RunContext
 from tare.runner.loop import RemainingWork, RunLoop
 from tare.statistics.cells import Cell
-from tare.statistics.grid import arrange
-from tare.statistics.headlines import differences
-from tare.statistics.ratios import Reference
+from tare.statistics.grid import build_grid
+from tare.statistics.headlines import log_ratios
+from tare.statistics.ratios import BaselineRows
 from tare.statistics.summarize import summarize
 from tare.suites.suite import parse_suite
 from tare.technologies.crun import Crun
@@ -112,9 +112,9 @@ def _check_draws(run: Run, seed: int, effect: float) -> None:
 
 def _ratios(run: Run) -> np.ndarray:
     """Return a run's log ratios as rows of one run; 0 for what it had no need to measure."""
-    grid = arrange(run.record.workloads[0], ("a", "b", "a-again"), run.trials)
+    grid = build_grid(run.record.workloads[0], ("a", "b", "a-again"), run.trials)
     found = np.zeros((1, 3, BLOCKS))
-    found[0][:, list(grid.blocks)] = differences(grid, Reference(0, 2)).logs[:, 0]
+    found[0][:, list(grid.blocks)] = log_ratios(grid, BaselineRows(0, 2)).logs[:, 0]
     return found
 
 
@@ -135,21 +135,21 @@ class Job(Workload):
     def rounds(self) -> int:
         return ROUNDS
 
-    def measure(self, setup: MeasurementContext) -> Iterable[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterable[RawOutput]:
         assert setup.instance.inside is not None
         passes = round(float(setup.instance.proof.get(_WORK, "1")) * self.passes)
         argv = ("/usr/lib/tare/whetstone", "--passes", str(passes))
         for number in range(1 + self.rounds):
             output = setup.instance.inside.run(*argv, timeout=300)
-            yield Raw(self.name, argv, output.text, output.seconds, warm_up=number == 0)
+            yield RawOutput(self.name, argv, output.text, output.seconds, warm_up=number == 0)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         found = re.search(r"^seconds: (\d+\.\d+)$", raw[0].text, re.MULTILINE)
         if not found or not raw[0].text.endswith("verified: yes\n"):
             raise TrialFailed("whetstone gave no verified time")
         return (Value("seconds", None, float(found[1])),)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         return 1.0
 
 
@@ -168,10 +168,10 @@ class Heavier(Crun):
 class _Shelf:
     OWN: ClassVar[dict[str, type[Any]]] = {each.name: each for each in (Heavier, Job)}
 
-    def names(self, kind: registry.Kind) -> Sequence[str]:
+    def names(self, kind: registry.PluginKind) -> Sequence[str]:
         return (*registry.names(kind), *self.OWN)
 
-    def find(self, kind: registry.Kind, name: str) -> type[Any]:
+    def find(self, kind: registry.PluginKind, name: str) -> type[Any]:
         return self.OWN[name] if name in self.OWN else registry.find(kind, name)
 
 
@@ -191,7 +191,7 @@ def contained(
 ) -> Iterator[Contained]:
     """Run the job in crun containers so many times, each run until all is decided, beside something. Needs root."""
     isolate_mounts()
-    image = built_image(lambda line: print(line, file=sys.stderr))
+    image = ensure_image(lambda line: print(line, file=sys.stderr))
     with own_context(image, image) as here, tempfile.TemporaryDirectory(prefix="tare-audit-") as folder:
         for seed in range(1, 1 + count):
             with beside():
@@ -206,7 +206,7 @@ def _contained(here: RunContext, folder: Path, seed: int, passes: int) -> Contai
     journal = Journal(folder)
     journal.create(record(planned), planned.text)
     RunLoop(RemainingWork(planned, (), {}, None), here, journal, Watcher(folder / "trials.jsonl")).run()
-    run = load(folder)
+    run = load_run(folder)
     summary = summarize(run)
     return Contained(
         summary.headline("job", "heavier"),

@@ -13,10 +13,10 @@ import numpy as np
 from audit_runs import ALIKE, MARGIN, UNDECIDED, Floats, claims_of
 
 from tare.runner.loop import BlockDuration, optimal_passes
-from tare.statistics.anytime import LEAST, LEAST_EARLY, e_bh_beside_control, evidence_needed
-from tare.statistics.descriptive import center
-from tare.statistics.planning import components, further_blocks
-from tare.statistics.ratios import Comparison, Reference, compare_together
+from tare.statistics.anytime import MIN_VALUES, MIN_VALUES_EARLY, e_bh_with_control, evidence_needed
+from tare.statistics.descriptive import centers
+from tare.statistics.planning import extra_blocks_needed, variance_components
+from tare.statistics.ratios import BaselineRows, RatioComparison, compare_together
 
 RUNS = 60
 SEED = 20261126
@@ -82,27 +82,27 @@ def _run(case: Case, method: str, chance: np.random.Generator) -> tuple[Floats, 
         usable.append(np.repeat(going[:, np.newaxis], rounds, axis=1))
         spent += case.starting + rounds
         logs, both = _whole(blocks), _whole(usable).astype(bool)
-        own, other = (center(logs - logs[row], both & both[row]) for row in (0, -1))
+        own, other = (centers(logs - logs[row], both & both[row]) for row in (0, -1))
         ratios = (own + other) / 2
         ratios[[0, -1]] = own[[0, -1]]
-        compared = compare_together(ratios, np.asarray(both.any(axis=-1)), MARGIN, Reference(0, rows - 1))
-        if method == CHOSEN and (seen := components(logs[:, np.newaxis], both[:, np.newaxis], np.ones(1), 0)):
+        compared = compare_together(ratios, np.asarray(both.any(axis=-1)), MARGIN, BaselineRows(0, rows - 1))
+        if method == CHOSEN and (seen := variance_components(logs[:, np.newaxis], both[:, np.newaxis], np.ones(1), 0)):
             passes = 1 if _are_soon_decided(compared, claim, len(blocks)) else optimal_passes(seen, costs)
-        if len(blocks) < LEAST_EARLY:
+        if len(blocks) < MIN_VALUES_EARLY:
             continue
-        sure = e_bh_beside_control(compared.evidence[1:], np.arange(1, rows) == rows - 1)
+        sure = e_bh_with_control(compared.evidence[1:], np.arange(1, rows) == rows - 1)
         now = np.where(sure, claims_of(compared)[1:], UNDECIDED)
         took[1:] = np.where((claim[1:] == UNDECIDED) & (now != UNDECIDED), spent / (case.starting + OWN), took[1:])
         claim[1:] = np.where(claim[1:] == UNDECIDED, now, claim[1:])
     return claim[1:-1], took[1:-1]
 
 
-def _are_soon_decided(compared: Comparison, claim: Floats, blocks: int) -> bool:
+def _are_soon_decided(compared: RatioComparison, claim: Floats, blocks: int) -> bool:
     """Return whether the first blocks are likely to decide all cells: then rounds are as many as the workload's own."""
     is_open = (claim == UNDECIDED)[1:-1]
     needed = evidence_needed(STACKS, int((~is_open).sum()) + 1)
-    further = further_blocks(compared, needed)[1:-1][is_open]
-    return blocks > 1 and bool((further <= max(1, LEAST - blocks)).all())
+    further = extra_blocks_needed(compared, needed)[1:-1][is_open]
+    return blocks > 1 and bool((further <= max(1, MIN_VALUES - blocks)).all())
 
 
 def _whole(blocks: list[Floats]) -> Floats:

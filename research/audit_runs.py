@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy import stats
 from tare_fake.noise import DRAWS, Shape, shaped
 
-from tare.statistics.anytime import e_bh_beside_control, has_interval, least_count
-from tare.statistics.headlines import beside_baseline
-from tare.statistics.ratios import Comparison, Reference, compare_together
+from tare.statistics.anytime import e_bh_with_control, has_interval, min_value_count
+from tare.statistics.headlines import relative_to_baseline
+from tare.statistics.ratios import BaselineRows, RatioComparison, compare_together
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -136,7 +136,7 @@ class Held:
         for name, each in vars(self).items():
             each[at] = getattr(other, name)
 
-    def after(self, found: Comparison, measured: Truths, e_bh: Callable[[Floats], Truths]) -> tuple[Held, Truths]:
+    def after(self, found: RatioComparison, measured: Truths, e_bh: Callable[[Floats], Truths]) -> tuple[Held, Truths]:
         """Return what is said after a look, and which decisions all blocks confirm, so that the cells may leave.
 
         `measured` are the cells that have just had a block.
@@ -166,15 +166,15 @@ def decide(ratios: Floats, all_blocks: bool = False) -> Said:
 
     def e_bh(evidence: Floats) -> Truths:
         return np.concatenate(
-            [np.zeros_like(evidence[:1], dtype=bool), e_bh_beside_control(evidence[1:].T, is_control).T]
+            [np.zeros_like(evidence[:1], dtype=bool), e_bh_with_control(evidence[1:].T, is_control).T]
         )
 
     for count in range(1, blocks + 1):
         present[:, going, count - 1] = ~settled[:, going]
         present[-1, going, count - 1] = True
-        if count < (blocks if all_blocks else least_count()):
+        if count < (blocks if all_blocks else min_value_count()):
             continue
-        found = compare_together(logs[:, going, :count], present[:, going, :count], MARGIN, Reference(0, rows - 1))
+        found = compare_together(logs[:, going, :count], present[:, going, :count], MARGIN, BaselineRows(0, rows - 1))
         now, confirmed = held[:, going].after(found, present[:, going, count - 1], e_bh)
         held[:, going], settled[:, going] = now, confirmed
         going = going[~confirmed[1:-1].all(axis=0)]
@@ -190,14 +190,14 @@ def log_ratios(logs: Floats, effects: tuple[float, ...]) -> Floats:
     """
     rows = 2 + len(effects)
     turns = logs[:, :rows].swapaxes(0, 1)[..., np.newaxis] if logs.ndim == 3 else logs[:, :rows].swapaxes(0, 1)
-    found = beside_baseline(turns, np.ones(turns.shape, dtype=bool), Reference(0, rows - 1)).logs.swapaxes(0, 1)
+    found = relative_to_baseline(turns, np.ones(turns.shape, dtype=bool), BaselineRows(0, rows - 1)).logs.swapaxes(0, 1)
     return np.asarray(found + np.log1p(-np.array([0.0, *effects, 0.0]))[:, np.newaxis])
 
 
-def claims_of(found: Comparison) -> Counts:
-    """Return what each interval says by itself, as `Comparison.at` does for one row."""
-    alike = np.abs(found.mean) + found.half < found.limit
-    different = np.abs(found.mean) > found.half
+def claims_of(found: RatioComparison) -> Counts:
+    """Return what each interval says by itself, as `RatioComparison.at` does for one row."""
+    alike = np.abs(found.mean) + found.half_widths < found.limit
+    different = np.abs(found.mean) > found.half_widths
     return np.where(alike, ALIKE, np.where(different, np.where(found.mean > 0, MORE, LESS), UNDECIDED))
 
 
@@ -257,9 +257,9 @@ def coverage(ratios: Floats) -> Coverage:
     rows = []
     for count in range(2, ratios.shape[2] + 1):
         found = compare_together(
-            logs[..., :count], np.ones(logs[..., :count].shape, dtype=bool), MARGIN, Reference(0, 2)
+            logs[..., :count], np.ones(logs[..., :count].shape, dtype=bool), MARGIN, BaselineRows(0, 2)
         )
-        missed |= np.abs(found.mean[1]) > found.half[1]
+        missed |= np.abs(found.mean[1]) > found.half_widths[1]
         student |= np.abs(found.mean[1]) > stats.t.ppf(0.975, count - 1) * found.deviation[1] / np.sqrt(count)
         rows.append((missed.mean(), student.mean()))
     return Coverage(*np.array(rows).T)

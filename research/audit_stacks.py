@@ -13,9 +13,9 @@ import numpy as np
 from audit_runs import ALIKE, BLOCKS, LESS, MARGIN, UNDECIDED, WITHIN, Counts, Floats, Held, Truths, log_ratios
 from numpy.typing import NDArray
 
-from tare.statistics.anytime import LEAST, LEAST_EARLY, e_bh_beside_control
-from tare.statistics.moderated_variance import Moderated, moderated
-from tare.statistics.ratios import Reference, compare_together
+from tare.statistics.anytime import MIN_VALUES, MIN_VALUES_EARLY, e_bh_with_control
+from tare.statistics.moderated_variance import ModeratedVariance, moderate_variances
+from tare.statistics.ratios import BaselineRows, compare_together
 
 CELLS = 45
 RUNS = 40  # of each size and shape: some 1800 cells
@@ -93,14 +93,16 @@ def study(shape: Shape, stacks: int) -> Studied:
         truths = np.array([effects[stack % len(effects)] for stack in range(stacks)])
         ratios = _ratios(shape, stacks, truths)
         for method in METHODS:
-            with mock.patch("tare.statistics.ratios.moderated", _own if method == ALONE else moderated):
+            with mock.patch(
+                "tare.statistics.ratios.moderate_variances", _own if method == ALONE else moderate_variances
+            ):
                 found[method, name] = _tally(_decide(ratios), truths)
     return Studied(shape, stacks, found)
 
 
-def _own(deviation: Floats, count: Counts) -> Moderated:
+def _own(deviation: Floats, count: Counts) -> ModeratedVariance:
     """Take each stack's standard deviation from its own blocks."""
-    return Moderated(deviation, np.zeros(count.shape))
+    return ModeratedVariance(deviation, np.zeros(count.shape))
 
 
 def _ratios(shape: Shape, stacks: int, truths: Floats) -> Floats:
@@ -148,7 +150,7 @@ def _decide(ratios: Floats) -> _Decided:
     control, widened = np.tile(np.arange(1, rows) == rows - 1, workloads), np.zeros(held.claim.shape, dtype=bool)
 
     def e_bh(evidence: Floats) -> Truths:
-        sure = e_bh_beside_control(evidence[1:].T.reshape(runs, -1), control).reshape(runs * workloads, -1).T
+        sure = e_bh_with_control(evidence[1:].T.reshape(runs, -1), control).reshape(runs * workloads, -1).T
         return np.concatenate([np.zeros_like(sure[:1]), sure])
 
     for count in range(1, blocks + 1):
@@ -157,11 +159,11 @@ def _decide(ratios: Floats) -> _Decided:
             break
         present[..., count - 1] = ~settled & going
         present[[0, -1], :, count - 1] = going
-        if count < LEAST_EARLY:
+        if count < MIN_VALUES_EARLY:
             continue
-        found = compare_together(logs[..., :count], present[..., :count], MARGIN, Reference(0, rows - 1))
+        found = compare_together(logs[..., :count], present[..., :count], MARGIN, BaselineRows(0, rows - 1))
         held, settled = held.after(found, present[..., count - 1], e_bh)
-        if count == LEAST:
+        if count == MIN_VALUES:
             widened = found.widening > 1
     shape = (runs, workloads, rows - 2)
     return _Decided(*(each[1:-1].T.reshape(shape) for each in (held.claim, present.sum(axis=-1), widened)))

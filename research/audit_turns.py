@@ -13,7 +13,7 @@ import numpy as np
 from audit_centers import CENTERS
 from audit_runs import BLOCKS, UNDECIDED, Counts, Floats, decide, right
 
-from tare.statistics.ratios import Reference
+from tare.statistics.ratios import BaselineRows
 from tare.statistics.stalls import are_slow, count_slow
 
 RUNS = 2000
@@ -164,11 +164,11 @@ def in_turns(moment: Moment) -> InTurns:
 
 def _said(turns: Floats) -> Counts:
     """Return in which runs the stack is said to stall after ten blocks; it and A/A at any look."""
-    logs, reference = turns.swapaxes(0, 1), Reference(0, 2)
+    logs, reference = turns.swapaxes(0, 1), BaselineRows(0, 2)
     there = np.ones(logs.shape, dtype=bool)
     slow, said = are_slow(logs, there), np.zeros((3, logs.shape[1]), dtype=np.int64)
     for count in range(1, BLOCKS + 1):
-        said[1:] |= count_slow(slow[:, :, :count], there[:, :, :count], reference).differ[1:]
+        said[1:] |= count_slow(slow[:, :, :count], there[:, :, :count], reference).is_different[1:]
         if count == BLOCKS // 6:
             said[0] = said[1]
     return said

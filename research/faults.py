@@ -25,9 +25,9 @@ from pathlib import Path
 from soak import measuring, running, state
 from waiting import comes_true, staying
 
-from tare.model.journal import load
+from tare.model.journal import load_run
 from tare.model.trial import Trial
-from tare.runner.cleanup import Remains
+from tare.runner.cleanup import HostInventory
 
 _TARE = (sys.executable, "-m", "tare")
 _STACKS = ("native", "crun", "docker", "podman", "containerd", "qemu-tcg")
@@ -91,7 +91,7 @@ def _group() -> Iterator[Path]:
         _GROUP.rmdir()
 
 
-def row(name: str, folder: Path, before: Remains) -> str:
+def row(name: str, folder: Path, before: HostInventory) -> str:
     """Let a fault happen in a run; return what was found, as a row of a table."""
     suite, run = folder / "faults.toml", folder / f"{name}-{os.getpid()}"
     suite.write_text(_SUITE, encoding="utf-8")
@@ -102,8 +102,8 @@ def row(name: str, folder: Path, before: Remains) -> str:
             stack.callback(subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL).terminate)
             comes_true(lambda: subprocess.run(("docker", "ps"), capture_output=True, check=False).returncode == 0)
         subprocess.run((*_TARE, "clean"), check=False)
-        left = staying(state().beyond(before), state, _PATIENCE_SECONDS)
-    trials = load(run).trials if (run / "run.json").exists() else ()
+        left = staying(state().subtract(before), state, _PATIENCE_SECONDS)
+    trials = load_run(run).trials if (run / "run.json").exists() else ()
     failed = {trial.stack: trial.reason for trial in trials if trial.status == "failed"}
     text = "; ".join(f"{stack} ({_times(trials, stack)}): {reason}" for stack, reason in failed.items()) or "nothing"
     names = [f"{kind}: {each}" for kind, names in left.ours.items() for each in names]

@@ -26,8 +26,8 @@ import numpy as np
 from report_cost import cost
 from runs import MACHINE, believable_run
 
-from tare.features.fleet.headline_cache import NAME, store
-from tare.model.journal import FORMAT, Journal, load
+from tare.features.fleet.headline_cache import CACHE_FILE, write_cache
+from tare.model.journal import FORMAT, Journal, load_run
 from tare.model.machine import Facts
 
 _BLOCKS = 250  # of eight stacks and five workloads: ten thousand trials
@@ -83,11 +83,11 @@ def store_each(folders: list[Path]) -> None:
     for first, *others in same.values():
         for path in others:
             (path / "report").mkdir()
-            os.link(first / NAME, path / NAME)
+            os.link(first / CACHE_FILE, path / CACHE_FILE)
 
 
 def _store(folder: Path) -> None:
-    store(load(folder))
+    write_cache(load_run(folder))
 
 
 def main() -> None:
@@ -111,7 +111,7 @@ def main() -> None:
         print(f"{measured('compare', str(fleet), '--stack', 'docker', '--margin', '5%')} |", flush=True)
         print(f"| `report` | {measured('report', str(fleet))} |", flush=True)
         sizes = [
-            ("stored of a machine", max((path / NAME).stat().st_size for path in folders) / 1e3, "KB"),
+            ("stored of a machine", max((path / CACHE_FILE).stat().st_size for path in folders) / 1e3, "KB"),
             *((name, (fleet / "report" / name).stat().st_size / 1e6, "MB") for name in ("index.html", "report.json")),
         ]
         for name, size, unit in sizes:

@@ -29,18 +29,18 @@ from typing import ClassVar
 from fakes import run_trial
 from own_testbed import own_context
 
-from tare.hosts.cgroups import limited
+from tare.hosts.cgroups import create_limited_cgroup
 from tare.hosts.exec import RUN, fresh_root
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost, isolate_mounts
-from tare.images.image import built_image
-from tare.model.trial import Limits, Metric, Raw, Value
+from tare.images.image import ensure_image
+from tare.model.trial import Limits, Metric, RawOutput, Value
 from tare.plugins import registry
 from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import RunContext
 from tare.runner.layers import start_stack
 from tare.runner.trial_log import TrialLog
-from tare.suites.plan import Step
+from tare.suites.plan import PlannedTrial
 
 _TIMES = 9
 _REST_SECONDS = 0.1
@@ -59,17 +59,17 @@ class Empty(Workload):
     title: ClassVar[str] = "Empty program"
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("seconds", "seconds inside", "s", "lower"),)
 
-    def measure(self, setup: MeasurementContext) -> Iterable[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterable[RawOutput]:
         """Run `true`."""
         assert setup.instance.inside is not None
         output = setup.instance.inside.run("true", timeout=60)
-        return (Raw("true", output.argv, output.text, output.seconds),)
+        return (RawOutput("true", output.argv, output.text, output.seconds),)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Return the seconds as they are."""
         return (Value("seconds", None, raw[0].seconds),)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Next to nothing."""
         return 0.0
 
@@ -109,7 +109,7 @@ def run_alike(here: RunContext, argv: tuple[str, ...]) -> None:
         if argv[0] == "podman":
             _HOST.run("podman", "rm", _NAME, timeout=60)
     else:
-        with limited(here.ledger, _NAME, here.limits) as group:
+        with create_limited_cgroup(here.ledger, _NAME, here.limits) as group:
             _HOST.run(*group.join, *argv, timeout=60)
 
 
@@ -140,13 +140,13 @@ def compare(here: RunContext, name: str) -> tuple[list[float], list[float], list
     raw: list[float] = []
     alike: list[float] = []
     for number in range(1 + (_EMULATED_TIMES if name == "qemu-tcg" else _TIMES)):
-        step = Step(f"bench-{name}-{number}", "empty", name, number, 0)
+        step = PlannedTrial(f"bench-{name}-{number}", "empty", name, number, 0)
         time.sleep(_REST_SECONDS)
-        trial, _ = run_trial(here, step, here.spec(technology), Empty())
+        trial, _ = run_trial(here, step, here.create_spec(technology), Empty())
         if trial.status != "ok":
             raise SystemExit(f"{name}: {trial.reason}")
-        with fresh_root(here.ledger, here.images.main, here.instances / _NAME) as root:
-            plain = by_hand(name, here, root, here.instances / _NAME)
+        with fresh_root(here.ledger, here.images.main, here.instances_folder / _NAME) as root:
+            plain = by_hand(name, here, root, here.instances_folder / _NAME)
             if plain:
                 raw.append(timed(functools.partial(_HOST.run, *plain, timeout=60, check=name != "qemu-tcg")))
             if name in ("bubblewrap", "docker", "lxc", "native", "nspawn", "podman"):
@@ -178,7 +178,7 @@ def print_words(here: RunContext, names: Sequence[str]) -> None:
     """Print how long words to an instance of each technology take."""
     print("| technology | a program begins after, ms | a running one hears after, ms |\n| --- | --- | --- |")
     for name in names:
-        with start_stack(here, here.spec(registry.find("technologies", name)()), TrialLog()) as parts:
+        with start_stack(here, here.create_spec(registry.find("technologies", name)()), TrialLog()) as parts:
             inside = parts[0].instance.inside
             if inside is not None:
                 print(f"| {name} | {' | '.join(f'{each * 1e3:.2f}' for each in words_of(inside))} |", flush=True)
@@ -188,13 +188,13 @@ def print_words(here: RunContext, names: Sequence[str]) -> None:
 def usable(name: str) -> bool:
     """Return whether the empty program can be run in a technology here."""
     technology = registry.find("technologies", name)()
-    return not technology.problems(_HOST) and not technology.refuses(Empty())
+    return not technology.problems(_HOST) and not technology.unsupported_reason(Empty())
 
 
 def main() -> None:
     """Print two Markdown tables, of all technologies or those that are named."""
     isolate_mounts()
-    image = built_image(lambda text: print(text, file=sys.stderr))
+    image = ensure_image(lambda text: print(text, file=sys.stderr))
     with own_context(image, image) as here:
         names = [name for name in sys.argv[1:] or registry.names("technologies") if usable(name)]
         print_words(here, names)

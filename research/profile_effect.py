@@ -58,14 +58,14 @@ class _Stretches:
             if profiled:
                 going = self.attempt._live
                 assert going is not None
-                folder = group_folder(LocalHost(), going.parts[0].instance.processes()[0])
+                folder = group_folder(LocalHost(), going.layers[0].instance.processes()[0])
                 words = ("--cgroup", folder, "--seconds", "10s", "--out", str(self.out))
                 process = stack.enter_context(LocalHost().spawn(sys.executable, "-m", "tare", "profile", *words))
             for number in itertools.islice(self.numbers, _TURNS):
                 self.sides[number] = pair, profiled
                 assert self.attempt.run_turn(number, 0.0) is not None
             if profiled:
-                assert not process.running(), "the profile took longer than its stretch"
+                assert not process.is_running(), "the profile took longer than its stretch"
                 assert process.exit_code() == 0, process.errors()
 
 

@@ -21,7 +21,7 @@ from report_cost import cost, written
 from runs import believable_run
 from sampled import rows
 
-from tare.model.journal import Journal, Run, load
+from tare.model.journal import Journal, Run, load_run
 from tare.model.trial import Trial
 from tare.report.writer import write_report
 from tare.telemetry.parquet import write as write_rows
@@ -37,7 +37,7 @@ def write(folder: Path, runs: int, distinct: int) -> list[Path]:
     folders = [folder / f"run-{number:04}" for number in range(runs)]
     for number, path in enumerate(folders[:distinct]):
         run = believable_run(path, blocks=_BLOCKS, seed=number + 1)
-        write_report([load(written(run, path))], ["json"])
+        write_report([load_run(written(run, path))], ["json"])
         _write_telemetry(run)
     for number, path in enumerate(folders[distinct:]):
         Journal(path).create(run.record, "[suite]\n")

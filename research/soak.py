@@ -7,7 +7,8 @@ time it is checked that
 
 - the journal begins with all that it held before, byte by byte, with each completed trial once, and that files of
   completed trials are as they were;
-- whatever bears tare's name is gone, and the kernel's settings and the firewall's rules are as before (`remains`).
+- whatever bears tare's name is gone, and the kernel's settings and the firewall's rules are as before
+  (`take_inventory`).
 
 Rows are appended to FOLDER/rows.jsonl, and a table is printed. Engines must be there.
 
@@ -34,10 +35,10 @@ from pathlib import Path
 
 from waiting import staying
 
-from tare.hosts.ledger import ledgers, state_folder
-from tare.model.journal import load
-from tare.plugins.registry import lists, processes
-from tare.runner.cleanup import Remains, remains, settings
+from tare.hosts.ledger import ledger_folder, state_folder
+from tare.model.journal import load_run
+from tare.plugins.registry import list_commands, process_names
+from tare.runner.cleanup import HostInventory, read_settings, take_inventory
 
 _TARE = (sys.executable, "-m", "tare")
 _SUITE = """\
@@ -95,7 +96,7 @@ class Soak:
     folder: Path
     suite: Path
     chance: random.Random
-    before: Remains
+    before: HostInventory
     run: Path
     number: int = 0
     trials: bytes = b""
@@ -169,7 +170,7 @@ class Soak:
             row.lost.append("the journal does not begin with what it held")
         new, self.trials = whole.count(b"\n") - self.trials.count(b"\n"), whole
         row.recorded += new
-        trials = load(self.run).trials if whole else ()
+        trials = load_run(self.run).trials if whole else ()
         row.quarantined += [f"{each.stack}: {each.reason}" for each in trials[len(trials) - new :] if each.quarantined]
         completed = [each.trial for each in trials if each.status == "ok"]
         row.lost += [f"{name} is there twice" for name, times in Counter(completed).items() if times > 1]
@@ -179,7 +180,7 @@ class Soak:
 
     def left(self) -> list[str]:
         """Return what stays that was not there before."""
-        return _names(staying(state().beyond(self.before), state, _PATIENCE_SECONDS))
+        return _names(staying(state().subtract(self.before), state, _PATIENCE_SECONDS))
 
 
 def measuring() -> bool:
@@ -195,9 +196,9 @@ def running(names: Collection[str]) -> Iterator[int]:
                 yield int(path.name)
 
 
-def state() -> Remains:
+def state() -> HostInventory:
     """Return what there is now."""
-    return replace(remains(processes(), lists()), settings=settings())
+    return replace(take_inventory(process_names(), list_commands()), settings=read_settings())
 
 
 def usable() -> list[str]:
@@ -207,7 +208,7 @@ def usable() -> list[str]:
 
 
 def _ledgers() -> list[str]:
-    return [path.name for path in ledgers().glob("*")]
+    return [path.name for path in ledger_folder().glob("*")]
 
 
 def _digests(run: Path, trials: set[str]) -> Iterator[tuple[str, str]]:
@@ -217,7 +218,7 @@ def _digests(run: Path, trials: set[str]) -> Iterator[tuple[str, str]]:
             yield path.name, hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _names(left: Remains) -> list[str]:
+def _names(left: HostInventory) -> list[str]:
     kinds = (*left.ours.items(), *left.settings.items())
     return [f"{kind}: {name}" for kind, names in kinds for name in sorted(names)]
 

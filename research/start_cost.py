@@ -22,8 +22,8 @@ from pathlib import Path
 from runs import make_run, make_trial, measured
 from sampled import rows
 
-from tare.model.journal import Journal, load
-from tare.model.trial import Raw
+from tare.model.journal import Journal, load_run
+from tare.model.trial import RawOutput
 from tare.telemetry.parquet import write
 
 _TIMES = 9
@@ -55,7 +55,7 @@ def first_trial() -> float:
         suite.write_text(_SUITE, encoding="utf-8")
         began = time.time()
         _tare("run", str(suite), "--out", str(run))
-        first = load(run).trials[0]
+        first = load_run(run).trials[0]
     if first.status != "ok":
         raise SystemExit(f"{first.stack}: {first.reason}")
     return first.started + first.seconds - began
@@ -63,7 +63,7 @@ def first_trial() -> float:
 
 def journal_written(folder: Path, block: int) -> float:
     """Return the seconds until the trials of a block are on the disk."""
-    raw = [Raw("dhrystone", ("/usr/lib/tare/dhrystone", "--seconds", "0.1"), _OUTPUT, 0.1)] * _TURNS
+    raw = [RawOutput("dhrystone", ("/usr/lib/tare/dhrystone", "--seconds", "0.1"), _OUTPUT, 0.1)] * _TURNS
     value = replace(measured("speed", 30e6), turns=(30e6,) * _TURNS)
     trials = [(make_trial(f"stack-{number}", block, [value]), raw) for number in range(_STACKS)]
     journal = Journal(folder / f"run-{block}")

@@ -20,7 +20,7 @@ import numpy as np
 from runs import make_run, make_trial, measured
 
 from tare.model.journal import Run, WorkloadRecord
-from tare.model.trial import Measured, Metric, Trial
+from tare.model.trial import MeasuredValue, Metric, Trial
 from tare.runner.decisions import Decisions
 from tare.statistics.summarize import summarize
 
@@ -30,7 +30,7 @@ _METRICS = tuple(Metric(f"m{number}", f"M{number}", "1/s", "higher") for number 
 _BLOCKS = 30
 
 
-def values_of(speeds: np.ndarray, metrics: tuple[Metric, ...]) -> list[Measured]:
+def values_of(speeds: np.ndarray, metrics: tuple[Metric, ...]) -> list[MeasuredValue]:
     """Return a trial's values, from the speeds of its turns (axes: metric, turn)."""
     rows = zip(metrics, speeds.mean(axis=1).tolist(), speeds.tolist(), strict=True)
     turns = speeds.shape[1] > 1
@@ -81,7 +81,7 @@ def deciding(rounds: int) -> Callable[[], object]:
     def decide() -> object:
         for trial in next(blocks):
             decisions.learn(trial)
-        return decisions.decided()
+        return decisions.decided_cells()
 
     return decide
 

@@ -39,17 +39,17 @@ from typing import Any
 from own_testbed import own_context
 
 from tare.hosts.local import LocalHost, isolate_mounts
-from tare.images.image import built_image
+from tare.images.image import ensure_image
 from tare.images.recipes import client_recipe, guest_recipe
-from tare.model.trial import Measured, Trial
+from tare.model.trial import MeasuredValue, Trial
 from tare.plugins import registry
 from tare.plugins.technology import Technology
 from tare.plugins.workload import Workload
 from tare.runner.context import RunContext
 from tare.runner.trial import TrialRun
 from tare.statistics.ratios import block_ratio
-from tare.suites.plan import Step
-from tare.telemetry.sampler import Sampler, sampling
+from tare.suites.plan import PlannedTrial
+from tare.telemetry.sampler import Sampler, run_sampler
 
 _EQUAL = 4  # stacks of bare metal
 _MARGIN = 0.02
@@ -82,7 +82,7 @@ def workloads() -> dict[str, Workload]:
         if "duration" in plug_in.__dataclass_fields__:
             settings.setdefault("duration", _DURATION)
         workload: Workload = plug_in(**settings)
-        if workload.rounds > 1 and not workload.searches and not workload.own_server:
+        if workload.rounds > 1 and not workload.is_adaptive and not workload.has_user_server:
             found[name] = workload
     return found
 
@@ -91,7 +91,7 @@ def workloads() -> dict[str, Workload]:
 def testbed_for(workloads: Iterable[Workload]) -> Iterator[RunContext]:
     """Make the testbed of a benchmark, with what the workloads need in its images."""
     needing = tuple(workloads)
-    image, loads = (built_image(say, recipe(needing)) for recipe in (guest_recipe, client_recipe))
+    image, loads = (ensure_image(say, recipe(needing)) for recipe in (guest_recipe, client_recipe))
     with own_context(image, loads) as testbed:
         yield testbed
 
@@ -107,13 +107,13 @@ def going(
 ) -> Iterator[tuple[list[TrialRun], Sampler]]:
     """Start an instance of each."""
     with (
-        sampling(testbed.sampling.folder / "bench.parquet", testbed.sampling.of(testbed.host)) as sampler,
+        run_sampler(testbed.telemetry.folder / "bench.parquet", testbed.telemetry.backend_for(testbed.host)) as sampler,
         ExitStack() as stack,
     ):
         attempts = []
         for slot, technology in enumerate(stacks):
-            step = Step(f"bench-{slot}", workload.name, technology.name, 0, slot)
-            spec = replace(testbed.spec(technology), slot=slot, sampler=sampler)
+            step = PlannedTrial(f"bench-{slot}", workload.name, technology.name, 0, slot)
+            spec = replace(testbed.create_spec(technology), slot=slot, sampler=sampler)
             attempt = stack.enter_context(TrialRun(testbed, step, spec, workload))
             attempt.start()
             attempts.append(attempt)
@@ -123,7 +123,7 @@ def going(
 def ended(attempt: TrialRun) -> Trial:
     """End a trial that has to be good."""
     attempt.end()
-    trial, _ = attempt.finished()
+    trial, _ = attempt.to_finished_trial()
     if trial.status != "ok":
         raise SystemExit(f"{trial.stack}, {trial.workload}: {trial.reason} {trial.hint}")
     return trial
@@ -151,13 +151,13 @@ def noise(testbed: RunContext, workload: Workload, blocks: int) -> None:
     print(f"| {workload.name} | {100 * after:.2f} % | {100 * turns:.2f} % | {turns / after:.2f} |", flush=True)
 
 
-def _value(trial: Trial, workload: Workload) -> Measured:
+def _value(trial: Trial, workload: Workload) -> MeasuredValue:
     """Return the value of a trial that counts."""
     headlines = [metric.name for metric in workload.all_metrics if metric.headline]
     return next(value for value in trial.values if value.metric in headlines)
 
 
-def _logs(value: Measured) -> list[float]:
+def _logs(value: MeasuredValue) -> list[float]:
     """Return the logarithm of each turn."""
     return [math.log(turn) for turn in value.turns]
 
@@ -224,7 +224,7 @@ class _TurnScheduler:
 
 def _stacks_for(workload: Workload) -> list[Technology]:
     stacks = [registry.find("technologies", name)() for name in _STACKS]
-    return [technology for technology in stacks if not technology.refuses(workload)]
+    return [technology for technology in stacks if not technology.unsupported_reason(workload)]
 
 
 def _measured(
@@ -320,7 +320,7 @@ def main(what: str, *words: str) -> None:
     found = {name: each for name, each in workloads().items() if not names or name in names}
     with testbed_for(found.values()) as testbed:
         for name in _STACKS if what != "noise" else ():
-            registry.find("technologies", name)().imported(LocalHost(), testbed.images.main)
+            registry.find("technologies", name)().prepare_image(LocalHost(), testbed.images.main)
         print(f"{head}\n{'| --- ' * (head.count('|') - 1)}|")
         began = time.monotonic()
         with bursts() if "--bursts" in words else nullcontext():

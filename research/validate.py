@@ -36,25 +36,25 @@ import validated
 from turns import ended, going, say, testbed_for
 
 from tare import __version__
-from tare.features.advise.cost_model import application_of
-from tare.features.advise.profiler.bpftrace import Schedule, show_tracepoints
-from tare.features.advise.profiler.profile import FORMAT, Profile, read_profile, written
-from tare.features.advise.profiler.recording import Taking, Watch, counts_of, now
+from tare.features.advise.cost_model import combine_profiles
+from tare.features.advise.profiler.bpftrace import CountingSchedule, show_tracepoints
+from tare.features.advise.profiler.profile import FORMAT, Profile, dump_profile, read_profile
+from tare.features.advise.profiler.recording import ProfileRecorder, UsageWatch, counts_of, current_time
 from tare.features.advise.profiler.targets import Target
 from tare.features.advise.unit_costs import FOLDER as ORIENTATION
 from tare.hosts.host import Process
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.loads.http import WrkLoad
 from tare.model.errors import TareError
-from tare.model.journal import Journal, Run, load
-from tare.model.trial import Raw, StopReason, Trial
+from tare.model.journal import Journal, Run, load_run
+from tare.model.trial import RawOutput, StopReason, Trial
 from tare.plugins import registry
 from tare.plugins.workload import Workload
 from tare.runner.context import RunContext
 from tare.runner.trial import TrialRun
-from tare.suites.stack_overrides import words_of
-from tare.suites.suite import Planned, read_suite
-from tare.workloads.command import Command
+from tare.suites.stack_overrides import split_words
+from tare.suites.suite import PlannedWorkload, read_suite
+from tare.workloads.command import UserCommand
 
 _REPOSITORY = Path(__file__).resolve().parents[1]
 _SUITES = {"prices": _REPOSITORY / "examples/prices.toml", "applications": Path(__file__).with_suffix(".toml")}
@@ -82,7 +82,7 @@ def measure(folder: Path, suite: Path) -> None:
     words: tuple[str, ...] = ("--resume", str(folder))
     if not (folder / "run.json").exists():
         words = (str(suite), "--out", str(folder))
-    elif load(folder).record.stop_reason not in _GOES_ON:
+    elif load_run(folder).record.stop_reason not in _GOES_ON:
         return
     path = f"{gvisor_built.runsc().parent}:{os.environ['PATH']}"
     done = subprocess.run((sys.executable, "-m", "tare", "run", *words), env=os.environ | {"PATH": path}, check=False)
@@ -102,11 +102,11 @@ def take_profiles(run: Path, folder: Path) -> None:
     with testbed_for(planned.workload for planned in workloads) as testbed:
         for number, planned in enumerate(missing, 1):
             say(f"profile {number} of {len(missing)}: {planned.name}")
-            text = written(profile_of(testbed, planned))
+            text = dump_profile(profile_of(testbed, planned))
             (folder / f"{planned.name}.json").write_text(text, encoding="utf-8")
 
 
-def profile_of(testbed: RunContext, planned: Planned) -> Profile:
+def profile_of(testbed: RunContext, planned: PlannedWorkload) -> Profile:
     """Profile an application in an instance of bare metal."""
     workload = cast("Workload", replace(cast("Any", planned.workload), duration=_LOAD_SECONDS))
     native = registry.find("technologies", "native")()
@@ -115,26 +115,26 @@ def profile_of(testbed: RunContext, planned: Planned) -> Profile:
             raise SystemExit(f"{planned.name}: {ended(attempt).reason}")
         instance = attempt._live.setup.instance
         target = Target(planned.name, instance.processes)
-        if not isinstance(workload, Command):
+        if not isinstance(workload, UserCommand):
             return profile(target, turns(attempt, workload), ())
         assert instance.inside is not None
-        words = words_of(workload.command)
+        words = split_words(workload.command)
         process = stack.enter_context(instance.inside.spawn("sh", "-c", _RUNNER, "sh", *words))
         return profile(target, batches(process), words)
 
 
 def profile(target: Target, work: Iterator[Done], command: tuple[str, ...]) -> Profile:
     """Count while some of the work is done, and then watch while more is; the first of it warms up."""
-    host, started = LocalHost(), now()
+    host, started = LocalHost(), current_time()
     next(work)
-    with Taking(host, _WATCHED_SECONDS, say).counting(target.processes(), Schedule()) as begun:
+    with ProfileRecorder(host, _WATCHED_SECONDS, say).count_calls(target.processes(), CountingSchedule()) as begun:
         counted = some(work, _COUNTED_SECONDS)
-        begun.end()
+        begun.stop()
     if begun.traced is None:
         raise SystemExit(f"{target.name}: {', '.join(begun.missing)}")
-    with closing(Watch(host, target)) as watch:
+    with closing(UsageWatch(host, target)) as watch:
         done = some(work, _WATCHED_SECONDS)
-        usage = watch.usage(done.seconds)
+        usage = watch.read_total_usage(done.seconds)
     return Profile(
         format=FORMAT,
         tare=__version__,
@@ -172,7 +172,7 @@ def turns(attempt: TrialRun, workload: Workload) -> Iterator[Done]:
             yield done_in(raw, workload)
 
 
-def done_in(raw: Raw, workload: Workload) -> Done:
+def done_in(raw: RawOutput, workload: Workload) -> Done:
     """Return what was done in a turn, in the seconds that its value is of."""
     metrics = {metric.name: metric for metric in workload.all_metrics if metric.headline}
     value = next(value for value in workload.parse((raw,)) if value.metric in metrics)
@@ -199,11 +199,11 @@ def batches(process: Process) -> Iterator[Done]:
 
 def write_page(folder: Path, page: Path) -> None:
     """Compare what was predicted with what was measured."""
-    prices, run = load(folder / "prices"), load(folder / "applications")
-    applications = {path.stem: application_of(read_profile(path)) for path in sorted((folder / "profiles").iterdir())}
+    prices, run = load_run(folder / "prices"), load_run(folder / "applications")
+    applications = {path.stem: combine_profiles(read_profile(path)) for path in sorted((folder / "profiles").iterdir())}
     cells = validated.cells_of(applications, prices, validated.times_of(run))
     (folder / "cells.json").write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n", encoding="utf-8")
-    record, machine = run.record, run.record.measured_on
+    record, machine = run.record, run.record.instance_machine
     about = (
         f"{len({each.application for each in cells})} applications in {len({each.stack for each in cells})} stacks were"
         f" measured on {record.started[:10]} by tare {record.tare} on a machine with {machine.cpus} CPUs,"
@@ -258,7 +258,7 @@ def main() -> None:
         take_profiles(asked.folder / "applications", asked.folder / "profiles")
     if "page" in wanted:
         write_page(asked.folder, asked.page)
-        write_orientation(load(asked.folder / "prices"), ORIENTATION)
+        write_orientation(load_run(asked.folder / "prices"), ORIENTATION)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import scipy
 
-from tare.features.advise.advice import Advice, Asked, Measured, advise
-from tare.features.advise.cost_model import Application, Estimate
+from tare.features.advise.advice import Advice, AdviceOptions, ReferenceRun, advise
+from tare.features.advise.cost_model import ApplicationProfile, CostEstimate
 from tare.model.journal import Run
 from tare.statistics.summarize import summarize
 
@@ -40,13 +40,13 @@ class Cell:
     """An application in a stack; all costs are times those of bare metal.
 
     `advised` is what advice says, `is_ranked` whether it would say so, `predicted` has the estimate of each method.
-    `lines` are the largest of the bill, with their shares of the time on bare metal.
+    `items` are the largest of the bill, with their shares of the time on bare metal.
     """
 
     application: str
     stack: str
-    measured: Estimate
-    advised: Estimate
+    measured: CostEstimate
+    advised: CostEstimate
     is_ranked: bool
     predicted: Mapping[str, float]
     lines: tuple[tuple[str, float], ...] = ()
@@ -89,9 +89,9 @@ class Score:
     correlation: float | None
 
 
-def times_of(run: Run) -> dict[str, dict[str, Estimate]]:
+def times_of(run: Run) -> dict[str, dict[str, CostEstimate]]:
     """Return the time of each stack over that of bare metal, by workload, which has one headline."""
-    found: dict[str, dict[str, Estimate]] = {}
+    found: dict[str, dict[str, CostEstimate]] = {}
     for cell in summarize(run).headlines:
         if cell.ratio is None or cell.stack in {run.record.baseline, run.record.control}:
             continue
@@ -100,32 +100,42 @@ def times_of(run: Run) -> dict[str, dict[str, Estimate]]:
             raise ValueError(f"{cell.workload}: it has more than one headline")
         low, high = ((1 / end if end else None) for end in (cell.high, cell.low))
         is_time = cell.better == "lower"
-        own[cell.stack] = Estimate(cell.ratio, cell.low, cell.high) if is_time else Estimate(1 / cell.ratio, low, high)
+        own[cell.stack] = (
+            CostEstimate(cell.ratio, cell.low, cell.high) if is_time else CostEstimate(1 / cell.ratio, low, high)
+        )
     return found
 
 
 def cells_of(
-    applications: Mapping[str, Application], prices: Run, times: Mapping[str, Mapping[str, Estimate]]
+    applications: Mapping[str, ApplicationProfile], prices: Run, times: Mapping[str, Mapping[str, CostEstimate]]
 ) -> tuple[Cell, ...]:
     """Predict each application in each stack that it was measured in, from a price list and the other applications."""
     known = {
-        name: Measured(name, of.basket, times[name], of.machine) for name, of in applications.items() if name in times
+        name: ReferenceRun(name, of.operations, times[name], of.machine)
+        for name, of in applications.items()
+        if name in times
     }
     advices = {
-        name: advise(applications[name], prices, Asked(), [each for each in known.values() if each.name != name])
+        name: advise(
+            applications[name], prices, AdviceOptions(), [each for each in known.values() if each.name != name]
+        )
         for name in known
     }
     shares = {name: shares_of_time(each) for name, each in advices.items()}
     found = []
     for name, advice in advices.items():
         for each in advice.candidates:
-            others = {other: it.times[each.stack].value for other, it in known.items() if each.stack in it.times}
+            others = {
+                other: it.relative_times[each.stack].value
+                for other, it in known.items()
+                if each.stack in it.relative_times
+            }
             if others.pop(name, None) is None or not others:
                 continue
             mean = math.exp(statistics.fmean(map(math.log, others.values())))
             near = others[nearest(shares[name], {other: shares[other] for other in others})]
-            predicted = {ADVICE: each.cost.value, BILL: each.bill.cost.value, MEAN: mean, NEAREST: near}
-            lines = tuple((line.title, line.share.value) for line in each.lines[:3])
+            predicted = {ADVICE: each.cost.value, BILL: each.breakdown.cost.value, MEAN: mean, NEAREST: near}
+            lines = tuple((line.title, line.share.value) for line in each.cost_items[:3])
             is_ranked = each.decision == "ranked"
             found.append(Cell(name, each.stack, times[name][each.stack], each.cost, is_ranked, predicted, lines))
     return tuple(found)
@@ -134,9 +144,9 @@ def cells_of(
 def shares_of_time(advice: Advice) -> dict[str, float]:
     """Return the time on bare metal that prices give each kind of work, as a share of all of it."""
     return {
-        line.kind: line.count * line.price / advice.application.basket.elapsed_seconds
+        line.kind: line.count * line.price / advice.application.operations.elapsed_seconds
         for candidate in advice.candidates
-        for line in candidate.bill.lines
+        for line in candidate.breakdown.items
         if line.count is not None and line.price is not None
     }
 

@@ -22,11 +22,11 @@ from waiting import staying
 
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import isolate_mounts
-from tare.images.image import built_image
+from tare.images.image import ensure_image
 from tare.model.files import read_text
 from tare.model.image import Image
-from tare.plugins.registry import lists, processes
-from tare.runner.cleanup import Remains, _process_texts, mounts, remains
+from tare.plugins.registry import list_commands, process_names
+from tare.runner.cleanup import HostInventory, _read_process_texts, read_mount_points, take_inventory
 
 # Kernels and engines remove some things a moment after their last user has gone. What stays longer is looked for again
 # when all tests have run, and then for so long in all.
@@ -43,7 +43,7 @@ _TODAYS = re.compile(r"\b(?:gvisor:today|containerd:gvisor)\b")
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-_left: dict[str, Remains] = {}  # by the test after which it was there
+_left: dict[str, HostInventory] = {}  # by the test after which it was there
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -112,7 +112,7 @@ def _only_root() -> None:
 
 
 def _image(fixture: str) -> Image:
-    return built_image(print, next(RECIPES[fixture]()))
+    return ensure_image(print, next(RECIPES[fixture]()))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -137,7 +137,7 @@ def _nothing_left() -> Iterator[None]:
     try:
         yield
     finally:
-        left = staying(_state().beyond(before), _state, _PATIENCE_SECONDS)
+        left = staying(_state().subtract(before), _state, _PATIENCE_SECONDS)
         if left:
             _left[os.environ["PYTEST_CURRENT_TEST"]] = left
 
@@ -153,17 +153,17 @@ def _nothing_left_in_the_end() -> Iterator[None]:
     assert not lines, f"left after {'; '.join(lines)}"
 
 
-def _state() -> Remains:
+def _state() -> HostInventory:
     """Return what is there of tare's that may be of these tests; and mounts in this process's own mount namespace."""
-    own = mounts("/proc/self/mountinfo") - mounts("/proc/1/mountinfo")
-    found = remains(processes(), lists()).ours
+    own = read_mount_points("/proc/self/mountinfo") - read_mount_points("/proc/1/mountinfo")
+    found = take_inventory(process_names(), list_commands()).ours
     ours = {kind: frozenset(name for name in names if not _is_anothers(kind, name)) for kind, names in found.items()}
-    return Remains({**ours, "mounts here": own})
+    return HostInventory({**ours, "mounts here": own})
 
 
 def _is_anothers(kind: str, name: str) -> bool:
     """Return whether a resource is of the lab's machines, or of a run that somebody else on this machine has now."""
-    text = _process_texts(name.rpartition(" ")[2]) if kind == "processes" else name
+    text = _read_process_texts(name.rpartition(" ")[2]) if kind == "processes" else name
     numbers = (int(number, 16) & _MOST_PID for number in _OF_A_RUN.findall(text))
     return bool(_OF_THE_LAB.search(text)) or any(_lives_elsewhere(number) for number in numbers)
 

@@ -71,11 +71,11 @@ def _usage_fault(message: str, error: typer.TyperException) -> Fault:
 
 
 def _print(faults: Sequence[Fault]) -> None:
-    from tare.cli.console import printable  # noqa: PLC0415 - see main
+    from tare.cli.console import replace_unprintable  # noqa: PLC0415 - see main
 
     for fault in faults:
-        what = "; ".join(line.strip() for line in fault.what.splitlines() if line.strip())
-        sys.stderr.write(printable(f"error: {what}\nhint: {fault.hint}\n"))
+        what = "; ".join(line.strip() for line in fault.message.splitlines() if line.strip())
+        sys.stderr.write(replace_unprintable(f"error: {what}\nhint: {fault.hint}\n"))
 
 
 def _is_closed_pipe(error: BaseException) -> bool:

@@ -27,15 +27,15 @@ from plug_ins import own
 from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import isolate_mounts
-from tare.images.image import built_image
+from tare.images.image import ensure_image
 from tare.images.recipes import client_recipe
 from tare.model.image import Image
-from tare.model.machine import Hosts, Machine
-from tare.model.trial import LimitsWanted
+from tare.model.machine import Hosts, SshTarget
+from tare.model.trial import LimitsSpec
 from tare.plugins import registry
 from tare.plugins.technology import Technology
 from tare.plugins.workload import Instance
-from tare.runner.context import RunContext, RunImages, Sampling
+from tare.runner.context import RunContext, RunImages, TelemetryConfig
 from tare.runner.layers import StartedLayers, start_stack
 from tare.runner.machines import connect_machines, open_context
 from tare.runner.trial_log import TrialLog
@@ -47,7 +47,7 @@ ASKED = os.environ.get("TARE_TEST_TECHNOLOGIES", "native").split(",")
 # Several of them are alive together on a node that may have two CPUs.
 _LITTLE = {"container": {"resources": {"requests": {"cpu": "50m"}}}}
 CLASSES = tuple(os.environ.get("TARE_TEST_CLASSES", "").split())
-MACHINE = Machine(_NAMED, os.environ.get("TARE_TEST_SSH_CONFIG", "")) if _NAMED else None
+MACHINE = SshTarget(_NAMED, os.environ.get("TARE_TEST_SSH_CONFIG", "")) if _NAMED else None
 # What could be left on a machine over SSH; what engines make once and keep is their own.
 _STATE = f"""
 ip -o link | cut -d : -f 2
@@ -57,8 +57,8 @@ find /sys/fs/cgroup -type d | grep -vE '/(docker|lxc.pivot)$'
 ls /var/lib/tare/instances
 ls /dev/mapper /run | grep tare-
 losetup --list --noheadings
-pgrep -l '^({"|".join(sorted(registry.processes()))})$'
-{{ {"; ".join(map(shlex.join, sorted(registry.lists())))}; }} 2>/dev/null | grep -o 'tare-[^ ,]*'
+pgrep -l '^({"|".join(sorted(registry.process_names()))})$'
+{{ {"; ".join(map(shlex.join, sorted(registry.list_commands())))}; }} 2>/dev/null | grep -o 'tare-[^ ,]*'
 true
 """
 PORT = 16379
@@ -87,7 +87,7 @@ def _has_the_contract(found: type[Technology]) -> bool:
         return found.family != "unikernel" and found.name in ASKED
     if CLASSES:
         return found.name == "kubernetes"
-    return found.tested == "real" and found.tested_in == "tests/contract"
+    return found.tested == "real" and found.tests_path == "tests/contract"
 
 
 TECHNOLOGIES = tuple(name for name, found in own("technologies").items() if _has_the_contract(found))
@@ -96,7 +96,7 @@ TECHNOLOGIES = tuple(name for name, found in own("technologies").items() if _has
 @pytest.fixture
 def ledger(tmp_path: Path, image: Image) -> Iterator[Ledger]:
     made = Ledger(tmp_path / "tare-test.jsonl")
-    with made.making(image.root):
+    with made.open_setup_helper(image.root):
         yield made
 
 
@@ -110,10 +110,10 @@ def _own_mounts() -> None:
 @pytest.fixture(scope="module")
 def testbed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunContext]:
     """The testbed of a run, made as `tare run` makes it."""
-    sampling = Sampling(tmp_path_factory.mktemp("run") / "telemetry")
+    sampling = TelemetryConfig(tmp_path_factory.mktemp("run") / "telemetry")
     with (
         connect_machines(Hosts(MACHINE, MACHINE), image, 1) as hosts,
-        open_context(hosts, RunImages(image, built_image(print, client_recipe())), LimitsWanted(), sampling) as context,
+        open_context(hosts, RunImages(image, ensure_image(print, client_recipe())), LimitsSpec(), sampling) as context,
     ):
         yield context
 

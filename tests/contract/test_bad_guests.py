@@ -65,9 +65,9 @@ class Unplugged(Network):
     """A network whose taps lead nowhere."""
 
     @contextmanager
-    def tap(self, headers: bool = True) -> Iterator[str]:
-        with super().tap(headers) as name:
-            self.ip_in(self.lan, f"link set {name} nomaster")
+    def create_tap(self, headers: bool = True) -> Iterator[str]:
+        with super().create_tap(headers) as name:
+            self.run_ip_in(self.lan, f"link set {name} nomaster")
             yield name
 
 
@@ -87,7 +87,7 @@ def test_a_layer_that_fails_inside_another_is_named(
     with (
         nothing_left(),
         pytest.raises(TrialFailed, match=r"^in the layer qemu-tcg: qemu-img: exit code 1: ") as caught,
-        start_stack(here, here.spec(Crun(), QemuTcg()), TrialLog()),
+        start_stack(here, here.create_spec(Crun(), QemuTcg()), TrialLog()),
     ):
         pytest.fail("there is no such disk")
     assert "nested-" in str(caught.value)

@@ -15,17 +15,17 @@ from begun import answering
 from fakes import planned_of
 
 from tare.images.micro import SERVER
-from tare.loads.http import page
+from tare.loads.http import create_page
 from tare.loads.knee import KneeLoad
 from tare.loads.latency import LatencyLoad
 from tare.model.errors import TrialFailed
-from tare.model.trial import Raw, Service, Trial
+from tare.model.trial import RawOutput, Service, Trial
 from tare.plugins.workload import Workload
 from tare.runner.block import BlockRunner
 from tare.runner.context import RunContext
 from tare.runner.events import ignore_event
 from tare.runner.values import read_values
-from tare.suites.plan import Block, Step
+from tare.suites.plan import Block, PlannedTrial
 from tare.technologies.native import Native
 from tare.workloads.apache import Apache
 from tare.workloads.bind import Bind
@@ -77,7 +77,7 @@ SHORT = (
 
 
 def measured(testbed: RunContext, workload: Workload, native: Native) -> Trial:
-    steps = (Step("native", workload.name, "native", 0, 0),)
+    steps = (PlannedTrial("native", workload.name, "native", 0, 0),)
     rounds = BlockRunner(testbed, {"native": (native,)}, ("native",), seed=1)
     ((trial, _),) = rounds.run(Block(workload.name, 0, steps), planned_of(workload), ignore_event)
     return trial
@@ -94,11 +94,9 @@ def test_a_real_server_has_a_knee_and_values_at_rates(testbed: RunContext, workl
     assert all(0 < seconds < 1 for seconds in latencies.values())
 
 
-def test_a_port_in_use_fails_the_trial_even_where_the_other_server_gives_the_page(
-    testbed: RunContext, tmp_path: Path
-) -> None:
+def test_a_port_in_use_fails_the_trial_even_if_the_other_server_answers(testbed: RunContext, tmp_path: Path) -> None:
     workload = Lighttpd(rates=(20,), runs=1, duration=0.1, resolution=1)
-    (tmp_path / "file").write_text(page(workload.size))
+    (tmp_path / "file").write_text(create_page(workload.size))
     where = ("--bind", testbed.network.machine_address, "--directory", str(tmp_path))
     with testbed.host.spawn("python3", "-u", "-m", "http.server", *where, str(workload.port)) as other:
         other.read_line(60)
@@ -151,7 +149,7 @@ def _stalled(word: str, after_seconds: float) -> Iterator[None]:
         go_on.join()
 
 
-def _measured(testbed: RunContext, word: str, after_seconds: float) -> tuple[dict[str, float], Raw]:
+def _measured(testbed: RunContext, word: str, after_seconds: float) -> tuple[dict[str, float], RawOutput]:
     """Measure one turn of four seconds while one is stopped; return the latencies."""
     workload = Micro(rates=(250,), duration=4.0, connections=10)
     with answering(testbed, workload) as setup:

@@ -14,14 +14,14 @@ from waiting import wait_until
 
 from tare.hosts.cgroups import (
     Layout,
-    controllers_restored,
+    create_limited_cgroup,
     group_folder,
-    group_of,
     kernel_bytes,
-    limited,
     memory_limit_of,
+    parse_group,
     parse_layout,
     processes_below,
+    restore_controllers,
 )
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
@@ -109,7 +109,7 @@ def test_a_machine_without_control_groups_is_an_error() -> None:
     ],
 )
 def test_the_group_of_a_process_is_read_from_its_text(text: str, controller: str, version: int, place: str) -> None:
-    assert group_of(text, controller, version) == place
+    assert parse_group(text, controller, version) == place
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_a_group_limits_and_counts_what_is_started_in_it(ledger: Ledger, limits:
     host = LocalHost()
     name = f"tare-test-{os.getpid()}"
     with (
-        limited(ledger, name, limits) as group,
+        create_limited_cgroup(ledger, name, limits) as group,
         host.spawn(*group.join, "sh", "-c", "echo up; sleep 70020; true") as process,
     ):
         process.read_line(SECONDS)
@@ -160,7 +160,7 @@ def test_kernel_memory_is_read_where_the_kernel_counts_it(tmp_path: Path) -> Non
 
 def test_all_that_is_in_a_group_is_killed_with_it(ledger: Ledger, limits: Limits, nothing_left: NothingLeft) -> None:
     host = LocalHost()
-    with nothing_left(), limited(ledger, f"tare-test-{os.getpid()}", limits) as group:
+    with nothing_left(), create_limited_cgroup(ledger, f"tare-test-{os.getpid()}", limits) as group:
         # env -i and setsid: nothing but the group knows of it.
         left = ("env", "-i", "setsid", "--wait", "sh", "-c", "sleep 70021 >/dev/null 2>&1 </dev/null &")
         host.run(*group.join, *left, timeout=SECONDS)
@@ -174,8 +174,8 @@ def test_all_that_is_in_a_group_is_killed_with_it(ledger: Ledger, limits: Limits
 def test_a_group_keeps_its_limits_when_one_that_began_before_it_ends(ledger: Ledger, limits: Limits) -> None:
     host = LocalHost()
     with ExitStack() as first, ExitStack() as second:
-        first.enter_context(limited(ledger, f"tare-test-{os.getpid()}-1", limits))
-        group = second.enter_context(limited(ledger, f"tare-test-{os.getpid()}-2", limits))
+        first.enter_context(create_limited_cgroup(ledger, f"tare-test-{os.getpid()}-1", limits))
+        group = second.enter_context(create_limited_cgroup(ledger, f"tare-test-{os.getpid()}-2", limits))
         process = second.enter_context(host.spawn(*group.join, "sh", "-c", "echo up; sleep 70022; true"))
         process.read_line(SECONDS)
         first.close()
@@ -193,13 +193,13 @@ class OnVersion2(LocalHost):
         return f"cgroup2 {self.root} cgroup2 rw 0 0\n" if path == "/proc/self/mounts" else super().read(path)
 
 
-def test_controllers_are_disabled_again_after_all_instances_and_only_those_that_were_disabled(tmp_path: Path) -> None:
+def test_only_controllers_that_were_disabled_are_disabled_again_at_the_end(tmp_path: Path) -> None:
     root = tmp_path / "tare-groups"
     root.mkdir()
     (root / "cgroup.controllers").write_text("cpuset cpu io memory pids\n", encoding="ascii")
     control = root / "cgroup.subtree_control"
     control.write_text("cpuset cpu memory pids\n", encoding="ascii")
-    with controllers_restored(Ledger(tmp_path / "tare-test.jsonl", OnVersion2(root))):
+    with restore_controllers(Ledger(tmp_path / "tare-test.jsonl", OnVersion2(root))):
         assert control.read_text(encoding="ascii") == "cpuset cpu memory pids\n"
         control.write_text("cpuset cpu io memory pids\n", encoding="ascii")  # as a container runtime does
     assert control.read_text(encoding="ascii") == "-io\n"
@@ -210,7 +210,7 @@ def test_a_group_whose_limit_the_kernel_refuses_leaves_nothing(ledger: Ledger, n
     with nothing_left():
         with (
             pytest.raises(TrialFailed, match=r"the kernel refused cpuset\.cpus = 4095"),
-            limited(ledger, f"tare-test-{os.getpid()}", nowhere),
+            create_limited_cgroup(ledger, f"tare-test-{os.getpid()}", nowhere),
         ):
             pytest.fail("there is no such CPU")
         assert not ledger.path.exists()

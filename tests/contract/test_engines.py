@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from waiting import ENOUGH_SECONDS, wait_until
 
-from tare.features.advise.profiler.targets import container
-from tare.hosts.engines import listening
+from tare.features.advise.profiler.targets import find_container
+from tare.hosts.engines import find_daemon
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
@@ -23,7 +23,7 @@ from tare.model.trial import Output
 from tare.plugins.technology import ENVIRONMENT, LaunchRequest, Technology
 from tare.plugins.workload import Instance
 from tare.runner.context import RunContext
-from tare.technologies.docker import Docker, daemon
+from tare.technologies.docker import Docker, run_daemon
 from tare.technologies.podman import Podman
 
 pytestmark = pytest.mark.machine
@@ -90,7 +90,7 @@ def technology(request: pytest.FixtureRequest, folder: Path, bridge: str) -> Ite
         patch.setenv("DOCKER_CONFIG", str(folder))
         patch.setenv("DOCKER_HOST", f"unix://{folder}/sock")
         command = dockerd(folder, f"--bridge={bridge}", f"--config-file={folder}/daemon.json")
-        with daemon(LocalHost(), f"{folder}/sock", *command):
+        with run_daemon(LocalHost(), f"{folder}/sock", *command):
             yield Docker()
 
 
@@ -157,7 +157,7 @@ def test_what_cannot_be_undone_is_a_caution_with_file_and_key(
 
 def test_a_docker_that_talks_to_podman_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "podman.sock"
-    with daemon(LocalHost(), str(path), "podman", "system", "service", "--time=0", f"unix://{path}"):
+    with run_daemon(LocalHost(), str(path), "podman", "system", "service", "--time=0", f"unix://{path}"):
         [problem] = Docker().problems(Within("env", f"DOCKER_HOST=unix://{path}"))
         assert problem.what == f"docker is Podman here: Podman answers at unix://{path}"
         [remote] = Podman().problems(Within("env", f"CONTAINER_HOST=unix://{path}"))
@@ -196,7 +196,7 @@ def test_a_container_of_an_engine_elsewhere_is_not_profiled(tmp_path: Path, monk
         run = ("run", "--detach", "--network=none", "--name=elsewhere", "tiny", "/busybox", "sleep", "60")
         host.run("docker", *run, timeout=ENOUGH_SECONDS)
         with pytest.raises(UsageError, match=r"--container elsewhere: docker reports process [0-9]+, which is not the"):
-            container(host, "elsewhere")
+            find_container(host, "elsewhere")
 
 
 def test_who_listens_on_a_socket_is_known_in_the_same_namespaces_alone(tmp_path: Path) -> None:
@@ -206,8 +206,8 @@ def test_who_listens_on_a_socket_is_known_in_the_same_namespaces_alone(tmp_path:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
-        found = [listening(LocalHost(), program, str(each)) for each in (path, link, tmp_path / "other.sock")]
+        found = [find_daemon(LocalHost(), program, str(each)) for each in (path, link, tmp_path / "other.sock")]
         assert found == [os.getpid(), os.getpid(), None]
-        assert listening(LocalHost(), "dockerd", str(path)) is None  # such as a tunnel to another machine
-        assert listening(Within("unshare", "--net"), program, str(path)) is None
-        assert listening(Within("unshare", "--pid", "--fork", "--mount-proc"), program, str(path)) is None
+        assert find_daemon(LocalHost(), "dockerd", str(path)) is None  # such as a tunnel to another machine
+        assert find_daemon(Within("unshare", "--net"), program, str(path)) is None
+        assert find_daemon(Within("unshare", "--pid", "--fork", "--mount-proc"), program, str(path)) is None

@@ -15,13 +15,13 @@ from calls import NothingLeft
 from fakes import Watcher, record
 from swapping import SwappingGuest
 
-from tare.model.journal import Journal, load, load_raw
-from tare.model.trial import Raw, Service, Stop, StopReason, Trial
+from tare.model.journal import Journal, load_raw, load_run
+from tare.model.trial import RawOutput, Service, Stop, StopReason, Trial
 from tare.plugins.workload import MeasurementContext, Workload
-from tare.runner.context import RunContext, Sampling
-from tare.runner.events import Event, TurnsBegin
+from tare.runner.context import RunContext, TelemetryConfig
+from tare.runner.events import RunEvent, TurnsBegin
 from tare.runner.loop import RemainingWork, RunLoop
-from tare.suites.suite import Planned, parse_suite
+from tare.suites.suite import PlannedWorkload, parse_suite
 from tare.technologies.qemu_tcg import QemuTcg
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.nginx import Nginx
@@ -39,10 +39,10 @@ _KILLED_AT = 4  # the turn before which the load dies
 class Missing(Dhrystone):
     """A program that is not in the image."""
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         assert setup.instance.inside is not None
         output = setup.instance.inside.run("/usr/lib/tare/nonesuch", timeout=60)
-        yield Raw(self.name, output.argv, output.text, output.seconds)
+        yield RawOutput(self.name, output.argv, output.text, output.seconds)
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Mute(Redis):
         port = super().service(listen).port
         return Service(("/usr/bin/perl", "-MIO::Socket", "-e", _ACCEPTS, str(port)), port)
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
-        return super().measure(replace(setup, patience_seconds=0.5))
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
+        return super().measure(replace(setup, timeout_margin_seconds=0.5))
 
 
 @dataclass(frozen=True)
@@ -77,20 +77,20 @@ class LoadDies(Nginx):
 class DiskFills(Dhrystone):
     """Something fills the disk of the instance while it works."""
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         inside = setup.instance.inside
         assert inside is not None
         yield from islice(super().measure(setup), 1)
         inside.run("fallocate", "--length", "1T", "/srv/full", timeout=60, check=False)
         output = inside.run("cp", "/usr/bin/perl", "/srv/written", timeout=60)
-        yield Raw(self.name, output.argv, output.text, output.seconds)
+        yield RawOutput(self.name, output.argv, output.text, output.seconds)
 
 
 @dataclass(frozen=True)
 class Swaps(Dhrystone):
     """Something takes more memory than the guest has, which has a file to swap to."""
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         inside = setup.instance.inside
         assert inside is not None
         inside.run("sh", "-c", "head --bytes=76M /dev/zero | tail --lines=1 >/dev/null", timeout=60)  # it keeps a line
@@ -104,7 +104,7 @@ class Killer(Watcher):
     address: str = ""
     killed: int = 0
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: RunEvent) -> None:
         super().__call__(event)
         if not isinstance(event, TurnsBegin) or event.number != _KILLED_AT or not self.timing:
             return
@@ -141,22 +141,22 @@ FAULTS = {
 """By the names of their workloads."""
 
 
-def test_each_fault_fails_its_own_trials_with_the_reason_and_the_run_goes_on(
+def test_each_fault_fails_its_trials_with_the_reason_and_the_run_continues(
     testbed: RunContext, nothing_left: NothingLeft, tmp_path: Path
 ) -> None:
     suite = parse_suite(_SUITE, "faults.toml")
     (healthy,) = suite.workloads
-    faulty = tuple(Planned(name, fault.workload.name, fault.workload) for name, fault in FAULTS.items())
+    faulty = tuple(PlannedWorkload(name, fault.workload.name, fault.workload) for name, fault in FAULTS.items())
     suite = replace(suite, workloads=(*faulty, healthy))
     folder = tmp_path / "run"
     journal = Journal(folder)
     journal.create(record(suite), suite.text)
     watcher = Killer(folder / "trials.jsonl", address=testbed.network.instance_address.rpartition(".")[0])
-    here = replace(testbed, sampling=Sampling(folder / "telemetry"))
+    here = replace(testbed, telemetry=TelemetryConfig(folder / "telemetry"))
     with nothing_left():
         assert RunLoop(RemainingWork(suite, (), {}, None), here, journal, watcher).run() == Stop(StopReason.PLAN)
 
-    trials = load(folder).trials
+    trials = load_run(folder).trials
     assert watcher.killed > 0
     for trial in (each for each in trials if each.workload in FAULTS):
         fault = FAULTS[trial.workload]
@@ -173,7 +173,7 @@ IN_A_GUEST = {
 
 
 @pytest.mark.parametrize("fault", IN_A_GUEST.values(), ids=IN_A_GUEST)
-def test_what_happens_to_a_guest_fails_its_trial_with_the_reason_and_the_next_one_is_measured(
+def test_a_guest_fault_fails_its_trial_with_the_reason_and_the_next_runs(
     testbed: RunContext, nothing_left: NothingLeft, fault: Fault
 ) -> None:
     small = replace(testbed, limits=replace(testbed.limits, memory_bytes=128 << 20))
@@ -186,5 +186,5 @@ def test_what_happens_to_a_guest_fails_its_trial_with_the_reason_and_the_next_on
     assert (after.status, len(after.values)) == ("ok", 1), after
 
 
-def _tried(testbed: RunContext, workload: Workload) -> tuple[Trial, tuple[Raw, ...]]:
+def _tried(testbed: RunContext, workload: Workload) -> tuple[Trial, tuple[RawOutput, ...]]:
     return whole_trial(testbed, (SwappingGuest() if isinstance(workload, Swaps) else QemuTcg(),), workload)

@@ -14,12 +14,12 @@ from calls import NothingLeft
 from fakes import planned_of
 
 from tare.loads.turns import limit_seconds, turn_seconds
-from tare.model.trial import Raw
+from tare.model.trial import RawOutput
 from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.block import BlockRunner
 from tare.runner.context import RunContext
-from tare.runner.events import Event, TurnsBegin
-from tare.suites.plan import Block, Step
+from tare.runner.events import RunEvent, TurnsBegin
+from tare.suites.plan import Block, PlannedTrial
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native
 from tare.workloads.dhrystone import Dhrystone
@@ -38,7 +38,7 @@ class _Breaks:
 
     happens: Callable[[], None]
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: RunEvent) -> None:
         match event:
             case TurnsBegin(number) if number == BREAKS_AT:
                 self.happens()
@@ -50,22 +50,22 @@ class Endless(Dhrystone):
 
     named: list[str] = field(default_factory=list)
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         assert setup.instance.inside is not None
         usual = turn_seconds(self.duration)
         for _ in range(self.rounds):
             seconds = 600 if setup.instance.name in self.named else usual
             argv = ("/usr/lib/tare/dhrystone", "--seconds", f"{seconds:.6g}")
             output = setup.instance.inside.run(*argv, timeout=limit_seconds(usual, PATIENCE_SECONDS))
-            yield Raw(self.name, argv, output.text, output.seconds)
+            yield RawOutput(self.name, argv, output.text, output.seconds)
 
 
 @dataclass(frozen=True)
 class Served(Redis):
     """Redis, whose load is not waited for as long as usual: redis-benchmark never ends if nobody takes connections."""
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
-        yield from super().measure(replace(setup, patience_seconds=PATIENCE_SECONDS))
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
+        yield from super().measure(replace(setup, timeout_margin_seconds=PATIENCE_SECONDS))
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Fault:
     reason: str
 
     def happen(self, testbed: RunContext) -> None:
-        container = testbed.live[1]
+        container = testbed.live_instances[1]
         if isinstance(self.workload, Endless):
             self.workload.named.append(container.name)
             return
@@ -109,7 +109,7 @@ def test_what_breaks_between_two_turns_costs_its_own_stack_alone(
 ) -> None:
     workload = fault.workload
     stacks = {"native": (Native(),), "crun": (Crun(),), "native-again": (Native(),)}
-    steps = tuple(Step(name, workload.name, name, 0, order) for order, name in enumerate(stacks))
+    steps = tuple(PlannedTrial(name, workload.name, name, 0, order) for order, name in enumerate(stacks))
     with nothing_left():
         rounds = BlockRunner(testbed, stacks, ("native", "native-again"), seed=1)
         planned = planned_of(workload)

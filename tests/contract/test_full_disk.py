@@ -14,13 +14,13 @@ from fakes import planned_of
 
 from tare.hosts.local import LocalHost
 from tare.images.recipes import MAKE_FILE_SYSTEM
-from tare.loads.disk import Place
+from tare.loads.disk import FileLocation
 from tare.model.trial import Trial
 from tare.plugins.workload import Workload
 from tare.runner.block import BlockRunner
 from tare.runner.context import RunContext
 from tare.runner.events import ignore_event
-from tare.suites.plan import Block, Step
+from tare.suites.plan import Block, PlannedTrial
 from tare.technologies.crun import Crun
 from tare.workloads.bonnie import Bonnie
 from tare.workloads.dbench import Dbench
@@ -30,7 +30,7 @@ from tare.workloads.startup import Startup
 
 pytestmark = pytest.mark.machine
 
-LARGER: tuple[tuple[Workload, Place], ...] = (
+LARGER: tuple[tuple[Workload, FileLocation], ...] = (
     (Bonnie(), "root"),
     (Dbench(processes=(8,)), "volume"),
     (Fio(), "volume"),
@@ -49,10 +49,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(("workload", "place"), LARGER, ids=[workload.name for workload, _ in LARGER])
-def test_a_disk_that_fills_fails_the_trial_with_the_reason_and_the_next_one_is_measured(
-    testbed: RunContext, nothing_left: NothingLeft, small_disk: Path, workload: Workload, place: Place
+def test_a_full_disk_fails_the_trial_with_the_reason_and_the_next_runs(
+    testbed: RunContext, nothing_left: NothingLeft, small_disk: Path, workload: Workload, place: FileLocation
 ) -> None:
-    here = replace(testbed, instances=small_disk)
+    here = replace(testbed, instances_folder=small_disk)
     with nothing_left():
         failed = _tried(here, replace(workload, place=place))  # type: ignore[type-var]
     assert (failed.status, failed.values) == ("failed", ())
@@ -64,7 +64,7 @@ def test_a_disk_that_fills_fails_the_trial_with_the_reason_and_the_next_one_is_m
 
 def _tried(testbed: RunContext, workload: Workload) -> Trial:
     rounds = BlockRunner(testbed, {"crun": (Crun(),)}, (), seed=1)
-    steps = (Step("one", workload.name, "crun", 0, 0),)
+    steps = (PlannedTrial("one", workload.name, "crun", 0, 0),)
     ((trial, _),) = rounds.run(Block(workload.name, 0, steps), planned_of(workload), ignore_event)
     return trial
 
@@ -79,7 +79,7 @@ def started(testbed: RunContext, caches: Literal["warm", "cold"]) -> dict[str, f
 
 
 def test_a_cold_start_reads_its_programs_from_the_disk(testbed: RunContext, nothing_left: NothingLeft) -> None:
-    testbed.sampling.folder.mkdir(exist_ok=True)
+    testbed.telemetry.folder.mkdir(exist_ok=True)
     with nothing_left(), testbed.cache:
         started(testbed, "warm")
         cold = started(testbed, "cold")

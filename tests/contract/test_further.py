@@ -46,23 +46,25 @@ def ground(testbed: RunContext, nothing_left: NothingLeft) -> Iterator[Ground]:
     small = replace(testbed, limits=replace(testbed.limits, memory_bytes=16 * MIB))
     with nothing_left(), testbed.cache, ExitStack() as exits:
         notes = TrialLog()
-        spec = small.spec(Native()).serving(Redis())
+        spec = small.create_spec(Native()).with_workload(Redis())
         (part,) = exits.enter_context(start_stack(small, spec, notes))
         further = ExtraInstances(small, spec, tuple(notes.marks))
-        exits.enter_context(start_service(part.instance, Redis())).await_answer(testbed.client)
+        exits.enter_context(start_service(part.instance, Redis())).await_ready(testbed.client)
         yield Ground(
-            small, MeasurementContext(part.instance, testbed.client, tuple(notes.marks), further=further), further
+            small,
+            MeasurementContext(part.instance, testbed.client, tuple(notes.marks), instance_starter=further),
+            further,
         )
 
 
 def run_in(ground: Ground, *argv: str, limit_bytes: int) -> None:
-    with ground.further.started(Startup(), limit_bytes) as another:
+    with ground.further.start_instance(Startup(), limit_bytes) as another:
         inside = another.setup.instance.inside
         assert inside is not None
         inside.run(*argv, timeout=60)
 
 
-def test_a_program_that_is_ended_for_lack_of_memory_differs_from_one_that_fails(ground: Ground) -> None:
+def test_an_out_of_memory_kill_is_distinguished_from_a_failure(ground: Ground) -> None:
     run_in(ground, *HOG, limit_bytes=128 * MIB)
     with pytest.raises(OutOfMemory, match=r"^the machine's kernel ended a process of it for lack of memory; dd: "):
         run_in(ground, *HOG, limit_bytes=32 * MIB)
@@ -83,7 +85,7 @@ class Ending(Startup):
 
 def test_a_server_that_ends_is_not_waited_for(ground: Ground) -> None:
     what = "^sh ended in the instance: it said 'no room'; sh does not answer$"  # and not: within 30 s
-    with pytest.raises(TrialFailed, match=what) as failure, ground.further.started(Ending()):
+    with pytest.raises(TrialFailed, match=what) as failure, ground.further.start_instance(Ending()):
         pass
     assert not isinstance(failure.value, TimedOut)
 
@@ -97,8 +99,8 @@ class Quick(RedisMemory):
         return replace(super().load, duration=0.1)
 
 
-def test_the_smallest_memory_of_redis_is_found_and_its_parser_reads_it_again(ground: Ground) -> None:
-    ground.further.patience_seconds = 2.0  # what cannot start is waited for
+def test_the_minimum_memory_of_redis_is_found_and_can_be_parsed_again(ground: Ground) -> None:
+    ground.further.timeout_seconds = 2.0  # what cannot start is waited for
     workload = Quick(precision=0.5, clients=5, goal=0.1, least=MIB // 2)
     values = workload.parse([raw for raw in workload.measure(ground.setup) if not raw.warm_up])
     (floor,) = (value.value for value in values if value.metric == "floor")
@@ -107,24 +109,24 @@ def test_the_smallest_memory_of_redis_is_found_and_its_parser_reads_it_again(gro
 
 
 def test_several_are_alive_and_their_memory_is_added_up(ground: Ground) -> None:
-    alone = ground.further.cost().memory_bytes
-    with ground.further.started(Redis()), ground.further.started(Redis()) as another:
-        together = ground.further.cost().memory_bytes
+    alone = ground.further.measure_footprint().memory_bytes
+    with ground.further.start_instance(Redis()), ground.further.start_instance(Redis()) as another:
+        together = ground.further.measure_footprint().memory_bytes
         assert another.swapped_bytes() == 0
     assert alone
     assert together
     assert alone < together < 3 * alone  # they share the pages of their programs
-    assert 0 < ground.further.spare_share() < 1
+    assert 0 < ground.further.spare_memory_share() < 1
 
 
-def test_several_answer_side_by_side_and_each_further_one_costs_less_than_the_first(ground: Ground) -> None:
+def test_each_extra_redis_instance_costs_less_memory_than_the_first(ground: Ground) -> None:
     workload = RedisDensity(most=3, requests=100, goal=60.0)
     found = {(value.metric, value.point): value.value for value in workload.parse([*workload.measure(ground.setup)])}
     assert 0 < found["further", None] < found["memory", 1.0] < found["memory", 3.0]
     assert ("instances", None) not in found  # nobody knows how many there could be
 
 
-def test_an_idle_instance_costs_what_its_processes_do_and_its_image_is_a_folder(ground: Ground) -> None:
+def test_an_idle_instance_costs_its_process_memory_and_an_image_folder(ground: Ground) -> None:
     workload = Idle(settle=0.0)
     found = {value.metric: value.value for value in workload.parse([*workload.measure(ground.setup)])}
     assert 0 < found["process_memory"] <= found["memory"] < 16 * MIB
@@ -147,7 +149,7 @@ class Swapping(Redis):
 def test_what_a_guest_has_in_swap_is_reported(testbed: RunContext, nothing_left: NothingLeft) -> None:
     load = Swapping(("SET",), (5,), duration=0.1)
     moments = (Mark("requested", 0.0), Mark("ready", 4.0))
-    further = ExtraInstances(testbed, testbed.spec(SwappingGuest()), moments, patience_seconds=60.0)
-    with nothing_left(), testbed.cache, further.started(load, 80 * MIB) as another:
+    further = ExtraInstances(testbed, testbed.create_spec(SwappingGuest()), moments, timeout_seconds=60.0)
+    with nothing_left(), testbed.cache, further.start_instance(load, 80 * MIB) as another:
         assert [*load.measure(another.setup)]
         assert another.swapped_bytes() > 0

@@ -115,7 +115,7 @@ def test_lines_of_a_started_command_arrive_while_it_runs(host: Host) -> None:
     before = time.monotonic()
     with host.spawn("sh", "-c", "echo one; echo two; exec sleep 70003") as process:
         first, second = process.read_line(ENOUGH_SECONDS), process.read_line(ENOUGH_SECONDS)
-        assert (first.text, second.text, process.running()) == ("one", "two", True)
+        assert (first.text, second.text, process.is_running()) == ("one", "two", True)
         assert before <= first.seconds <= second.seconds <= time.monotonic()
         with pytest.raises(TimedOut, match="printed nothing"):
             process.read_line(0.05)
@@ -128,7 +128,7 @@ def test_a_started_command_takes_words_while_it_runs(host: Host) -> None:
             assert process.read_line(ENOUGH_SECONDS).text == f"got {word}"
 
 
-def test_a_started_command_is_gone_after_the_block_with_all_that_it_started(host: Host, room: str) -> None:
+def test_a_spawned_command_and_its_children_are_gone_after_the_block(host: Host, room: str) -> None:
     with host.spawn("sh", "-c", f"{DAEMON}\nsleep 70004 & echo up; exec sleep 70004", "sh", room, "70004") as process:
         process.read_line(ENOUGH_SECONDS)
         _wait_for(host, f"{room}/up")

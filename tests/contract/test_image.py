@@ -14,8 +14,8 @@ from disks_made import free_bytes, zeroed
 from waiting import wait_until
 
 from tare.hosts.local import LocalHost
-from tare.images.cache import seal
-from tare.images.image import built_image
+from tare.images.cache import write_seal
+from tare.images.image import ensure_image
 from tare.images.layered import with_files
 from tare.images.recipes import MAKE_INITRD, Recipe
 from tare.images.tree import TIME_OF_FILES
@@ -27,16 +27,16 @@ pytestmark = pytest.mark.machine
 
 TARE = (sys.executable, "-m", "tare")
 SMALL = """
-from tare.images.image import built_image
-from tare.images.cache import seal
+from tare.images.image import ensure_image
+from tare.images.cache import write_seal
 from tare.images.recipes import Recipe
-print(built_image(print, Recipe(packages=("busybox-static",), kernel="", server=False)).root)
+print(ensure_image(print, Recipe(packages=("busybox-static",), kernel="", server=False)).root)
 """
 BUILD = """
-from tare.images.image import built_image
+from tare.images.image import ensure_image
 from tare.model.errors import TareError
 try:
-    built_image(print)
+    ensure_image(print)
 except TareError as error:
     print(f"error: {error}")
     print(f"hint: {error.hint}")
@@ -46,7 +46,7 @@ except TareError as error:
 def test_an_image_that_is_cached_is_not_built_again(image: Image) -> None:
     said: list[str] = []
     before = [path.stat() for path in (image.archive, image.disk)]
-    assert built_image(said.append) == image
+    assert ensure_image(said.append) == image
     assert said == []
     assert [path.stat() for path in (image.archive, image.disk)] == before
 
@@ -59,7 +59,7 @@ def test_an_image_with_one_changed_byte_is_built_anew_and_it_is_said(tmp_path: P
     link = tmp_path / "images/roots" / Recipe(packages=("busybox-static",), kernel="", server=False).key
     link.parent.mkdir()
     link.symlink_to(Path("..") / home.name)
-    seal(home)
+    write_seal(home)
     with (home / "root/program").open("r+b") as file:
         file.write(b"P")
     said = _small(tmp_path).splitlines()
@@ -97,7 +97,7 @@ def test_the_list_of_packages_has_versions(image: Image) -> None:
     assert list(versions) == sorted(versions)
 
 
-def test_the_image_has_every_form_and_nothing_that_differs_from_machine_to_machine(image: Image) -> None:
+def test_the_image_has_every_form_and_nothing_specific_to_a_machine(image: Image) -> None:
     assert (image.root / "usr/lib/tare/init").stat().st_mode & 0o777 == 0o755
     assert image.disk.stat().st_size == image.disk_bytes
     assert free_bytes(image.disk) >= 1 << 30
@@ -139,8 +139,8 @@ def test_an_engine_has_a_suites_files_over_the_image_and_nothing_else(name: str,
     (tmp_path / "file").write_text("of the suite\n")
     layered = with_files(image, (("/srv/file", str(tmp_path / "file")),))
     assert layered.layer
-    engine.imported(host, image)
-    engine.imported(host, layered)
+    engine.prepare_image(host, image)
+    engine.prepare_image(host, layered)
     try:
         show = 'cat /srv/file; stat -c "%Y %a %u %n" /srv /srv/file; env | cut -d = -f 1 | sort'
         limits = ("--ulimit=nofile=512:512", "--ulimit=nproc=512:512")  # Podman raises them, which may not be allowed
@@ -148,14 +148,14 @@ def test_an_engine_has_a_suites_files_over_the_image_and_nothing_else(name: str,
         said = host.run(*run, layered.tag, "sh", "-c", show, timeout=60).text
         below = host.run(*run, image.tag, "sh", "-c", show, timeout=60, check=False).text
     finally:
-        engine.forget(host, layered.tag)
+        engine.remove_images(host, layered.tag)
         shutil.rmtree(layered.layer.parent)
     times = f"{TIME_OF_FILES} 755 0 /srv\n"
     assert said.splitlines(keepends=True)[:3] == ["of the suite\n", times, f"{TIME_OF_FILES} 644 0 /srv/file\n"]
     assert said.splitlines()[3:] == below.splitlines()[1:], "the variables are those of the image alone"
 
 
-def test_a_build_that_is_killed_takes_its_processes_and_mounts_along_and_the_next_tare_its_folders(
+def test_a_killed_build_leaves_only_folders_that_the_next_tare_removes(
     tmp_path: Path,
 ) -> None:
     for name in ("home", "scratch"):
@@ -183,7 +183,7 @@ def at_work(folder: Path) -> list[str]:
     return [str(path) for path in Path("/proc").glob("[0-9]*/environ") if f"={folder}/scratch" in read_text(str(path))]
 
 
-def test_a_missing_mmdebstrap_is_reported_with_the_command_that_installs_it(tmp_path: Path) -> None:
+def test_a_missing_mmdebstrap_is_reported_with_its_install_command(tmp_path: Path) -> None:
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in ("cc", "mke2fs", "sh"):

@@ -20,10 +20,10 @@ from tare.hosts.exec import TOOLS
 from tare.hosts.host import Host
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
-from tare.images.build_environment import building
-from tare.images.cache import forgotten
-from tare.images.foreign_images import Adoption
-from tare.model.image import Image, Source
+from tare.images.build_environment import create_build_folder
+from tare.images.cache import remove_engine_copies
+from tare.images.foreign_images import ForeignImageBuild
+from tare.model.image import Image, ImageReference
 from tare.plugins import registry
 from tare.plugins.technology import Technology
 from tare.plugins.workload import MeasurementContext
@@ -33,8 +33,8 @@ from tare.runner.service import start_service
 from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values
 from tare.technologies.native import Native
-from tare.workloads.command import Command
-from tare.workloads.service import ServerOfYours
+from tare.workloads.command import UserCommand
+from tare.workloads.service import UserServer
 
 pytestmark = [
     pytest.mark.machine,
@@ -156,11 +156,11 @@ def taken_over(base: Image, path: Path, layers: Sequence[bytes], config: Mapping
     """Yield an image; it is gone after the tests, with what engines have of it."""
     made = layout(path / "image", *layers, config=config)
     images, busybox = state_folder() / "images", Path(str(shutil.which("busybox")))
-    with building(images) as scratch:
-        source = Source("oci:", f"{made}:latest")
-        found = Adoption(source, base, 64 << 20, scratch, busybox).image(images, print)
+    with create_build_folder(images) as scratch:
+        source = ImageReference("oci:", f"{made}:latest")
+        found = ForeignImageBuild(source, base, 64 << 20, scratch, busybox).build(images, print)
     yield found
-    forgotten(LocalHost(), found.digest)
+    remove_engine_copies(LocalHost(), found.digest)
     shutil.rmtree(found.root.parent)
 
 
@@ -177,7 +177,7 @@ def test_user_environment_folder_and_words_are_the_same_everywhere(name: str, lo
     with start_stack(testbed, spec_of(testbed, technology, image=lone, port=17008), TrialLog()) as (part,):
         inside = part.instance.inside
         assert inside is not None
-        output = inside.run(*lone.start, "given", "", "code=7", timeout=60, check=False)
+        output = inside.run(*lone.start_command, "given", "", "code=7", timeout=60, check=False)
         assert (output.text, output.exit_code) == (SEEN, 7)
         assert inside.read("/etc/hosts").startswith("127.0.0.1")  # though the image has no tools
         inside.write("/srv/written", "by tare")
@@ -186,14 +186,14 @@ def test_user_environment_folder_and_words_are_the_same_everywhere(name: str, lo
 
 
 @pytest.mark.parametrize("name", ["native", "docker"])
-def test_images_with_a_c_library_of_their_own_or_with_a_shell_are_run_as_they_are(
+def test_images_with_a_different_c_library_or_a_shell_run_unchanged(
     name: str, of_a_kind: Image, testbed: RunContext
 ) -> None:
     technology = of_name(name, testbed.host)
     with start_stack(testbed, spec_of(testbed, technology, image=of_a_kind, port=17008), TrialLog()) as (part,):
         inside = part.instance.inside
         assert inside is not None
-        output = inside.run(*of_a_kind.start, "given", "code=7", timeout=60, check=False)
+        output = inside.run(*of_a_kind.start_command, "given", "code=7", timeout=60, check=False)
         assert (output.exit_code, output.text.splitlines()[0]) == (7, "user 4711 4711 4712 4712"), output.stderr
         assert "folder /srv/work" in output.text
         assert "argument [given]" in output.text
@@ -204,28 +204,28 @@ def test_images_with_a_c_library_of_their_own_or_with_a_shell_are_run_as_they_ar
 
 def test_a_command_in_it_is_measured_behind_its_entry_point(lone: Image, testbed: RunContext) -> None:
     with start_stack(testbed, spec_of(testbed, Native(), image=lone, port=17008), TrialLog()) as (part,):
-        workload = Command(("given", "", "code=7"), runs=2, warm_up=0, exit_codes=(7,))
-        setup = MeasurementContext(part.instance, testbed.client, (), start=lone.start)
+        workload = UserCommand(("given", "", "code=7"), runs=2, warm_up=0, exit_codes=(7,))
+        setup = MeasurementContext(part.instance, testbed.client, (), start_command=lone.start_command)
         for raw in workload.measure(setup):
             assert raw.text.startswith(SEEN)
             assert min(value.value for value in workload.parse((raw,)) if value.metric in ("time", "memory")) > 0
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_the_same_server_answers_everywhere_as_the_same_user_in_the_same_surroundings(
+def test_the_server_answers_everywhere_with_the_same_user_and_environment(
     name: str, server: Image, testbed: RunContext
 ) -> None:
     technology = of_name(name, testbed.host)
-    workload = ServerOfYours(ready="/", clients=(1,), duration=0.1).in_image(server)
+    workload = UserServer(ready="/", clients=(1,), duration=0.1).adapt_to_image(server)
     assert workload.port == 18081
     with (
         start_stack(testbed, spec_of(testbed, technology, image=server, port=workload.port), TrialLog()) as (part,),
         start_service(part.instance, workload, server) as running,
     ):
-        running.await_answer(testbed.client)
+        running.await_ready(testbed.client)
         url = f"http://{part.instance.address}:{workload.port}/"
         assert testbed.client.run("curl", "--silent", "--noproxy", "*", url, timeout=60).text == SERVED
-        setup = MeasurementContext(part.instance, testbed.client, (), start=server.start)
+        setup = MeasurementContext(part.instance, testbed.client, (), start_command=server.start_command)
         (throughput,) = read_values(workload, tuple(workload.measure(setup)))
         assert throughput.value > 10
-    assert list(running.printed) == ["asked to end"]
+    assert list(running.output_lines) == ["asked to end"]

@@ -14,7 +14,7 @@ from waiting import ENOUGH_SECONDS
 
 from tare.hosts.cgroups import parse_layout
 from tare.hosts.host import Host
-from tare.model.trial import SetLimits
+from tare.model.trial import LimitsCheck
 from tare.plugins.technology import Technology
 from tare.plugins.workload import Instance
 from tare.runner.context import RunContext
@@ -61,7 +61,7 @@ def test_the_machine_ends_with_its_container(
         time.sleep(0.05)
 
 
-def test_the_shim_is_found_by_the_runtimes_name_and_the_proof_has_its_version(instance: Instance) -> None:
+def test_the_shim_is_found_by_runtime_name_and_the_proof_has_its_version(instance: Instance) -> None:
     assert instance.proof["runtime"] == f"{RUNTIME} 0.0.0"
     assert instance.inside is not None
     assert instance.inside.run("echo", "here", timeout=ENOUGH_SECONDS).text == "here\n"
@@ -73,7 +73,7 @@ def test_the_machine_gets_the_size_of_the_limits_beside_its_own(monitor: int, te
     assert asked[asked.index("-m") + 1] == "2560M"
 
 
-def test_the_monitor_counts_though_it_is_nobodys_child_and_in_no_group_of_the_instance(
+def test_the_monitor_counts_although_it_is_outside_process_tree_and_cgroup(
     monitor: int, instance: Instance, testbed: RunContext
 ) -> None:
     assert int(status(testbed.host, monitor, "PPid")) not in instance.processes()
@@ -88,10 +88,10 @@ def test_what_runs_outside_of_the_group_is_pinned_too(instance: Instance, testbe
     assert len(pids) >= 3  # the container's, the shim and the monitor
 
 
-def test_the_group_has_room_for_the_machine_and_the_container_has_its_own_limit(
+def test_the_cgroup_has_room_for_the_vm_and_the_container_is_limited_too(
     parts: StartedLayers, instance: Instance, testbed: RunContext
 ) -> None:
-    limits = SetLimits(testbed.limits, read_observed_limits(parts[0]))
+    limits = LimitsCheck(testbed.limits, read_observed_limits(parts[0]))
     assert limit_cautions(limits) == ()
     group = f"{parse_layout(testbed.host.read('/proc/self/mounts')).mounts['memory']}/{instance.name}"
     texts = (testbed.host.read(f"{group}/{name}") for name in ("memory.max", "memory.limit_in_bytes"))

@@ -32,7 +32,7 @@ def _clean(nothing_left: NothingLeft, technology: Technology, testbed: RunContex
 
     The image is given to engines first, and stays with them.
     """
-    if imported := getattr(technology, "imported", None):
+    if imported := getattr(technology, "prepare_image", None):
         imported(testbed.host, testbed.images.main)
     with nothing_left():
         yield
@@ -40,7 +40,7 @@ def _clean(nothing_left: NothingLeft, technology: Technology, testbed: RunContex
 
 
 @pytest.mark.usefixtures("_clean")
-def test_however_an_instance_ends_nothing_is_left_and_the_next_one_is_fresh_in_which_a_hog_is_stopped_by_its_limit(
+def test_an_instance_leaves_nothing_and_the_next_is_fresh_and_limits_a_hog(
     start: Start, technology: Technology, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken() -> None:

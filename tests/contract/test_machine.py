@@ -19,7 +19,7 @@ from tare.runner.context import RunContext
 from tare.runner.layers import start_stack
 from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values
-from tare.technologies.machine.technology import Machine
+from tare.technologies.machine.technology import UserMachine
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.nginx import Nginx
 
@@ -29,10 +29,10 @@ ROOT_BY_KEY = "#cloud-config\ndisable_root: false\n"
 
 
 @pytest.fixture(scope="module")
-def micro(testbed: RunContext, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+def micro(testbed: RunContext, tmp_path_factory: pytest.TempPathFactory) -> UserMachine:
     """The image's kernel, whose first program is a small HTTP server."""
     initrd = micro_initrd(testbed.images.main, tmp_path_factory.mktemp("micro") / "initrd")
-    return Machine(
+    return UserMachine(
         kernel=str(testbed.images.main.kernel),
         initrd=str(initrd),
         arguments="console=ttyS0 panic=-1",
@@ -42,9 +42,9 @@ def micro(testbed: RunContext, tmp_path_factory: pytest.TempPathFactory) -> Mach
 
 
 @pytest.fixture(scope="module")
-def debian() -> Machine:
+def debian() -> UserMachine:
     """A disk that boots by GRUB, asks for its address, and starts nginx and SSH."""
-    return Machine(str(debian_disk()), monitor="qemu-tcg", service="nginx", timeout=600.0)
+    return UserMachine(str(debian_disk()), monitor="qemu-tcg", service="nginx", timeout=600.0)
 
 
 def served(instance: Instance, testbed: RunContext, workload: Workload) -> float:
@@ -60,7 +60,7 @@ def digest(path: Path) -> str:
 
 @pytest.mark.parametrize("address", ["dhcp", "static"])
 def test_a_kernel_serves_at_the_address_that_it_asked_for_or_was_given(
-    address: Literal["dhcp", "static"], micro: Machine, testbed: RunContext, nothing_left: NothingLeft
+    address: Literal["dhcp", "static"], micro: UserMachine, testbed: RunContext, nothing_left: NothingLeft
 ) -> None:
     words = f"{micro.arguments} address={{address}} gateway={{gateway}}" if address == "static" else micro.arguments
     machine = replace(micro, address=address, arguments=words)
@@ -68,8 +68,8 @@ def test_a_kernel_serves_at_the_address_that_it_asked_for_or_was_given(
     notes = TrialLog()
     with nothing_left(), start_stack(testbed, spec_of(testbed, machine, slot=3), notes) as (part,):
         instance = part.instance
-        assert (instance.inside, instance.path) == (None, "tap")
-        assert instance.address == testbed.network.at(3).instance_address
+        assert (instance.inside, instance.network_path) == (None, "tap")
+        assert instance.address == testbed.network.with_slot(3).instance_address
         assert [mark.name for mark in notes.marks] == ["requested", "started", "ready"]
         assert [caution.kind for caution in instance.cautions] == ["emulated"]
         assert instance.proof["sha256"] == digest(testbed.images.main.kernel)
@@ -77,8 +77,8 @@ def test_a_kernel_serves_at_the_address_that_it_asked_for_or_was_given(
         testbed.cache.close()  # the DHCP server goes with the run
 
 
-def test_a_machine_that_never_asks_for_an_address_fails_in_its_time_with_its_console(
-    micro: Machine, testbed: RunContext, nothing_left: NothingLeft
+def test_a_machine_that_requests_no_address_times_out_with_its_console(
+    micro: UserMachine, testbed: RunContext, nothing_left: NothingLeft
 ) -> None:
     machine = replace(micro, arguments=f"{micro.arguments} address=198.18.7.7", timeout=24.0)
     what = f"machine: {machine.kernel} did not boot: it asked for no address by DHCP for 20 s"
@@ -95,7 +95,7 @@ def test_a_machine_that_never_asks_for_an_address_fails_in_its_time_with_its_con
     assert error.value.hint.endswith('for a system without virtio drivers: devices = "emulated"')
 
 
-def test_a_kernel_that_panics_fails_at_once(micro: Machine, testbed: RunContext) -> None:
+def test_a_kernel_that_panics_fails_at_once(micro: UserMachine, testbed: RunContext) -> None:
     machine = replace(micro, initrd="", arguments="console=ttyS0", timeout=3600.0)
     with (
         pytest.raises(TrialFailed, match="its kernel panicked") as error,
@@ -106,16 +106,18 @@ def test_a_kernel_that_panics_fails_at_once(micro: Machine, testbed: RunContext)
 
 
 @pytest.mark.lab  # Debian boots for a minute in emulation
-def test_a_disk_serves_and_is_never_written(debian: Machine, testbed: RunContext, nothing_left: NothingLeft) -> None:
+def test_a_disk_serves_and_is_never_written(
+    debian: UserMachine, testbed: RunContext, nothing_left: NothingLeft
+) -> None:
     disk = Path(debian.disk)
     before = digest(disk)
     assert debian.problems(LocalHost()) == ()
     with nothing_left(), start_stack(testbed, spec_of(testbed, debian), TrialLog()) as (part,):
         instance = part.instance
-        assert instance.serves == {"nginx": 80}
-        assert instance.storage is not None
-        assert Path(instance.storage).is_relative_to(testbed.instances)
-        assert (instance.disk() or 0) > 1 << 20
+        assert instance.served_ports == {"nginx": 80}
+        assert instance.disk_file is not None
+        assert Path(instance.disk_file).is_relative_to(testbed.instances_folder)
+        assert (instance.written_bytes() or 0) > 1 << 20
         assert instance.proof["sha256"] == before
         assert served(instance, testbed, Nginx(clients=(1,))) > 10
         testbed.cache.close()
@@ -123,7 +125,7 @@ def test_a_disk_serves_and_is_never_written(debian: Machine, testbed: RunContext
 
 
 @pytest.mark.lab  # Debian boots for a minute in emulation
-def test_a_disk_with_cloud_init_is_entered_by_a_key_of_tares(debian: Machine, testbed: RunContext) -> None:
+def test_a_disk_with_cloud_init_is_entered_by_a_key_of_tares(debian: UserMachine, testbed: RunContext) -> None:
     machine = replace(debian, service="", user="debian", cloud_init=True)
     with start_stack(testbed, spec_of(testbed, machine), TrialLog()) as (part,):
         inside = part.instance.inside
@@ -135,7 +137,9 @@ def test_a_disk_with_cloud_init_is_entered_by_a_key_of_tares(debian: Machine, te
 
 
 @pytest.mark.lab  # Debian boots for a minute in emulation
-def test_a_kernel_mounts_a_disk_and_lets_in_the_users_key(debian: Machine, testbed: RunContext, tmp_path: Path) -> None:
+def test_a_kernel_mounts_a_disk_and_lets_in_the_users_key(
+    debian: UserMachine, testbed: RunContext, tmp_path: Path
+) -> None:
     kernel, initrd = map(str, debian_kernel())
     words = "root=LABEL=root ro console=ttyS0 net.ifnames=0"
     key, data = tmp_path / "key", tmp_path / "user-data"
@@ -151,7 +155,7 @@ def test_a_kernel_mounts_a_disk_and_lets_in_the_users_key(debian: Machine, testb
 
 
 @pytest.mark.lab  # Debian boots for a minute in emulation
-def test_a_login_that_is_refused_is_final(debian: Machine, testbed: RunContext, nothing_left: NothingLeft) -> None:
+def test_a_login_that_is_refused_is_final(debian: UserMachine, testbed: RunContext, nothing_left: NothingLeft) -> None:
     machine = replace(debian, service="", user="nobody")
     with nothing_left():
         with pytest.raises(TrialFailed, match=r"machine: SSH to 198\.18\..*Permission denied") as error:  # noqa: SIM117

@@ -13,7 +13,7 @@ from waiting import ENOUGH_SECONDS as SECONDS
 
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
-from tare.hosts.network import Network, connected
+from tare.hosts.network import Network, create_local_network
 from tare.model.errors import TrialFailed
 
 pytestmark = pytest.mark.machine
@@ -25,55 +25,55 @@ LARGEST_PID = 4194304  # of Linux on 64 bits, seven digits
 @pytest.fixture
 def network(ledger: Ledger, nothing_left: NothingLeft) -> Iterator[Network]:
     """A network whose names are as long as names get; nothing of it is left after the test."""
-    with nothing_left(), connected(ledger, f"tare-{LARGEST_PID:x}") as found:
+    with nothing_left(), create_local_network(ledger, f"tare-{LARGEST_PID:x}") as found:
         yield found
 
 
 def test_every_part_of_the_network_can_be_made_under_the_longest_name(network: Network) -> None:
-    network = network.at(63)
+    network = network.with_slot(63)
     bridge = network.device("b")
     with ExitStack() as stack:
-        stack.enter_context(network.tap())
-        stack.enter_context(network.namespace())
-        stack.enter_context(network.ledger.undone_by("ip", "link", "delete", bridge))
-        stack.enter_context(network.client_on(bridge))
-        names = {*_links(), *_links(network.lan), *_links(network.client)}
+        stack.enter_context(network.create_tap())
+        stack.enter_context(network.create_namespace())
+        stack.enter_context(network.ledger.register_undo("ip", "link", "delete", bridge))
+        stack.enter_context(network.connect_client(bridge))
+        names = {*_links(), *_links(network.lan), *_links(network.client_namespace)}
     made = {name for name in names if name.startswith(network.prefix)}
     assert made == {"tare-400000-m", *(f"tare-400000-{part}63" for part in "tieb")}
 
 
 def test_the_client_reaches_the_instance_and_the_machine(network: Network) -> None:
-    with network.namespace() as inside:
-        assert _answers(network.client, network.instance_address)
-        assert _answers(network.client, network.machine_address)
+    with network.create_namespace() as inside:
+        assert _answers(network.client_namespace, network.instance_address)
+        assert _answers(network.client_namespace, network.machine_address)
         assert _answers(inside, network.client_address)
 
 
 def test_the_client_has_one_link_and_knows_no_way_but_over_it(network: Network) -> None:
     subnet, machine = network.subnet, network.gateway
-    assert sorted(_links(network.client)) == ["eth0", "lo"]
-    routes = json.loads(_said("ip", "-n", network.client, "-json", "route"))
+    assert sorted(_links(network.client_namespace)) == ["eth0", "lo"]
+    routes = json.loads(_said("ip", "-n", network.client_namespace, "-json", "route"))
     ways = [(route["dst"], route["dev"], route.get("gateway", "")) for route in routes]
     assert ways == [("default", "eth0", machine), (str(subnet), "eth0", "")]
 
 
 def test_the_network_of_an_instance_is_gone_with_it(network: Network) -> None:
-    with network.namespace():
-        assert _answers(network.client, network.instance_address)
-    assert not _answers(network.client, network.instance_address)
-    with network.namespace():
-        assert _answers(network.client, network.instance_address)
+    with network.create_namespace():
+        assert _answers(network.client_namespace, network.instance_address)
+    assert not _answers(network.client_namespace, network.instance_address)
+    with network.create_namespace():
+        assert _answers(network.client_namespace, network.instance_address)
 
 
 def test_the_instance_has_the_same_hardware_address_every_time(network: Network) -> None:
-    with network.namespace() as inside:
+    with network.create_namespace() as inside:
         assert (
             json.loads(_said("ip", "-n", inside, "-json", "link", "show", "eth0"))[0]["address"] == "02:74:61:72:65:01"
         )
 
 
 def test_two_networks_at_a_time_have_different_subnets(network: Network, ledger: Ledger) -> None:
-    with connected(ledger, "tare-400001") as other:
+    with create_local_network(ledger, "tare-400001") as other:
         assert not network.subnet.overlaps(other.subnet)
         assert not network.engine_subnet.overlaps(other.subnet)
         assert not network.engine_subnet.overlaps(other.engine_subnet)
@@ -84,7 +84,7 @@ def test_two_networks_that_begin_at_one_moment_have_different_subnets(
 ) -> None:
     """Each has read the routes before the other added its own: what decides is the kernel."""
     monkeypatch.setattr("tare.hosts.subnet.routed_networks", lambda _host: [])
-    with connected(ledger, "tare-400001") as second, connected(ledger, "tare-400002") as third:
+    with create_local_network(ledger, "tare-400001") as second, create_local_network(ledger, "tare-400002") as third:
         assert len({network.subnet, second.subnet, third.subnet}) == 3
         assert not network.engine_subnet.overlaps(second.engine_subnet)
 
@@ -114,9 +114,9 @@ def test_a_neighbor_with_a_route_reaches_nothing_of_a_run(
     neighbor: str, ledger: Ledger, nothing_left: NothingLeft
 ) -> None:
     assert _answers(neighbor, "203.0.113.1")
-    with nothing_left(), connected(ledger, "tare-closed") as network, network.namespace():
+    with nothing_left(), create_local_network(ledger, "tare-closed") as network, network.create_namespace():
         for address in (network.gateway, network.machine_address, network.instance_address):
-            assert _answers(network.client, address)
+            assert _answers(network.client_namespace, address)
             assert not _answers(neighbor, address)
         HOST.run("nft", "flush", "table", "netdev", "tare-closed", timeout=SECONDS)
         assert _answers(neighbor, network.machine_address), "there was no way to it anyway"
@@ -125,7 +125,7 @@ def test_a_neighbor_with_a_route_reaches_nothing_of_a_run(
 def test_a_network_that_cannot_be_completed_leaves_nothing(ledger: Ledger, nothing_left: NothingLeft) -> None:
     prefix = "tare-much-too-long"
     with nothing_left():
-        with pytest.raises(TrialFailed, match="exit code"), connected(ledger, prefix):
+        with pytest.raises(TrialFailed, match="exit code"), create_local_network(ledger, prefix):
             pytest.fail("a link cannot have this name")
         assert not ledger.path.exists()
 

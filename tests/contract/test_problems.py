@@ -18,7 +18,7 @@ from tare.plugins import registry
 from tare.plugins.technology import Technology
 from tare.technologies.crun import Crun
 from tare.technologies.gvisor import Gvisor
-from tare.technologies.lxd import package_for
+from tare.technologies.lxd import package_of_client
 from tare.technologies.runc import Runc
 
 pytestmark = pytest.mark.machine
@@ -36,8 +36,8 @@ class Within(LocalHost):
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
         return super().run(*self.prefix, *argv, timeout=timeout, input=input, check=check)
 
-    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[LocalProcess]:
-        return super().spawn(*self.prefix, *argv, life_line=life_line)
+    def spawn(self, *argv: str, die_with_parent: bool = False) -> AbstractContextManager[LocalProcess]:
+        return super().spawn(*self.prefix, *argv, die_with_parent=die_with_parent)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_a_missing_program_is_named_with_the_command_that_installs_it(
 ) -> None:
     technology = _made(name)
     problems = tuple(technology.problems(machine_without(tool)))
-    named = (Problem.fixed_by(f"{tool} is not installed", *technology.tools[tool].split()),)
+    named = (Problem.from_packages(f"{tool} is not installed", *technology.tools[tool].split()),)
     # What cannot be used here for another reason may ask for that first, such as whether the machine runs on Xen.
     assert problems == named or (problems and problems == tuple(technology.problems(LocalHost())))
 
@@ -77,7 +77,7 @@ def test_a_program_of_the_suites_that_is_not_there_is_named(kind: type[Crun]) ->
     assert problem.fix == f'program = "…" is the path of {kind.name}\'s program on the machine under test'
 
 
-def test_a_runsc_that_is_old_is_reported_with_the_command_that_installs_gvisors_own() -> None:
+def test_an_outdated_runsc_is_reported_with_the_gvisor_install_command() -> None:
     debians = Gvisor(program="/usr/bin/runsc")
     if not debians.version(LocalHost()).startswith("0.0~2022"):
         pytest.skip("the runsc of this Debian is newer, or not installed")
@@ -91,7 +91,7 @@ def test_a_runsc_that_is_old_is_reported_with_the_command_that_installs_gvisors_
     [("0.0~20221219.0", "2022"), ("release-20220103.0", "2022"), ("0.0.0-20260905035102-160fafc42237", ""), ("", "")],
 )
 def test_a_runsc_from_before_systrap_has_its_year_in_tables(version: str, year: str) -> None:
-    assert Gvisor().old(version) == year
+    assert Gvisor().outdated_since(version) == year
 
 
 def test_todays_runsc_has_a_version_and_no_advice() -> None:
@@ -104,7 +104,7 @@ def test_todays_runsc_has_a_version_and_no_advice() -> None:
 def test_on_debian_13_incus_is_what_to_install(tmp_path: Path, release: str, package: str) -> None:
     (tmp_path / "os-release").write_text(f"VERSION_CODENAME={release}\n")
     bind = 'mount --bind "$0" /etc/os-release && exec "$@"'
-    assert package_for(Within("unshare", "--mount", "sh", "-c", bind, str(tmp_path / "os-release"))) == package
+    assert package_of_client(Within("unshare", "--mount", "sh", "-c", bind, str(tmp_path / "os-release"))) == package
 
 
 @pytest.mark.parametrize("name", [found.name for found in in_contract()])
@@ -152,7 +152,7 @@ def test_kvm_is_usable_or_the_reason_names_it() -> None:
     assert all(problem.fix for problem in problems)
 
 
-def test_kvm_that_cannot_be_opened_is_a_problem_of_qemu_but_not_of_its_emulation() -> None:
+def test_inaccessible_kvm_is_a_problem_of_qemu_but_not_of_its_emulation() -> None:
     # In a mount namespace whose /dev is empty there is no /dev/kvm.
     script = 'mount -t tmpfs none /dev && ln -s /proc/self/fd /dev/fd && touch /dev/null && exec "$@"'
     bare = Within("unshare", "--mount", "sh", "-c", script, "sh")

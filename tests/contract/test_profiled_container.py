@@ -25,7 +25,7 @@ def test_a_container_is_found_by_its_name(testbed: RunContext, technology: Techn
         inside = part.instance.inside
         assert inside is not None
         with inside.spawn("sleep", "70311"):
-            found = targets.container(LocalHost(), part.instance.name)
+            found = targets.find_container(LocalHost(), part.instance.name)
             wait_until(lambda: "sleep\x0070311\0" in commands(found))
         assert set(found.processes()) <= set(part.instance.processes())
     assert found.name == f"{part.instance.name} ({technology.title})"

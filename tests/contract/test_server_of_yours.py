@@ -15,24 +15,24 @@ from own_testbed import spec_of
 
 from tare.hosts.local import LocalHost
 from tare.images.micro import SERVER
-from tare.loads.application import Application, Load, OwnService
+from tare.loads.application import Application, ApplicationLoad, UserService
 from tare.loads.http import HTTP_PORT, Request
-from tare.loads.user_load import OwnMetric
+from tare.loads.user_load import UserMetric
 from tare.model.errors import TimedOut, TrialFailed
-from tare.model.image import ImageWanted
+from tare.model.image import ImageSpec
 from tare.plugins import registry
 from tare.plugins.workload import MeasurementContext
 from tare.runner.context import RunContext
 from tare.runner.layers import start_stack
-from tare.runner.sanity_checks import _WAITING
+from tare.runner.sanity_checks import _IDLE_CPUS
 from tare.runner.service import start_service
 from tare.runner.trial import TrialRun
 from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values
-from tare.suites.plan import Step
+from tare.suites.plan import PlannedTrial
 from tare.technologies.native import Native
-from tare.workloads.application import OfSeveral
-from tare.workloads.service import ServerOfYours
+from tare.workloads.application import ApplicationWorkload
+from tare.workloads.service import UserServer
 
 pytestmark = pytest.mark.machine
 
@@ -61,7 +61,7 @@ REQUESTS = (
     Request("/item", "DELETE", {"X-Word": "c"}),
 )
 LINES = ["GET / - -", "POST /search?q=%22x%22 a \\x22b\\x22 \\x5C 5", "DELETE /item c -"]  # as nginx escapes quotes
-NGINX = ServerOfYours(
+NGINX = UserServer(
     command="nginx -e stderr -c /srv/tare-app.conf",
     files={"/srv/tare-app.conf": CONFIGURATION},
     port=18081,
@@ -85,7 +85,7 @@ while (my $client = $server->accept) {
     }
 }
 """
-SLOW = ServerOfYours(command="perl /srv/sleeper", files={"/srv/sleeper": SLEEPER}, clients=(1,), duration=2.0)
+SLOW = UserServer(command="perl /srv/sleeper", files={"/srv/sleeper": SLEEPER}, clients=(1,), duration=2.0)
 QUIET_WITHIN_SECONDS = 30.0
 LITTLE = 0.05  # of a CPU, which other work and a server that sleeps use together on a machine that rests
 
@@ -97,9 +97,7 @@ def asked_for(setup: MeasurementContext) -> list[str]:
 
 
 @pytest.mark.parametrize("technology", ["native", "crun"])
-def test_requests_arrive_as_they_are_written_in_their_order_again_and_again(
-    testbed: RunContext, technology: str
-) -> None:
+def test_requests_arrive_verbatim_in_order_and_are_repeated(testbed: RunContext, technology: str) -> None:
     with answering(testbed, NGINX, registry.find("technologies", technology)()) as setup:
         values = read_values(NGINX, tuple(NGINX.measure(setup)))
         lines = asked_for(setup)
@@ -108,27 +106,27 @@ def test_requests_arrive_as_they_are_written_in_their_order_again_and_again(
     assert [line for number, line in enumerate(lines) if line != LINES[number % 3]] == []
 
 
-@pytest.mark.parametrize(("workload", "waits"), [(SLOW, True), (ServerOfYours(clients=(1,), duration=0.5), False)])
-def test_a_server_that_sleeps_before_each_answer_bears_a_caution_and_a_usual_one_does_not(
-    testbed: RunContext, workload: ServerOfYours, waits: bool
+@pytest.mark.parametrize(("workload", "waits"), [(SLOW, True), (UserServer(clients=(1,), duration=0.5), False)])
+def test_only_a_server_that_sleeps_before_each_answer_gets_a_caution(
+    testbed: RunContext, workload: UserServer, waits: bool
 ) -> None:
     until = time.monotonic() + QUIET_WITHIN_SECONDS
     while True:
-        step = Step("service-0", "service", "native", 0, 0)
-        with TrialRun(testbed, step, testbed.spec(Native()), workload) as attempt:
+        step = PlannedTrial("service-0", "service", "native", 0, 0)
+        with TrialRun(testbed, step, testbed.create_spec(Native()), workload) as attempt:
             attempt.start()
             attempt.measure_from(0)
             while attempt.run_turn(0, time.monotonic()):
                 pass
             busy_cpus = fmean(attempt.log.busy_cpus["clients 1"])
             attempt.end()
-            trial, _ = attempt.finished()
+            trial, _ = attempt.to_finished_trial()
         assert trial.status == "ok", trial.reason
         told = "waiting" in {caution.kind for caution in trial.cautions}
         if told or not waits or busy_cpus < LITTLE or time.monotonic() > until:
             break
     assert told <= waits
-    assert not told or busy_cpus < _WAITING
+    assert not told or busy_cpus < _IDLE_CPUS
     # Where other programs keep the server's CPU busy all the time, nobody can see who waits.
     assert told or not waits or busy_cpus >= LITTLE
 
@@ -145,7 +143,7 @@ def test_a_schedule_has_as_many_of_each_request(testbed: RunContext) -> None:
 
 
 def test_a_load_of_the_users_drives_the_server_from_the_client(testbed: RunContext) -> None:
-    seconds = OwnMetric(name="answer", unit="s", better="lower", pattern="^took ([0-9.]+)$")
+    seconds = UserMetric(name="answer", unit="s", better="lower", pattern="^took ([0-9.]+)$")
     load = ("curl", "--silent", "--output", "/dev/null", "--write-out", "took %{time_total}\n", "{address}:{port}/own")
     workload = replace(NGINX, requests=(), load=load, metrics=(seconds,))
     with answering(testbed, workload) as setup:
@@ -175,19 +173,19 @@ def test_a_server_that_answers_otherwise_is_never_ready(testbed: RunContext, rea
         begun(testbed, replace(NGINX, ready=ready, ready_within=0.3)) as (server, _),
         pytest.raises(TimedOut, match=re.escape(told)),
     ):
-        server.await_answer(testbed.client)
+        server.await_ready(testbed.client)
 
 
-def test_a_server_whose_port_is_in_use_is_never_ready_though_another_one_answers(testbed: RunContext) -> None:
-    workload = ServerOfYours(ready="/")
+def test_a_server_whose_port_is_in_use_never_becomes_ready(testbed: RunContext) -> None:
+    workload = UserServer(ready="/")
     with answering(testbed, workload) as setup, start_service(setup.instance, workload) as second:
         process = second.process
         assert process is not None
-        while process.running():
+        while process.is_running():
             time.sleep(0.05)
         with pytest.raises(TrialFailed, match="does not answer"):
-            second.await_answer(testbed.client)
-        assert "in use" in second.why()
+            second.await_ready(testbed.client)
+        assert "in use" in second.failure_reason()
 
 
 ELSEWHERE = "import socket, time; s = socket.create_server(('', {port})); print('ready', flush=True); time.sleep(600)"
@@ -204,9 +202,9 @@ def test_on_the_machines_own_network_only_the_instances_server_may_answer(testbe
             start_service(part.instance, absent, host=part.host) as server,
             pytest.raises(TrialFailed, match=rf"port 18092: python\S* \(process {other.pid}\), which is not the inst"),
         ):
-            server.await_answer(testbed.client)
+            server.await_ready(testbed.client)
         with start_service(part.instance, present, host=part.host) as server:
-            server.await_answer(testbed.client)
+            server.await_ready(testbed.client)
 
 
 # --- an application on real instances: the service under test finds those beside it by name, and the load ---
@@ -231,20 +229,20 @@ http {
 WRITTEN = 'printf %s "$1" > /srv/tare-web.conf && exec nginx -e stderr -c /srv/tare-web.conf'
 SHOP = Application(
     name="shop",
-    under_test=OwnService("web", ImageWanted(), ("sh", "-c", WRITTEN, "sh", PROXY), 18081, ready="/"),
-    beside=(OwnService("stock", ImageWanted(), (SERVER, "--listen", "{listen}"), HTTP_PORT, ready="/"),),
-    load=Load(
+    under_test=UserService("web", ImageSpec(), ("sh", "-c", WRITTEN, "sh", PROXY), 18081, ready="/"),
+    beside=(UserService("stock", ImageSpec(), (SERVER, "--listen", "{listen}"), HTTP_PORT, ready="/"),),
+    load=ApplicationLoad(
         ("curl", "--silent", "--output", "/dev/null", "--write-out", "status %{http_code}\n", "{address}:{port}/"),
-        (OwnMetric(name="status", better="higher", pattern="^status ([0-9]+)$"),),
+        (UserMetric(name="status", better="higher", pattern="^status ([0-9]+)$"),),
     ),
 )
 
 
 @pytest.mark.parametrize("technology", ["native", "crun", "docker", "qemu-tcg"])
 def test_the_service_under_test_finds_the_one_beside_it_by_its_name(testbed: RunContext, technology: str) -> None:
-    here = replace(testbed, images=replace(testbed.images, sidecars={ImageWanted(): testbed.images.main}))
-    trial, _ = whole_trial(here, (registry.find("technologies", technology)(),), OfSeveral(SHOP))
+    here = replace(testbed, images=replace(testbed.images, sidecars={ImageSpec(): testbed.images.main}))
+    trial, _ = whole_trial(here, (registry.find("technologies", technology)(),), ApplicationWorkload(SHOP))
     assert (trial.reason, trial.status) == ("", "ok")
     status, ready = trial.values
     assert (status.metric, status.value, ready.metric) == ("status", 200.0, "service-ready")
-    assert testbed.live == []
+    assert testbed.live_instances == []

@@ -13,17 +13,17 @@ from waiting import ENOUGH_SECONDS as SECONDS
 from tare.hosts import ssh
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
-from tare.hosts.ssh import SshHost, machine
+from tare.hosts.ssh import SshHost, connect_machine
 from tare.model.errors import TareError, TimedOut, Unreachable, UsageError
 from tare.model.image import Image
-from tare.model.machine import Machine
+from tare.model.machine import SshTarget
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 
 
 @pytest.fixture
 def server(there: Lab, image: Image) -> Iterator[SshHost]:
-    with machine(LocalHost(), there.server, "/run/tare-test.ssh", image.root / RUN[1:]) as host:
+    with connect_machine(LocalHost(), there.server, "/run/tare-test.ssh", image.root / RUN[1:]) as host:
         yield host
 
 
@@ -46,7 +46,7 @@ def test_files_are_read_written_and_gathered(server: SshHost, tmp_path: Path) ->
     server.write("/var/lib/tare/tare-b/c/name", "two\n")
     assert server.read("/var/lib/tare/tare-a") == "one\n"
     assert server.read("/var/lib/tare/nothing") == ""
-    assert server.gather("/var/lib/tare/tare-b", "name") == "two\n"
+    assert server.read_matching("/var/lib/tare/tare-b", "name") == "two\n"
     (tmp_path / "source").write_bytes(bytes(range(256)) * 9000)
     server.put(tmp_path / "source", PurePosixPath("/var/lib/tare/tare-copy"))
     server.get(PurePosixPath("/var/lib/tare/tare-copy"), tmp_path / "back")
@@ -73,49 +73,51 @@ def test_a_connection_that_was_lost_is_opened_again(server: SshHost) -> None:
 def test_a_machine_that_does_not_come_back_is_given_up(
     there: Lab, server: SshHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ssh, "_BACK_SECONDS", 3.0)
+    monkeypatch.setattr(ssh, "_MAX_AWAY_SECONDS", 3.0)
     monkeypatch.setattr(ssh, "_CONNECT_SECONDS", 1.0)
-    assert server.master is not None
+    assert server.connection is not None
     there.to_server.set("down")
     try:
         _lose(server)
         began = time.monotonic()
         with pytest.raises(Unreachable, match="tare-test-server"):
-            server.master.await_back()
-        assert time.monotonic() - began > ssh._BACK_SECONDS
+            server.connection.await_reconnection()
+        assert time.monotonic() - began > ssh._MAX_AWAY_SECONDS
     finally:
         there.to_server.set("up")
-    server.master.await_back()
+    server.connection.await_reconnection()
     assert server.run("hostname", timeout=SECONDS).text == "tare-test-server\n"
 
 
 def _lose(server: SshHost) -> None:
     """End the client that holds the connection."""
-    assert server.master is not None
-    process = server.master._process
+    assert server.connection is not None
+    process = server.connection._process
     assert process is not None
     LocalHost().run("kill", str(process.pid), timeout=SECONDS)
-    while process.running():
+    while process.is_running():
         time.sleep(0.01)
 
 
 def test_a_machine_that_has_no_address_reports_it(there: Lab) -> None:
-    _refused(Machine("tare-test-nowhere.invalid", str(there.ssh_config)), "Could not resolve hostname", "~/.ssh/config")
+    _refused(
+        SshTarget("tare-test-nowhere.invalid", str(there.ssh_config)), "Could not resolve hostname", "~/.ssh/config"
+    )
 
 
 def test_a_machine_that_does_not_answer_is_given_up(there: Lab, tmp_path: Path) -> None:
     which = _changed(there, tmp_path, HostName="198.19.240.3", ConnectTimeout="1")
-    with pytest.raises(Unreachable) as caught, machine(LocalHost(), which, "/run/tare-test-x.ssh", None):
+    with pytest.raises(Unreachable) as caught, connect_machine(LocalHost(), which, "/run/tare-test-x.ssh", None):
         pytest.fail("nobody is there")
     assert caught.value.hint.startswith("is the machine on")
 
 
-def _changed(there: Lab, tmp_path: Path, **settings: str) -> Machine:
+def _changed(there: Lab, tmp_path: Path, **settings: str) -> SshTarget:
     """Return the server with other settings of the client."""
     lines = [line for line in there.ssh_config.read_text().splitlines() if line.split()[0] not in settings]
     text = "\n".join([lines[0], *(f"  {key} {value}" for key, value in settings.items()), *lines[1:], ""])
     (tmp_path / "ssh_config").write_text(text)
-    return Machine("tare-test-server", str(tmp_path / "ssh_config"))
+    return SshTarget("tare-test-server", str(tmp_path / "ssh_config"))
 
 
 def test_a_refused_connection_reports_it(there: Lab, tmp_path: Path) -> None:
@@ -142,7 +144,7 @@ def test_a_key_that_is_not_let_in_is_not_asked_for_a_password(there: Lab, tmp_pa
 def test_a_user_who_may_not_become_root_gets_the_fix(there: Lab, tmp_path: Path) -> None:
     which = _changed(there, tmp_path, User="visitor")
     with pytest.raises(TareError, match="tare is not root there, and sudo") as caught:  # noqa: SIM117 - one statement each
-        with machine(LocalHost(), which, "/run/tare-test-x.ssh", None):
+        with connect_machine(LocalHost(), which, "/run/tare-test-x.ssh", None):
             pytest.fail("a visitor is not root")
     assert "sudoers" in caught.value.hint
 
@@ -152,8 +154,8 @@ def test_an_option_is_no_name_of_a_machine() -> None:
         SshHost(LocalHost(), "-oProxyCommand=true")
 
 
-def _refused(which: Machine, says: str, hint: str) -> None:
-    with pytest.raises(Unreachable) as caught, machine(LocalHost(), which, "/run/tare-test-x.ssh", None):
+def _refused(which: SshTarget, says: str, hint: str) -> None:
+    with pytest.raises(Unreachable) as caught, connect_machine(LocalHost(), which, "/run/tare-test-x.ssh", None):
         pytest.fail("the connection must not be had")
     assert says in str(caught.value)
     assert hint in caught.value.hint

@@ -14,23 +14,23 @@ from waiting import ENOUGH_SECONDS
 
 from tare.hosts.cgroups import memory_limit_of, processes_below
 from tare.hosts.facts import has_own_kernel
-from tare.hosts.filesystems import begin_to_look, file_systems_under, file_systems_used
+from tare.hosts.filesystems import begin_write_tracking, read_file_systems, read_used_file_systems
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.image import Image
-from tare.model.trial import SetLimits
+from tare.model.trial import LimitsCheck
 from tare.plugins import registry
-from tare.plugins.technology import ENVIRONMENT, HOST_NAME, START_SECONDS, Technology
+from tare.plugins.technology import ENVIRONMENT, HOST_NAME, START_TIMEOUT_SECONDS, Technology
 from tare.plugins.workload import VOLUME, Instance
 from tare.runner.context import RunContext
 from tare.runner.inside_check import Conditions, compare_conditions, read_conditions
 from tare.runner.layers import PROBE, StartedLayers, start_stack
 from tare.runner.sanity_checks import limit_cautions, read_observed_limits
-from tare.runner.trial import footprint_of
+from tare.runner.trial import measure_layer_footprint
 from tare.runner.trial_log import TrialLog
 from tare.technologies.docker import Docker
 from tare.technologies.native import Native
-from tare.telemetry.turn_usage import Edges, Quiet, Spent
+from tare.telemetry.turn_usage import CpuUsage, IdleWatch, TurnBoundary
 
 pytestmark = pytest.mark.machine
 
@@ -51,7 +51,7 @@ def test_a_technology_that_can_run_reports_its_version(technology: Technology, t
     assert any(letter.isdigit() for letter in technology.version(testbed.host))
 
 
-def test_its_level_of_isolation_and_its_filter_are_what_a_process_inside_finds(
+def test_a_process_inside_finds_the_declared_isolation_level_and_filter(
     technology: Technology, instance: Instance, testbed: RunContext
 ) -> None:
     inside, (level, reason) = _inside(instance), (technology.isolation.level, technology.isolation.reason)
@@ -73,13 +73,13 @@ def test_the_limits_that_are_seen_are_those_that_were_asked_for(parts: StartedLa
     assert (seen.cpus, seen.open_files) == (1, 4096)
     assert seen.memory_bytes is not None
     assert 0.85 * 512 * 2**20 <= seen.memory_bytes <= 512 * 2**20
-    assert limit_cautions(SetLimits(testbed.limits, seen)) == ()
+    assert limit_cautions(LimitsCheck(testbed.limits, seen)) == ()
 
 
-def test_the_files_of_workloads_lie_on_the_root_of_the_instance_and_not_in_memory(instance: Instance) -> None:
+def test_workload_files_are_on_the_root_of_the_instance_and_not_in_memory(instance: Instance) -> None:
     own = [path for name in registry.names("workloads") for path in registry.find("workloads", name)().paths]
     paths = [*own, "/tmp/file", "/var/tmp/file", "/root/file"]  # noqa: S108 - where programs put theirs
-    root, *used = file_systems_under(_inside(instance), ("/", *paths))
+    root, *used = read_file_systems(_inside(instance), ("/", *paths))
     assert "/srv/tare-nginx-file" in paths
     assert [(found.path, found.type, found.options) for found in used] == [
         (path, root.type, root.options) for path in paths
@@ -88,13 +88,13 @@ def test_the_files_of_workloads_lie_on_the_root_of_the_instance_and_not_in_memor
     assert not {"volatile", "fsync=volatile"} & set(root.options)  # fsync would do nothing
 
 
-def test_what_a_program_writes_and_where_it_runs_is_found_with_its_file_system(instance: Instance) -> None:
+def test_file_systems_of_written_files_and_of_the_working_folder_are_found(instance: Instance) -> None:
     inside = _inside(instance)
-    begin_to_look(inside)
+    begin_write_tracking(inside)
     script = "sleep 0.1; mkdir -p /srv/a/b && touch /srv/a/b/file /run/file && touch /tmp/gone && rm /tmp/gone"
     inside.run("sh", "-c", script, timeout=ENOUGH_SECONDS)
-    found = {each.path: each for each in file_systems_used(inside)}
-    root, run = file_systems_under(inside, ("/", "/run/file"))
+    found = {each.path: each for each in read_used_file_systems(inside)}
+    root, run = read_file_systems(inside, ("/", "/run/file"))
     assert {"/run", "/srv", "/tmp"} <= set(found)  # noqa: S108 - the instance's own
     assert not {"/srv/a", "/root", "/usr/lib/tare/begun"} & set(found)
     assert not found["/"].written  # commands run there, in every technology
@@ -102,17 +102,17 @@ def test_what_a_program_writes_and_where_it_runs_is_found_with_its_file_system(i
     assert found["/srv"].written
 
 
-def test_a_data_volume_is_empty_and_has_room_on_a_file_system_apart_from_the_root(
+def test_a_data_volume_is_empty_and_on_a_separate_file_system_with_room(
     technology: Technology, instance: Instance
 ) -> None:
-    if not technology.volumes:
+    if not technology.has_volumes:
         pytest.skip("it gives none, and a workload that wants one is skipped")
     inside = _inside(instance)
     inside.run("mountpoint", VOLUME, timeout=ENOUGH_SECONDS)
     # find, not ls: gVisor of 2022 refuses the call of today's stat
     names = inside.run("find", VOLUME, "-mindepth", "1", "-printf", "%f\n", timeout=ENOUGH_SECONDS).text.split()
     assert names in ([], ["lost+found"])
-    (volume,) = file_systems_under(inside, (f"{VOLUME}/files",))
+    (volume,) = read_file_systems(inside, (f"{VOLUME}/files",))
     assert volume.type not in {"overlay", "tmpfs", "ramfs"}
     room = inside.run("df", "--block-size=1", "--output=avail", VOLUME, timeout=ENOUGH_SECONDS).text.split()[-1]
     assert int(room) >= VOLUME_BYTES
@@ -124,7 +124,7 @@ def test_the_machine_holds_the_instance_to_a_memory_limit(
     limit = memory_limit_of(testbed.host, processes()[0])
     assert limit is not None
     # A virtual machine has its emulator beside the guest's memory, which has a limit of its own.
-    assert limit <= (512 << 20) + (2 << 30) if instance.path == "tap" else limit == 512 << 20
+    assert limit <= (512 << 20) + (2 << 30) if instance.network_path == "tap" else limit == 512 << 20
 
 
 def test_the_instance_runs_on_the_cpus_that_were_asked_for(
@@ -140,7 +140,7 @@ def test_the_instance_runs_on_the_cpus_that_were_asked_for(
         # What a runtime has outside of the group, such as a shim, runs where its daemon or its node lets it.
         group = instance.proof.get("control group")
         pids = processes_below(testbed.host, group) if group else instance.processes()
-        threads = [testbed.host.gather(f"/proc/{pid}/task", "status") for pid in pids]
+        threads = [testbed.host.read_matching(f"/proc/{pid}/task", "status") for pid in pids]
         assert _cpus_allowed("".join(threads)) == {asked}
 
 
@@ -195,7 +195,7 @@ AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"
 
 
 def test_every_user_may_listen_on_every_port(technology: Technology, instance: Instance) -> None:
-    if "sysctl *" in technology.differs and technology.family == "bare metal":
+    if "sysctl *" in technology.expected_differences and technology.family == "bare metal":
         pytest.skip("it uses the machine's network, whose settings stay as they are")
     inside = _inside(instance)
     server = "redis-server --port 80 --bind 127.0.0.1 --save '' --dir /tmp --daemonize yes"
@@ -205,13 +205,13 @@ def test_every_user_may_listen_on_every_port(technology: Technology, instance: I
     inside.run("redis-cli", "-p", "80", "shutdown", "nosave", timeout=ENOUGH_SECONDS, check=False)
 
 
-def test_a_setuid_program_works_unless_the_technology_declares_that_it_does_not(
+def test_setuid_programs_work_unless_the_technology_declares_otherwise(
     technology: Technology, instance: Instance
 ) -> None:
     inside = _inside(instance)
     inside.run("sh", "-c", "cp /usr/bin/id /srv/id && chmod 4755 /srv/id", timeout=ENOUGH_SECONDS)
     user = inside.run(*AS_NOBODY, "/srv/id", "--user", timeout=ENOUGH_SECONDS).text.strip()
-    assert user == ("65534" if "setuid" in technology.differs else "0")
+    assert user == ("65534" if "setuid" in technology.expected_differences else "0")
 
 
 def test_the_client_runs_on_other_cpus(testbed: RunContext) -> None:
@@ -228,16 +228,16 @@ def test_the_start_has_its_moments_in_their_order(instance: Instance, notes: Tri
     assert [moments[name] for name in names] == sorted(moments[name] for name in names)
     # containerd reports a container that may have answered by then, and the cluster hears of it last.
     assert set(moments) - set(order) in (set(), {"container", "reported"})
-    assert 0 < moments["ready"] - moments["requested"] < START_SECONDS
+    assert 0 < moments["ready"] - moments["requested"] < START_TIMEOUT_SECONDS
     assert instance.name.startswith("tare-")
 
 
-def test_a_virtual_machine_reports_when_its_kernel_and_its_user_space_began(
+def test_a_virtual_machine_reports_when_its_kernel_and_user_space_started(
     technology: Technology, instance: Instance, notes: TrialLog
 ) -> None:
     del instance  # only started
     names = {mark.name for mark in notes.marks}
-    if technology.path == "tap":
+    if technology.network_path == "tap":
         assert {"kernel", "userspace"} <= names
     else:
         assert "kernel" not in names
@@ -250,40 +250,38 @@ def test_the_processes_of_the_instance_are_there_and_cost_memory(
     assert pids
     assert [pid for pid in pids if not testbed.host.read(f"/proc/{pid}/stat")] == []
     assert not isinstance(testbed.host, LocalHost) or os.getpid() not in pids
-    found = footprint_of(parts[0])
+    found = measure_layer_footprint(parts[0])
     assert found.memory_bytes is not None
     assert found.memory_bytes > 50_000
     assert found.processes >= 1
     assert found.disk_bytes is not None
 
 
-def test_an_instance_that_was_paused_again_and_again_starts_programs_as_before(
+def test_an_instance_still_starts_programs_after_repeated_pauses(
     instance: Instance, testbed: RunContext, processes: Callable[[], Sequence[int]]
 ) -> None:
     """A runtime may take a signal to one of its processes for its end, as gVisor does."""
-    quiet = Quiet(testbed.host, processes)
+    quiet = IdleWatch(testbed.host, processes)
     quiet._share = 1.0  # it did not rest
-    edges = Edges(testbed.host, Spent(testbed.limits.cpus), quiet)
+    edges = TurnBoundary(testbed.host, CpuUsage(testbed.limits.cpus), quiet)
     for _ in range(6):
-        edges.begin()
-        edges.end(0.0)
+        edges.begin_turn()
+        edges.end_turn(0.0)
         time.sleep(0.05)
     edges.resume()
     for _ in range(3):
         assert _inside(instance).run("sh", "-c", "sleep 0.01; echo on", timeout=ENOUGH_SECONDS).text == "on\n"
 
 
-def test_what_is_written_inside_counts_as_disk_unless_it_is_on_the_data_volume(
-    technology: Technology, instance: Instance
-) -> None:
+def test_writes_inside_count_as_disk_except_on_the_data_volume(technology: Technology, instance: Instance) -> None:
     before = _disk_with(instance, "")
     after = _disk_with(instance, "/var/written")
     assert after - before > 4 << 20
-    if technology.volumes:
+    if technology.has_volumes:
         assert _disk_with(instance, f"{VOLUME}/written") - after < 4 << 20
 
 
-def test_what_is_computed_inside_is_cpu_time_of_the_processes_of_the_instance(
+def test_computation_inside_is_cpu_time_of_the_processes_of_the_instance(
     instance: Instance, processes: Callable[[], Sequence[int]], testbed: RunContext
 ) -> None:
     spin = ("timeout", "120", "sh", "-c", "while :; do :; done")
@@ -307,16 +305,16 @@ def test_the_service_answers_the_client_and_sees_it_as_itself(
     technology: Technology, instance: Instance, testbed: RunContext
 ) -> None:
     network = testbed.network
-    assert instance.path == technology.path
+    assert instance.network_path == technology.network_path
     addresses = {
         "host": network.machine_address,
         "nat": network.machine_address,
         "tap": network.instance_address,
         "bridge": str(network.engine_subnet[10]) if isinstance(technology, Docker) else network.instance_address,
     }
-    assert instance.address == addresses.get(instance.path, instance.address)  # a cluster chooses its pods'
+    assert instance.address == addresses.get(instance.network_path, instance.address)  # a cluster chooses its pods'
     # Only what is on the machine's own network must not listen on its other addresses.
-    listen = instance.address if instance.path == "host" else "0.0.0.0"  # noqa: S104 - inside
+    listen = instance.address if instance.network_path == "host" else "0.0.0.0"  # noqa: S104 - inside
     with _inside(instance).spawn(*REDIS, listen or ""):
         knock = (PROBE, instance.address or "", str(PORT), "30", "connect")
         testbed.client.run(*knock, timeout=ENOUGH_SECONDS)
@@ -339,7 +337,7 @@ def _disk_with(instance: Instance, file: str) -> int:
     if file:
         inside.run("dd", "if=/dev/urandom", f"of={file}", "bs=1M", "count=8", "conv=fsync", timeout=ENOUGH_SECONDS)
         inside.run("sync", timeout=ENOUGH_SECONDS)
-    found = instance.disk()
+    found = instance.written_bytes()
     assert found is not None, instance.name
     return found
 
@@ -357,7 +355,7 @@ class Wordless(LocalHost):
 def _shares_the_kernel(instance: Instance, host: Host) -> bool:
     """Compare the kernels' versions: LXD gives every container a boot ID of its own."""
     version = _inside(instance).run("cat", "/proc/version", timeout=ENOUGH_SECONDS).text
-    return instance.path != "tap" and version == host.read("/proc/version")
+    return instance.network_path != "tap" and version == host.read("/proc/version")
 
 
 def _cpu_seconds(host: Host, pids: Sequence[int]) -> float:

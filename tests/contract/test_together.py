@@ -14,13 +14,13 @@ from waiting import ENOUGH_SECONDS
 
 from tare.hosts.network import SLOTS
 from tare.plugins import registry
-from tare.plugins.technology import ANSWER_PORT, Technology
+from tare.plugins.technology import READINESS_PORT, Technology
 from tare.plugins.workload import VOLUME
 from tare.runner import trial
 from tare.runner.context import RunContext
 from tare.runner.layers import PROBE, StartedLayer, start_stack
 from tare.runner.trial_log import TrialLog
-from tare.telemetry.processes import footprint
+from tare.telemetry.processes import measure_proportional_memory
 
 pytestmark = pytest.mark.machine
 
@@ -49,7 +49,7 @@ class Group:
         """Run a server in one that has an inside; it knows the name of the instance."""
         instance = part.instance
         assert instance.inside is not None
-        listen = (instance.address or "") if instance.path == "host" else "0.0.0.0"  # noqa: S104 - inside
+        listen = (instance.address or "") if instance.network_path == "host" else "0.0.0.0"  # noqa: S104 - inside
         self.stack.enter_context(instance.inside.spawn(*REDIS, instance.name, "--bind", listen))
         self.testbed.client.run(PROBE, instance.address or "", str(PORT), PATIENCE, "connect", timeout=ENOUGH_SECONDS)
 
@@ -83,11 +83,11 @@ def _begins_late(technology: Technology) -> bool:
 
 
 @pytest.mark.lab
-def test_instances_of_all_technologies_are_alive_together_and_each_answers_for_itself(
+def test_instances_of_all_technologies_run_together_and_answer_separately(
     together: Group, every_usable: Sequence[Technology]
 ) -> None:
     for technology in every_usable:
-        technology.imported(together.testbed.host, together.testbed.images.main)
+        technology.prepare_image(together.testbed.host, together.testbed.images.main)
     wanted = [each for technology in sorted(every_usable, key=_begins_late) for each in _copies(technology)]
     assert len(wanted) <= SLOTS
     for technology in wanted:
@@ -106,7 +106,7 @@ def test_instances_of_all_technologies_are_alive_together_and_each_answers_for_i
 def test_an_instance_costs_among_ten_what_it_costs_alone(
     together: Group, every_usable: Sequence[Technology], name: str
 ) -> None:
-    bridged = [each for each in every_usable if each.path == "bridge"]
+    bridged = [each for each in every_usable if each.network_path == "bridge"]
     kinds = [each for each in bridged if each.name in {"native", "crun", "docker"}]
     first = next((each for each in bridged if each.name == name), None)
     if first is None:
@@ -119,7 +119,7 @@ def test_an_instance_costs_among_ten_what_it_costs_alone(
         together.serve(together.parts[-1])
     among_ten = _settled(together.parts[0])
     pids = together.parts[0].instance.processes()
-    proportional, _ = footprint(together.testbed.host, together.testbed.images.main.root, pids)
+    proportional, _ = measure_proportional_memory(together.testbed.host, together.testbed.images.main.root, pids)
     assert proportional is not None
     assert among_ten == pytest.approx(alone, rel=0.02)
     # What Linux calls the proportional set size has become much less: the file pages of redis and its libraries.
@@ -130,7 +130,7 @@ def _settled(part: StartedLayer) -> int:
     """Read the memory of an instance once it no longer changes: a server that answers is not done with its start."""
     before, deadline = 0, time.monotonic() + ENOUGH_SECONDS
     while time.monotonic() < deadline:
-        memory_bytes = trial.footprint_of(part).memory_bytes
+        memory_bytes = trial.measure_layer_footprint(part).memory_bytes
         assert memory_bytes is not None
         if memory_bytes == pytest.approx(before, rel=0.001):
             return memory_bytes
@@ -141,7 +141,7 @@ def _settled(part: StartedLayer) -> int:
 
 def _each_says_when_it_began(group: Group) -> None:
     """Knock at all of them again: what they say is what was heard while they were started, and of each only."""
-    said = [text.split() for text in group.ask(PROBE, "ADDRESS", str(ANSWER_PORT), PATIENCE)]
+    said = [text.split() for text in group.ask(PROBE, "ADDRESS", str(READINESS_PORT), PATIENCE)]
     assert {words[1] for words in said} == {"tare"}
     assert len({words[2] for words in said}) == len(said)
     for words, notes in zip(said, group.notes, strict=True):
@@ -153,7 +153,7 @@ def _each_says_when_it_began(group: Group) -> None:
 
 def _each_has_a_volume_of_its_own(group: Group) -> None:
     """Write to all volumes, and then look into them: each has what was written to it and nothing else."""
-    insides = [part.instance.inside for part in group.parts if registry.find("technologies", part.name).volumes]
+    insides = [part.instance.inside for part in group.parts if registry.find("technologies", part.name).has_volumes]
     assert len(insides) > 1
     for number, inside in enumerate(insides):
         assert inside is not None

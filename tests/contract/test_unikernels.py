@@ -11,11 +11,11 @@ from plug_ins import own
 from tare.guests.unikernel import Unikernel
 from tare.hosts.cgroups import memory_limit_of
 from tare.images.micro import UNIKERNELS
-from tare.plugins.technology import START_SECONDS, Technology
+from tare.plugins.technology import START_TIMEOUT_SECONDS, Technology
 from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.context import RunContext
 from tare.runner.layers import PROBE, StartedLayers
-from tare.runner.trial import footprint_of
+from tare.runner.trial import measure_layer_footprint
 from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values
 from tare.workloads.dhrystone import Dhrystone
@@ -36,7 +36,7 @@ def technology(
     request: pytest.FixtureRequest, testbed: RunContext, usable: Callable[[Technology], Technology]
 ) -> Technology:
     found = usable(request.param())
-    found.imported(testbed.host, testbed.images.main)
+    found.prepare_image(testbed.host, testbed.images.main)
     return found
 
 
@@ -48,8 +48,8 @@ def test_it_reports_the_version_of_its_system(technology: Technology, testbed: R
 def test_it_has_no_inside_and_says_what_it_serves(instance: Instance, testbed: RunContext) -> None:
     assert instance.inside is None
     assert instance.address == testbed.network.instance_address
-    assert instance.path == "tap"
-    assert instance.serves == {"micro-http": 18080, "micro-redis": 16379}
+    assert instance.network_path == "tap"
+    assert instance.served_ports == {"micro-http": 18080, "micro-redis": 16379}
 
 
 def test_it_answers_the_client_as_an_init_does(instance: Instance, testbed: RunContext) -> None:
@@ -73,7 +73,7 @@ def test_its_start_has_its_moments_in_their_order(technology: Technology, instan
     names = ["requested", "started", *between, "ready"]
     assert sorted(moments) == sorted(names)
     assert [moments[name] for name in names] == sorted(moments.values())
-    assert 0 < moments["ready"] - moments["requested"] < START_SECONDS
+    assert 0 < moments["ready"] - moments["requested"] < START_TIMEOUT_SECONDS
 
 
 def test_the_machine_holds_it_to_its_limits(technology: Technology, instance: Instance, testbed: RunContext) -> None:
@@ -82,13 +82,13 @@ def test_the_machine_holds_it_to_its_limits(technology: Technology, instance: In
     assert [each for each in others if testbed.host.read(f"/proc/{each}/cmdline")] == []
     monitor_bytes = 2 << 30 if technology.name in ("solo5-virtio", "arceos") else 0
     assert memory_limit_of(testbed.host, pid) == MEMORY_BYTES + monitor_bytes
-    threads = [line.split() for line in testbed.host.gather(f"/proc/{pid}/task", "status").splitlines()]
+    threads = [line.split() for line in testbed.host.read_matching(f"/proc/{pid}/task", "status").splitlines()]
     allowed = {words[1] for words in threads if words[0] == "Cpus_allowed_list:"}
     assert allowed == {",".join(map(str, testbed.limits.cpus))}
 
 
 def test_it_costs_the_memory_that_it_has_touched_and_no_disk(technology: Technology, parts: StartedLayers) -> None:
-    found = footprint_of(parts[0])
+    found = measure_layer_footprint(parts[0])
     assert found.memory_bytes is not None
     most = (32 << 20) if technology.name == "solo5-spt" else MEMORY_BYTES
     assert 100_000 < found.memory_bytes < most
@@ -108,5 +108,7 @@ def test_it_says_what_it_is(technology: Technology, instance: Instance) -> None:
 @pytest.mark.parametrize("technology", ALL, ids=lambda each: each.name)
 def test_it_refuses_what_it_cannot_serve(technology: type[Unikernel]) -> None:
     words = "a unikernel has no shell: this one serves micro-http and micro-redis alone"
-    assert [technology().refuses(workload) for workload in (Dhrystone(), Nginx())] == [words, words]
-    assert [technology().refuses(workload) for workload in (Startup(), MicroHttp(), MicroRedis())] == [None] * 3
+    assert [technology().unsupported_reason(workload) for workload in (Dhrystone(), Nginx())] == [words, words]
+    assert [technology().unsupported_reason(workload) for workload in (Startup(), MicroHttp(), MicroRedis())] == [
+        None
+    ] * 3

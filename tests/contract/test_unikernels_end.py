@@ -24,7 +24,7 @@ from tare.runner.events import ignore_event
 from tare.runner.layers import start_stack
 from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values
-from tare.suites.plan import Block, Step
+from tare.suites.plan import Block, PlannedTrial
 from tare.technologies.arceos import Arceos
 from tare.technologies.mirage import Mirage
 from tare.technologies.native import Native
@@ -46,7 +46,7 @@ class _Broken(Exception):
 def test_nothing_is_left_of_an_instance_whose_block_raises(
     technology: Unikernel, testbed: RunContext, nothing_left: NothingLeft
 ) -> None:
-    UNIKERNELS.built(print)
+    UNIKERNELS.ensure_built(print)
     with nothing_left(), pytest.raises(_Broken), start_stack(testbed, spec_of(testbed, technology), TrialLog()):
         raise _Broken
 
@@ -68,10 +68,10 @@ class NoKernel(Arceos):
 @pytest.mark.parametrize(
     ("technology", "last"), [(NotForSpt(), "solo5-spt: "), (NoKernel(), "qemu-system-x86_64: ")], ids=["spt", "qemu"]
 )
-def test_a_unikernel_that_does_not_boot_is_reported_with_its_last_line_and_leaves_nothing(
+def test_a_failed_unikernel_boot_shows_its_last_line_and_leaves_nothing(
     technology: Unikernel, last: str, testbed: RunContext, nothing_left: NothingLeft
 ) -> None:
-    UNIKERNELS.built(print)
+    UNIKERNELS.ensure_built(print)
     what = f"{technology.name}: the unikernel did not boot: its monitor ended"
     with nothing_left(), pytest.raises(TrialFailed, match=what) as error:  # noqa: SIM117 - it is checked after the raise
         with start_stack(testbed, spec_of(testbed, technology), TrialLog()):
@@ -80,7 +80,7 @@ def test_a_unikernel_that_does_not_boot_is_reported_with_its_last_line_and_leave
 
 
 def test_a_unikernel_that_says_nothing_fails_in_its_time(testbed: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    UNIKERNELS.built(print)
+    UNIKERNELS.ensure_built(print)
     monkeypatch.setattr(unikernel, "BOOT_SECONDS", 0.05)
     what = "arceos: the unikernel did not boot: it does not serve after 0.05 s"
     with pytest.raises(TrialFailed, match=what), start_stack(testbed, spec_of(testbed, Arceos()), TrialLog()):
@@ -88,13 +88,13 @@ def test_a_unikernel_that_says_nothing_fails_in_its_time(testbed: RunContext, mo
 
 
 def test_it_is_an_image_of_yours_for_mirage_too(testbed: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = UNIKERNELS.built(print)
+    folder = UNIKERNELS.ensure_built(print)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     mirage = Mirage(str(folder / "micro.spt"), "micro-http", tender="spt", device="net")
     assert list(mirage.problems(LocalHost())) == []
     workload = MicroHttp(clients=(1,))
     with start_stack(testbed, spec_of(testbed, mirage, port=workload.port), TrialLog()) as (part,):
-        assert part.instance.serves == {"micro-http": 18080}
+        assert part.instance.served_ports == {"micro-http": 18080}
         (value,) = read_values(workload, tuple(workload.measure(MeasurementContext(part.instance, testbed.client, ()))))
     assert value.value > 10
 
@@ -106,9 +106,9 @@ WORKLOAD = MicroRedis(("GET",), (5,), duration=0.2)
 
 
 def test_it_has_its_turns_side_by_side_with_the_others(testbed: RunContext, nothing_left: NothingLeft) -> None:
-    UNIKERNELS.built(print)
+    UNIKERNELS.ensure_built(print)
     stacks = {"native": (Native(),), "solo5-spt": (Solo5Spt(),), "native-again": (Native(),)}
-    steps = tuple(Step(name, WORKLOAD.name, name, 0, order) for order, name in enumerate(stacks))
+    steps = tuple(PlannedTrial(name, WORKLOAD.name, name, 0, order) for order, name in enumerate(stacks))
     rounds = BlockRunner(testbed, stacks, ("native", "native-again"), seed=1)
     with nothing_left():
         planned = planned_of(WORKLOAD)

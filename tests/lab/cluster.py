@@ -26,7 +26,7 @@ from pathlib import Path
 from gvisor_built import NotBuilt, shim
 from kube_built import PAUSE, built
 
-from tare.hosts.ledger import private_state_folder
+from tare.hosts.ledger import create_state_folder
 
 _NODE, _ADDRESS = "tare-lab", "10.99.0.1"
 _SUBNET = "10.88.0.0/24"
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
 @contextmanager
 def _folder() -> Iterator[Path]:
     """Make the folder of the cluster; remove it afterwards, with the control groups. There is one cluster at a time."""
-    folder = private_state_folder() / "cluster"
+    folder = create_state_folder() / "cluster"
     with Path("/run/lock/tare-lab-cluster").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

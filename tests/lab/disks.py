@@ -8,13 +8,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tare.hosts.local import LocalHost
-from tare.images.image import built_image
+from tare.images.image import ensure_image
 from tare.images.recipes import machine_recipe
 from tare.model.files import read_text
 from tare.model.image import Image
 from tare.model.machine import Hosts
-from tare.model.trial import LimitsWanted
-from tare.runner.context import RunImages, Sampling
+from tare.model.trial import LimitsSpec
+from tare.runner.context import RunImages, TelemetryConfig
 from tare.runner.layers import prepare_disk
 from tare.runner.machines import connect_machines, open_context
 from tare.technologies.docker import Docker
@@ -24,10 +24,10 @@ from tare.technologies.qemu_tcg import QemuTcg
 
 def disks_of(machine: str) -> dict[str, Path]:
     """Return the files that are further disks of a machine, by their names in the folder of tare's images there."""
-    image = built_image(_say)
+    image = ensure_image(_say)
     disks = {f"{image.digest}/{image.disk.name}": image.disk}
     if machine == "kvm":
-        outer = built_image(_say, machine_recipe())
+        outer = ensure_image(_say, machine_recipe())
         disks |= {f"{image.digest}/root.tar": image.archive, f"{outer.digest}/{outer.disk.name}": outer.disk}
         disks |= _nested_disk(image, outer)
     return disks
@@ -54,10 +54,10 @@ def _nested_disk(image: Image, outer: Image) -> dict[str, Path]:
     with (
         TemporaryDirectory() as folder,
         connect_machines(Hosts(), image, 1) as hosts,
-        open_context(hosts, images, LimitsWanted(), Sampling(Path(folder) / "telemetry")) as context,
+        open_context(hosts, images, LimitsSpec(), TelemetryConfig(Path(folder) / "telemetry")) as context,
     ):
-        prepare_disk(context, context.spec(*stacks[0]), lambda text: _say(f"docker/qemu: {text}"))
-        made, wanted = (context.spec(*stack).prepared(context.images.outer).disk for stack in stacks)
+        prepare_disk(context, context.create_spec(*stacks[0]), lambda text: _say(f"docker/qemu: {text}"))
+        made, wanted = (context.create_spec(*stack).outer_image(context.images.outer).disk for stack in stacks)
         return {wanted.name: made}
 
 

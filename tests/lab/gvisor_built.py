@@ -10,10 +10,10 @@ import tempfile
 from pathlib import Path
 
 from tare.hosts.ledger import state_folder
-from tare.technologies.gvisor import TODAY
+from tare.technologies.gvisor import CURRENT_RUNSC
 
 _BUILD_SECONDS = 7200
-_MODULE, _VERSION = TODAY.partition("/runsc@")[0], TODAY.rpartition("@")[2]
+_MODULE, _VERSION = CURRENT_RUNSC.partition("/runsc@")[0], CURRENT_RUNSC.rpartition("@")[2]
 # Without CAP_SYS_RESOURCE no score can be lowered, which the shim takes for an error.
 _SCORE = ("oomScoreMax = -999", "oomScoreMax = 0")
 # containerd 1.6 takes the bare address, which today's shim prints as JSON. The shim finds runsc on its PATH.
@@ -34,9 +34,9 @@ class NotBuilt(Exception):
 
 def runsc() -> Path:
     """Return the path of runsc; build it if it is missing. Raises NotBuilt."""
-    folder = state_folder() / "tests" / Path(TODAY).name
+    folder = state_folder() / "tests" / Path(CURRENT_RUNSC).name
     if not (folder / "runsc").exists():
-        run("go", "install", TODAY, CGO_ENABLED="0", GOBIN=str(folder), GOFLAGS="-p=2")
+        run("go", "install", CURRENT_RUNSC, CGO_ENABLED="0", GOBIN=str(folder), GOFLAGS="-p=2")
     return folder / "runsc"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import machines
 
 from tare.hosts.ledger import state_folder
-from tare.model.journal import Run, load
+from tare.model.journal import Run, load_run
 
 TARE = Path(sys.executable).parent / "tare"
 RUN_SECONDS = 3 * 3600.0
@@ -62,7 +62,7 @@ def ended(*words: str, folder: Path) -> Run:
     done_ = subprocess.run(command, capture_output=True, text=True, timeout=RUN_SECONDS, check=False, env=environment)
     assert done_.returncode == 0, done_.stderr
     assert not list((home / "ledger").iterdir())
-    return load(folder)
+    return load_run(folder)
 
 
 def left_on(machine: machines.Machine) -> str:

@@ -29,7 +29,7 @@ from disks import disks_of, make_disk
 from tare.guests import guest
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
-from tare.images.image import built_image
+from tare.images.image import ensure_image
 from tare.images.recipes import Recipe, machine_recipe
 from tare.model.errors import TareError, TrialFailed, UsageError
 from tare.model.files import read_text
@@ -224,7 +224,7 @@ def start(machines: Sequence[Machine]) -> None:
             _say(f"{machine.title}: runs already")
     if not fresh:
         return
-    own = [built_image(_say, machine.recipe) for machine in fresh]
+    own = [ensure_image(_say, machine.recipe) for machine in fresh]
     disks = [disks_of(machine.name) for machine in fresh]
     began = time.monotonic()
     try:
@@ -289,7 +289,7 @@ def _begin(machine: Machine, own: Image, disks: Mapping[str, Path]) -> None:
 def _boot(machine: Machine, image: Image) -> tuple[str, ...]:
     """Return the emulator's options that boot Linux, on the Xen machine as the hypervisor's first domain."""
     words = {"address": machine.address, "gateway": machine.gateway, "port": "17007", "files": _OPEN_FILES}
-    words |= {"host": machine.gateway, "door": guest.DOOR_PORT}
+    words |= {"host": machine.gateway, "door": guest.AGENT_PORT}
     fixed = f"root=/dev/vda rw console={machine.console} loglevel=4 panic=-1 init=/usr/lib/tare/guest"
     line = " ".join((fixed, *(f"tare.{name}={value}" for name, value in words.items())))
     if machine.name != "xen":
@@ -307,12 +307,12 @@ def _finish(machine: Machine, own: Image, disks: Iterable[str]) -> None:
     console = str(machine.folder / "console.log")
 
     def open_or_ended() -> bool:
-        return guest.OPEN in read_text(console) or not machine.pid
+        return guest.AGENT_READY_PREFIX in read_text(console) or not machine.pid
 
-    if not _wait(open_or_ended, _BOOT_SECONDS) or guest.OPEN not in read_text(console):
+    if not _wait(open_or_ended, _BOOT_SECONDS) or guest.AGENT_READY_PREFIX not in read_text(console):
         last = read_text(console).strip().rpartition("\n")[2][-200:]
         raise TareError(f"{machine.title} did not boot; it said last: {last!r}", f"see {console}")
-    reach = (str(own.root / guest.REACH), machine.address, str(guest.DOOR_PORT), f"{_BOOT_SECONDS:g}")
+    reach = (str(own.root / guest.GUEST_EXEC), machine.address, str(guest.AGENT_PORT), f"{_BOOT_SECONDS:g}")
     key = (machine.folder / "key.pub").read_text(encoding="ascii").split()[1]
     host_key = _HERE.run(*reach, "sh", "-ec", _SSH, "sh", key, timeout=_BOOT_SECONDS).text
     (machine.folder / "known_hosts").write_text(f"{machine.address} {host_key}", encoding="ascii")

@@ -12,7 +12,7 @@ from kube_built import built
 
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
-from tare.model.machine import Machine
+from tare.model.machine import SshTarget
 
 _HOST = LocalHost()
 _NAME, _ADDRESS, _PORT = "tare-lab-node", "10.99.0.1", 2222
@@ -36,7 +36,7 @@ exec "$@"
 
 
 @contextmanager
-def node_over_ssh(folder: Path) -> Iterator[Machine]:
+def node_over_ssh(folder: Path) -> Iterator[SshTarget]:
     """Have the SSH server for the block; its sessions know the cluster by the environment of this process."""
     for name in ("host_key", "key"):
         _HOST.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(folder / name), timeout=_SECONDS)
@@ -69,4 +69,4 @@ def node_over_ssh(folder: Path) -> Iterator[Machine]:
                 break
         else:
             raise AssertionError(process.errors())
-        yield Machine(_NAME, str(config))
+        yield SshTarget(_NAME, str(config))

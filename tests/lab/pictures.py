@@ -18,7 +18,7 @@ from typing import Any
 from browser import PHONE, chromium, findings, new_page
 from playwright.sync_api import Browser, Page
 
-from tare.model.journal import load
+from tare.model.journal import load_run
 from tare.report.writer import write_report
 
 DESKTOP = {"viewport": {"width": 1280, "height": 1500}}
@@ -83,7 +83,7 @@ def main(run: str, out: str) -> None:
     target = Path(out)
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
-        [page] = write_report([load(Path(run))], ["html"], Path(folder))
+        [page] = write_report([load_run(Path(run))], ["html"], Path(folder))
         take(browser, page, target)
     for picture in sorted(target.glob("report-*.webp")):
         sys.stdout.write(f"{picture}: {picture.stat().st_size >> 10} KiB\n")

@@ -25,7 +25,7 @@ from tare.hosts.host import Process
 from tare.hosts.local import LocalHost
 from tare.images.recipes import Recipe, machine_recipe
 from tare.model.image import Image
-from tare.model.machine import Machine
+from tare.model.machine import SshTarget
 from tare.plugins import registry
 
 _HOST = LocalHost()
@@ -94,29 +94,29 @@ class Lab:
     running: dict[str, ExitStack]
 
     @property
-    def server(self) -> Machine:
+    def server(self) -> SshTarget:
         """The machine of the instances; `address` is the one that the other machine sees."""
-        return Machine("tare-test-server", str(self.ssh_config), "198.19.242.1")
+        return SshTarget("tare-test-server", str(self.ssh_config), "198.19.242.1")
 
     @property
-    def server_from_here(self) -> Machine:
+    def server_from_here(self) -> SshTarget:
         """The same machine for a client on this one."""
-        return Machine("tare-test-server", str(self.ssh_config))
+        return SshTarget("tare-test-server", str(self.ssh_config))
 
     @property
-    def server_by_slow_link(self) -> Machine:
+    def server_by_slow_link(self) -> SshTarget:
         """The same machine, told what to do over the slow link; a client on this one has its own way to it."""
-        return Machine("tare-test-far", str(self.ssh_config), "198.19.240.2")
+        return SshTarget("tare-test-far", str(self.ssh_config), "198.19.240.2")
 
     @property
-    def client(self) -> Machine:
+    def client(self) -> SshTarget:
         """The machine of the client."""
-        return Machine("tare-test-client", str(self.ssh_config))
+        return SshTarget("tare-test-client", str(self.ssh_config))
 
     @property
-    def clients(self) -> tuple[Machine, ...]:
+    def clients(self) -> tuple[SshTarget, ...]:
         """All clients; `address` is the one that the other clients see."""
-        second = Machine("tare-test-client-2", str(self.ssh_config))
+        second = SshTarget("tare-test-client-2", str(self.ssh_config))
         return (replace(self.client, address="198.19.245.1"), second)
 
     def on(self, name: str, script: str) -> str:
@@ -142,7 +142,7 @@ class Lab:
         return "".join(self.on(name, script) for name in self.running)
 
 
-def suite_on(folder: Path, text: str, clients: Sequence[Machine] = (), **hosts: Machine) -> Path:
+def suite_on(folder: Path, text: str, clients: Sequence[SshTarget] = (), **hosts: SshTarget) -> Path:
     """Write a suite that runs on these machines; return its path."""
     several = [("[[hosts.client]]", each) for each in clients]
     for table, which in (*((f"[hosts.{name}]", each) for name, each in hosts.items()), *several):

@@ -14,14 +14,14 @@ import pytest
 from clean_roots import CleanRoot, clean_root
 
 from plug_ins import in_contract
-from tare.model.journal import load
+from tare.model.journal import load_run
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 
 ROOT = Path(__file__).parents[2]
 # Machines that need no KVM, and engines without a daemon or with one that tests/lab/with-engines starts.
 STACKS = (
-    *(found.name for found in in_contract() if found.tested_in == "tests/contract"),
+    *(found.name for found in in_contract() if found.tests_path == "tests/contract"),
     *("docker-bridge", "podman-bridge"),
 )
 SUITE = f"""\
@@ -80,7 +80,7 @@ def test_doctor_finds_what_setup_installed(machine: Debian13) -> None:
 def test_a_run_on_debian_13_has_no_failed_trial(machine: Debian13, release: str) -> None:
     (machine.root / "root/suite.toml").write_text(f'{SUITE}\n[image]\nrelease = "{release}"\n')
     machine.run(f"tests/lab/with-engines .venv/bin/tare run /root/suite.toml --out /root/{release}", 900)
-    run = load(machine.root / "root" / release)
+    run = load_run(machine.root / "root" / release)
     assert Counter((trial.status, trial.reason) for trial in run.trials) == {("ok", ""): 2 * (len(STACKS) + 1)}
     assert run.record.machine.operating_system == "Debian GNU/Linux 13 (trixie)"
     assert (machine.root / "root" / release / "report/index.html").stat().st_size > 100_000
@@ -95,7 +95,7 @@ def test_a_network_that_podman_cannot_finish_leaves_no_bridge(machine: Debian13)
     before = machine.run(bridges, 30)  # one of the machine's own Podman may be there
     run = ".venv/bin/tare run /root/suite.toml --out /root/failed"
     machine.run(f"mv /usr/sbin/nft /usr/sbin/away; {run}; mv /usr/sbin/away /usr/sbin/nft", 300)
-    failed = [trial.reason or "" for trial in load(machine.root / "root/failed").trials if trial.status == "failed"]
+    failed = [trial.reason or "" for trial in load_run(machine.root / "root/failed").trials if trial.status == "failed"]
     assert len(failed) == 1
     assert "nft" in failed[0]
     assert machine.run(bridges, 30) == before

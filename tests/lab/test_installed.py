@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from clean_roots import CleanRoot, clean_root
 
-from tare.model.journal import load
+from tare.model.journal import load_run
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 
@@ -119,7 +119,7 @@ def test_where_there_is_no_apt_doctor_and_errors_name_what_fedora_has(bare: Clea
     assert "docker export $(docker create debian:12) >debian.tar && tare image --from debian.tar" in registry[1]
 
 
-def test_where_there_is_no_apt_the_image_is_built_in_one_of_debian_and_a_run_works(bare: CleanRoot) -> None:
+def test_without_apt_the_image_is_built_in_a_debian_one_and_a_run_works(bare: CleanRoot) -> None:
     archive = bare.root / "root/debian.tar"
     exported = ("mmdebstrap", "--quiet", "--variant=minbase", "bookworm", str(archive))
     subprocess.run(exported, check=True, timeout=600)
@@ -127,7 +127,7 @@ def test_where_there_is_no_apt_the_image_is_built_in_one_of_debian_and_a_run_wor
     assert bare.run("tare image", 120).strip() == built
     # All commands of a script share what is in /run.
     bare.run("tare run suite.toml --out run; tare compare run; tare clean", 600)
-    run = load(bare.root / "root/run")
+    run = load_run(bare.root / "root/run")
     assert {(trial.status, trial.reason) for trial in run.trials} == {("ok", "")}
     assert run.record.machine.operating_system == "Fedora Linux"
     assert bare.asked("tare clean --images && ls /var/lib/tare/images", 120).returncode

@@ -20,7 +20,7 @@ from node_ssh import node_over_ssh
 from registry import registry
 from waiting import ENOUGH_SECONDS
 
-from tare.model.journal import Run, load, load_raw
+from tare.model.journal import Run, load_raw, load_run
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 
@@ -108,7 +108,7 @@ def _running_pods() -> list[str]:
     return [name.partition("=")[0] for name in _ours() if name.endswith("=Running")]
 
 
-def test_the_example_runs_with_pods_of_both_classes_and_skips_a_class_that_is_not_there(tmp_path: Path) -> None:
+def test_the_example_runs_pods_of_both_classes_and_skips_a_missing_class(tmp_path: Path) -> None:
     run = done(_with_few_blocks("kubernetes.toml", BLOCKS, tmp_path), tmp_path / "run")
     assert {(trial.stack, trial.status) for trial in run.trials} == {
         (stack, "ok") for stack in ("native", "native-again", "pod", "pod-gvisor")
@@ -163,7 +163,7 @@ def test_a_node_over_ssh_runs_pods_as_it_does_by_itself(tmp_path: Path) -> None:
     assert _outcomes(run) == _all_ok("native", "native-again", "pod")
 
 
-def test_a_pod_of_katas_runtime_counts_and_pins_its_machine_and_doubts_the_nodes_own_kernel(tmp_path: Path) -> None:
+def test_a_kata_pod_counts_and_pins_its_vm_and_warns_of_a_shared_kernel(tmp_path: Path) -> None:
     run = done(_suite(tmp_path, STARTS, runtime_class="kata-stand-in"), tmp_path / "run")
     (trial,) = [trial for trial in run.trials if trial.stack == "pod"]
     proof = dict(trial.proof)
@@ -193,7 +193,7 @@ def test_a_pod_that_somebody_deletes_costs_a_trial_and_its_reason_says_so(tmp_pa
         time.sleep(3)  # the pod is entered by then
         _kubectl("delete", "pod", pod, f"--namespace={'-'.join(pod.split('-')[:2])}", "--grace-period=1")
         run.wait(ENOUGH_SECONDS)
-    status, reason = _reason(load(tmp_path / "run"))
+    status, reason = _reason(load_run(tmp_path / "run"))
     assert status == "failed"
     assert "somebody else has deleted the pod" in reason
 
@@ -271,7 +271,7 @@ def _lines(journal: Path) -> list[str]:
     return journal.read_text().splitlines() if journal.exists() else []
 
 
-def test_a_tag_of_a_registry_that_moves_in_mid_run_fails_the_trials_after_it(tmp_path: Path) -> None:
+def test_a_registry_tag_that_moves_during_a_run_fails_the_later_trials(tmp_path: Path) -> None:
     done(_suite(tmp_path / "import", STARTS), tmp_path / "import" / "run")
     one, other = _served_image(tmp_path)
     (described,) = json.loads((one / "index.json").read_bytes())["manifests"]
@@ -286,7 +286,7 @@ def test_a_tag_of_a_registry_that_moves_in_mid_run_fails_the_trials_after_it(tmp
             _await(lambda: _lines(tmp_path / "run" / "trials.jsonl"))
             layouts["tare"] = other
             run.wait(ENOUGH_SECONDS)
-    ended = [(trial.status, trial.reason) for trial in load(tmp_path / "run").trials if trial.stack == "pod"]
+    ended = [(trial.status, trial.reason) for trial in load_run(tmp_path / "run").trials if trial.stack == "pod"]
     assert ended[0] == ("ok", "")
     assert ended[-1][0] == "failed"
     assert f"the first one of this run {described['digest']}: {address}/tare:latest has moved" in ended[-1][1]

@@ -13,7 +13,7 @@ from lab_runs import RUN_SECONDS, done, left_on, outcomes, running
 from own_disks import micro_initrd
 from ssh_machines import lab
 
-from tare.images.image import built_image
+from tare.images.image import ensure_image
 from tare.images.recipes import machine_recipe
 from tare.model.journal import Run
 from tare.model.trial import Trial
@@ -121,7 +121,7 @@ def test_guests_run_on_kvm_beside_containers_and_a_unikernel(tmp_path: Path) -> 
 def test_a_nested_stack_is_prepared_on_a_machine_over_ssh(tmp_path: Path) -> None:
     """The disk of the machine around the container is made over there, and found again by the next block."""
     suite = tmp_path / "suite.toml"
-    with lab(tmp_path, built_image(print, machine_recipe())) as there:
+    with lab(tmp_path, ensure_image(print, machine_recipe())) as there:
         reach = f'[hosts.server]\nssh = "tare-test-server"\nssh_config = "{there.ssh_config}"\n'
         suite.write_text(TWO_LAYERS + reach, encoding="utf-8")
         run = done(suite, tmp_path / "run")
@@ -133,7 +133,7 @@ def test_a_nested_stack_is_prepared_on_a_machine_over_ssh(tmp_path: Path) -> Non
 
 
 def test_a_kernel_of_the_users_is_carried_to_a_machine_and_runs_on_its_kvm(tmp_path: Path) -> None:
-    image = built_image(print)
+    image = ensure_image(print)
     initrd, suite = micro_initrd(image, tmp_path / "initrd"), tmp_path / "suite.toml"
     with running("kvm") as machine:
         reach = f'[hosts.server]\nssh = "{machine.title}"\nssh_config = "{machines.ssh_config()}"\n'

@@ -17,7 +17,7 @@ from disks_made import free_bytes
 from lab_runs import done, left_on, outcomes, running
 from ssh_machines import Lab
 
-from tare.images.image import cached_image
+from tare.images.image import find_cached_image
 from tare.images.recipes import guest_recipe
 from tare.model.journal import Run, load_raw
 from tare.workloads.kernel_build import KernelBuild
@@ -125,7 +125,7 @@ def test_a_kernel_is_built_on_bare_metal_and_in_a_container(tmp_path: Path) -> N
     assert set(outcomes(run).values()) == {"ok"}
     kernels = {load_raw(tmp_path / "run", trial.trial)[-1].text for trial in run.trials}
     assert len(kernels) == 1  # every stack compiled the same kernel
-    image = cached_image(guest_recipe([KernelBuild("tinyconfig")]))
+    image = find_cached_image(guest_recipe([KernelBuild("tinyconfig")]))
     assert image is not None
     assert free_bytes(image.disk) > 2 << 30
 
@@ -149,7 +149,7 @@ duration = "10s"
 """
 
 
-def test_users_of_the_dictionary_are_answered_on_bare_metal_and_in_a_container(tmp_path: Path) -> None:
+def test_dictionary_users_get_answers_on_bare_metal_and_in_a_container(tmp_path: Path) -> None:
     suite = tmp_path / "suite.toml"
     suite.write_text(DICTIONARY, encoding="utf-8")
     run = done(suite, tmp_path / "run")

@@ -15,7 +15,7 @@ from tare.runner.layers import start_stack
 from tare.runner.service import ServiceProcess, start_service
 from tare.runner.trial import FinishedTrial
 from tare.runner.trial_log import TrialLog
-from tare.suites.plan import Step
+from tare.suites.plan import PlannedTrial
 from tare.technologies.native import Native
 
 
@@ -38,11 +38,11 @@ def answering(
 ) -> Iterator[MeasurementContext]:
     """Start a workload's server in an instance, and wait until it answers."""
     with begun(testbed, workload, technology) as (server, setup):
-        server.await_answer(testbed.client)
+        server.await_ready(testbed.client)
         yield setup
 
 
 def whole_trial(testbed: RunContext, stack: Sequence[Technology], workload: Workload) -> FinishedTrial:
     """Take a trial from its start to its end."""
-    step = Step("one", workload.name, stack[0].name, 0, 0)
-    return run_trial(testbed, step, testbed.spec(*stack), workload)
+    step = PlannedTrial("one", workload.name, stack[0].name, 0, 0)
+    return run_trial(testbed, step, testbed.create_spec(*stack), workload)

@@ -35,11 +35,11 @@ from pydantic import TypeAdapter
 
 from plug_ins import own
 from tare.model.errors import TrialFailed
-from tare.model.trial import Raw
+from tare.model.trial import RawOutput
 from tare.plugins.workload import Workload
 
 SAMPLES = Path(__file__).parents[1] / "samples"
-RUN: TypeAdapter[tuple[Raw, ...]] = TypeAdapter(tuple[Raw, ...])
+RUN: TypeAdapter[tuple[RawOutput, ...]] = TypeAdapter(tuple[RawOutput, ...])
 Values = Mapping[tuple[str, float | None], float]
 _STRICT = {"extra": "forbid"}
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?!\w)", re.ASCII)
@@ -67,7 +67,7 @@ class Printed:
     edits: tuple[tuple[str, str], ...] = ()  # what it would hold with other settings
     times: int = 1
 
-    def raw(self, folder: Path) -> tuple[Raw, ...]:
+    def raw(self, folder: Path) -> tuple[RawOutput, ...]:
         """Return it as the workload's parser is given it, as often as it comes."""
         if file := self.run or self.trial:
             counted = [each for each in RUN.validate_json((folder / file).read_bytes()) if not each.warm_up]
@@ -75,7 +75,7 @@ class Printed:
         text = ((folder / self.file).read_text(encoding="utf-8") if self.file else "") + self.text
         for old, new in self.edits:
             text = replaced(text, old, new)
-        return self.times * (Raw(self.label, self.argv, text, self.seconds),)
+        return self.times * (RawOutput(self.label, self.argv, text, self.seconds),)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Case:
     name: str
     number: int
     workload: Workload
-    raw: tuple[Raw, ...]
+    raw: tuple[RawOutput, ...]
     sheet: Sheet
 
     @property
@@ -155,18 +155,18 @@ class Case:
         """Return the workload with some other settings."""
         return made(self.name, self.known.settings | dict(settings))
 
-    def read(self, *raw: Raw) -> Values:
+    def read(self, *raw: RawOutput) -> Values:
         """Parse outputs; raises TrialFailed."""
         return {(each.metric, each.point): each.value for each in self.workload.parse(raw)}
 
-    def outcome(self, raw: tuple[Raw, ...]) -> Values | None:
+    def outcome(self, raw: tuple[RawOutput, ...]) -> Values | None:
         """Parse outputs; None for a failed trial."""
         try:
             return self.read(*raw)
         except TrialFailed:
             return None
 
-    def damaged(self, at: int, text: str) -> tuple[Raw, ...]:
+    def damaged(self, at: int, text: str) -> tuple[RawOutput, ...]:
         """Return the outputs with a text in place of one."""
         return (*self.raw[:at], replace(self.raw[at], text=text), *self.raw[at + 1 :])
 

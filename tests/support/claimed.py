@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from tare.features.papers.claim_file import parse_claims
 from tare.features.papers.claims import Claims
-from tare.features.papers.judging import Judged, judge
+from tare.features.papers.judging import ClaimVerdict, judge
 from tare.model.journal import Run
-from tare.model.units import written
+from tare.model.units import format_setting
 
 HEAD = """\
 format = 1
@@ -53,17 +53,17 @@ def claims(*changes: dict[str, object]) -> Claims:
     return parse_claims(text_of(*changes), "claims.toml")
 
 
-def judged(run: Run, **changes: object) -> Judged:
+def judged(run: Run, **changes: object) -> ClaimVerdict:
     """Judge the usual claim with these changes."""
-    (one,) = judge(run, claims(changes)).all
+    (one,) = judge(run, claims(changes)).verdicts
     return one
 
 
-def remarks(one: Judged) -> Sequence[str]:
-    return [note for finding in one.findings for note in finding.notes]
+def remarks(one: ClaimVerdict) -> Sequence[str]:
+    return [note for finding in one.points for note in finding.notes]
 
 
 def _written(value: object) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{json.dumps(name)} = {_written(each)}" for name, each in value.items()) + " }"
-    return written(tuple(value) if isinstance(value, list) else value)
+    return format_setting(tuple(value) if isinstance(value, list) else value)

@@ -21,10 +21,10 @@ import manual
 
 from plug_ins import in_contract, own
 from tare.plugins import registry
-from tare.plugins.descriptions import settings_of
+from tare.plugins.descriptions import format_settings
 from tare.plugins.technology import Technology
 from tare.plugins.workload import Workload
-from tare.suites.json_schema import suite_schema
+from tare.suites.json_schema import create_suite_schema
 
 DOCS = Path(__file__).parents[2] / "docs"
 CATALOGUE, SCHEMA = DOCS / "catalogue.md", DOCS / "suite.schema.json"
@@ -47,7 +47,7 @@ def workload_rows() -> Iterator[tuple[str, ...]]:
     yield "workload", "title", "metrics", "settings", "packages in the image", "packages of its load"
     for name, plug_in in own("workloads").items():
         workload: Workload = plug_in()
-        settings = ", ".join(f"`{each}`" for each in settings_of(plug_in))
+        settings = ", ".join(f"`{each}`" for each in format_settings(plug_in))
         row = (f"`{name}`", workload.title, metrics_of(workload), settings)
         yield (*row, ", ".join(workload.packages), ", ".join(workload.client_packages))
 
@@ -65,9 +65,9 @@ def technology_rows() -> Iterator[tuple[str, ...]]:
     yield "technology", "family", "isolation", "tested", "data volumes", "Debian packages", "in a nested stack"
     for name, plug_in in own("technologies").items():
         technology: Technology = plug_in()
-        roles = [role for role, can in (("inside", technology.nests), ("outside", technology.hosts)) if can]
+        roles = [role for role, can in (("inside", technology.can_be_nested), ("outside", technology.can_host)) if can]
         debian = ", ".join(technology.debian_packages)
-        volumes = "yes" if technology.volumes else "no"
+        volumes = "yes" if technology.has_volumes else "no"
         yield (
             f"`{name}`",
             technology.family,
@@ -101,18 +101,18 @@ def written(text: str) -> str:
 class _Own:
     """Finds tare's own plug-ins."""
 
-    def names(self, kind: registry.Kind) -> list[str]:
+    def names(self, kind: registry.PluginKind) -> list[str]:
         """Return their names."""
         return sorted(own(kind))
 
-    def find(self, kind: registry.Kind, name: str) -> type[Any]:
+    def find(self, kind: registry.PluginKind, name: str) -> type[Any]:
         """Return the class of one."""
         return own(kind)[name]
 
 
 def schema() -> str:
     """Return the JSON Schema of a suite with tare's own plug-ins."""
-    return json.dumps(suite_schema(_Own()), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(create_suite_schema(_Own()), indent=1, ensure_ascii=False) + "\n"
 
 
 def main(what: str, *without: str) -> None:

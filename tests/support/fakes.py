@@ -21,20 +21,20 @@ from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.model.errors import TimedOut, Unavailable
 from tare.model.image import Image
-from tare.model.journal import Journal, Run, RunRecord, load
+from tare.model.journal import Journal, Run, RunRecord, load_run
 from tare.model.machine import Hosts
-from tare.model.trial import Limits, Problem, Raw, Trial, Value
+from tare.model.trial import Limits, Problem, RawOutput, Trial, Value
 from tare.plugins import registry
 from tare.plugins.technology import LaunchRequest
 from tare.plugins.workload import Instance, MeasurementContext, Workload
-from tare.runner.context import InstanceSpec, Placement, RunContext, RunHosts, RunImages, Sampling
-from tare.runner.events import BlockBegins, BlockEnded, Event, TrialBegins, TrialEnded, TurnsBegin
+from tare.runner.context import CpuPlacement, InstanceSpec, RunContext, RunHosts, RunImages, TelemetryConfig
+from tare.runner.events import BlockBegins, BlockEnded, RunEvent, TrialBegins, TrialEnded, TurnsBegin
 from tare.runner.job import workload_record
 from tare.runner.loop import RemainingWork, RunLoop
 from tare.runner.schedule import BlockTiming, DurationEstimates, Schedule, TimeLeft
 from tare.runner.trial import FinishedTrial, TrialRun
-from tare.suites.plan import Block, Step, plan
-from tare.suites.suite import Planned, Suite, parse_suite
+from tare.suites.plan import Block, PlannedTrial, plan
+from tare.suites.suite import PlannedWorkload, Suite, parse_suite
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
 
@@ -85,12 +85,12 @@ class Impatient(Dhrystone):
 
     name: ClassVar[str] = "impatient"
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         assert setup.instance.inside is not None
         argv = ("/usr/lib/tare/dhrystone", "--seconds", "1")
         for _ in range(self.rounds):
             output = setup.instance.inside.run(*argv, timeout=0.05)
-            yield Raw(self.name, argv, output.text, output.seconds)
+            yield RawOutput(self.name, argv, output.text, output.seconds)
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,13 @@ class Printing(Dhrystone):
 
     name: ClassVar[str] = "printing"
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         assert isinstance(setup.instance.inside, FakeHost)
         unit = "us" if setup.instance.inside.speed < 1 else "ms"
         for raw in Dhrystone().measure(setup):
             yield replace(raw, argv=(unit,))
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         return [replace(value, printed_unit=raw[0].argv[0]) for value in Dhrystone().parse(raw)]
 
 
@@ -115,8 +115,8 @@ class Faulty(Startup):
 
     name: ClassVar[str] = "faulty"
 
-    def measure(self, setup: MeasurementContext) -> Sequence[Raw]:
-        return (Raw("timeline", (), f"{len(setup.timeline) / 0}", 0.0),)
+    def measure(self, setup: MeasurementContext) -> Sequence[RawOutput]:
+        return (RawOutput("timeline", (), f"{len(setup.timeline) / 0}", 0.0),)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Roomy(Fake):
     """A fake that gives data volumes of the size that is asked for, and tells how many bytes that is."""
 
     name: ClassVar[str] = "roomy"
-    volumes: ClassVar[bool] = True
+    has_volumes: ClassVar[bool] = True
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
@@ -147,7 +147,7 @@ class Roomy(Fake):
 class Lent(Fake):
     """A fake that lends a machine."""
 
-    gives_machine: ClassVar[bool] = True
+    provisions_machine: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -156,8 +156,8 @@ class Lacking(Startup):
 
     name: ClassVar[str] = "lacking"
 
-    def measure(self, setup: MeasurementContext) -> Sequence[Raw]:
-        return (Raw(setup.instance.name, (), Path("/nowhere/at-all").read_text(encoding="utf-8"), 0.0),)
+    def measure(self, setup: MeasurementContext) -> Sequence[RawOutput]:
+        return (RawOutput(setup.instance.name, (), Path("/nowhere/at-all").read_text(encoding="utf-8"), 0.0),)
 
 
 @dataclass(frozen=True)
@@ -178,10 +178,10 @@ class Shelf:
         for each in (Stopped, Gone, Silent, Confused, Roomy, Impatient, Printing, Faulty, Stored, Lacking)
     }
 
-    def names(self, kind: registry.Kind) -> Sequence[str]:
+    def names(self, kind: registry.PluginKind) -> Sequence[str]:
         return (*registry.names(kind), *self.OWN)
 
-    def find(self, kind: registry.Kind, name: str) -> type[Any]:
+    def find(self, kind: registry.PluginKind, name: str) -> type[Any]:
         return self.OWN[name] if name in self.OWN else registry.find(kind, name)
 
 
@@ -201,7 +201,7 @@ class Watcher:
     """Keeps what a run reports, and what the journal held when each trial began."""
 
     journal: Path
-    begun: list[tuple[Step, Step | None, TimeLeft]] = field(default_factory=list)
+    begun: list[tuple[PlannedTrial, PlannedTrial | None, TimeLeft]] = field(default_factory=list)
     lines_before: list[int] = field(default_factory=list)
     ended: list[Trial] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
@@ -209,19 +209,19 @@ class Watcher:
     timing: BlockTiming | None = None
     run: Run | None = None
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: RunEvent) -> None:
         match event:
             case BlockBegins(timing):
                 self.timing = timing
             case TrialBegins(step):
                 assert self.timing
-                self.begun.append((step, self.timing.following(step), self.timing.trial_begins(step)))
+                self.begun.append((step, self.timing.next_trial(step), self.timing.begin_trial(step)))
                 self.lines_before.append(self.journal.read_text().count("\n") if self.journal.exists() else 0)
             case TurnsBegin():
                 assert self.timing
                 block = self.timing.block
                 begun = BegunTurns(block.workload, block.index, event.number, self.timing.turns, event.stacks)
-                self.turns.append((begun, self.timing.turns_begin(event.number)))
+                self.turns.append((begun, self.timing.begin_turns(event.number)))
             case TrialEnded(trial):
                 self.ended.append(trial)
             case BlockEnded(run):
@@ -235,25 +235,27 @@ class FixedTiming(BlockTiming):
     """The timing of a block whose time left is always the same; `after_it` is the step that follows the last."""
 
     left: TimeLeft | None = None
-    after_it: Step | None = None
+    after_it: PlannedTrial | None = None
 
-    def trial_begins(self, step: Step) -> TimeLeft:  # noqa: ARG002 - as the other
+    def begin_trial(self, step: PlannedTrial) -> TimeLeft:  # noqa: ARG002 - as the other
         assert self.left
         return self.left
 
-    def turns_begin(self, number: int) -> TimeLeft:  # noqa: ARG002 - as the other
+    def begin_turns(self, number: int) -> TimeLeft:  # noqa: ARG002 - as the other
         assert self.left
         return self.left
 
-    def following(self, step: Step) -> Step | None:
-        return super().following(step) or self.after_it
+    def next_trial(self, step: PlannedTrial) -> PlannedTrial | None:
+        return super().next_trial(step) or self.after_it
 
-    def block_ends(self) -> TimeLeft:
+    def time_left_after(self) -> TimeLeft:
         assert self.left
         return self.left
 
 
-def fixed_timing(block: Block, left: TimeLeft, turns: int | None = None, after_it: Step | None = None) -> FixedTiming:
+def fixed_timing(
+    block: Block, left: TimeLeft, turns: int | None = None, after_it: PlannedTrial | None = None
+) -> FixedTiming:
     """Return the timing of a block with the same time left at each moment."""
     schedule = Schedule((block,), None, 0.0, DurationEstimates({}))
     return FixedTiming(schedule, {}, 0.0, turns, 0.0, left=left, after_it=after_it)
@@ -267,7 +269,7 @@ class Bench:
     watcher: Watcher
 
     def read(self) -> Run:
-        return load(self.folder)
+        return load_run(self.folder)
 
     @property
     def all_trials(self) -> tuple[Trial, ...]:
@@ -299,7 +301,7 @@ class Bench:
 
 
 def record(suite: Suite) -> RunRecord:
-    names = tuple(stack.name for stack in suite.measured)
+    names = tuple(stack.name for stack in suite.measured_stacks)
     blank = replace(make_run([]).record, stacks=names, baseline=suite.baseline, control=suite.control)
     # JSON has no tuples: with its settings, a record would not be equal to the one that is read.
     workloads = tuple(replace(workload_record(planned), settings={}) for planned in suite.workloads)
@@ -327,7 +329,7 @@ def by_stack(trials: Sequence[Trial], stack: str, workload: str = "dhrystone") -
 
 
 def planned(suite: Suite) -> list[str]:
-    return [step.trial for block in plan(suite) for step in block.steps]
+    return [step.trial for block in plan(suite) for step in block.trials]
 
 
 def bare_context(folder: Path, host: Host) -> RunContext:
@@ -344,22 +346,22 @@ def hosts_of(
     server: Host | None = None, client: Host | None = None, reached: Hosts | None = None, extra: tuple[Host, ...] = ()
 ) -> RunHosts:
     """Return connected machines: this one, unless others are given."""
-    here, placement = LocalHost(), Placement((0,), (0,))
+    here, placement = LocalHost(), CpuPlacement((0,), (0,))
     return RunHosts(reached or Hosts(), server or here, client or here, placement, extra)
 
 
-def planned_of(workload: Workload) -> Planned:
+def planned_of(workload: Workload) -> PlannedWorkload:
     """Return a workload as a suite plans it, with the usual limits."""
-    return Planned(workload.name, workload.name, workload)
+    return PlannedWorkload(workload.name, workload.name, workload)
 
 
 def _context(image: Image, network: Network, telemetry: Path, instances: Path) -> RunContext:
     client, images, ledger = FakeHost(1.0, "", LIMITS), RunImages(image, image), network.ledger
-    hosts, sampling = hosts_of(ledger.host), Sampling(telemetry)
+    hosts, sampling = hosts_of(ledger.host), TelemetryConfig(telemetry)
     return RunContext(hosts, images, network, ledger, LIMITS, sampling, client, instances)
 
 
-def run_trial(context: RunContext, step: Step, spec: InstanceSpec, workload: Workload) -> FinishedTrial:
+def run_trial(context: RunContext, step: PlannedTrial, spec: InstanceSpec, workload: Workload) -> FinishedTrial:
     """Run a trial that is the only one of its block."""
     with TrialRun(context, step, spec, workload) as attempt:
         attempt.start()
@@ -367,7 +369,7 @@ def run_trial(context: RunContext, step: Step, spec: InstanceSpec, workload: Wor
         while attempt.run_turn(0, time.monotonic()):
             pass
         attempt.end()
-        return attempt.finished()
+        return attempt.to_finished_trial()
 
 
 def launch_at(folder: Path, prefix: str = "tare-test", limits: Limits = LIMITS) -> LaunchRequest:

@@ -14,20 +14,20 @@ from tare.model.trial import (
     Caution,
     Family,
     Footprint,
-    Layer,
+    LayerCost,
     Limits,
+    LimitsCheck,
     Mark,
-    Measured,
+    MeasuredValue,
     Metric,
-    Raw,
-    SeenLimits,
-    SetLimits,
+    ObservedLimits,
+    RawOutput,
     Sweep,
     Trial,
     Turn,
 )
-from tare.telemetry.host_reader import Reading
-from tare.telemetry.parquet import Row, write
+from tare.telemetry.host_reader import UsageReading
+from tare.telemetry.parquet import TelemetryRow, write
 
 STACKS = (*COSTS, "podman", "lxc", "docker/qemu-tcg")
 SPEEDS = {stack: COSTS.get(stack, (1.0, 1.0, 0.9, 0.5)) for stack in STACKS}
@@ -44,8 +44,8 @@ _ROUNDS, _TURN = 20, 0.1
 _RATE, _CLIENTS = Sweep("rate", "requests/s"), Sweep("clients")
 _RATES = (1e3, 2e3, 4e3, 8e3)
 _LAYERS = (
-    Layer("qemu-tcg", 5.1, Footprint(300 << 20, 3 << 20, 34 << 20, 3)),
-    Layer("docker", 2.2, Footprint(20 << 20, 0, 1 << 20, 4)),
+    LayerCost("qemu-tcg", 5.1, Footprint(300 << 20, 3 << 20, 34 << 20, 3)),
+    LayerCost("docker", 2.2, Footprint(20 << 20, 0, 1 << 20, 4)),
 )
 
 
@@ -112,7 +112,7 @@ def full_run(
     journal.append(*((trial, tuple(_raw(trial))) for trial in trials))
     for record in workloads:
         for block in range(blocks):
-            names = [trial.trial for trial in run.of(record.name) if trial.block == block]
+            names = [trial.trial for trial in run.trials_of(record.name) if trial.block == block]
             tenths = 600 if block == 0 else 2
             file = folder / "telemetry" / f"{record.name}-{block:03d}.parquet"
             assert write(file, list(_telemetry(names, tenths)), 1.7e9) == ""
@@ -128,7 +128,7 @@ def _trial(record: WorkloadRecord, stack: str, block: int, chance: np.random.Gen
         *(name, block, 0, record.name, stack, "ok", "", 1.7e9, 60.0, values),
         timeline=(Mark("requested", 0.0), Mark("started", start * 0.3), Mark("ready", start)),
         footprint=Footprint(size, size // 4, size // 2, 3),
-        limits=SetLimits(Limits((0,), 512 << 20, 4096), SeenLimits(1, 512 << 20, 4096)),
+        limits=LimitsCheck(Limits((0,), 512 << 20, 4096), ObservedLimits(1, 512 << 20, 4096)),
         cautions=(Caution("steal", "3.1 % of the CPU time was stolen by the machine below"),) if block == 1 else (),
         proof=(("kernel", "6.1.0-18-amd64"),),
         commands=tuple((stack, "exec", name, "load", "--seconds", "0.1", "--seed", str(seed)) for seed in range(3)),
@@ -139,7 +139,7 @@ def _trial(record: WorkloadRecord, stack: str, block: int, chance: np.random.Gen
 
 def _measured(
     record: WorkloadRecord, stack: str, chance: np.random.Generator
-) -> tuple[tuple[Turn, ...], tuple[Measured, ...]]:
+) -> tuple[tuple[Turn, ...], tuple[MeasuredValue, ...]]:
     """Return the turns of a trial and their values: all stacks of a block take theirs one after the other."""
     points = _points(record)
     turns, values = [], []
@@ -152,7 +152,9 @@ def _measured(
         for metric in record.metrics:
             usual = 1.0 / SPEEDS[stack][2] if metric.better == "lower" else 1e5 * SPEEDS[stack][2]
             own = tuple(usual * float(np.exp(chance.normal(0, 0.05))) * (1 - taken) for taken in steal)
-            values.append(Measured(metric.name, point, float(np.mean(own)), metric.unit, metric.better, own, label))
+            values.append(
+                MeasuredValue(metric.name, point, float(np.mean(own)), metric.unit, metric.better, own, label)
+            )
     return tuple(turns), tuple(values)
 
 
@@ -160,20 +162,22 @@ def _points(record: WorkloadRecord) -> tuple[float | None, ...]:
     return {_RATE: _RATES, _CLIENTS: CLIENTS}[record.sweep] if record.sweep else (None,)
 
 
-def _raw(trial: Trial) -> Iterator[Raw]:
+def _raw(trial: Trial) -> Iterator[RawOutput]:
     if trial.workload == "dictionary":
-        yield Raw("load", ("users",), '{"over_time": {"200": %s, "404": %s}}' % ([90] * 60, [2] * 60), 60.0)  # noqa: UP031
+        yield RawOutput("load", ("users",), '{"over_time": {"200": %s, "404": %s}}' % ([90] * 60, [2] * 60), 60.0)  # noqa: UP031
         return
     for label in dict.fromkeys(value.label for value in trial.values):
         lines = (f"Summary of {each}: 1234 requests in 0.1 s, 99.{each} % below {each} ms\n" for each in range(60))
-        yield Raw(label, ("load",), "".join(lines), 0.1)
+        yield RawOutput(label, ("load",), "".join(lines), 0.1)
 
 
-def _telemetry(names: list[str], tenths: int) -> Iterator[Row]:
+def _telemetry(names: list[str], tenths: int) -> Iterator[TelemetryRow]:
     """Yield the beginning of a block, ten samples a second: each instance is busy in its own tenths of a second."""
     for tenth in range(tenths):
-        machine = Reading(tenth * 0.09, tenth * 0.02, cpu_steal=tenth // 200 * 0.15, memory_bytes=4 << 30)
-        yield Row(tenth / 10, None, machine)
+        machine = UsageReading(tenth * 0.09, tenth * 0.02, cpu_steal=tenth // 200 * 0.15, memory_bytes=4 << 30)
+        yield TelemetryRow(tenth / 10, None, machine)
         for place, name in enumerate(names):
             busy = tenth // len(names) * 0.1 + (0.1 if tenth % len(names) >= place else 0.0)
-            yield Row(tenth / 10, name, Reading(busy, busy / 9, memory_bytes=(20 << 20) + tenth * 4096 * place))
+            yield TelemetryRow(
+                tenth / 10, name, UsageReading(busy, busy / 9, memory_bytes=(20 << 20) + tenth * 4096 * place)
+            )

@@ -9,7 +9,7 @@ from pathlib import Path
 from runs import make_run
 
 from tare.model.journal import Run, WorkloadRecord
-from tare.model.trial import Measured, Metric, Trial
+from tare.model.trial import MeasuredValue, Metric, Trial
 
 MIB = 1 << 20
 IDLE = WorkloadRecord("idle", "idle", "Idle", (Metric("memory", "Memory", "bytes", "lower"),), None)
@@ -32,5 +32,5 @@ def idle_run(trials: Sequence[Trial], folder: Path = Path("run")) -> Run:
 
 
 def _trial(stack: str, block: int, mebibytes: float) -> Trial:
-    value = Measured("memory", None, mebibytes * MIB, "bytes", "lower")
+    value = MeasuredValue("memory", None, mebibytes * MIB, "bytes", "lower")
     return Trial(f"idle-{block:03}-{stack}", block, 0, "idle", stack, "ok", "", 0.0, 1.0, values=(value,))

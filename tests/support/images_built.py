@@ -11,7 +11,7 @@ from ssh_machines import machines_recipe
 from todays import todays_shim
 from whole_runs import SERVED, SUITE
 
-from tare.images.image import built_image
+from tare.images.image import ensure_image
 from tare.images.recipes import Recipe, client_recipe, guest_recipe, machine_recipe
 from tare.suites.suite import parse_suite
 from tare.technologies.crun import Crun
@@ -44,7 +44,7 @@ def build_images(fixtures: Collection[str], say: Say) -> None:
     for recipe in recipes:
         if recipe.key not in done:
             done.append(recipe.key)
-            built_image(say, recipe)
+            ensure_image(say, recipe)
     if done:
         say(f"images: {len(done)} are there after {time.monotonic() - began:.0f} s")
 

@@ -10,7 +10,7 @@ import pytest
 from oci_made import file, folder, layer
 
 from tare.images import skopeo
-from tare.model.image import Source
+from tare.model.image import ImageReference
 
 CAN_TAKE = [
     pytest.mark.skipif(not (shutil.which("skopeo") and shutil.which("umoci")), reason="apt-get install skopeo umoci"),
@@ -22,11 +22,11 @@ NEWER = layer(file("app/.wh.old"), file("app/new", b"22"))
 CONFIG = {"Entrypoint": ["/app/run"], "User": "7:8"}
 
 
-def taken(wanted: Source, scratch: Path) -> Path:
+def taken(wanted: ImageReference, scratch: Path) -> Path:
     """Return the root of an image, as it is taken over."""
-    here = skopeo.copied(wanted, skopeo.digest_of(wanted, scratch), scratch)
-    skopeo.check_layers(wanted, here, skopeo.manifest_in(here))
-    skopeo.unpacked(wanted, here, scratch / "root")
+    here = skopeo.copy_to_layout(wanted, skopeo.resolve_digest(wanted, scratch), scratch)
+    skopeo.check_layers(wanted, here, skopeo.read_layout_manifest(here))
+    skopeo.unpack_layout(wanted, here, scratch / "root")
     return scratch / "root"
 
 

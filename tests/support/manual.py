@@ -59,7 +59,7 @@ def _page() -> Iterator[str]:
 
 
 def _command(name: str, found: Any = None) -> Iterator[str]:
-    found = found or app.command(name)
+    found = found or app.load_command(name)
     if commands := getattr(found, "commands", None):
         for each, command in commands.items():
             yield from _command(f"{name} {each}", command)

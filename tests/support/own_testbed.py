@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tare.hosts.lock import only_one
+from tare.hosts.lock import lock_this_machine
 from tare.model.image import Image
 from tare.model.machine import Hosts
-from tare.model.trial import LimitsWanted
+from tare.model.trial import LimitsSpec
 from tare.plugins.technology import Technology
-from tare.runner.context import InstanceSpec, RunContext, RunImages, Sampling
+from tare.runner.context import InstanceSpec, RunContext, RunImages, TelemetryConfig
 from tare.runner.machines import connect_machines, open_context
 
 
@@ -22,12 +22,12 @@ def own_context(image: Image, loads: Image) -> Iterator[RunContext]:
 
     Telemetry has a folder of its own in one that is gone after the block.
     """
-    with only_one(), tempfile.TemporaryDirectory(prefix="tare-bench-") as folder:
+    with lock_this_machine(), tempfile.TemporaryDirectory(prefix="tare-bench-") as folder:
         telemetry = Path(folder) / "telemetry"
         telemetry.mkdir()
         with (
             connect_machines(Hosts(), image, 1) as hosts,
-            open_context(hosts, RunImages(image, loads), LimitsWanted(), Sampling(telemetry)) as context,
+            open_context(hosts, RunImages(image, loads), LimitsSpec(), TelemetryConfig(telemetry)) as context,
         ):
             yield context
 

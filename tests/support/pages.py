@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from tare.model.journal import Run
-from tare.report.writer import find
+from tare.report.writer import find_renderer
 from tare.statistics.summarize import summarize
 
 
@@ -39,7 +39,7 @@ class Page(HTMLParser):
 
 def rendered(run: Run, name: str) -> dict[str, str]:
     """Return the files of a report in this format, by their names."""
-    return {file: content.decode() for file, content in find(name)(summarize(run), run).items()}
+    return {file: content.decode() for file, content in find_renderer(name)(summarize(run), run).items()}
 
 
 def html_of(run: Run) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.model.trial import Metric, Raw, Value
+from tare.model.trial import Metric, RawOutput, Value
 from tare.plugins.workload import MeasurementContext, Workload
 
 
@@ -18,11 +18,11 @@ class Plain(Workload):
     title: ClassVar[str] = "Plain"
     metrics: ClassVar[tuple[Metric, ...]] = (Metric("speed", "Speed", "requests/s", "higher"),)
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:  # noqa: ARG002 - nobody is asked
-        yield Raw("all", ("load",), "100", 0.1)
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:  # noqa: ARG002 - nobody is asked
+        yield RawOutput("all", ("load",), "100", 0.1)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         return (Value("speed", None, float(raw[0].text)),)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         return 0.0

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from runs import MACHINE, isolation_by_plugins, make_run, make_trial
 
-from tare.features.advise.cost_model import Application, Basket
+from tare.features.advise.cost_model import ApplicationProfile, OperationCounts
 from tare.model.journal import Run, WorkloadRecord
-from tare.model.operations import NETWORK, WORK
-from tare.model.trial import Family, Footprint, Mark, Measured, Metric
+from tare.model.operations import NETWORK_KINDS, OPERATION_KINDS
+from tare.model.trial import Family, Footprint, Mark, MeasuredValue, Metric
 
 # Seconds of a unit on bare metal, of every kind of work alone.
 NATIVE: Mapping[str, float] = {
@@ -56,8 +56,8 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
 }
 _MEMORY = {"native": 1, "native-again": 1, "docker": 9, "podman": 6, "gvisor": 40, "qemu-tcg": 300}
 _START = {"native": 0.01, "native-again": 0.01, "docker": 0.3, "podman": 0.4, "gvisor": 0.5, "qemu-tcg": 5.0}
-_NETWORK = {work.name for work in NETWORK}
-_METRICS = tuple(Metric(work.name, work.title, "s", "lower") for work in WORK)
+_NETWORK = {work.name for work in NETWORK_KINDS}
+_METRICS = tuple(Metric(work.name, work.title, "s", "lower") for work in OPERATION_KINDS)
 RECORDS = (
     WorkloadRecord("prices", "prices", "Prices", tuple(each for each in _METRICS if each.name not in _NETWORK), None),
     WorkloadRecord(
@@ -86,7 +86,7 @@ def priced(
             mood = math.exp(chance.normal(0, 0.05))
             for stack, times in stacks.items():
                 values = [
-                    Measured(
+                    MeasuredValue(
                         metric.name,
                         None,
                         measured_seconds(metric.name, times) * mood * math.exp(chance.normal(0, noise)),
@@ -107,16 +107,16 @@ def priced(
 
 def measured_seconds(kind: str, times: Mapping[str, float]) -> float:
     """What a price program measures in a stack: a unit alone, and the other work that is part of it."""
-    work = next(each for each in WORK if each.name == kind)
+    work = next(each for each in OPERATION_KINDS if each.name == kind)
     alone = NATIVE[kind] * times.get(kind, 1.0)
     return alone + sum(count * NATIVE[other] * times.get(other, 1.0) for other, count in work.includes)
 
 
-def basket(counts: Mapping[str, float], kernel: float = 0.0, idle: float = 0.0) -> Basket:
+def basket(counts: Mapping[str, float], kernel: float = 0.0, idle: float = 0.0) -> OperationCounts:
     """A basket whose kernel time is what its prices say and `kernel` more; it waits for `idle` seconds."""
     cpu = sum(NATIVE[kind] * count for kind, count in counts.items() if kind != "sync") + kernel
     whole = dict.fromkeys(NATIVE, 0.0) | dict(counts)  # a kind that is missing could not be counted
-    return Basket(whole, cpu, cpu + idle + NATIVE["sync"] * counts.get("sync", 0.0))
+    return OperationCounts(whole, cpu, cpu + idle + NATIVE["sync"] * counts.get("sync", 0.0))
 
 
 # A web server: a request is a message, some calls and 10 microseconds of its own code.
@@ -125,7 +125,7 @@ COMPUTING = basket({"user": 1.0, "fault": 1000.0, "call": 100.0})
 SCRIPT = basket({"user": 0.01, "process": 20.0, "open": 400.0, "stat": 600.0, "fault": 9000.0, "map": 1500.0})
 
 
-def application(of: Basket = SERVER, **fields: object) -> Application:
+def application(of: OperationCounts = SERVER, **fields: object) -> ApplicationProfile:
     """An application that was watched on the machine of the price lists."""
-    whole = Application("web", of, MACHINE, "request", ("nginx",), 20 << 20)
+    whole = ApplicationProfile("web", of, MACHINE, "request", ("nginx",), 20 << 20)
     return replace(whole, **fields)  # type: ignore[arg-type]

@@ -15,17 +15,17 @@ from pathlib import Path
 from captured import SAMPLES, Case, cases
 from runs import believable_run, write
 
-from tare.features.advise.profiler.bpftrace_output import parse_traced
+from tare.features.advise.profiler.bpftrace_output import parse_trace_counts
 from tare.features.advise.profiler.profile import parse_profile
 from tare.features.compose.commands import parse_compose
-from tare.features.compose.convert import composed
+from tare.features.compose.convert import convert_compose
 from tare.features.compose.syntax import read_variables
-from tare.features.fleet.headline_cache import NAME, read_files, store
-from tare.features.papers.claim_file import parse_claims, published
-from tare.images.layers import counted
-from tare.images.oci import choose, read_configuration, read_manifest, refuse_other_platform
+from tare.features.fleet.headline_cache import CACHE_FILE, read_caches, write_cache
+from tare.features.papers.claim_file import parse_claims, published_claims_path
+from tare.images.layers import check_unpacked_size
+from tare.images.oci import choose_platform, read_configuration, read_manifest, refuse_other_platform
 from tare.loads.application_file import parse_application
-from tare.model.journal import load, load_raw
+from tare.model.journal import load_raw, load_run
 from tare.suites.suite import parse_suite
 
 _ROOT = Path(__file__).parents[2]
@@ -50,10 +50,10 @@ def readers(folder: Path) -> Mapping[str, Reader]:
 def _texts() -> Iterator[tuple[str, Reader]]:
     suites = sorted((_ROOT / "examples").glob("*.toml"))
     yield "suite", Reader(lambda data: parse_suite(_text(data), "suite"), _contents(suites))
-    claims = published().read_bytes().split(b"\n[[claims]]")
+    claims = published_claims_path().read_bytes().split(b"\n[[claims]]")
     few = b"\n[[claims]]".join(claims[: 1 + _FEW])
     yield "claims", Reader(lambda data: parse_claims(_text(data), "claims"), (few,))
-    yield _seeded("compose", lambda data: composed(parse_compose(_text(data), "compose"), "compose"))
+    yield _seeded("compose", lambda data: convert_compose(parse_compose(_text(data), "compose"), "compose"))
     yield _seeded("variables", lambda data: _variables(_text(data)))
     application = _ROOT / "examples" / "dictionary" / "application.toml"
     read = Reader(lambda data: parse_application(_text(data), application.parent), _contents([application]))
@@ -69,7 +69,7 @@ def _variables(text: str) -> object:
 
 def _of_images(folder: Path) -> Iterator[tuple[str, Reader]]:
     yield _seeded("manifest", read_manifest)
-    yield _seeded("index", lambda data: choose(data, "amd64"))
+    yield _seeded("index", lambda data: choose_platform(data, "amd64"))
 
     def configured(data: bytes) -> object:
         refuse_other_platform(data, "amd64")
@@ -81,7 +81,7 @@ def _of_images(folder: Path) -> Iterator[tuple[str, Reader]]:
     def layer(data: bytes) -> object:
         path = folder / "layer"
         path.write_bytes(data)
-        return counted([path], _MOST_BYTES)
+        return check_unpacked_size([path], _MOST_BYTES)
 
     yield "layer", Reader(layer, tuple(_layers()))
 
@@ -112,23 +112,23 @@ def _of_runs(folder: Path) -> Iterator[tuple[str, Reader]]:
 
     def with_record(data: bytes) -> object:
         record.write_bytes(data)
-        return load(run)
+        return load_run(run)
 
     def with_trials(data: bytes) -> object:
         record.write_bytes(good)
         trials.write_bytes(data)
-        return load(run)
+        return load_run(run)
 
     def with_raw(data: bytes) -> object:
         raw.write_bytes(data)
         return load_raw(run, "one")
 
-    store(load(run))
-    headlines = run / NAME
+    write_cache(load_run(run))
+    headlines = run / CACHE_FILE
 
     def with_headlines(data: bytes) -> object:
         headlines.write_bytes(data)
-        return [*read_files([run])]
+        return [*read_caches([run])]
 
     yield "headlines", Reader(with_headlines, (headlines.read_bytes(),))
     yield "record", Reader(with_record, (good,))
@@ -136,7 +136,10 @@ def _of_runs(folder: Path) -> Iterator[tuple[str, Reader]]:
     yield _seeded("raw", with_raw)
     yield _seeded("profile", lambda data: parse_profile(data, "profile"))
     profiled = SAMPLES / "profile"
-    yield "bpftrace", Reader(lambda data: parse_traced(_text(data), 1.0), _contents(sorted(profiled.glob("*.jsonl"))))
+    yield (
+        "bpftrace",
+        Reader(lambda data: parse_trace_counts(_text(data), 1.0), _contents(sorted(profiled.glob("*.jsonl")))),
+    )
 
 
 def _of_workloads() -> Iterator[tuple[str, Reader]]:

@@ -18,11 +18,11 @@ from tare.model.trial import (
     Caution,
     Footprint,
     Limits,
+    LimitsCheck,
     Mark,
-    Measured,
+    MeasuredValue,
     Metric,
-    SeenLimits,
-    SetLimits,
+    ObservedLimits,
     Sweep,
     Trial,
     Turn,
@@ -88,12 +88,12 @@ COSTS: Mapping[str, tuple[float, float, float, float]] = {
 }
 
 
-def measured(metric: str, value: float, point: float | None = None, better: Better = "higher") -> Measured:
+def measured(metric: str, value: float, point: float | None = None, better: Better = "higher") -> MeasuredValue:
     unit = next((known.unit for record in WORKLOADS for known in record.metrics if known.name == metric), "")
-    return Measured(metric, point, value, unit, better)
+    return MeasuredValue(metric, point, value, unit, better)
 
 
-def make_trial(stack: str, block: int, values: Sequence[Measured], workload: str = "dhrystone") -> Trial:
+def make_trial(stack: str, block: int, values: Sequence[MeasuredValue], workload: str = "dhrystone") -> Trial:
     """An ok trial with nothing but values."""
     return Trial(f"{workload}-{stack}-{block}", block, 0, workload, stack, "ok", "", 1.7e9, 2.0, tuple(values))
 
@@ -141,7 +141,7 @@ def pairs(stack: Sequence[float], native: Sequence[float], better: Better = "hig
     """A run of one metric, with one value of a stack and of native in each block."""
     metric = replace(SPEED, better=better)
     trials = [
-        make_trial(name, block, [Measured("speed", None, value, metric.unit, better)])
+        make_trial(name, block, [MeasuredValue("speed", None, value, metric.unit, better)])
         for name, values in (("native", native), ("docker", stack))
         for block, value in enumerate(values)
     ]
@@ -198,7 +198,7 @@ def run_in_turns(trouble: Trouble = CALM, clients: Sequence[float] = (1.0,), blo
             for at, each in enumerate(clients):
                 own = tuple(speeds[stack][1 + at :: len(clients)])
                 mean = float(np.mean(own))
-                values.append(Measured("get", each, mean, "requests/s", "higher", own, f"GET {each:g}"))
+                values.append(MeasuredValue("get", each, mean, "requests/s", "higher", own, f"GET {each:g}"))
             trial = make_trial(stack, block, values, "redis")
             trials.append(replace(trial, order=order, turns=tuple(turns[stack])))
     return make_run(trials, [replace(REDIS, metrics=REDIS.metrics[:1])])
@@ -249,7 +249,7 @@ def _believable_trial(record: WorkloadRecord, stack: str, place: tuple[int, int]
     def noisy(value: float) -> float:
         return float(value * drift * np.exp(chance.normal(0, 0.008)))
 
-    values: list[Measured] = []
+    values: list[MeasuredValue] = []
     if record is DHRYSTONE:
         values = [measured("speed", noisy(21.4e6 * compute))]
     elif record is RAMSPEED:
@@ -292,7 +292,7 @@ def _dressed(trial: Trial) -> Trial:
             3,
             (60 << 20) if guest else None,
         ),
-        limits=SetLimits(asked, SeenLimits(1, 480 << 20 if guest else 512 << 20, 4096)),
+        limits=LimitsCheck(asked, ObservedLimits(1, 480 << 20 if guest else 512 << 20, 4096)),
         file_systems=(FileSystem("/srv/file", "ext4" if guest else "overlay", ("relatime",)),),
         path={"native": "direct", "docker-bridge": "bridge", "qemu-tcg": "tap"}.get(trial.stack, "nat"),
         proof=(("kernel", "6.1.0-18-amd64"), ("runtime", f"{trial.stack} 1.2.3")),

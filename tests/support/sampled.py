@@ -10,27 +10,27 @@ from pathlib import Path
 
 from runs import make_run, make_trial, write
 
-from tare.telemetry.host_reader import Reading
-from tare.telemetry.parquet import Row
+from tare.telemetry.host_reader import UsageReading
+from tare.telemetry.parquet import TelemetryRow
 from tare.telemetry.parquet import write as write_rows
-from tare.telemetry.sampler import Telemetry, Way, sampling
+from tare.telemetry.sampler import SamplingBackend, Telemetry, run_sampler
 
 STACKS = ("native", "docker/qemu")
 BEGAN = float(int(time.time()) - 600)  # servers drop what is too old
 
 
 @contextmanager
-def sample(target: Path, way: Way, processes: Callable[[], Sequence[int]]) -> Iterator[Telemetry]:
+def sample(target: Path, way: SamplingBackend, processes: Callable[[], Sequence[int]]) -> Iterator[Telemetry]:
     """Sample this machine and the instance of one trial, which has the name of the file `target`."""
-    with sampling(target, way) as sampler, sampler.watching(target.stem, processes) as telemetry:
+    with run_sampler(target, way) as sampler, sampler.sample_instance(target.stem, processes) as telemetry:
         yield telemetry
-    telemetry.trouble = telemetry.trouble or sampler.trouble
+    telemetry.failure_reason = telemetry.failure_reason or sampler.failure_reason
 
 
-def host(number: int) -> Reading:
+def host(number: int) -> UsageReading:
     """What a machine with two CPUs has used in so many tenths of a second."""
     ticks = {0: (number * 5, 0, number, 0, 0, 0, number, 0), 1: (number * 4, number, number * 2, 0, 0, 0, 0, 0)}
-    return Reading(
+    return UsageReading(
         cpu_user=number * 0.1,
         cpu_system=number * 0.04,
         cpu_iowait=0.0,
@@ -60,10 +60,10 @@ def host(number: int) -> Reading:
     )
 
 
-def instance(number: int, share: float) -> Reading:
+def instance(number: int, share: float) -> UsageReading:
     """What an instance has used of a CPU in so many tenths of a second; in between, its memory was not read."""
     whole = number % 10 == 0
-    return Reading(
+    return UsageReading(
         cpu_user=number * 0.1 * share,
         cpu_system=number * 0.02,
         memory_bytes=int(share * (100 << 20)) if whole else None,
@@ -78,11 +78,11 @@ def instance(number: int, share: float) -> Reading:
     )
 
 
-def rows(trials: dict[str, float], count: int) -> Iterator[Row]:
+def rows(trials: dict[str, float], count: int) -> Iterator[TelemetryRow]:
     for number in range(count):
-        yield Row(number / 10, None, host(number))
+        yield TelemetryRow(number / 10, None, host(number))
         for trial, share in trials.items():
-            yield Row(number / 10, trial, instance(number, share))
+            yield TelemetryRow(number / 10, trial, instance(number, share))
 
 
 def sampled_run(folder: Path, count: int = 31) -> Path:

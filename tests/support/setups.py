@@ -13,7 +13,7 @@ from tare_fake.technology import FakeHost
 
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.hosts.process import checked
+from tare.hosts.process import require_success
 from tare.model.trial import Output
 from tare.plugins.workload import Instance, MeasurementContext
 
@@ -57,7 +57,7 @@ class Inside(FakeHost):
         if self.answer is None:
             return super().run(*argv, timeout=timeout, check=check)
         output = _answered(self.answer, argv, timeout)
-        return checked(output) if check else output
+        return require_success(output) if check else output
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Client(LocalHost):
         self.calls.append(argv)
         self.limits_seconds.append(timeout)
         output = _answered(self.answer, argv, 0.1)
-        return checked(output) if check else output
+        return require_success(output) if check else output
 
     def option(self, name: str, call: int) -> str:
         """Return the word after an option of a call."""

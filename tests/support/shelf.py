@@ -10,38 +10,38 @@ import pytest
 from tare.model.errors import SuiteError, UsageError
 from tare.model.units import Duration, Size
 from tare.plugins import registry
-from tare.suites.suite import Planned, Suite, parse_suite
+from tare.suites.suite import PlannedWorkload, Suite, parse_suite
 
 
 @dataclass(frozen=True)
 class Native:
     name: ClassVar[str] = "native"
-    nests: ClassVar[bool] = True
+    can_be_nested: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class Docker:
     name: ClassVar[str] = "docker"
-    nests: ClassVar[bool] = True
+    can_be_nested: ClassVar[bool] = True
     network: Literal["nat", "bridge"] = "nat"
     storage: Size = 1024
 
     @property
-    def joins_client(self) -> bool:
+    def needs_local_client(self) -> bool:
         return self.network == "bridge"
 
 
 @dataclass(frozen=True)
 class Qemu:
     name: ClassVar[str] = "qemu"
-    hosts: ClassVar[bool] = True
+    can_host: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
 class Lender:
     name: ClassVar[str] = "lender"
-    hosts: ClassVar[bool] = True
-    gives_machine: ClassVar[bool] = True
+    can_host: ClassVar[bool] = True
+    provisions_machine: ClassVar[bool] = True
     cloud: str = ""
 
 
@@ -49,7 +49,7 @@ class Lender:
 class Remote:
     address: str
     name: ClassVar[str] = "remote"
-    nests: ClassVar[bool] = True
+    can_be_nested: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Cluster:
     needs: ClassVar[str] = "a cluster"
     short_name: ClassVar[str] = "pod"
     variant_setting: ClassVar[str] = "kind"
-    joins_client: ClassVar[bool] = True
+    needs_local_client: ClassVar[bool] = True
     kind: str = ""
     room: Size = 1024
 
@@ -87,16 +87,16 @@ class Fixed:
 class Shelf:
     """A catalogue of the classes above, and a plug-in that cannot be imported."""
 
-    def names(self, kind: registry.Kind) -> tuple[str, ...]:
+    def names(self, kind: registry.PluginKind) -> tuple[str, ...]:
         return tuple(sorted(self.classes(kind)))
 
-    def find(self, kind: registry.Kind, name: str) -> type[Any]:
+    def find(self, kind: registry.PluginKind, name: str) -> type[Any]:
         found = self.classes(kind)[name]
         if found is None:
             raise UsageError(f"the plug-in {name!r} is broken: no module named 'gone'", "repair or remove its package")
         return found
 
-    def classes(self, kind: registry.Kind) -> dict[str, type[Any] | None]:
+    def classes(self, kind: registry.PluginKind) -> dict[str, type[Any] | None]:
         if kind == "technologies":
             known = (Native, Docker, Qemu, Lender, Remote, Cluster)
             return {each.name: each for each in known} | {"broken": None, "plain": object}
@@ -111,11 +111,11 @@ def read(text: str) -> Suite:
     return parse_suite(text, "quick.toml", Shelf())
 
 
-def settings(planned: Planned) -> object:
+def settings(planned: PlannedWorkload) -> object:
     return planned.workload
 
 
 def faults(text: str) -> list[tuple[str, str]]:
     with pytest.raises(SuiteError) as caught:
         read(text)
-    return [(fault.what, fault.hint) for fault in caught.value.faults]
+    return [(fault.message, fault.hint) for fault in caught.value.faults]

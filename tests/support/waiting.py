@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tare.runner.cleanup import Remains
+from tare.runner.cleanup import HostInventory
 
 ENOUGH_SECONDS = 120.0
 _LONGEST_PAUSE = 2.0
@@ -30,13 +30,13 @@ def wait_until(condition: Callable[[], object]) -> None:
     assert comes_true(condition), f"it hangs: after {ENOUGH_SECONDS:g} s, this is still not so"
 
 
-def staying(left: Remains, look: Callable[[], Remains], seconds: float) -> Remains:
+def staying(left: HostInventory, look: Callable[[], HostInventory], seconds: float) -> HostInventory:
     """Return what stays for these seconds; what comes and goes belongs to somebody else who works on this machine."""
     deadline, pause = time.monotonic() + seconds, 0.25
     while left and time.monotonic() < deadline:
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)  # each look starts the clients of all engines
-        left = left.within(look())
+        left = left.intersect(look())
     return left
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tare.model.journal import load
+from tare.model.journal import load_run
 from tare.model.trial import SERVICE_READY, Trial
 from tare.suites.plan import plan
 from tare.suites.suite import read_suite
@@ -55,7 +55,7 @@ use = "dhrystone"
 
 def planned(suite: Path) -> list[str]:
     """Trials of a suite that are no skips."""
-    return [step.trial for block in plan(read_suite(suite)) for step in block.steps if step.stack != "docker"]
+    return [step.trial for block in plan(read_suite(suite)) for step in block.trials if step.stack != "docker"]
 
 
 def assert_in_turns(trials: Sequence[Trial]) -> None:
@@ -72,7 +72,7 @@ def assert_in_turns(trials: Sequence[Trial]) -> None:
 
 def assert_complete(run: Path, suite: Path) -> tuple[Trial, ...]:
     """Check that no trial of a run is lost or doubled, and give them."""
-    trials = load(run).trials
+    trials = load_run(run).trials
     counts = Counter(trial.trial for trial in trials if trial.status != "skipped")
     assert set(counts) == set(planned(suite))
     assert set(counts.values()) == {1}

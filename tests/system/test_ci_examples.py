@@ -14,7 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from compared import made
 from runs import write
 
-from tare.model.journal import load, rewrite
+from tare.model.journal import load_run, replace_trials
 
 pytestmark = pytest.mark.machine
 
@@ -51,13 +51,13 @@ def read(name: str) -> dict[str, Any]:
 
 def was_quicker(night: Path) -> None:
     """Let crun have started ten times as quickly in a run as it did: what is measured now is slower."""
-    trials = load(night).trials
+    trials = load_run(night).trials
     quicker = {
         trial: replace(trial, values=tuple(replace(each, value=each.value / 10) for each in trial.values))
         for trial in trials
         if trial.stack == "crun"
     }
-    rewrite(night, [quicker.get(trial, trial) for trial in trials])
+    replace_trials(night, [quicker.get(trial, trial) for trial in trials])
 
 
 def without_network(wheel: Path) -> dict[str, str]:
@@ -73,7 +73,7 @@ def installs() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["github.yml", "gitlab.yml"])
-def test_tare_is_installed_from_a_wheel_and_not_by_a_name_that_no_registry_has(
+def test_tare_is_installed_from_a_wheel_and_not_by_an_unpublished_name(
     name: str, shell: Shell, wheel: Path, tmp_path: Path
 ) -> None:
     install = installs()[name]

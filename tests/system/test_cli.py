@@ -181,7 +181,7 @@ def test_every_example_can_be_planned(quickly: Quickly, home: Path, suite: Path)
     assert not home.exists()
 
 
-def test_the_suites_of_whole_runs_have_the_image_of_an_example_which_is_built_once(folder: Path) -> None:
+def test_suites_of_whole_runs_share_the_image_of_an_example(folder: Path) -> None:
     (folder / "served.toml").write_text(SERVED)
     example, served = (read_suite(path) for path in (CHECKOUT / "examples/quick.toml", folder / "served.toml"))
     recipes = [

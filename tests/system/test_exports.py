@@ -126,7 +126,7 @@ def labels(chosen: dict[str, str]) -> str:
     return ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in chosen.items())
 
 
-def test_prometheus_has_what_was_exported_and_each_panel_of_the_dashboards_shows_something(tmp_path: Path) -> None:
+def test_prometheus_has_the_exported_data_and_every_panel_shows_some(tmp_path: Path) -> None:
     folder = sampled_run(tmp_path / NAME)
     file = exported(folder, tmp_path / "run.om")
     promtool("tsdb", "create-blocks-from", "openmetrics", str(file), str(tmp_path / "data"))

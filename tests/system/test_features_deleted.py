@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.model.journal import load
+from tare.model.journal import load_run
 from tare.plugins.feature import find_features
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +73,9 @@ def test_a_suite_runs_and_is_reported_without_a_feature(feature: str, tmp_path: 
     (tmp_path / "suite.toml").write_text(SUITE)
     done = call(environment, tmp_path, "tare", "run", "suite.toml", "--out", "run")
     assert done.returncode == 0, done.stderr
-    assert Counter(trial.status for trial in load(tmp_path / "run").trials) == {"ok": 6}  # with those of the control
+    assert Counter(trial.status for trial in load_run(tmp_path / "run").trials) == {
+        "ok": 6
+    }  # with those of the control
     assert (tmp_path / "run/report/index.html").stat().st_size > 10_000
     done = call(environment, tmp_path, "tare", "report", "run", "--format", "markdown,csv,json", "--out", "report")
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ from waiting import wait_until
 
 from tare.model.files import read_text
 from tare.model.image import Image
-from tare.model.journal import load
+from tare.model.journal import load_run
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 
@@ -103,7 +103,7 @@ def test_each_block_is_measured_whatever_dies(
     assert states == {"a1": ("A", "collected"), "a2": ("A", "lost"), "b3": ("B", "collected"), "a4": ("A", "failed")}
     assert "a4 is failing (Copy the suite: No space left on device): its blocks 3,6 go to" in done.stderr
     assert "a2 is lost (" in done.stderr
-    measured = {name: load(place / name) for name in ("a1", "a2", "b3") if (place / name / "run.json").exists()}
+    measured = {name: load_run(place / name) for name in ("a1", "a2", "b3") if (place / name / "run.json").exists()}
     blocks = [{trial.block for trial in run.trials if run.folder.name in ("a1", "a2")} for run in measured.values()]
     assert set().union(*blocks) == set(range(6))
     assert {trial.block for trial in measured["b3"].trials} == set(range(6))
@@ -133,7 +133,7 @@ def test_machines_get_the_files_that_the_suite_names(
     inventory = only_b3(machines, tmp_path)
     done = tare("fleet", "run", "-i", inventory, suite, "--fleet", place)
     assert done.returncode == 0, done.stderr
-    assert {trial.status for trial in load(place / "b3").trials} == {"ok"}
+    assert {trial.status for trial in load_run(place / "b3").trials} == {"ok"}
     elsewhere.write_text("hello\n")
     suite.write_text(WITH_FILE.format(path="../elsewhere"))
     planned = tare("fleet", "plan", "-i", inventory, suite)
@@ -153,7 +153,7 @@ def test_ctrl_c_ends_the_runs_and_brings_what_they_have(
         assert process.wait(SECONDS) == 130
     said = read_text(str(tmp_path / "said"))
     assert "stopping the runs" in said
-    trials = load(place / "b3").trials
+    trials = load_run(place / "b3").trials
     assert 3 <= len(trials) < 1800
     assert "tare run" not in machines.on("b3", "ps -eo args")
     assert tare("compare", place).returncode == 0

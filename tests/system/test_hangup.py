@@ -17,7 +17,7 @@ from calls import Call, NothingLeft
 from waiting import ENOUGH_SECONDS as SECONDS
 
 from tare.model.files import read_text
-from tare.model.journal import load
+from tare.model.journal import load_run
 
 pytestmark = pytest.mark.machine
 
@@ -40,7 +40,7 @@ HEARS = ("env", "--default-signal=HUP")
 
 @pytest.mark.usefixtures("ready_home")
 @pytest.mark.parametrize("lost", ["terminal", pytest.param("group", marks=pytest.mark.lab)])
-def test_a_run_without_its_terminal_cleans_up_in_mid_trial_and_can_be_resumed(
+def test_a_run_that_loses_its_terminal_cleans_up_and_can_be_resumed(
     lost: str, environment: dict[str, str], tare: Call, tmp_path: Path, nothing_left: NothingLeft
 ) -> None:
     (tmp_path / "short.toml").write_text(SUITE)
@@ -67,13 +67,13 @@ def test_a_run_without_its_terminal_cleans_up_in_mid_trial_and_can_be_resumed(
     finally:
         with suppress(OSError):
             os.close(terminal)
-    stopped = load(run)
+    stopped = load_run(run)
     assert (stopped.record.stop_reason, len(stopped.trials)) == ("interrupt", 2)
     assert (run / "report" / "index.html").exists()
     with nothing_left():
         rest = tare("run", "--resume", run)
     assert rest.returncode == 0, rest.stderr
-    trials = load(run).trials
+    trials = load_run(run).trials
     assert trials[:2] == stopped.trials
     assert [(trial.status, trial.reason) for trial in trials] == [("ok", "")] * 4
 

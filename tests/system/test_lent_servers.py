@@ -15,7 +15,7 @@ from ssh_machines import Lab
 from waiting import ENOUGH_SECONDS
 
 from tare.hosts.local import LocalHost
-from tare.model.journal import load
+from tare.model.journal import load_run
 from tare.model.trial import Trial
 
 pytest.importorskip("openstack", reason="openstacksdk is an extra: pip install tare-bench[openstack]")
@@ -63,7 +63,7 @@ def _suite(folder: Path, *stacks: str, workloads: str = WORKLOADS) -> Path:
 
 
 def _by_name(run: Path) -> dict[tuple[str, str], Trial]:
-    return {(trial.stack, trial.workload): trial for trial in load(run).trials}
+    return {(trial.stack, trial.workload): trial for trial in load_run(run).trials}
 
 
 @pytest.mark.usefixtures("ready_home")
@@ -111,18 +111,18 @@ def test_a_run_records_each_machine_that_took_part_by_its_role(
     path = _suite(tmp_path, _stack("metal", "native/openstack"), workloads=DHRYSTONE)
     done = tare("run", path, "--out", tmp_path / "both")
     assert done.returncode == 0, done.stderr
-    record = load(tmp_path / "both").record
+    record = load_run(tmp_path / "both").record
     systems = {role: facts.operating_system for role, facts in record.machines.items()}
     assert systems == {"controller": here, "server": here, "client": here, "lent": "The lent system"}
-    assert record.measured_on.operating_system == here
+    assert record.instance_machine.operating_system == here
 
     path.write_text(path.read_text().replace('["native", "metal"]', '["metal"]\nbaseline = "metal"'))
     done = tare("run", path, "--out", tmp_path / "lent")
     assert done.returncode == 0, done.stderr
-    record = load(tmp_path / "lent").record
+    record = load_run(tmp_path / "lent").record
     systems = {role: facts.operating_system for role, facts in record.machines.items()}
     assert systems == {"controller": here, "client": here, "lent": "The lent system"}
-    assert record.measured_on.operating_system == "The lent system"
+    assert record.instance_machine.operating_system == "The lent system"
     assert cloud.left == []
 
 

@@ -14,7 +14,7 @@ from waiting import ENOUGH_SECONDS
 from whole_runs import IMAGE, assert_in_turns
 
 from tare.model.files import read_text
-from tare.model.journal import load
+from tare.model.journal import load_run
 
 pytestmark = pytest.mark.machine
 
@@ -53,7 +53,7 @@ def test_a_container_in_an_emulated_machine(
     for disk in (home / "images").glob("nested-*.qcow2"):  # it is found again wherever the folder is then
         info = subprocess.run(("qemu-img", "info", "-U", "--output=json", disk), capture_output=True, check=True)
         assert not json.loads(info.stdout)["backing-filename"].startswith("/")
-    trials = load(tmp_path / "run").trials
+    trials = load_run(tmp_path / "run").trials
     assert [(trial.status, trial.reason) for trial in trials] == [("ok", "")] * 3
     assert_in_turns(trials)
     for trial in trials:

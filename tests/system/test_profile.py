@@ -17,7 +17,7 @@ import pytest
 from calls import Begin, Call, NothingLeft
 from waiting import wait_until
 
-from tare.features.advise.profiler.profile import Profile, basket, read_profile
+from tare.features.advise.profiler.profile import Profile, count_operations, read_profile
 from tare.model.files import read_text
 
 MACHINE = pytest.mark.machine
@@ -128,7 +128,7 @@ def test_a_command_is_counted_run_by_run(tare: Call, tmp_path: Path) -> None:
     assert profile.unit == "run"
     assert profile.command == COMMAND
     assert profile.counts is not None
-    found = basket(profile)
+    found = count_operations(profile)
     assert found["process"] == 4  # the shell, head and two of cat
     assert found["file-write"] == 1
     assert 10 < found["pipe"] < 1000
@@ -139,7 +139,7 @@ def test_a_command_is_counted_run_by_run(tare: Call, tmp_path: Path) -> None:
 
 
 @RARELY
-def test_a_command_runs_once_counted_and_once_watched_however_short_the_time_is(tare: Call, tmp_path: Path) -> None:
+def test_a_command_runs_once_to_count_and_once_to_watch_at_any_duration(tare: Call, tmp_path: Path) -> None:
     began = time.monotonic()
     profile = profiled(tare, tmp_path, "--seconds", "1s", "--", "sh", "-c", f"echo >> runs; {WORK}; sleep 2")
     assert time.monotonic() - began > 4
@@ -174,7 +174,7 @@ def test_a_server_is_counted_for_each_request(begin: Begin, tmp_path: Path, serv
     load_line = (*in_network, sys.executable, "-c", LOAD, server.stdout.readline())
     with (tmp_path / "requests").open("w") as file, subprocess.Popen(load_line, stdin=subprocess.PIPE, stdout=file):
         profile, began = profiled_meanwhile(begin, tmp_path, "--pid", str(server.pid), "--seconds", "4s")
-    found, counts = basket(profile), profile.counts
+    found, counts = count_operations(profile), profile.counts
     assert profile.unit == "second"
     assert counts is not None
     assert counts.seconds == pytest.approx(4.0, abs=0.5)
@@ -230,7 +230,7 @@ def test_without_bpftrace_the_rest_is_profiled(tare: Call, tmp_path: Path, envir
     environment |= without("bpftrace", tmp_path / "bin")
     profile = profiled(tare, tmp_path, "--seconds", "1s", "--", "sh", "-c", WORK)
     assert profile.counts is None
-    assert basket(profile).keys() == {"user"}
+    assert count_operations(profile).keys() == {"user"}
     assert profile.missing == ("system calls, page faults and context switches: bpftrace is not installed",)
 
 
@@ -251,7 +251,7 @@ def test_a_control_group_is_profiled(tare: Call, tmp_path: Path, idle: subproces
 
 
 @pytest.mark.usefixtures("machine_as_it_was")
-def test_tracing_is_gone_from_the_machine_afterwards_also_when_tare_is_killed(tare: Call, begin: Begin) -> None:
+def test_tracing_is_removed_from_the_machine_even_if_tare_is_killed(tare: Call, begin: Begin) -> None:
     def counters() -> list[str]:
         commands = (read_text(str(path)) for path in Path("/proc").glob("[0-9]*/cmdline"))
         return [command for command in commands if command.startswith("bpftrace\0") and "@member" in command]

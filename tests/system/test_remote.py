@@ -16,14 +16,14 @@ from whole_runs import IMAGE, assert_in_turns
 
 from tare.hosts.exec import RUN
 from tare.hosts.local import LocalHost
-from tare.hosts.ssh import machine
+from tare.hosts.ssh import connect_machine
 from tare.model.files import read_text
 from tare.model.image import Image
-from tare.model.journal import load
-from tare.model.machine import Machine
+from tare.model.journal import load_run
+from tare.model.machine import SshTarget
 from tare.model.trial import Trial
-from tare.plugins.technology import START_SECONDS
-from tare.telemetry.turn_usage import Edges, Quiet, Spent
+from tare.plugins.technology import START_TIMEOUT_SECONDS
+from tare.telemetry.turn_usage import CpuUsage, IdleWatch, TurnBoundary
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 
@@ -72,7 +72,7 @@ def test_server_and_client_on_two_machines_as_in_the_papers(tare: Call, tmp_path
     path = suite_on(tmp_path, suite, server=there.server, client=there.client)
     done = tare("run", path, "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    run = load(tmp_path / "run")
+    run = load_run(tmp_path / "run")
     stacks = ("crun", "lxc", "native", "native-again")
     expected = [(use, stack, "ok", "bridge") for use in ("redis", "startup") for stack in stacks]
     assert _ok(run.trials) == expected
@@ -85,7 +85,7 @@ def test_server_and_client_on_two_machines_as_in_the_papers(tare: Call, tmp_path
     # Every start is told in the order of its moments, though two clocks have taken part.
     for trial in run.trials:
         moments = {mark.name: mark.seconds for mark in trial.timeline}
-        assert 0 <= moments["started"] <= moments["ready"] < START_SECONDS
+        assert 0 <= moments["started"] <= moments["ready"] < START_TIMEOUT_SECONDS
     assert there.left() == ""
 
 
@@ -96,16 +96,16 @@ def test_no_round_trip_to_the_machine_of_the_instances_is_in_a_turn(tare: Call, 
     suite += '[[workloads]]\nuse = "dhrystone"\nduration = "200ms"\n'
     done = tare("run", suite_on(tmp_path, suite, server=there.server_by_slow_link), "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    run = load(tmp_path / "run")
+    run = load_run(tmp_path / "run")
     assert [(trial.status, trial.reason) for trial in run.trials] == [("ok", "")] * 6
-    for trial in run.of("command"):
+    for trial in run.trials_of("command"):
         slept, *_ = trial.values
         waited = [turn.seconds for turn in trial.turns if not turn.warm_up]
         assert min(slept.turns) >= 0.02
         # The word goes there, and the answer comes back, 2 ms each, and neither is in what it took by its own clock.
         assert all(there - own >= 0.004 for there, own in zip(waited, slept.turns, strict=True))
-    assert_in_turns(run.of("command"))
-    assert_in_turns(run.of("dhrystone"))
+    assert_in_turns(run.trials_of("command"))
+    assert_in_turns(run.trials_of("dhrystone"))
     assert there.left() == ""
 
 
@@ -113,24 +113,24 @@ def test_what_does_not_rest_on_another_machine_is_paused_between_its_turns(there
     supervisor = image.root / RUN[1:]
     socket = str(there.folder / "turns.ssh")
     with (
-        machine(LocalHost(), there.server_from_here, socket, supervisor) as host,
+        connect_machine(LocalHost(), there.server_from_here, socket, supervisor) as host,
         host.spawn("sh", "-c", "echo $$; while :; do :; done") as process,
     ):
         pid = int(process.read_line(SECONDS).text)
-        quiet = Quiet(host, lambda: (pid,))
-        edges, states = Edges(host, Spent((0,)), quiet), []
+        quiet = IdleWatch(host, lambda: (pid,))
+        edges, states = TurnBoundary(host, CpuUsage((0,)), quiet), []
         deadline = time.monotonic() + SECONDS
         while "T" not in states and time.monotonic() < deadline:  # a busy machine gives it its CPU late
-            edges.begin()
+            edges.begin_turn()
             time.sleep(0.1)
-            edges.end(0.0)
+            edges.end_turn(0.0)
             states.append(host.read(f"/proc/{pid}/stat").split()[2])
             time.sleep(0.1)
         edges.resume()
         assert host.read(f"/proc/{pid}/stat").split()[2] == "R"
     assert (states[0], states[-1]) == ("R", "T")
     assert [caution.kind for caution in (quiet.caution(),) if caution] == ["busy-when-idle"]
-    assert edges.spent.busy_share is not None
+    assert edges.usage.busy_share is not None
 
 
 @pytest.mark.usefixtures("ready_home")
@@ -142,7 +142,7 @@ def test_a_connection_that_is_cut_costs_a_block_and_not_the_run(begin: Begin, tm
         wait_with(process, lambda: read_text(str(tmp_path / "run/trials.jsonl")).count("\n") == 6)
         there.to_server.set("up")
         process.wait(180)
-    trials = load(tmp_path / "run").trials
+    trials = load_run(tmp_path / "run").trials
     assert [trial.status for trial in trials] == [*["ok"] * 3, *["failed"] * 3, *["ok"] * 3]
     # Also the one that had its turn when the connection was cut.
     reasons = [trial.reason for trial in trials[3:6]]
@@ -164,7 +164,7 @@ def test_a_machine_that_reboots_costs_a_block_and_not_the_run(begin: Begin, tmp_
         _wait_for_second_block(process, tmp_path, there)
         there.reboot("server")
         process.wait(180)
-    trials = load(tmp_path / "run").trials
+    trials = load_run(tmp_path / "run").trials
     assert [trial.status for trial in trials] == [*["ok"] * 3, *["failed"] * 3, *["ok"] * 3]
     reasons = [trial.reason for trial in trials[3:6]]
     assert [reason for reason in reasons if not reason.startswith("SSH to tare-test-server: ")] == []
@@ -193,7 +193,7 @@ def test_the_load_of_a_killed_run_on_another_machine_ends_with_clean(
 
 @pytest.mark.usefixtures("ready_home")
 def test_a_machine_that_is_not_there_ends_the_run_before_it_begins(tare: Call, tmp_path: Path, there: Lab) -> None:
-    nowhere = Machine("tare-test-nowhere.invalid", str(there.ssh_config))
+    nowhere = SshTarget("tare-test-nowhere.invalid", str(there.ssh_config))
     suite = '[suite]\nstacks = ["native"]\n' + WORKLOADS
     done = tare("run", suite_on(tmp_path, suite, server=nowhere), "--out", tmp_path / "run")
     assert done.returncode == 3

@@ -12,31 +12,29 @@ import pytest
 from calls import Call, Quickly
 from whole_runs import HANGING, SERVED, SUITE, assert_complete
 
-from tare.model.journal import load, load_raw
+from tare.model.journal import load_raw, load_run
 from tare.statistics.summarize import summarize
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 
 
-def test_the_quick_example_runs_its_first_block_on_everything_that_is_usable(tare: Call, tmp_path: Path) -> None:
+def test_the_quick_example_runs_its_first_block_on_all_usable_stacks(tare: Call, tmp_path: Path) -> None:
     examples = Path(__file__).parents[2] / "examples"
     output = tare("run", examples / "quick.toml", "--budget", "1s", "--out", "run")
     assert output.returncode == 0, output.stderr
-    trials = load(tmp_path / "run").trials
+    trials = load_run(tmp_path / "run").trials
     assert [trial.reason for trial in trials if trial.status == "failed"] == []
     assert sum(trial.status == "ok" for trial in trials) >= 9
     assert {trial.workload for trial in trials} == {"startup"}
     assert "the budget is used up" in output.stderr
 
 
-def test_a_served_file_is_on_the_same_file_system_in_every_container_and_the_run_has_it(
-    tare: Call, tmp_path: Path
-) -> None:
+def test_a_served_file_has_the_same_recorded_file_system_in_all_containers(tare: Call, tmp_path: Path) -> None:
     suite = tmp_path / "served.toml"
     suite.write_text(SERVED)
     output = tare("run", suite, "--out", "run")
     assert output.returncode == 0, output.stderr
-    run = load(tmp_path / "run")
+    run = load_run(tmp_path / "run")
     found = {trial.stack: trial.file_systems for trial in run.trials if trial.status == "ok"}
     assert {"native", "crun"} <= found.keys()
     assert [each.path for each in found["native"]] == ["/srv/tare-nginx-file"]
@@ -120,7 +118,7 @@ def test_a_run_can_be_read_by_the_commands_that_read_runs(
     run = tmp_path / "run"
     code, out, _ = quickly("show", "run")
     assert code == 0
-    assert all(trial.trial in out for trial in load(run).trials)
+    assert all(trial.trial in out for trial in load_run(run).trials)
     code, out, err = quickly("show", "run", "dhrystone-000-00-xen")
     assert (code, out) == (2, "")
     assert err.startswith("error: run: no trial dhrystone-000-00-xen\nhint: did you mean ")
@@ -150,7 +148,7 @@ def test_a_run_can_be_read_by_the_commands_that_read_runs(
     assert (run / "trials.jsonl").read_bytes() == before
 
 
-def test_a_run_in_which_nothing_works_stops_after_its_first_block_and_says_why(tare: Call, tmp_path: Path) -> None:
+def test_a_run_in_which_nothing_works_stops_after_a_block_with_the_reason(tare: Call, tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text(HANGING.replace('"hang"', '"garbage"').replace("[stacks", "blocks = 2\n[stacks"))
     output = tare("run", "bad.toml", "--out", "run")
     assert (output.returncode, output.stdout) == (3, "")
@@ -158,7 +156,7 @@ def test_a_run_in_which_nothing_works_stops_after_its_first_block_and_says_why(t
     why = "dhrystone gave no verified speed; it printed"
     assert error.startswith(f"error: nothing could be measured: every stack fails for one reason: {why}")
     assert hint.startswith("hint: ")
-    run = load(tmp_path / "run")
+    run = load_run(tmp_path / "run")
     assert (run.record.stop_reason, [trial.block for trial in run.trials]) == ("failing", [0, 0])
     last = next(trial.trial for trial in run.trials if trial.stack == "stuck")
     shown = tare("show", "run", last)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from calls import Call
 
-from tare.model.journal import load
+from tare.model.journal import load_run
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 
@@ -54,7 +54,7 @@ main()
 def test_a_program_that_takes_all_memory_costs_its_trials_alone(tare: Call, tmp_path: Path) -> None:
     (tmp_path / "greedy.toml").write_text(GREEDY)
     done = tare("run", tmp_path / "greedy.toml", "--out", tmp_path / "run")
-    trials = load(tmp_path / "run").trials
+    trials = load_run(tmp_path / "run").trials
     assert {(trial.workload, trial.status) for trial in trials} == {("greedy", "failed"), ("dhrystone", "ok")}
     failed = [trial for trial in trials if trial.status == "failed"]
     assert len(failed) == 2 + 1
@@ -72,7 +72,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(("umount", place), check=True)
 
 
-def test_a_run_on_a_full_disk_ends_with_two_lines_and_goes_on_when_there_is_room(
+def test_a_run_on_a_full_disk_ends_with_two_lines_and_resumes_with_room(
     tare: Call, tmp_path: Path, small_disk: Path
 ) -> None:
     workload = '[[workloads]]\nuse = "dhrystone"\nduration = "100ms"\nrepetitions = 1\n'
@@ -84,13 +84,13 @@ def test_a_run_on_a_full_disk_ends_with_two_lines_and_goes_on_when_there_is_room
     assert "Traceback" not in done.stderr
     assert [line.partition(":")[0] for line in done.stderr.splitlines()[-2:]] == ["error", "hint"], done.stderr
     before = (run / "trials.jsonl").read_bytes()
-    trials = load(run).trials
+    trials = load_run(run).trials
     assert {trial.status for trial in trials} == {"ok"}
     larger = shutil.copytree(run, tmp_path / "run")
     done = tare("run", "--resume", larger)
     assert done.returncode == 0, done.stderr
     assert (larger / "trials.jsonl").read_bytes().startswith(before[: before.rfind(b"\n") + 1])
-    assert len(load(larger).trials) == 12 * 3
+    assert len(load_run(larger).trials) == 12 * 3
 
 
 def test_another_user_who_resumes_a_run_gets_two_lines_and_changes_nothing(tare: Call, tmp_path: Path) -> None:

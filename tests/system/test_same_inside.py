@@ -9,7 +9,7 @@ import pytest
 from calls import Call
 
 from tare.hosts.local import LocalHost
-from tare.model.journal import load
+from tare.model.journal import load_run
 from tare.plugins import registry
 
 STACKS = ("native", "crun", "runc", "podman", "bubblewrap", "nspawn", "lxc", "gvisor")
@@ -54,7 +54,7 @@ def test_a_command_finds_the_same_in_every_stack_whatever_called_tare(tare: Call
     caller = ("sh", "-c", 'umask 077; http_proxy=http://127.0.0.1:9 exec nice nohup "$@"', "sh")
     measured = tare("run", "inside.toml", "--out", "run", prefix=caller)
     assert measured.returncode == 0, measured.stderr
-    trials = load(tmp_path / "run").trials
+    trials = load_run(tmp_path / "run").trials
     assert {(trial.stack, trial.status, trial.reason) for trial in trials} == {
         (name, "ok", "") for name in (*here, "native-again")
     }

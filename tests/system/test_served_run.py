@@ -12,7 +12,7 @@ from calls import Begin, Call
 from playwright.sync_api import expect
 from waiting import ENOUGH_SECONDS, wait_until
 
-from tare.model.journal import load
+from tare.model.journal import load_run
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 
@@ -43,7 +43,7 @@ def test_values_arrive_while_a_run_goes_on_and_the_last_page_stays(begin: Begin,
         expect(page.locator(".kicker")).not_to_contain_text("unfinished")
         expect(page.locator("table.matrix tbody tr", has_text="crun")).to_contain_text("n=12")
         assert tare.wait(ENOUGH_SECONDS) == 0
-    assert {trial.status for trial in load(tmp_path / "run").trials} == {"ok"}
+    assert {trial.status for trial in load_run(tmp_path / "run").trials} == {"ok"}
     assert 'http-equiv="refresh"' not in (tmp_path / "run/report/index.html").read_text()
 
 

@@ -22,20 +22,20 @@ from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
-from tare.hosts.ssh import machine
-from tare.images.image import built_image, carried
+from tare.hosts.ssh import connect_machine
+from tare.images.image import copy_to_host, ensure_image
 from tare.images.recipes import client_recipe
 from tare.loads import http
-from tare.loads.client_load import texts_in
-from tare.loads.user_load import AtRates, WithoutPause
+from tare.loads.client_load import split_client_texts
+from tare.loads.user_load import ClosedLoopHttpLoad, ConstantRateHttpLoad
 from tare.model.errors import TareError, TimedOut
 from tare.model.files import read_text
 from tare.model.image import Image
-from tare.model.journal import load, load_raw
-from tare.model.machine import Hosts, Machine
-from tare.model.trial import Raw
+from tare.model.journal import load_raw, load_run
+from tare.model.machine import Hosts, SshTarget
+from tare.model.trial import RawOutput
 from tare.plugins.workload import Instance, MeasurementContext
-from tare.runner.machines import client_of, connect_machines
+from tare.runner.machines import connect_machines, create_client
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 
@@ -78,19 +78,22 @@ CUT = 'for process in $(pidof sshd); do [ "$process" = 1 ] || kill -KILL "$proce
 def clients(there: Lab, suite_images: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Host, ...]]:
     """Both of them as hosts, with the load generators."""
     assert suite_images
-    loads, folder = built_image(lambda _: None, client_recipe()), tmp_path_factory.mktemp("ledgers")
+    loads, folder = ensure_image(lambda _: None, client_recipe()), tmp_path_factory.mktemp("ledgers")
     with ExitStack() as stack:
         yield tuple(stack.enter_context(_client(each, loads, folder / each.ssh)) for each in there.clients)
 
 
 @contextmanager
-def _client(target: Machine, loads: Image, folder: Path) -> Iterator[Host]:
-    with machine(LocalHost(), target, f"/run/{target.ssh}.ssh", loads.root / RUN[1:]) as host:
+def _client(target: SshTarget, loads: Image, folder: Path) -> Iterator[Host]:
+    with connect_machine(LocalHost(), target, f"/run/{target.ssh}.ssh", loads.root / RUN[1:]) as host:
         ledger, place = Ledger(folder / "ledger.jsonl", host, target), Path("/var/lib/tare/instances")
         host.run("mkdir", "-p", str(place), timeout=SECONDS)
-        root = carried(host, loads)
-        network = Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), ledger, near=False)
-        with ledger.making(root.root), client_of(ledger, network, root, (0,), place / "tare-test-client") as client:
+        root = copy_to_host(host, loads)
+        network = Network("tare-test", ipaddress.IPv4Network("198.18.0.0/24"), ledger, client_is_local=False)
+        with (
+            ledger.open_setup_helper(root.root),
+            create_client(ledger, network, root, (0,), place / "tare-test-client") as client,
+        ):
             yield client
 
 
@@ -111,21 +114,23 @@ def _counting() -> Iterator[Callable[[], int]]:
 def _setup(clients: tuple[Host, ...], patience_seconds: float = 30.0) -> MeasurementContext:
     first, *further = clients
     instance = Instance("tare-x", None, ADDRESS, "bridge", processes=tuple)
-    return MeasurementContext(instance, first, (), patience_seconds=patience_seconds, further_clients=tuple(further))
+    return MeasurementContext(
+        instance, first, (), timeout_margin_seconds=patience_seconds, extra_clients=tuple(further)
+    )
 
 
-def _numbers(name: str, raw: Raw) -> list[float]:
+def _numbers(name: str, raw: RawOutput) -> list[float]:
     """Return the numbers that each client has printed under a name."""
-    found = [re.search(rf"^{name}: (\S+)$", text, re.MULTILINE) for text in texts_in(raw.text)]
+    found = [re.search(rf"^{name}: (\S+)$", text, re.MULTILINE) for text in split_client_texts(raw.text)]
     return [float(each[1]) for each in found if each]
 
 
 def test_what_both_clients_count_is_what_the_server_has_answered(
     clients: tuple[Host, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ends: list[tuple[Raw, int]] = []
+    ends: list[tuple[RawOutput, int]] = []
     monkeypatch.setattr(http, "check_end", lambda raw, own, _: ends.append((raw, own)))
-    workload = WithoutPause(clients=(1, 5), duration=0.5)
+    workload = ClosedLoopHttpLoad(clients=(1, 5), duration=0.5)
     with _counting() as answered:
         raw = tuple(workload.measure(_setup(clients)))
         told = sum(number for end, _ in ends for number in _numbers("answers", end))
@@ -135,19 +140,19 @@ def test_what_both_clients_count_is_what_the_server_has_answered(
     assert [own for _, own in ends] == [1, 3, 2]
     alone, shared = ([each for each in raw if each.label == f"clients {n}" and not each.warm_up] for n in (1, 5))
     assert len(alone) == len(shared) == workload.rounds
-    assert all(len(texts_in(each.text)) == 1 and each.clients_cpu == () for each in alone)
+    assert all(len(split_client_texts(each.text)) == 1 and each.clients_cpu == () for each in alone)
     for each in shared:
         requests, seconds = _numbers("requests", each), _numbers("seconds", each)
         assert len(requests) == len(_numbers("behind", each)) == len(each.clients_cpu) == 2
-        (value,) = WithoutPause(clients=(5,), duration=0.5).parse([each])
+        (value,) = ClosedLoopHttpLoad(clients=(5,), duration=0.5).parse([each])
         # Never more than both have seen by their own clocks.
         assert 0 < value.value <= 1.000001 * sum(n / s for n, s in zip(requests, seconds, strict=True))
 
 
-def test_both_clients_keep_one_schedule_and_the_percentiles_are_those_of_all_requests(
+def test_both_clients_share_a_schedule_and_percentiles_cover_all_requests(
     clients: tuple[Host, ...],
 ) -> None:
-    workload = AtRates(rates=(1000,), connections=20, duration=1.0)
+    workload = ConstantRateHttpLoad(rates=(1000,), connections=20, duration=1.0)
     with _counting():
         *_, raw = workload.measure(_setup(clients))
     values = {value.metric: value.value for value in workload.parse([raw])}
@@ -160,7 +165,7 @@ def test_both_clients_keep_one_schedule_and_the_percentiles_are_those_of_all_req
 
 
 def test_a_client_that_stands_still_fails_the_load_by_its_number(there: Lab, clients: tuple[Host, ...]) -> None:
-    workload = WithoutPause(clients=(4,), duration=0.2)
+    workload = ClosedLoopHttpLoad(clients=(4,), duration=0.2)
     with _counting(), ExitStack() as stack:
         turns = workload.measure(_setup(clients, patience_seconds=1.0))
         stack.callback(turns.close)  # type: ignore[attr-defined] # it is a generator
@@ -184,13 +189,13 @@ def test_a_client_that_is_lost_costs_a_block_and_not_the_run(begin: Begin, tmp_p
         wait_with(process, has_come)
         there.on("client-2", CUT)
         process.wait(180)
-    run = load(tmp_path / "run")
+    run = load_run(tmp_path / "run")
     assert [trial.status for trial in run.trials] == [*["ok"] * 2, *["failed"] * 2, *["ok"] * 2]
     reasons = [trial.reason for trial in run.trials[2:4]]
     assert [reason for reason in reasons if not reason.startswith("client 2: SSH to tare-test-client-2: ")] == []
     assert sorted(run.record.machines) == ["client", "client 2", "controller", "server"]
     last = load_raw(tmp_path / "run", run.trials[-1].trial)
-    assert {len(texts_in(each.text)) for each in last} == {2}
+    assert {len(split_client_texts(each.text)) for each in last} == {2}
     assert there.left() == before
 
 
@@ -200,7 +205,7 @@ def test_two_names_of_one_machine_are_refused(there: Lab, tmp_path: Path) -> Non
     config.write_text(f"{text}{text.replace('tare-test-client-2', 'tare-test-another')}")
     first, second = there.clients
     named = [replace(each, ssh_config=str(config)) for each in (second, replace(second, ssh="tare-test-another"))]
-    loads = built_image(lambda _: None, client_recipe())
+    loads = ensure_image(lambda _: None, client_recipe())
     with (
         pytest.raises(TareError, match=r"^tare-test-another is a machine that \[hosts\] has under another name$"),
         connect_machines(Hosts(there.server, first, tuple(named)), loads, 1),

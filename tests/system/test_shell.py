@@ -24,7 +24,7 @@ ENOUGH_SECONDS = 200.0
 WORKLOADS = [  # all that are in the usual image
     name
     for name in registry.names("workloads")
-    if not (getattr(found := registry.find("workloads", name), "hidden", False) or found.large_packages)
+    if not (getattr(found := registry.find("workloads", name), "hidden", False) or found.has_large_packages)
 ]
 MACHINE = pytest.mark.machine
 
@@ -143,7 +143,7 @@ def test_what_cannot_be_entered_is_an_error_of_two_lines(
     assert hint in advice
 
 
-def test_a_stack_that_the_suite_has_not_is_an_error_that_names_the_likely_one(quickly: Quickly, tmp_path: Path) -> None:
+def test_a_stack_missing_from_the_suite_is_an_error_with_the_likely_one(quickly: Quickly, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('[suite]\nstacks = ["native", "crun"]\n[[workloads]]\nuse = "startup"\n')
     code, _, said = quickly("shell", "crum", "--suite", "mine.toml")
     assert code == 2

@@ -20,7 +20,7 @@ from whole_runs import HANGING, IMAGE, SERVED, SUITE, assert_complete
 
 from tare.model.files import read_text
 from tare.model.image import Image
-from tare.model.journal import load
+from tare.model.journal import load_run
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 
@@ -79,7 +79,7 @@ def test_ctrl_c_ends_the_trial_and_cleans_up_and_the_run_can_go_on(
     said = read_text(str(tmp_path / "said"))
     assert f"go on with: tare run --resume {run}" in said
     assert "Traceback" not in said
-    before = load(run).trials
+    before = load_run(run).trials
     assert 4 <= len(before) < 15
     assert (run / "report" / "index.html").exists()
     assert not list((ready_home / "instances").iterdir())
@@ -92,7 +92,7 @@ def test_ctrl_c_ends_the_trial_and_cleans_up_and_the_run_can_go_on(
     (run / "run.json").write_text(json.dumps(record | {"clients": {"other": "procps 0"}}))
     limited = tare("run", "--resume", run, "--budget", "1ms")
     assert limited.returncode == 0, limited.stderr
-    assert load(run).record.clients == {"other": "procps 0", digest: packages}
+    assert load_run(run).record.clients == {"other": "procps 0", digest: packages}
     assert "the budget is used up" in limited.stderr
     assert len(before) < lines(run) < 18
 
@@ -119,7 +119,7 @@ def test_what_a_killed_run_left_is_removed_by_clean_and_the_run_can_go_on(
     assert not (ready_home / "instances").exists()
     assert not list((ready_home / "ledger").iterdir())
 
-    before = load(run).trials
+    before = load_run(run).trials
     rest = tare("run", "--resume", run)
     assert rest.returncode == 0, rest.stderr
     assert assert_complete(run, suite)[: len(before)] == before
@@ -206,7 +206,7 @@ def namespaces() -> str:
     return subprocess.run(("ip", "netns", "list"), capture_output=True, text=True, check=True).stdout
 
 
-def test_a_second_run_and_clean_wait_for_the_first_which_ends_at_ctrl_c_even_when_a_program_hangs(
+def test_a_second_run_and_clean_wait_for_the_first_which_ends_at_ctrl_c(
     tare: Call, begin: Begin, tmp_path: Path
 ) -> None:
     suite, run = tmp_path / "hanging.toml", tmp_path / "run"
@@ -226,7 +226,7 @@ def test_a_second_run_and_clean_wait_for_the_first_which_ends_at_ctrl_c_even_whe
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGHUP)  # impatience does no harm
         assert process.wait(ENOUGH_SECONDS) == 130
-    assert load(run).trials == ()
+    assert load_run(run).trials == ()
     assert "go on with: tare run --resume" in read_text(str(tmp_path / "said"))
 
 
@@ -251,7 +251,7 @@ def test_a_run_that_waits_says_for_whom_and_begins_when_that_has_ended(
             assert process.wait(ENOUGH_SECONDS) == 130
             waiting.communicate(timeout=ENOUGH_SECONDS)
             assert waiting.returncode == 0
-    assert {trial.status for trial in load(tmp_path / "second").trials} == {"ok"}
+    assert {trial.status for trial in load_run(tmp_path / "second").trials} == {"ok"}
 
 
 def test_a_run_folder_that_can_only_be_read_loses_nothing_and_is_said(tare: Call, tmp_path: Path) -> None:

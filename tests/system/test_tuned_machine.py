@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from calls import Call
 
-from tare.hosts.tuning import SETTINGS, look
+from tare.hosts.tuning import SETTINGS, read_tuning
 from tare.model.files import read_text
 
 PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def _values() -> dict[str, str]:
-    return {path: now for each in SETTINGS for path, now in each.now(read_text).items()}
+    return {path: now for each in SETTINGS for path, now in each.read_values(read_text).items()}
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def restored(tare: Call) -> Iterator[dict[str, str]]:
 def test_this_machine_is_tuned_and_as_it_was_again(tare: Call, restored: dict[str, str]) -> None:
     done = tare("tune", "apply")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
-    states = {each.name: each for each in look(read_text)}
+    states = {each.name: each for each in read_tuning(read_text)}
     assert [name for name, each in states.items() if not each.fits and name != "interrupts"] == []
     done = tare("tune", "restore")
     assert (done.returncode, done.stdout) == (0, "")

@@ -19,33 +19,33 @@ from documents import DOCS, RESEARCH, ROOT, anchors, blocks, by_path, examples, 
 
 from plug_ins import own
 from tare.cli import app, doctor
-from tare.cli.app import command
+from tare.cli.app import load_command
 from tare.guests import kvm
 from tare.hosts import ssh
-from tare.loads.user_load import OwnMetric
+from tare.loads.user_load import UserMetric
 from tare.model.errors import SuiteError
 from tare.model.journal import RunRecord, WorkloadRecord
-from tare.model.machine import Facts, Machine
+from tare.model.machine import Facts, SshTarget
 from tare.model.trial import (
     Caution,
     Footprint,
-    Layer,
+    LayerCost,
     Limits,
+    LimitsCheck,
     Mark,
-    Measured,
+    MeasuredValue,
     Metric,
-    Raw,
-    SeenLimits,
-    SetLimits,
+    ObservedLimits,
+    RawOutput,
     Status,
     Sweep,
     Trial,
     Turn,
 )
-from tare.model.units import written
-from tare.plugins.technology import START_SECONDS
+from tare.model.units import format_setting
+from tare.plugins.technology import START_TIMEOUT_SECONDS
 from tare.report import data_files as report_json
-from tare.runner.availability import Usable
+from tare.runner.availability import TechnologyStatus
 from tare.statistics.cells import Cell, Verdict
 from tare.suites.suite import parse_suite
 from tare.suites.tables import ImageTable, LimitsTable, SuiteTable, TelemetryTable
@@ -54,7 +54,7 @@ from tare.telemetry.noise import Verdict as NoiseVerdict
 from tare.telemetry.parquet import COLUMNS
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *RESEARCH.glob("*.md")])
-COMMANDS: dict[str, Any] = {name: command(name) for name in app.command_names()}
+COMMANDS: dict[str, Any] = {name: load_command(name) for name in app.command_names()}
 TECHNOLOGIES, WORKLOADS = own("technologies"), own("workloads")
 
 
@@ -69,13 +69,13 @@ SETTINGS_OF_TECHNOLOGIES = settings(DOCS / "suites.md", "Settings of technologie
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=by_path)
-def test_a_command_for_tests_of_the_lab_asks_for_their_mark_without_which_pytest_selects_none(path: Path) -> None:
+def test_commands_for_lab_tests_pass_the_mark_that_selects_them(path: Path) -> None:
     commands = re.findall(r"pytest (.*tests/lab/\S+)", path.read_text(encoding="utf-8"))
     assert [command for command in commands if "-m lab" not in command] == []
 
 
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if "/redis-server -" in path.read_text()], ids=by_path)
-def test_redis_of_an_example_answers_the_client_and_keeps_nothing_on_a_disk_as_in_the_other_stacks(path: Path) -> None:
+def test_redis_in_an_example_answers_the_client_and_persists_nothing(path: Path) -> None:
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if "/redis-server -" in line]
     for option in ("--protected-mode no", "--save ''", "--appendonly no"):
         assert [line for line in lines if option not in line] == []
@@ -184,7 +184,7 @@ def test_every_key_of_a_suite_is_described() -> None:
 
 def test_every_key_of_a_machine_is_described() -> None:
     described = rows(section(DOCS / "suites.md", "Hosts"))
-    assert described.keys() - {"key"} == {field.name for field in dataclasses.fields(Machine)}
+    assert described.keys() - {"key"} == {field.name for field in dataclasses.fields(SshTarget)}
 
 
 def test_the_defaults_of_a_suite_are_those_described() -> None:
@@ -230,9 +230,11 @@ def test_the_defaults_of_a_technology_are_those_described(name: str) -> None:
 
 def test_every_key_of_a_metric_of_the_users_is_described_with_its_default() -> None:
     described = rows(section(DOCS / "suites.md", "Metrics of your own"))
-    assert described.keys() - {"key"} == {field.name for field in dataclasses.fields(OwnMetric)}
+    assert described.keys() - {"key"} == {field.name for field in dataclasses.fields(UserMetric)}
     said = {key: cells[1].strip("`") for key, cells in described.items() if cells[1] not in {"default", "required"}}
-    assert said == {field.name: written(field.default) for field in dataclasses.fields(OwnMetric) if field.name in said}
+    assert said == {
+        field.name: format_setting(field.default) for field in dataclasses.fields(UserMetric) if field.name in said
+    }
 
 
 def test_every_metric_of_your_own_command_or_server_is_described() -> None:
@@ -267,35 +269,35 @@ def test_the_rows_of_a_technology_are_right() -> None:
     described = rows(section(DOCS / "technologies.md", "How each was tested"))
     assert described.keys() - {"technology"} <= TECHNOLOGIES.keys()
     for name in described.keys() & TECHNOLOGIES.keys():
-        assert f"`{TECHNOLOGIES[name]().path}`" in described[name][0]
+        assert f"`{TECHNOLOGIES[name]().network_path}`" in described[name][0]
 
 
 def test_every_outer_layer_is_described_and_no_other() -> None:
     described = rows(section(DOCS / "technologies.md", "Which can be an outer layer"))
-    assert described.keys() - {"outer layer"} <= {name for name, found in TECHNOLOGIES.items() if found.hosts}
+    assert described.keys() - {"outer layer"} <= {name for name, found in TECHNOLOGIES.items() if found.can_host}
     for stacks in ('"qemu/docker"', '"native", "pod/qemu"'):
         with pytest.raises(SuiteError) as caught:
             parse_suite(f'[suite]\nstacks = [{stacks}]\n[[workloads]]\nuse = "startup"\n', "mine.toml")
         (fault,) = caught.value.faults
-        assert f"error: {fault.what}\nhint: {fault.hint}\n" in blocks(DOCS / "technologies.md", "text")
+        assert f"error: {fault.message}\nhint: {fault.hint}\n" in blocks(DOCS / "technologies.md", "text")
 
 
 def test_how_long_a_guest_may_take_is_as_described() -> None:
-    assert f"within {START_SECONDS:g} s has failed" in section(DOCS / "method.md", "Nested stacks")
+    assert f"within {START_TIMEOUT_SECONDS:g} s has failed" in section(DOCS / "method.md", "Nested stacks")
     assert f"silent for {kvm.PROBE_SECONDS:g} s at most" in section(DOCS / "technologies.md", "qemu and qemu-tcg")
-    assert f"up to {ssh._BACK_SECONDS:g} s" in section(DOCS / "machines.md", "When the connection is lost")
+    assert f"up to {ssh._MAX_AWAY_SECONDS:g} s" in section(DOCS / "machines.md", "When the connection is lost")
 
 
 def test_every_error_of_a_connection_comes_with_a_hint_as_described() -> None:
     assert "Every error comes with a hint" in section(DOCS / "machines.md", "Errors")
     for words, hint in ssh._HINTS:
-        assert ssh.unreachable("far.example", f"ssh: {words}").hint == hint.format(name="far.example")
+        assert ssh.unreachable_error("far.example", f"ssh: {words}").hint == hint.format(name="far.example")
 
 
 @pytest.mark.parametrize(("heading", "record", "more"), [
     ("A trial: a line of trials.jsonl", Trial, {"format"}),
     ("The run: run.json", RunRecord, set()),
-    ("The raw output: raw/TRIAL.json", Raw, set()),
+    ("The raw output: raw/TRIAL.json", RawOutput, set()),
 ])  # fmt: skip
 def test_every_field_of_a_run_folder_is_described(heading: str, record: type[Any], more: set[str]) -> None:
     described = rows(section(DOCS / "run-folder.md", heading)).keys() - {"field", "column"}
@@ -310,14 +312,14 @@ def test_every_column_of_the_telemetry_is_described() -> None:
 def test_the_fields_within_fields_are_described() -> None:
     named = set(re.findall(r"`([a-z_]+)`", (DOCS / "run-folder.md").read_text(encoding="utf-8")))
     inner = (
-        Measured,
+        MeasuredValue,
         Mark,
         Turn,
-        Layer,
+        LayerCost,
         Footprint,
-        SetLimits,
+        LimitsCheck,
         Limits,
-        SeenLimits,
+        ObservedLimits,
         Caution,
         WorkloadRecord,
         Metric,
@@ -332,7 +334,7 @@ def test_every_field_of_the_report_and_of_doctor_is_described() -> None:
     described = rows(section(DOCS / "report.md", "report.json")).keys() - {"field of a cell"}
     assert described == report_json.cell_fields(cell).keys()
     text = section(DOCS / "run-folder.md", "What commands print with --json")
-    fields = {field.name for record in (Usable, Noise) for field in dataclasses.fields(record)}
+    fields = {field.name for record in (TechnologyStatus, Noise) for field in dataclasses.fields(record)}
     assert fields | {"usable"} <= set(re.findall(r"`([a-z]+)`", text))
 
 
@@ -366,7 +368,7 @@ def test_every_test_that_holds_a_line_exists(name: str) -> None:
         assert f"\ndef {test}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{test}"
 
 
-def test_the_index_of_research_lists_exactly_its_programs_with_the_make_target_that_runs_each() -> None:
+def test_the_research_index_lists_exactly_its_programs_and_make_targets() -> None:
     listed = rows((RESEARCH / "README.md").read_text(encoding="utf-8"))
     programs = {path.name for path in RESEARCH.glob("*.py") if '__name__ == "__main__"' in path.read_text("utf-8")}
     assert {re.sub(r"\[(.+)\]\(.+\)", r"\1", name) for name in listed} - {"program"} == programs
@@ -393,5 +395,5 @@ def test_the_lead_in_to_suites_shows_what_is_really_said() -> None:
     text = '[suite]\nbudgt = "10m"\nstacks = ["native"]\n[limits]\nmemory = 512\n[[workloads]]\nuse = "reddis"\n'
     with pytest.raises(SuiteError) as caught:
         parse_suite(text, "mine.toml")
-    said = "".join(f"error: {fault.what}\nhint: {fault.hint}\n" for fault in caught.value.faults)
+    said = "".join(f"error: {fault.message}\nhint: {fault.hint}\n" for fault in caught.value.faults)
     assert said in blocks(DOCS / "suites.md", "text")

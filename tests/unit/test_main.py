@@ -9,7 +9,7 @@ import typer
 
 from tare.__main__ import run
 from tare.cli import app as cli
-from tare.cli.app import command_names, what_it_does
+from tare.cli.app import command_names, summarize_command
 from tare.model.errors import Fault, SuiteError, TareError, TrialFailed, Unavailable, UsageError
 
 app = typer.Typer(add_completion=False)
@@ -102,7 +102,7 @@ def test_the_help_is_there_before_any_large_library_is_loaded() -> None:
 import sys
 from tare.cli import app as cli
 from tare.__main__ import run
-from tare.cli.app import command_names, what_it_does
+from tare.cli.app import command_names, summarize_command
 from tare.cli.app import app
 assert run(app, ["--help"]) == 0
 print(*{"duckdb", "numpy", "pydantic", "rich", "scipy"} & set(sys.modules), file=sys.stderr)
@@ -111,7 +111,7 @@ print(*{"duckdb", "numpy", "pydantic", "rich", "scipy"} & set(sys.modules), file
     assert done.stderr == "\n"
 
 
-def test_a_run_begins_before_the_large_parts_of_scipy_and_the_server_of_its_page_are_loaded() -> None:
+def test_a_run_starts_before_large_scipy_parts_and_page_server_are_loaded() -> None:
     large = {"scipy.optimize", "scipy.stats", "duckdb", "tare.report.server", "http.server"}
     script = f"import sys, tare.cli.run; print(*{large!r} & set(sys.modules))"
     done = subprocess.run((sys.executable, "-c", script), capture_output=True, text=True, check=True)
@@ -124,7 +124,7 @@ def test_the_help_says_of_each_command_what_its_own_help_begins_with(
 ) -> None:
     assert run(cli.app, [name, "--help"]) == 0
     words = capsys.readouterr().out.split()
-    assert " ".join(what_it_does(name).split()) in " ".join(words)
+    assert " ".join(summarize_command(name).split()) in " ".join(words)
 
 
 def test_a_wrong_suite_prints_two_lines_for_each_fault(capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,7 +160,7 @@ def test_the_help_of_a_command_has_all_that_is_said_of_its_options(
 ) -> None:
     assert run(cli.app, [name, "--help"]) == 0
     shown = "".join(capsys.readouterr().out.split())
-    told = [str(getattr(each, "help", None) or "") for each in cli.command(name).params]
+    told = [str(getattr(each, "help", None) or "") for each in cli.load_command(name).params]
     assert [text for text in told if "".join(text.split()) not in shown] == []
 
 
@@ -218,7 +218,7 @@ def test_a_reader_that_goes_away_ends_the_program_quietly(lines: int) -> None:
 import sys, time, typer
 from tare.cli import app as cli
 from tare.__main__ import run
-from tare.cli.app import command_names, what_it_does
+from tare.cli.app import command_names, summarize_command
 app = typer.Typer()
 @app.command()
 def talk() -> None:

@@ -8,16 +8,16 @@ from pathlib import Path
 import typer
 from rich.text import Text
 
-from tare.cli.console import output, printable, say
+from tare.cli.console import create_console, print_status, replace_unprintable
 from tare.model.errors import UsageError
-from tare.model.files import writing
+from tare.model.files import convert_write_errors
 from tare.report.answer import Answer
-from tare.report.numbers import clean
+from tare.report.numbers import strip_control_characters
 
 _LOG_WIDTH = 180  # of what is no terminal: wide enough that the lines of the table do not break
 
 
-def give(
+def print_and_exit(
     answer: Answer,
     page: Path | None = None,
     render: Callable[[], bytes] = bytes,
@@ -33,35 +33,35 @@ def give(
     if as_json and as_markdown:
         raise UsageError("--json and --markdown exclude each other", f"call `tare {answer.command}` once for each")
     if page is not None:
-        with writing(page, "choose another file with --html"):
+        with convert_write_errors(page, "choose another file with --html"):
             page.write_bytes(render())
     if as_json:
         print(answer.document())
     elif as_markdown:
-        print(printable(answer.markdown()), end="")
+        print(replace_unprintable(answer.markdown()), end="")
     else:
-        show(answer)
+        print_answer(answer)
     if error := answer.error or answer.gate.error:
         raise error
     if answer.failed or answer.gate.outcome == "failed":
         raise typer.Exit(1)
-    if answer.gate.warning:
-        say(*answer.gate.warning)
+    if answer.gate.warning_lines:
+        print_status(*answer.gate.warning_lines)
 
 
-def show(answer: Answer) -> None:
+def print_answer(answer: Answer) -> None:
     """Print an answer as text. The table is as wide as the terminal, which wraps the other lines."""
-    console = output(_LOG_WIDTH)
+    console = create_console(_LOG_WIDTH)
 
-    def show_lines(style: str, *lines: str) -> None:
+    def print_lines(style: str, *lines: str) -> None:
         for line in filter(None, lines):
-            console.print(Text(clean(line), style), soft_wrap=True)
+            console.print(Text(strip_control_characters(line), style), soft_wrap=True)
 
-    show_lines("bold yellow", answer.warning)
-    show_lines("bold", answer.opening)
+    print_lines("bold yellow", answer.warning)
+    print_lines("bold", answer.opening)
     if answer.rows:
         console.print(answer.table(console.width))
-        show_lines("dim", answer.legend)
-    show_lines("dim", *(line for line in answer.remarks if line != answer.warning))
-    show_lines("bold", *answer.conclusions)
-    show_lines("", *answer.closing)
+        print_lines("dim", answer.legend)
+    print_lines("dim", *(line for line in answer.remarks if line != answer.warning))
+    print_lines("bold", *answer.conclusions)
+    print_lines("", *answer.closing)

@@ -15,7 +15,7 @@ from tare import __file__ as tare_package
 from tare import __version__
 from tare.cli.signals import raise_at_interrupt
 from tare.model.errors import UsageError
-from tare.plugins.feature import Hook, hooks_of
+from tare.plugins.feature import Hook, resolve_hooks
 from tare.plugins.feature import commands as feature_commands
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _CORE = {  # where the commands of the core are, in the order of the help
     "doctor": "doctor:doctor",
-    "try": "try_command:trying",
+    "try": "try_command:try_command",
     "plan": "plan:plan",
     "run": "run:run",
     "report": "report:report",
@@ -36,8 +36,8 @@ _CORE = {  # where the commands of the core are, in the order of the help
     "tune": "tune:tune",
     "clean": "clean:clean",
 }
-_NO_COMMAND = 2  # as for other wrong usage
-_LISTS = ("list", "ls")
+_NO_COMMAND_CODE = 2  # as for other wrong usage
+_LIST_COMMANDS = ("list", "ls")
 _LIST_HINT = "`tare technologies` and `tare workloads` list what there is, `tare show RUN` a run's trials"
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 # What a group of commands of a feature is made with: `typer.Typer(**GROUP_SETTINGS)`.
@@ -54,16 +54,16 @@ _PLAIN = None  # libraries for markup take a quarter of a second, and would take
 
 def command_names() -> tuple[str, ...]:
     """Return the names of all commands: those of the core, then those of features."""
-    return tuple(_functions())
+    return tuple(_command_functions())
 
 
-def _functions() -> dict[str, Hook]:
-    return {**hooks_of("tare.cli", _CORE), **feature_commands()}
+def _command_functions() -> dict[str, Hook]:
+    return {**resolve_hooks("tare.cli", _CORE), **feature_commands()}
 
 
-def command(name: str) -> Command:
+def load_command(name: str) -> Command:
     """Return a command; only now its file is loaded, and the libraries that it needs."""
-    found = _functions()[name].load()
+    found = _command_functions()[name].load()
     if isinstance(found, typer.Typer):
         return get_command(found)
     settings = _SETTINGS | {"allow_interspersed_args": name not in _STARTING}
@@ -72,9 +72,9 @@ def command(name: str) -> Command:
     return get_command(alone)
 
 
-def what_it_does(name: str) -> str:
+def summarize_command(name: str) -> str:
     """Return the first sentence of a command's docstring, without loading its file."""
-    return _functions()[name].summary()
+    return _command_functions()[name].summary()
 
 
 class _Commands(TyperGroup):
@@ -90,17 +90,17 @@ class _Commands(TyperGroup):
             raise typer.Exit
         if args[0] == "help":
             args = [args[1], "--help"]
-        if args[0] in _LISTS:
+        if args[0] in _LIST_COMMANDS:
             raise UsageError(f"no such command '{args[0]}'", _LIST_HINT)
         name, found, rest = super().resolve_command(ctx, args)
-        loaded = command(name) if name and found else found
+        loaded = load_command(name) if name and found else found
         raise_at_interrupt()
         return name, loaded, rest
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - as groups are asked
         """Write what each command does."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, what_it_does(name)) for name in command_names()])
+            formatter.write_dl([(name, summarize_command(name)) for name in command_names()])
 
 
 app = typer.Typer(
@@ -115,7 +115,7 @@ app = typer.Typer(
 )
 
 
-def _commit() -> str:
+def _find_commit() -> str:
     """Name the commit that the wheel was built of, or that of the checkout; empty where neither is known."""
     import subprocess  # noqa: PLC0415 - all other commands start sooner without it
 
@@ -134,7 +134,7 @@ def _commit() -> str:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"tare {__version__}{_commit()}")
+        print(f"tare {__version__}{_find_commit()}")
         raise typer.Exit
 
 
@@ -148,4 +148,4 @@ def tare(
     """Measure what a virtualization technology weighs, compared with bare metal on this machine."""
     if context.invoked_subcommand is None:
         print(context.get_help())
-        raise typer.Exit(_NO_COMMAND)
+        raise typer.Exit(_NO_COMMAND_CODE)

@@ -17,7 +17,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from tare.model.errors import UsageError, did_you_mean
-from tare.model.journal import Run, load
+from tare.model.journal import Run, load_run
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 ChartsFile = Annotated[
@@ -29,11 +29,11 @@ Verdict = TypeVar("Verdict", bound=str)
 def read_run(folder: Path) -> Run:
     """Load a run as its owner; raises UsageError."""
     become_owner(folder)
-    return load(folder)
+    return load_run(folder)
 
 
 @contextmanager
-def reading(runs: Sequence[Path]) -> Iterator[Callable[[int], None]]:
+def reading_progress(runs: Sequence[Path]) -> Iterator[Callable[[int], None]]:
     """Become the owner of runs, and show on a terminal how many of them are read, which the block tells."""
     from rich.progress import Progress  # noqa: PLC0415 - `tare technologies` needs none of these libraries
 
@@ -70,7 +70,7 @@ def become_owner(folder: Path) -> None:
             raise UsageError(what, "move it to where this user may read it, or make it root's: chown -R root")
 
 
-def verdicts_named(
+def parse_verdicts(
     texts: Sequence[str] | None, known: Collection[Verdict], noun: str, example: str
 ) -> tuple[Verdict, ...]:
     """Return the known verdicts that the option names, in their order; it may be repeated. Raises UsageError."""

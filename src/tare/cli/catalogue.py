@@ -13,7 +13,7 @@ import typer
 from tare.cli.arguments import AsJson
 from tare.model.trial import Family
 from tare.plugins import registry
-from tare.plugins.descriptions import all_other_names, described, entries, technology_row, title_of
+from tare.plugins.descriptions import all_other_names, describe_plugins, description_lines, technology_row, title_of
 
 CheckedJson = Annotated[
     bool,
@@ -33,13 +33,15 @@ _AFTER_WORKLOADS = "`tare workloads NAME` describes one in full, with its settin
 def technologies(name: Name = "", as_json: CheckedJson = False) -> None:
     """List the technologies, and the programs of each that are not installed here."""
     if name and name not in registry.names("technologies"):
-        from tare.suites.stacks import technologies_of  # noqa: PLC0415 - the list is there at once without it
+        from tare.suites.stacks import resolve_technologies  # noqa: PLC0415 - the list is there at once without it
 
-        name = technologies_of(registry, name)
+        name = resolve_technologies(registry, name)
     if as_json:
-        print(json.dumps({"format": 1, "technologies": _with_use(entries("technologies", name))}, indent=2))
+        print(
+            json.dumps({"format": 1, "technologies": _add_usability(describe_plugins("technologies", name))}, indent=2)
+        )
     elif name:
-        print("\n".join(described("technologies", name)))
+        print("\n".join(description_lines("technologies", name)))
     else:
         order = {family: number for number, family in enumerate(typing.get_args(Family))}
         rows = sorted(
@@ -47,36 +49,36 @@ def technologies(name: Name = "", as_json: CheckedJson = False) -> None:
         )
         others = f"Other names in suites: {', '.join(all_other_names())}."
         after = (*textwrap.wrap(others, 80, break_on_hyphens=False), *_AFTER_TECHNOLOGIES)
-        print("\n".join((*_columns(("name", "family", "title", "not on the PATH"), *rows), "", *after)))
+        print("\n".join((*_align_columns(("name", "family", "title", "not on the PATH"), *rows), "", *after)))
 
 
 def workloads(name: Name = "", as_json: AsJson = False) -> None:
     """List the workloads, or describe one with its settings."""
     if as_json:
-        print(json.dumps({"format": 1, "workloads": entries("workloads", name)}, indent=2))
+        print(json.dumps({"format": 1, "workloads": describe_plugins("workloads", name)}, indent=2))
     elif name:
-        print("\n".join(described("workloads", name)))
+        print("\n".join(description_lines("workloads", name)))
     else:
         rows = [(each, title_of("workloads", each)) for each in registry.names("workloads")]
-        print("\n".join((*_columns(("name", "title"), *rows), "", _AFTER_WORKLOADS)))
+        print("\n".join((*_align_columns(("name", "title"), *rows), "", _AFTER_WORKLOADS)))
 
 
-def _columns(*rows: Sequence[str]) -> Iterator[str]:
+def _align_columns(*rows: Sequence[str]) -> Iterator[str]:
     """Align the columns of a table, whose first row is its head."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _with_use(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _add_usability(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Add to the entries of technologies whether each can be used here, or what is missing."""
     from tare.cli.console import Console  # noqa: PLC0415 - the list without this check is there at once
     from tare.hosts.local import LocalHost  # noqa: PLC0415
-    from tare.runner.availability import look_at  # noqa: PLC0415
+    from tare.runner.availability import check_technologies  # noqa: PLC0415
 
     with Console(stderr=True).status("looking at this machine"):
-        found = tuple(look_at(LocalHost(), [str(entry["name"]) for entry in listed]))
+        found = tuple(check_technologies(LocalHost(), [str(entry["name"]) for entry in listed]))
     return [
-        entry | {"usable": each.usable, "problems": [{"what": one.what, "fix": one.fix} for one in each.problems]}
+        entry | {"usable": each.is_usable, "problems": [{"what": one.what, "fix": one.fix} for one in each.problems]}
         for entry, each in zip(listed, found, strict=True)
     ]

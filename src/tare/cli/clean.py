@@ -13,14 +13,14 @@ from typing import Annotated
 import typer
 
 from tare.cli.console import Console
-from tare.hosts.ledger import LEDGERS, ledgers, leftovers, state_folder
+from tare.hosts.ledger import LEDGERS, ledger_folder, read_pending_undos, state_folder
 from tare.hosts.local import LocalHost
-from tare.hosts.lock import LockHolder, lock_holder, only_one
-from tare.images.cache import forgotten
+from tare.hosts.lock import LockHolder, lock_this_machine, read_lock_holder
+from tare.images.cache import remove_engine_copies
 from tare.model.errors import TareError, UsageError
-from tare.model.units import counted
+from tare.model.units import format_count
 from tare.plugins import registry
-from tare.runner.cleanup import Remains, clean_up, remains, settings
+from tare.runner.cleanup import HostInventory, clean_up, read_settings, take_inventory
 
 
 def clean(
@@ -45,43 +45,47 @@ def clean(
     if check:
         _check(console, json_)
         return
-    with only_one():
+    with lock_this_machine():
         troubles = clean_up(lambda line: console.print(line[: console.width]))
         if images:
             shutil.rmtree(state_folder() / "images", ignore_errors=True)
-            troubles += [f"on this machine: {trouble}" for trouble in forgotten(LocalHost())]
+            troubles += [f"on this machine: {trouble}" for trouble in remove_engine_copies(LocalHost())]
     if troubles:
-        hint = f"fix this, then `tare clean` again; what is left to undo is in {ledgers()}"
+        hint = f"fix this, then `tare clean` again; what is left to undo is in {ledger_folder()}"
         raise TareError(f"not everything could be undone: {'; '.join(troubles)}", hint)
     console.print("clean")
 
 
 def _check(console: Console, as_json: bool) -> None:
     """Print what of tare's is on this machine; raises TareError where there is something of no run under way."""
-    holder, is_running = lock_holder()
-    found = remains(registry.processes(), registry.lists())
+    holder, is_running = read_lock_holder()
+    found = take_inventory(registry.process_names(), registry.list_commands())
     if as_json:
         owner = asdict(holder) if holder and is_running else None
-        print(json.dumps({**Remains(found.ours, settings()).document(), "run": owner}, indent=1))
+        print(json.dumps({**HostInventory(found.ours, read_settings()).to_document(), "run": owner}, indent=1))
     else:
         for line in found.lines():
             print(line)
-    left = found.not_of(holder) if holder and is_running else found
+    left = found.select_of_other_runs(holder) if holder and is_running else found
     if is_running:
-        running = counted(len(found.lines()) - len(left.lines()), "thing")
+        running = format_count(len(found.lines()) - len(left.lines()), "thing")
         name = holder or "a tare that the lock does not name"
         console.print(f"a run is under way, which has {running} of these: {name}", soft_wrap=True)
     if lines := left.lines():
         others = ", of other runs" if is_running else ""
-        raise TareError(f"on this machine: {counted(len(lines), 'thing')} of tare's{others}", _hint(left, holder))
+        raise TareError(
+            f"on this machine: {format_count(len(lines), 'thing')} of tare's{others}", _removal_hint(left, holder)
+        )
     if not is_running:
         console.print("nothing of tare's is left on this machine, but its images")
 
 
-def _hint(left: Remains, holder: LockHolder | None) -> str:
+def _removal_hint(left: HostInventory, holder: LockHolder | None) -> str:
     """Return how to remove what is left: with the ledgers of this home, or of the home of the run that was killed."""
     if left.ours.get("ledgers"):
         return "without a run under way: tare clean"
-    if holder and holder.is_here and leftovers(Path(holder.home) / LEDGERS):
+    if holder and holder.is_here and read_pending_undos(Path(holder.home) / LEDGERS):
         return f"{holder} was killed: TARE_HOME={shlex.quote(holder.home)} tare clean"
-    return f"no ledger in {ledgers()} says how they were made, so `tare clean` leaves them: look at each, and remove it"
+    return (
+        f"no ledger in {ledger_folder()} says how they were made, so `tare clean` leaves them: look at each, remove it"
+    )

@@ -21,11 +21,11 @@ class Console(rich.console.Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield the segments to print; see Rich."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+            yield segment if segment.control else Segment(replace_unprintable(segment.text), segment.style)
 
 
 @dataclass
-class Once:
+class CachedTable:
     """A table that is drawn once: the screen is drawn anew four times a second, on CPUs that the load may need."""
 
     table: RenderableType
@@ -40,17 +40,17 @@ class Once:
             yield from (*line, Segment.line())
 
 
-def output(piped_width: int | None = None) -> Console:
+def create_console(piped_width: int | None = None) -> Console:
     """Return the console of standard output; where that is no terminal, with this width."""
     return Console(file=sys.stdout, width=None if sys.stdout.isatty() else piped_width)
 
 
-def say(*lines: str, style: str = "none") -> None:
+def print_status(*lines: str, style: str = "none") -> None:
     """Print lines to standard error. The terminal wraps them."""
     Console(stderr=True).print(*lines, sep="\n", style=style, soft_wrap=True)
 
 
-def printable(text: str) -> str:
+def replace_unprintable(text: str) -> str:
     """Replace unprintable characters by blanks, except tabs and the ends of lines."""
     if text.isprintable():
         return text

@@ -9,12 +9,18 @@ from typing import Annotated
 import typer
 
 from tare.cli.console import Console
-from tare.hosts.distributions import refuse_incomplete
+from tare.hosts.distributions import require_tools
 from tare.hosts.local import LocalHost, isolate_mounts
-from tare.hosts.lock import only_one
-from tare.images.foreign_images import client_root, images_beside, make_build_root, missing_archives, wanted_image
+from tare.hosts.lock import lock_this_machine
+from tare.images.foreign_images import (
+    find_missing_archives,
+    make_build_root,
+    resolve_client_root,
+    resolve_image,
+    resolve_sidecar_images,
+)
 from tare.model.errors import TareError
-from tare.model.image import ImageWanted, Release
+from tare.model.image import ImageSpec, Release
 from tare.suites.suite import read_suite
 from tare.suites.tables import read_source
 
@@ -46,24 +52,24 @@ def image(
     source = None if from_ is None else read_source(from_)
     read = read_suite(suite) if suite else None
     workloads = tuple(read.by_name.values()) if read else None
-    wanted = read.image if read else ImageWanted(release)
+    wanted = read.image if read else ImageSpec(release)
     if os.geteuid():
         raise TareError("only root can build the image", "sudo tare image")
     if missing:
-        for name in missing_archives(wanted, workloads):
+        for name in find_missing_archives(wanted, workloads):
             print(name)
         return
     console = Console(stderr=True)
-    with only_one(), console.status("image") as status:
+    with lock_this_machine(), console.status("image") as status:
 
-        def say(text: str) -> None:
+        def print_step(text: str) -> None:
             console.print(text) if not console.is_terminal else status.update(text)
 
-        refuse_incomplete(LocalHost())
-        isolate_mounts(names_shown=False)
+        require_tools(LocalHost())
+        isolate_mounts(share_namespaces=False)
         if source is not None:
-            make_build_root(source, say)
-        built = wanted_image(wanted, workloads, say, archives=archives)
-        images_beside(workloads or (), say, {}, archives)
-        client_root(workloads or (), wanted.release, say, archives)
+            make_build_root(source, print_step)
+        built = resolve_image(wanted, workloads, print_step, archives=archives)
+        resolve_sidecar_images(workloads or (), print_step, {}, archives)
+        resolve_client_root(workloads or (), wanted.release, print_step, archives)
     print(built.digest)

@@ -13,22 +13,22 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from tare.cli.console import Console, output
+from tare.cli.console import Console, create_console
 from tare.model.errors import UsageError
-from tare.model.journal import Run, load
-from tare.model.trial import LimitsWanted
-from tare.model.units import counted, format_duration, format_size, margin_option
-from tare.report.numbers import percent
-from tare.report.trial_facts import said_lowered
-from tare.runner.schedule import DurationEstimates, shortfall
+from tare.model.journal import Run, load_run
+from tare.model.trial import LimitsSpec
+from tare.model.units import format_count, format_duration, format_size, parse_margin_option
+from tare.report.numbers import format_percent
+from tare.report.trial_facts import describe_lowered
+from tare.runner.schedule import DurationEstimates, find_shortfall
 from tare.statistics.cells import Cell
 from tare.statistics.planning import blocks_needed, margin_reached
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
-from tare.suites.json_schema import suite_schema
-from tare.suites.plan import estimate, to_run
+from tare.suites.json_schema import create_suite_schema
+from tare.suites.plan import estimate_total_seconds, plan_to_run
 from tare.suites.suite import Suite, read_suite
-from tare.suites.user_files import brought
+from tare.suites.user_files import list_external_effects
 
 
 def plan(
@@ -46,92 +46,96 @@ def plan(
 ) -> None:
     """Show what a suite would run, and estimate how long it takes. Starts nothing."""
     if schema:
-        print(json.dumps(suite_schema(), indent=1, ensure_ascii=False))
+        print(json.dumps(create_suite_schema(), indent=1, ensure_ascii=False))
         return
     if suite is None:
         raise UsageError("no suite is named", "tare plan SUITE; examples/ has some")
     read = read_suite(suite)
-    wanted = margin_option(margin) or read.margin
+    wanted = parse_margin_option(margin) or read.margin
     if margin and not pilot:
         raise UsageError("--margin: what it takes is not known without a run", "add --from RUN, a short or earlier run")
-    run = load(pilot) if pilot else None
+    run = load_run(pilot) if pilot else None
     pace = DurationEstimates(read.by_name)
     for trial in run.trials if run else ():
         pace.learn(trial)
-    console = output()
+    console = create_console()
     console.soft_wrap = True
-    _say_what(console, read)
-    _say_time(console, read, pace, known=run is not None)
-    _say_brought(console, read)
+    _print_plan(console, read)
+    _print_time(console, read, pace, known=run is not None)
+    _print_external_effects(console, read)
     if run:
-        _predict(console, replace(read, margin=wanted), run, pace)
+        _print_forecasts(console, replace(read, margin=wanted), run, pace)
 
 
-def _say_what(console: Console, read: Suite) -> None:
+def _print_plan(console: Console, read: Suite) -> None:
     console.print(f"{len(read.stacks)} stacks: {', '.join(stack.name for stack in read.stacks)}")
     control = f"measured twice in each block (A/A, as {read.control})"
     console.print(
         f"baseline {read.baseline}, {control}; at most {read.blocks} blocks of each workload, seed {read.seed}"
     )
-    console.print(f"each instance: {_in_words(read.limits)}")
+    console.print(f"each instance: {_format_limits(read.limits)}")
     for planned in read.workloads:
         if planned.limits != read.limits:
-            console.print(f"each instance of {planned.name}: {_in_words(planned.limits)}")
+            console.print(f"each instance of {planned.name}: {_format_limits(planned.limits)}")
     console.print()
 
 
-def _in_words(limits: LimitsWanted) -> str:
+def _format_limits(limits: LimitsSpec) -> str:
     time = f", measures for {format_duration(limits.seconds)} at most" if limits.seconds else ""
-    return f"{counted(limits.cpus, 'CPU')}, {format_size(limits.memory_bytes)}, {limits.open_files} open files{time}"
+    return (
+        f"{format_count(limits.cpus, 'CPU')}, {format_size(limits.memory_bytes)}, {limits.open_files} open files{time}"
+    )
 
 
-def _say_time(console: Console, read: Suite, pace: DurationEstimates, known: bool) -> None:
-    blocks = to_run(read)
+def _print_time(console: Console, read: Suite, pace: DurationEstimates, known: bool) -> None:
+    blocks = plan_to_run(read)
     table = Table(box=None, pad_edge=False)
     for column in ("workload", "plug-in", "trials", "about"):
         table.add_column(column)
     for planned in read.workloads:
         own = [block for block in blocks if block.workload == planned.name]
-        trials = sum(len(block.steps) for block in own)
-        table.add_row(planned.name, planned.use, str(trials), _about(estimate(own, pace.seconds_of)))
+        trials = sum(len(block.trials) for block in own)
+        table.add_row(
+            planned.name, planned.use, str(trials), _format_about(estimate_total_seconds(own, pace.seconds_of))
+        )
     console.print(table, soft_wrap=False)
     for planned in read.workloads:
         if planned.exclude:
             console.print(f"{planned.name}: without {', '.join(planned.exclude)}")
-        if said := said_lowered(planned.lowered):
+        if said := describe_lowered(planned.lowered):
             console.print(f"{planned.name}: {said}")
-    total = _about(estimate(blocks, pace.seconds_of))
+    total = _format_about(estimate_total_seconds(blocks, pace.seconds_of))
     without = "" if known else " without skips and emulated machines"
-    ends = f"{_budget_in_words(read, pace)}; what is decided earlier takes less"
+    ends = f"{_describe_budget(read, pace)}; what is decided earlier takes less"
     console.print(f"\nin all at most about {total}{without}{ends}")
 
 
-def _budget_in_words(read: Suite, pace: DurationEstimates) -> str:
+def _describe_budget(read: Suite, pace: DurationEstimates) -> str:
     """Return that the budget ends the run, and what it is too short for; empty without a budget."""
     if not read.budget_seconds:
         return ""
     ends = f", ended by the budget after {format_duration(read.budget_seconds)}"
-    short = shortfall(to_run(read), pace, (read.baseline, read.control), read.budget_seconds)
+    short = find_shortfall(plan_to_run(read), pace, (read.baseline, read.control), read.budget_seconds)
     return f"{ends}, which is {short}" if short else ends
 
 
-def _say_brought(console: Console, read: Suite) -> None:
-    if lines := brought(read):
+def _print_external_effects(console: Console, read: Suite) -> None:
+    if lines := list_external_effects(read):
         console.print("\nthis suite also executes or opens, outside tare:")
     for line in lines:
         console.print(f"  {line}")
 
 
-def _predict(console: Console, read: Suite, run: Run, pace: DurationEstimates) -> None:
+def _print_forecasts(console: Console, read: Suite, run: Run, pace: DurationEstimates) -> None:
     """Predict the blocks and minutes of each workload for the margin, from its median and its noisiest stack."""
     table = Table(box=None, pad_edge=False)
-    needed, resolved = f"blocks for {percent(read.margin)}", f"{read.blocks} blocks resolve"
+    needed, resolved = f"blocks for {format_percent(read.margin)}", f"{read.blocks} blocks resolve"
     for column in ("workload", "stack", "SD", needed, "about", resolved):
         table.add_column(column)
-    found = forecasts(summarize(run), read, pace)
+    found = create_forecasts(summarize(run), read, pace)
     for workload, stacks in found.items():
         for each in stacks:
-            table.add_row(workload, *_cells(each))
+            table.add_row(workload, *_format_forecast(each))
         if not stacks:
             table.add_row(workload, "-", f"no two blocks in {run.folder.name}")
     text = f"until a stack that equals {read.baseline} is found equivalent"
@@ -140,16 +144,16 @@ def _predict(console: Console, read: Suite, run: Run, pace: DurationEstimates) -
     console.print(table, soft_wrap=False)
     if all(stacks and stacks[-1].blocks for stacks in found.values()):
         total = sum(stacks[-1].seconds for stacks in found.values())
-        console.print(f"in all about {_about(total)} until all such stacks are decided")
+        console.print(f"in all about {_format_about(total)} until all such stacks are decided")
 
 
-def _cells(forecast: Forecast) -> tuple[str, ...]:
-    needed = (str(forecast.blocks), _about(forecast.seconds)) if forecast.blocks else ("over 10,000", "-")
-    resolves = percent(forecast.resolves) if forecast.resolves else "too few"
-    return forecast.stack, percent(forecast.deviation), *needed, resolves
+def _format_forecast(forecast: Forecast) -> tuple[str, ...]:
+    needed = (str(forecast.blocks), _format_about(forecast.seconds)) if forecast.blocks else ("over 10,000", "-")
+    resolves = format_percent(forecast.resolves) if forecast.resolves else "too few"
+    return forecast.stack, format_percent(forecast.deviation), *needed, resolves
 
 
-def _about(seconds: float) -> str:
+def _format_about(seconds: float) -> str:
     return format_duration(round(seconds))
 
 
@@ -167,15 +171,19 @@ class Forecast:
     resolves: float | None
 
 
-def forecasts(summary: Summary, suite: Suite, pace: DurationEstimates) -> Mapping[str, Sequence[Forecast]]:
+def create_forecasts(summary: Summary, suite: Suite, pace: DurationEstimates) -> Mapping[str, Sequence[Forecast]]:
     """Return by workload the forecasts of its median and of its noisiest stack; none without two blocks."""
     # The A/A control, which varies more, has to be decided only where it is alone.
     stacks = {stack.name for stack in suite.stacks} - {suite.baseline} or {suite.control}
     cells = [cell for cell in summary.headlines if cell.stack in stacks and len(cell.ratios) > 1]
-    seconds = {block.workload: estimate((block,), pace.seconds_of) for block in to_run(suite) if block.index == 0}
+    seconds = {
+        block.workload: estimate_total_seconds((block,), pace.seconds_of)
+        for block in plan_to_run(suite)
+        if block.index == 0
+    }
     return {
         planned.name: [
-            _forecast(deviation, stack, suite, seconds[planned.name])
+            _create_forecast(deviation, stack, suite, seconds[planned.name])
             for deviation, stack in _median_and_noisiest([cell for cell in cells if cell.workload == planned.name])
         ]
         for planned in suite.workloads
@@ -187,6 +195,6 @@ def _median_and_noisiest(cells: Sequence[Cell]) -> list[tuple[float, str]]:
     return sorted({known[(len(known) - 1) // 2], known[-1]}) if known else []
 
 
-def _forecast(deviation: float, stack: str, suite: Suite, seconds: float) -> Forecast:
+def _create_forecast(deviation: float, stack: str, suite: Suite, seconds: float) -> Forecast:
     blocks = blocks_needed(deviation, suite.margin)
     return Forecast(stack, deviation, blocks, seconds * (blocks or 0), margin_reached(deviation, suite.blocks))

@@ -9,32 +9,32 @@ from typing import Annotated, Any
 import typer
 
 from tare.cli.arguments import read_run
-from tare.cli.console import say
-from tare.model.errors import UsageError, in_words
-from tare.model.journal import WorkloadRecord, load_raw, rewrite
+from tare.cli.console import print_status
+from tare.model.errors import UsageError, to_tare_error
+from tare.model.journal import WorkloadRecord, load_raw, replace_trials
 from tare.model.trial import SERVICE_READY, Trial
 from tare.plugins.workload import Workload
 from tare.runner.sanity_checks import reject_impossible_values
 from tare.runner.values import PrintedUnits, read_values
-from tare.suites.suite import Planned, read_suite
+from tare.suites.suite import PlannedWorkload, read_suite
 
 
 def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     """Parse all values of a run again from its raw output; keep the earlier trials in trials.jsonl.before."""
     loaded = read_run(run)
-    suite = read_suite(run / "suite.toml", folder=loaded.record.paths_from)
+    suite = read_suite(run / "suite.toml", folder=loaded.record.base_folder)
     records = {record.name: record for record in loaded.record.workloads}
-    workloads = {planned.name: _as_measured(planned, records[planned.name]) for planned in suite.workloads}
+    workloads = {planned.name: _workload_as_recorded(planned, records[planned.name]) for planned in suite.workloads}
     references = (loaded.record.baseline, loaded.record.control)
     again = (_read_again(run, trial, workloads[trial.workload]) for trial in loaded.trials)
-    trials = PrintedUnits(references).checked(again)
+    trials = PrintedUnits(references).check_trials(again)
     changed = sum(before != after for before, after in zip(loaded.trials, trials, strict=True))
     if changed:
-        rewrite(run, trials)
-    say(f"{changed} of {len(trials)} trials changed")
+        replace_trials(run, trials)
+    print_status(f"{changed} of {len(trials)} trials changed")
 
 
-def _as_measured(planned: Planned, record: WorkloadRecord) -> Workload:
+def _workload_as_recorded(planned: PlannedWorkload, record: WorkloadRecord) -> Workload:
     """Return a workload with the settings to which the bounds lowered it then: today they may lower it to others."""
     used = {each.setting: record.settings[each.setting] for each in record.lowered}
     plain: Any = planned.workload
@@ -56,8 +56,8 @@ def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:
     except UsageError:  # it has no raw output: nothing can be read again
         raise
     except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
-        fault = in_words(error)
-        return trial if trial.status == "failed" else trial.failed(str(fault), fault.hint)
+        fault = to_tare_error(error)
+        return trial if trial.status == "failed" else trial.as_failed(str(fault), fault.hint)
     if trial.quarantined and set(values) <= set(trial.quarantined):
         return trial
     read = (*trial.values, *trial.quarantined)

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from tare.cli.arguments import read_run
-from tare.cli.console import say
+from tare.cli.console import print_status
 from tare.model.errors import UsageError
-from tare.model.files import writing
-from tare.model.journal import without_collection
+from tare.model.files import convert_write_errors
+from tare.model.journal import pause_garbage_collection
 from tare.report.writer import default_formats, write_report
 
 
@@ -27,10 +27,10 @@ def report(
     wanted = default_formats() if formats is None else [name.strip() for name in formats.split(",") if name.strip()]
     if not wanted:
         raise UsageError("no report format is named", f"for example --format {','.join(default_formats())}")
-    with writing(out, "choose another folder with --out"), without_collection():
+    with convert_write_errors(out, "choose another folder with --out"), pause_garbage_collection():
         read = [read_run(folder) for folder in runs]
         paths = write_report(read, wanted, out)
     for path in paths:
         print(path)
     if not paths:
-        say("no file: there is nothing that these formats show")
+        print_status("no file: there is nothing that these formats show")

@@ -12,14 +12,14 @@ import typer
 from rich.table import Table
 
 from tare.cli.arguments import read_run
-from tare.cli.console import Console, output
+from tare.cli.console import Console, create_console
 from tare.model.errors import UsageError, did_you_mean
 from tare.model.journal import Run, load_raw
-from tare.model.trial import Measured, Raw, Trial, Turn
-from tare.model.units import counted, format_duration, format_quantity, format_size
-from tare.report.trial_facts import Alike, alike, limits_of
-from tare.statistics.outcomes import with_file_systems_compared
-from tare.telemetry.parquet import samples_in, telemetry_files
+from tare.model.trial import MeasuredValue, RawOutput, Trial, Turn
+from tare.model.units import format_count, format_duration, format_quantity, format_size
+from tare.report.trial_facts import CommandGroup, group_commands, limit_rows
+from tare.statistics.outcomes import add_file_system_cautions
+from tare.telemetry.parquet import count_samples, telemetry_files
 
 _PIPED = 1000  # columns for what is no terminal, so that a trial is one line
 
@@ -33,29 +33,29 @@ def show(
 ) -> None:
     """Show a trial: its values, commands, raw output and cautions. Without one, list the run's trials."""
     loaded = read_run(run)
-    trials = with_file_systems_compared(loaded.trials, loaded.record.baseline)
+    trials = add_file_system_cautions(loaded.trials, loaded.record.baseline)
     if trial is None:
-        _list(trials)
+        _list_trials(trials)
         return
-    console = output()
+    console = create_console()
     by_name = {each.trial: each for each in trials}
     if trial not in by_name:
         raise UsageError(f"{run}: no trial {trial}", did_you_mean(trial, by_name, f"`tare show {run}` lists them"))
-    _print(by_name[trial], console, all_turns)
-    _print_pace(loaded, by_name[trial], console)
+    _print_trial(by_name[trial], console, all_turns)
+    _print_sampling_rate(loaded, by_name[trial], console)
     outputs = load_raw(run, trial)
-    for raw in outputs if all_turns else _first_of_each(outputs):
+    for raw in outputs if all_turns else _first_outputs(outputs):
         console.rule(f"{raw.label} ({format_duration(round(raw.seconds, 3))})", align="left")
         console.print(shlex.join(raw.argv), style="bold", soft_wrap=True)
         console.print(raw.text.rstrip("\n"), soft_wrap=True)
         more = sum(each.label == raw.label for each in outputs) - 1
         if more and not all_turns:
-            console.print(f"… and {counted(more, 'more turn')} of {raw.label}: --all", style="dim")
+            console.print(f"… and {format_count(more, 'more turn')} of {raw.label}: --all", style="dim")
 
 
-def _first_of_each(outputs: Sequence[Raw]) -> list[Raw]:
+def _first_outputs(outputs: Sequence[RawOutput]) -> list[RawOutput]:
     """Return the first output of each label that holds a value, or the first one where none does."""
-    first: dict[str, Raw] = {}
+    first: dict[str, RawOutput] = {}
     for raw in outputs:
         if first.setdefault(raw.label, raw).warm_up and not raw.warm_up:
             first[raw.label] = raw
@@ -66,13 +66,14 @@ def _print_values(trial: Trial, console: Console) -> None:
     for value in (*trial.values, *trial.quarantined):
         point = f" at {value.point:g}" if value.point is not None else ""
         kept = "  quarantined: " if trial.quarantined else "  "
-        text = f"{kept}{value.metric}{point}: {format_quantity(value.value, value.unit)}{_of_turns(value, trial)}"
+        quantity = format_quantity(value.value, value.unit)
+        text = f"{kept}{value.metric}{point}: {quantity}{_describe_mean_of_turns(value, trial)}"
         console.print(text, soft_wrap=True)
     if len(trial.turns) > 1:
-        console.print(_taken(trial.turns))
+        console.print(_describe_turn_times(trial.turns))
 
 
-def _of_turns(value: Measured, trial: Trial) -> str:
+def _describe_mean_of_turns(value: MeasuredValue, trial: Trial) -> str:
     """Describe of how many turns a value is the mean, and which was the slowest."""
     if not value.turns:
         return ""
@@ -82,7 +83,7 @@ def _of_turns(value: Measured, trial: Trial) -> str:
     return f", mean of {len(value.turns)} turns (median {middle}, slowest {last} in round {number})"
 
 
-def _taken(turns: Sequence[Turn]) -> str:
+def _describe_turn_times(turns: Sequence[Turn]) -> str:
     """Describe how long the turns took, and at most how much of the CPU time the hypervisor gave to others."""
     own, last = sum(turn.seconds for turn in turns), max(turn.began + turn.seconds for turn in turns)
     kept = f"{len(turns)} turns: {format_duration(round(own, 3))}"
@@ -91,11 +92,11 @@ def _taken(turns: Sequence[Turn]) -> str:
     return f"{text}; at most {100 * stolen:.0f} % of the CPU time of a turn stolen" if stolen else text
 
 
-def _print_pace(run: Run, trial: Trial, console: Console) -> None:
+def _print_sampling_rate(run: Run, trial: Trial, console: Console) -> None:
     """Print how often the instance was sampled, if its telemetry is there."""
     for file in telemetry_files(run.folder, trial):
         try:
-            samples, seconds = samples_in(file, trial.trial)
+            samples, seconds = count_samples(file, trial.trial)
         except OSError as error:
             console.print(f"telemetry: {file}: {error}", soft_wrap=True)
             continue
@@ -103,17 +104,17 @@ def _print_pace(run: Run, trial: Trial, console: Console) -> None:
         console.print(f"telemetry: {samples} samples{pace}")
 
 
-def _list(trials: Sequence[Trial]) -> None:
+def _list_trials(trials: Sequence[Trial]) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("trial", "status", "seconds", "reason or cautions"):
         table.add_column(column, overflow="fold")
     for trial in trials:
         doubts = trial.reason or ", ".join(dict.fromkeys(caution.kind for caution in trial.cautions))
         table.add_row(trial.trial, trial.status, f"{trial.seconds:.1f}", doubts)
-    output(_PIPED).print(table)
+    create_console(_PIPED).print(table)
 
 
-def _print(trial: Trial, console: Console, all_turns: bool) -> None:
+def _print_trial(trial: Trial, console: Console, all_turns: bool) -> None:
     console.print(f"{trial.stack}, {trial.workload}, block {trial.block + 1}: {trial.status} {trial.reason}".rstrip())
     if trial.hint:
         console.print(f"hint: {trial.hint}", soft_wrap=True)
@@ -130,7 +131,7 @@ def _print(trial: Trial, console: Console, all_turns: bool) -> None:
         layers_bytes = layer.footprint.memory_bytes
         cost = "" if layers_bytes is None else f", {format_size(layers_bytes)} on its host"
         console.print(f"layer {layer.name}: {format_duration(round(layer.seconds, 3))}{cost}")
-    for limit in limits_of(trial.limits) if trial.limits else ():
+    for limit in limit_rows(trial.limits) if trial.limits else ():
         console.print(f"limit on {limit.name}: {limit.asked} asked, {limit.seen} seen")
     for file_system in trial.file_systems:
         console.print(f"file system under {file_system.path}: {file_system}")
@@ -139,7 +140,7 @@ def _print(trial: Trial, console: Console, all_turns: bool) -> None:
         console.print(f"{name}: {text}")
     for caution in trial.cautions:
         console.print(f"caution: {caution.kind}: {caution.text}", style="yellow")
-    for kind in [Alike(argv, 0) for argv in trial.commands] if all_turns else alike(trial.commands):
+    for kind in [CommandGroup(argv, 0) for argv in trial.commands] if all_turns else group_commands(trial.commands):
         console.print(f"$ {shlex.join(kind.first)}", style="dim", soft_wrap=True)
         if kind.more:
             console.print(f"… {kind.rest}: --all", style="dim")

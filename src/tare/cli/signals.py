@@ -20,64 +20,64 @@ INTERRUPTED = 130  # 128 + SIGINT, as a shell gives it
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Turn the first SIGINT, SIGTERM or SIGHUP into an orderly stop.
 
     A second one does not interrupt the cleaning up. Under `nohup`, the run goes on without its terminal. Where a
     library drops the exception, `heed_stop` raises it again.
     """
-    from tare.hosts.process import STOP_ASKED  # noqa: PLC0415 - `tare --help` starts without it
+    from tare.hosts.process import STOP_REQUESTED  # noqa: PLC0415 - `tare --help` starts without it
 
-    def ignore(before: _Handlers) -> None:
+    def ignore_signals(before: _Handlers) -> None:
         for each in before:
             signal.signal(each, signal.SIG_IGN)
 
-    def told() -> None:
-        STOP_ASKED.set()
+    def interrupt() -> None:
+        STOP_REQUESTED.set()
         raise KeyboardInterrupt
 
     try:
-        with _first_signal(ignore, told):
+        with _handle_first_signal(ignore_signals, interrupt):
             yield
     finally:
-        STOP_ASKED.clear()
+        STOP_REQUESTED.clear()
 
 
 @contextmanager
-def stop_asked() -> Iterator[threading.Event]:
+def stop_event() -> Iterator[threading.Event]:
     """Set an event at the first SIGINT, SIGTERM or SIGHUP; a second one ends this process as usual."""
     asked = threading.Event()
-    with _first_signal(_put_back, asked.set):
+    with _handle_first_signal(_restore_handlers, asked.set):
         yield asked
 
 
 @contextmanager
-def _first_signal(then: Callable[[_Handlers], None], told: Callable[[], None]) -> Iterator[None]:
-    """At the first signal in the block, let `then` say what becomes of the next ones, and call `told`."""
-    from tare.hosts.process import STOPPING  # noqa: PLC0415 - `tare --help` starts without it
+def _handle_first_signal(then: Callable[[_Handlers], None], notify: Callable[[], None]) -> Iterator[None]:
+    """At the first signal in the block, let `then` say what becomes of the next ones, and call `notify`."""
+    from tare.hosts.process import STOP_SIGNALS  # noqa: PLC0415 - `tare --help` starts without it
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal handlers are
         then(before)
         if number == signal.SIGHUP:
-            _leave_terminal()
-        told()
+            _detach_terminal()
+        notify()
 
     unheard = signal.SIGHUP if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else None
-    before: _Handlers = {each: signal.getsignal(each) for each in STOPPING if each != unheard}
+    before: _Handlers = {each: signal.getsignal(each) for each in STOP_SIGNALS if each != unheard}
     for each in before:
         signal.signal(each, stop)
     try:
         yield
     finally:
-        _put_back(before)
+        _restore_handlers(before)
 
 
-def _put_back(before: _Handlers) -> None:
+def _restore_handlers(before: _Handlers) -> None:
     for each, handler in before.items():
         signal.signal(each, handler)
 
 
-def _leave_terminal() -> None:
+def _detach_terminal() -> None:
     """Discard output to a terminal that is gone, which would raise an error for each line."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
@@ -90,14 +90,14 @@ def _leave_terminal() -> None:
 def end_at_interrupt() -> None:
     """End at Ctrl-C from now on, unless somebody has decided otherwise, as `nohup` does."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+        signal.signal(signal.SIGINT, _exit_now)
 
 
 def raise_at_interrupt() -> None:
     """Raise KeyboardInterrupt at Ctrl-C again."""
-    if signal.getsignal(signal.SIGINT) is _end:
+    if signal.getsignal(signal.SIGINT) is _exit_now:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal handlers are
+def _exit_now(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal handlers are
     os._exit(INTERRUPTED)

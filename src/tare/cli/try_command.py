@@ -10,19 +10,19 @@ from typing import Annotated
 
 import typer
 
-from tare.cli.console import say
-from tare.cli.run import asked_or_usable, run_and_show
+from tare.cli.console import print_status
+from tare.cli.run import run_suite, select_stacks_to_run
 from tare.model.errors import UsageError
-from tare.model.files import writing
+from tare.model.files import convert_write_errors
 from tare.model.units import parse_duration
 from tare.runner.job import new_job, require_root
-from tare.suites.adhoc import Tried, parse_options
+from tare.suites.adhoc import AdhocSuite, parse_options
 from tare.suites.tables import read_source
-from tare.suites.user_files import taken_along
+from tare.suites.user_files import collect_files
 
 _BUDGET = "2m"
 # A block runs the command twice on three stacks or more: what takes longer has no block within the budget.
-_RUNS, _LEAST_TIMEOUT, _MOST_TIMEOUT = 6, 5.0, 3600.0
+_RUNS, _MIN_TIMEOUT, _MAX_TIMEOUT = 6, 5.0, 3600.0
 _EXAMPLE = "for example: tare try --package sysbench -- sysbench cpu --time=1 run"
 
 
@@ -73,7 +73,7 @@ _Save = Annotated[
 _Out = Annotated[Path | None, typer.Option(help="Folder to make for the run [default: runs/TIME-try-NAME].")]
 
 
-def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
+def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     command: _Command = None,
     on: _On = None,
     package: _Package = None,
@@ -98,34 +98,34 @@ def trying(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         raise UsageError("no command to try", _EXAMPLE)
     if source and package:
         raise UsageError("--package is for an image of Debian's packages, and --from names another", "leave one out")
-    taken = taken_along(command, file or (), of_others=bool(source))
+    taken = collect_files(command, file or (), is_foreign_image=bool(source))
     if on is None:
         require_root("tare try …")
-    tried = Tried(
+    tried = AdhocSuite(
         command=taken.command,
-        stacks=asked_or_usable(on, quickly=True),
+        stacks=select_stacks_to_run(on, quickly=True),
         packages=tuple(package or ()),
-        source=_absolute(source),
+        source=_make_absolute(source),
         files=taken.files,
         metrics=tuple(metric or ()),
         prepare=prepare,
         warm_up=warm_up,
-        timeout=timeout or _timeout_within(budget),
+        timeout=timeout or _timeout_for_budget(budget),
         budget=budget,
         margin=margin,
     )
-    text = tried.suite()
+    text = tried.suite_text()
     suite = parse_options(text, "tare try")
     for place, path in taken.files:
-        say(f"taken along: {path}, as {place} in the image", style="dim")
-    _say_input()
+        print_status(f"taken along: {path}, as {place} in the image", style="dim")
+    _warn_about_stdin()
     if save is None:
-        run_and_show(new_job(suite, out), "try")
+        run_suite(new_job(suite, out), "try")
     else:
-        _save(save, text)
+        _save_suite(save, text)
 
 
-def _absolute(source: str) -> str:
+def _make_absolute(source: str) -> str:
     """Return an image's name with an absolute path; unchanged if it is none, as the suite then says why."""
     try:
         return str(read_source(source)) if source else ""
@@ -133,25 +133,25 @@ def _absolute(source: str) -> str:
         return source
 
 
-def _timeout_within(budget: str) -> str:
+def _timeout_for_budget(budget: str) -> str:
     """Return how long a run may take within a budget; empty for a budget that the suite will refuse."""
     try:
         seconds = parse_duration(budget)
     except ValueError:
         return ""
-    return f"{round(min(max(seconds / _RUNS, _LEAST_TIMEOUT), _MOST_TIMEOUT))}s"
+    return f"{round(min(max(seconds / _RUNS, _MIN_TIMEOUT), _MAX_TIMEOUT))}s"
 
 
-def _say_input() -> None:
+def _warn_about_stdin() -> None:
     """Warn where the shell gives tare a file as standard input, as in `tare try -- gzip < FILE`."""
     with suppress(OSError):  # it may be closed
         given = os.fstat(0)
         if stat.S_ISREG(given.st_mode) and given.st_size:
             how = "put the file into the image, as in --file FILE -- sh -c 'gzip < /srv/FILE'"
-            say(f"the command has an empty standard input, not the file that tare has: {how}", style="yellow")
+            print_status(f"the command has an empty standard input, not the file that tare has: {how}", style="yellow")
 
 
-def _save(path: Path, text: str) -> None:
-    with writing(path, "choose another name"), path.open("x", encoding="utf-8") as file:
+def _save_suite(path: Path, text: str) -> None:
+    with convert_write_errors(path, "choose another name"), path.open("x", encoding="utf-8") as file:
         file.write(text)
-    say(f"{path} is the suite; run it with: tare run {path}")
+    print_status(f"{path} is the suite; run it with: tare run {path}")

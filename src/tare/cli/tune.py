@@ -12,15 +12,15 @@ import typer
 from rich.text import Text
 
 from tare.cli.arguments import AsJson
-from tare.cli.console import output, say
-from tare.hosts.lock import only_one
-from tare.hosts.tuning import SETTINGS, Done, Tuned, look
+from tare.cli.console import create_console, print_status
+from tare.hosts.lock import lock_this_machine
+from tare.hosts.tuning import SETTINGS, SettingResult, SettingsStore, read_tuning
 from tare.model.errors import TareError, UsageError
-from tare.model.units import counted
+from tare.model.units import format_count
 
-_NO = 1
+_REFUSED_CODE = 1
 _OPEN_FILES = "Table III's 20000 open files for each program: open_files = 20000 in [limits] of a suite."
-_HERE = "Settings of net.* hold in this network namespace alone; `tare run` gives its client them in its own."
+_NAMESPACE_NOTE = "Settings of net.* hold in this network namespace alone; `tare run` gives its client them in its own."
 
 
 def tune(
@@ -32,65 +32,65 @@ def tune(
     They are Table III of the 2017 paper, governor, turbo, ASLR, transparent huge pages and interrupts. `apply` first
     writes down what is set; `restore` puts it back, but for what somebody else has changed since.
     """
-    tuned = Tuned()
+    tuned = SettingsStore()
     if action == "show":
-        print(_json(tuned)) if as_json else _show(tuned)
+        print(_settings_json(tuned)) if as_json else _show(tuned)
         return
     if os.geteuid():
         raise UsageError("only root can change settings of the machine", f"sudo tare tune {action}")
-    with only_one():
+    with lock_this_machine():
         (_apply if action == "apply" else _restore)(tuned, as_json)
 
 
-def _json(tuned: Tuned) -> str:
-    states = zip(look(tuned.read), SETTINGS, strict=True)
+def _settings_json(tuned: SettingsStore) -> str:
+    states = zip(read_tuning(tuned.read), SETTINGS, strict=True)
     entries = [asdict(state) | {"why": setting.why, "source": setting.source} for state, setting in states]
     return json.dumps({"format": 1, "settings": entries}, indent=2)
 
 
-def _show(tuned: Tuned) -> None:
-    console = output()
-    for state, setting in zip(look(tuned.read), SETTINGS, strict=True):
+def _show(tuned: SettingsStore) -> None:
+    console = create_console()
+    for state, setting in zip(read_tuning(tuned.read), SETTINGS, strict=True):
         sign = Text(*(("✓", "green") if state.fits else ("✗", "yellow")) if state.now else "-")
         now = state.now or "not on this machine"
         console.print(sign, Text(f"{state.name}: {now}; wanted: {state.wanted}"), soft_wrap=True)
         console.print(f"  {setting.why} ({setting.source})", style="dim", soft_wrap=True)
-    console.print(_HERE, _OPEN_FILES, sep="\n", soft_wrap=True)
-    if not os.geteuid() and (count := len(tuned.changed())):
-        files = counted(count, "file")
-        console.print(f"tare has changed {files} since; tare tune restore puts {_them(count)} back", soft_wrap=True)
+    console.print(_NAMESPACE_NOTE, _OPEN_FILES, sep="\n", soft_wrap=True)
+    if not os.geteuid() and (count := len(tuned.changed_paths())):
+        files = format_count(count, "file")
+        console.print(f"tare has changed {files} since; tare tune restore puts {_pronoun(count)} back", soft_wrap=True)
 
 
-def _apply(tuned: Tuned, as_json: bool) -> None:
-    done = _made(tuned.apply(), as_json)
+def _apply(tuned: SettingsStore, as_json: bool) -> None:
+    done = _print_changes(tuned.apply(), as_json)
     refused = [each for each in done if each.result == "refused"]
     if refused and len(refused) == len(done):
         hint = "in a container the kernel's settings cannot be changed: tune the machine itself"
         raise TareError(f"no setting could be changed: {refused[0].path}: {refused[0].reason}", hint)
     if not as_json:
-        count = len(tuned.changed())
+        count = len(tuned.changed_paths())
         already = () if done else ("everything is as wanted already",)
-        back = (f"put {_them(count)} back with: tare tune restore",) if count else ()
-        say(*already, *back)
+        back = (f"put {_pronoun(count)} back with: tare tune restore",) if count else ()
+        print_status(*already, *back)
     # Of interrupts, some are the kernel's own: a setting counts as refused if all of its files are.
-    if any(len(each.now(tuned.read)) == len(each.to_change(tuned.read)) > 0 for each in SETTINGS):
-        raise typer.Exit(_NO)
+    if any(len(each.read_values(tuned.read)) == len(each.find_changes(tuned.read)) > 0 for each in SETTINGS):
+        raise typer.Exit(_REFUSED_CODE)
 
 
-def _restore(tuned: Tuned, as_json: bool) -> None:
-    outlived = tuned.outlived()
-    done = _made(tuned.restore(), as_json)
+def _restore(tuned: SettingsStore, as_json: bool) -> None:
+    outlived = tuned.is_outdated()
+    done = _print_changes(tuned.restore(), as_json)
     if refused := [each for each in done if each.result == "refused"]:
         what = "; ".join(f"{each.path}: {each.reason}" for each in refused)
         raise TareError(f"not everything could be put back: {what}", f"what is left to put back is in {tuned.record}")
     if not done and not as_json:
         why = ": this machine has started again since, with its own settings" if outlived else ""
-        say(f"nothing to put back{why}")
+        print_status(f"nothing to put back{why}")
     if any(each.result == "somebody else's" for each in done):
-        raise typer.Exit(_NO)
+        raise typer.Exit(_REFUSED_CODE)
 
 
-def _made(changes: Iterable[Done], as_json: bool) -> Sequence[Done]:
+def _print_changes(changes: Iterable[SettingResult], as_json: bool) -> Sequence[SettingResult]:
     """Make changes and print them, those that are alike in one line."""
     done = tuple(changes)
     if as_json:
@@ -98,14 +98,14 @@ def _made(changes: Iterable[Done], as_json: bool) -> Sequence[Done]:
         return done
     alike: dict[str, list[str]] = {}
     for each in done:
-        alike.setdefault(_line(each), []).append(each.path)
+        alike.setdefault(_describe_change(each), []).append(each.path)
     for line, (path, *more) in alike.items():
         others = f" and {len(more)} more" if more else ""
-        say(f"{path}{others}: {line}")
+        print_status(f"{path}{others}: {line}")
     return done
 
 
-def _line(done: Done) -> str:
+def _describe_change(done: SettingResult) -> str:
     match done.result:
         case "set" | "put back":
             return f"{done.before} → {done.now}"
@@ -117,5 +117,5 @@ def _line(done: Done) -> str:
             return f"stays {done.now}, which somebody else has set; it was {done.before} before tare"
 
 
-def _them(count: int) -> str:
+def _pronoun(count: int) -> str:
     return "it" if count == 1 else "them"

@@ -73,37 +73,37 @@ xorriso -as mkisofs -quiet -o "$target" -e efi -no-emul-boot -graft-points "/efi
 rm -r "$folder"
 """
 # It ends with the command, whose last output is on standard error.
-_FOLLOW = 'file=$1; shift; tail --follow=name --retry --lines=+1 "$file" 2>/dev/null & "$@" >&2; kill $!'
+_FOLLOW_AND_RUN = 'file=$1; shift; tail --follow=name --retry --lines=+1 "$file" 2>/dev/null & "$@" >&2; kill $!'
 
 
-def unpacked(image: Image) -> Path:
+def unpacked_kernel_path(image: Image) -> Path:
     """Return the path of the image's kernel without compression."""
     return image.kernel.with_name("vmlinux")
 
 
-def elf_kernel(host: Host, image: Image) -> Path:
+def ensure_elf_kernel(host: Host, image: Image) -> Path:
     """Unpack the image's kernel, once, for monitors that load an uncompressed one; return its path."""
-    kernel = unpacked(image)
-    unpack(host, str(image.kernel), str(kernel))
+    kernel = unpacked_kernel_path(image)
+    unpack_kernel(host, str(image.kernel), str(kernel))
     return kernel
 
 
-def unpack(host: Host, kernel: str, target: str) -> None:
+def unpack_kernel(host: Host, kernel: str, target: str) -> None:
     """Unpack a compressed Linux kernel for x86, unless the target exists."""
     host.run("sh", "-c", _UNPACK, "sh", kernel, target, timeout=_SECONDS)
 
 
-def initrd(host: Host, image: Image, *modules: str) -> Path:
+def make_initrd(host: Host, image: Image, *modules: str) -> Path:
     """Make an initial RAM disk, once, that loads these kernel modules and their dependencies; return its path."""
     target = image.initrd.with_name(f"initrd-{'-'.join(modules)}")
     (version,) = host.run("ls", str(image.root / "lib/modules"), timeout=30).text.split()
     folder = image.root / "lib/modules" / version
-    files = [str(folder / file) for file in in_order(host.read(str(folder / "modules.dep")), modules)]
+    files = [str(folder / file) for file in order_modules(host.read(str(folder / "modules.dep")), modules)]
     host.run("sh", "-c", _EXTEND, "sh", str(target), str(image.initrd), *files, timeout=_SECONDS)
     return target
 
 
-def in_order(dependencies: str, modules: tuple[str, ...]) -> tuple[str, ...]:
+def order_modules(dependencies: str, modules: tuple[str, ...]) -> tuple[str, ...]:
     """Return the files of modules from the text of `modules.dep`, each after its dependencies.
 
     Raises TrialFailed for a module that the kernel does not have.
@@ -112,20 +112,20 @@ def in_order(dependencies: str, modules: tuple[str, ...]) -> tuple[str, ...]:
     names = {PurePosixPath(file).name.partition(".ko")[0].replace("-", "_"): file for file in needs}
     ordered: dict[str, None] = {}
 
-    def add(file: str) -> None:
+    def add_with_dependencies(file: str) -> None:
         if file not in ordered:
             for needed in reversed(needs[file]):
-                add(needed)
+                add_with_dependencies(needed)
             ordered[file] = None
 
     for module in modules:
         if module not in names:
             raise TrialFailed(f"the image's kernel has no module {module}", "`tare image` builds one that has it")
-        add(names[module])
+        add_with_dependencies(names[module])
     return tuple(ordered)
 
 
-def cd(host: Host, launch: LaunchRequest, initrd: Path, command_line: str) -> str:
+def make_cd(host: Host, launch: LaunchRequest, initrd: Path, command_line: str) -> str:
     """Make the CD that boots the image's kernel with a command line; return its path in the instance's folder."""
     folder, target = launch.folder / "cd", str(launch.folder / "cd.iso")
     host.run("mkdir", "-p", str(folder), timeout=30)
@@ -139,7 +139,7 @@ def cd(host: Host, launch: LaunchRequest, initrd: Path, command_line: str) -> st
     return target
 
 
-def efi_cd(host: Host, launch: LaunchRequest, initrd: Path, command_line: str) -> str:
+def make_efi_cd(host: Host, launch: LaunchRequest, initrd: Path, command_line: str) -> str:
     """Make the CD that boots the image's kernel on UEFI; return its path in the instance's folder."""
     folder, target, (stub,) = launch.folder / "cd", str(launch.folder / "cd.iso"), EFI_STUB
     host.run("mkdir", "-p", str(folder), timeout=30)
@@ -149,25 +149,25 @@ def efi_cd(host: Host, launch: LaunchRequest, initrd: Path, command_line: str) -
     return target
 
 
-def missing_files(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...]:
+def find_missing_files(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...]:
     """Find the files of a boot loader that a host lacks; `packages` names the Debian package of each."""
     return tuple(
-        Problem.fixed_by(f"{file} is not there", package)
+        Problem.from_packages(f"{file} is not there", package)
         for file, package in packages.items()
         if host.run("test", "-e", file, timeout=10, check=False).exit_code
     )
 
 
 @contextmanager
-def console(host: Host, path: str) -> Iterator[Process]:
+def follow_console(host: Host, path: str) -> Iterator[Process]:
     """Follow the file to which a daemon writes the output of a machine's serial port."""
     with host.spawn("tail", "--follow=name", "--retry", "--lines=+1", path) as process:
         yield process
 
 
-def with_console(path: str, *command: str) -> tuple[str, ...]:
+def with_console_output(path: str, *command: str) -> tuple[str, ...]:
     """Return a command that runs a machine and prints the file of its serial port, until the machine ends."""
-    return ("sh", "-c", _FOLLOW, "sh", path, *command)
+    return ("sh", "-c", _FOLLOW_AND_RUN, "sh", path, *command)
 
 
 def command_line(launch: LaunchRequest, console: str = "ttyS0") -> str:

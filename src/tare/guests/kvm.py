@@ -8,18 +8,18 @@ import time
 from tare.hosts.facts import is_emulated
 from tare.hosts.host import BOOT_ID, Host
 from tare.hosts.ledger import state_folder
-from tare.images.image import image_on
+from tare.images.image import find_image_on
 from tare.model.errors import TrialFailed
 from tare.model.image import Image
 from tare.model.trial import Problem
-from tare.plugins.technology import PATIENCE, first_line
+from tare.plugins.technology import NESTED_TIMEOUT_FACTOR, first_line
 
 PROGRAM = "qemu-system-x86_64"
 OPTIONS = ("-accel", "kvm", "-cpu", "host")
 PROBE_SECONDS = 20.0  # without a word of the guest's
-_MOST_SILENCES = 6  # as long, at most, it may take to boot
-_REMEMBERED = 8  # machines
-_DOUBTED_SECONDS = 600.0  # how long a failure is believed: the machine may just have been busy
+_MAX_SILENCES = 6  # as long, at most, it may take to boot
+_MAX_CACHED_RESULTS = 8  # machines
+_FAILURE_CACHE_SECONDS = 600.0  # how long a failure is believed: the machine may just have been busy
 
 
 def qemu_version(host: Host) -> str:
@@ -27,20 +27,20 @@ def qemu_version(host: Host) -> str:
     return first_line(host, PROGRAM, "--version").removeprefix("QEMU emulator version ").partition(" ")[0]
 
 
-def problems(host: Host, otherwise: str = "use qemu-tcg") -> tuple[Problem, ...]:
-    """Find why a host cannot use KVM; `otherwise` is the alternative for the hint."""
+def problems(host: Host, alternative: str = "use qemu-tcg") -> tuple[Problem, ...]:
+    """Find why a host cannot use KVM; `alternative` is the alternative for the hint."""
     if host.run("test", "-w", "/dev/kvm", timeout=10, check=False).exit_code:
         return (Problem("no /dev/kvm", "load kvm_intel or kvm_amd, or turn on nesting on the machine around this one"),)
-    if (image := image_on(host)) is None:
+    if (image := find_image_on(host)) is None:
         return (Problem("KVM is not proved yet: there is no guest kernel to boot", "tare image"),)
-    seconds = PROBE_SECONDS * (PATIENCE if is_emulated(host) else 1)
-    if not _boots(host, image, seconds):
+    seconds = PROBE_SECONDS * (NESTED_TIMEOUT_FACTOR if is_emulated(host) else 1)
+    if not _can_boot(host, image, seconds):
         what = f"a small guest does not boot on this machine's KVM: silent for {seconds:g} s"
-        return (Problem(what, f"{otherwise} here; look at the kernel's log and at the machine around this one"),)
+        return (Problem(what, f"{alternative} here; look at the kernel's log and at the machine around this one"),)
     return ()
 
 
-def _boots(host: Host, image: Image, seconds: float) -> bool:
+def _can_boot(host: Host, image: Image, seconds: float) -> bool:
     """Return whether the image's kernel boots up to its first program.
 
     A success is remembered until the machine boots again, a failure for ten minutes; also for other images.
@@ -54,10 +54,10 @@ def _boots(host: Host, image: Image, seconds: float) -> bool:
         known = {str(name): float(failed) for name, failed in json.loads(memory.read_text(encoding="utf-8")).items()}
     except (OSError, ValueError, TypeError, AttributeError):
         known = {}
-    if known.get(machine, 1.0) and time.time() - known.get(machine, 0.0) > _DOUBTED_SECONDS:
+    if known.get(machine, 1.0) and time.time() - known.get(machine, 0.0) > _FAILURE_CACHE_SECONDS:
         known.pop(machine, None)
         known[machine] = 0.0 if _probe(host, image, seconds) else time.time()
-        kept = dict(list(known.items())[-_REMEMBERED:])
+        kept = dict(list(known.items())[-_MAX_CACHED_RESULTS:])
         memory.write_text(json.dumps(kept), encoding="utf-8")
     return known[machine] == 0.0
 
@@ -69,7 +69,7 @@ def _probe(host: Host, image: Image, seconds: float) -> bool:
     words = ("-append", "earlyprintk=serial,ttyS0,115200 console=ttyS0 root=/dev/none panic=-1")
     try:
         with host.spawn(PROGRAM, *OPTIONS, *fixed, *kernel, *words) as process:
-            deadline = process.read_line(seconds).seconds + _MOST_SILENCES * seconds
+            deadline = process.read_line(seconds).seconds + _MAX_SILENCES * seconds
             while (line := process.read_line(seconds)).seconds < deadline:
                 if "Run /init as init process" in line.text:
                     return True

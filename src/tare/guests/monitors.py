@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tare.guests import boot_media, guest, kvm
-from tare.hosts.cgroups import ControlGroup, limited
+from tare.hosts.cgroups import ControlGroup, create_limited_cgroup
 from tare.hosts.host import Host, Process
 from tare.images.recipes import MAKE_FILE_SYSTEM
 from tare.model.image import Image
@@ -34,16 +34,16 @@ class DirectBoot(Technology):
     """A machine whose monitor is given the image's unpacked kernel."""
 
     family: ClassVar[Family] = "type 2"
-    hosts = True
-    path = "tap"
+    can_host = True
+    network_path = "tap"
 
-    def imported(self, host: Host, image: Image) -> None:
+    def prepare_image(self, host: Host, image: Image) -> None:
         """Make the image's disk where only its directory was carried to, and unpack its kernel."""
-        guest.with_disk(host, image)
-        boot_media.elf_kernel(host, image)
+        guest.ensure_disk(host, image)
+        boot_media.ensure_elf_kernel(host, image)
 
 
-def firecracker_machine(
+def firecracker_configuration(
     launch: LaunchRequest, tap: str, source: Mapping[str, str], disks: Mapping[str, str]
 ) -> dict[str, object]:
     """Describe a machine as Firecracker's API does; of its disks, by their names, the `seed` is only read."""
@@ -62,7 +62,7 @@ def firecracker_machine(
 
 
 @dataclass
-class Ground:
+class GuestResources:
     """What a machine starts with: its own folder, and a control group.
 
     `stack` undoes at the end what the technology makes. Where a technology knows better, it sets the `cautions`, the
@@ -77,22 +77,22 @@ class Ground:
     processes: Callable[[], Sequence[int]] = tuple
     written: Callable[[], int | None] | None = None
     kept: Callable[[], int | None] | None = None
-    _volume: str = field(default="", init=False)
+    _volume_file: str = field(default="", init=False)
 
-    def requested(self) -> None:
-        """Mark `requested`: all preparation that does not count is done."""
-        self.launch.knock(self.launch.network.instance_address)
+    def mark_requested(self) -> None:
+        """Mark `mark_requested`: all preparation that does not count is done."""
+        self.launch.start_probe(self.launch.network.instance_address)
         self.launch.timeline.mark("requested")
 
-    def group(self) -> ControlGroup:
+    def create_cgroup(self) -> ControlGroup:
         """Make the control group of a monitor that tare starts."""
         launch = self.launch
-        around = guest.with_monitor(launch.limits)
-        group = self.stack.enter_context(limited(launch.ledger, launch.name, around))
+        around = guest.with_monitor_memory(launch.limits)
+        group = self.stack.enter_context(create_limited_cgroup(launch.ledger, launch.name, around))
         self.processes = group.processes
         return group
 
-    def disk(self, form: str, *options: str) -> str:
+    def copy_disk(self, form: str, *options: str) -> str:
         """Copy the image's disk without its empty blocks, in a format of qemu-img; return its path."""
         source, target = self.launch.image.disk, str(self.launch.folder / f"disk.{form}")
         if form == "raw" and source.suffix != ".qcow2":
@@ -101,68 +101,70 @@ class Ground:
             base = "qcow2" if source.suffix == ".qcow2" else "raw"
             copy = ("qemu-img", "convert", "-f", base, "-O", form, *options, str(source), target)
         self.host.run(*copy, timeout=_COPY_SECONDS)
-        self.bytes_before = self.launch.ledger.maker.bytes_below(str(self.launch.folder))
+        self.bytes_before = self.launch.ledger.setup_helper.bytes_below(str(self.launch.folder))
         return target
 
-    def overlay(self) -> str:
+    def create_overlay(self) -> str:
         """Make an overlay of the image's disk; return its path."""
         source, target = self.launch.image.disk, str(self.launch.folder / "disk.qcow2")
         base = ("-b", str(source), "-F", "qcow2" if source.suffix == ".qcow2" else "raw")
         self.host.run("qemu-img", "create", "-q", "-f", "qcow2", *base, target, timeout=30)
         return target
 
-    def volume(self) -> str:
+    def create_volume(self) -> str:
         """Make the disk of the data volume, without what is empty; return its path, or an empty text without a volume.
 
         It is mounted once the machine has booted.
         """
         wanted = self.launch.volume_bytes
         if wanted:
-            self._volume = str(self.launch.folder / "volume.raw")
+            self._volume_file = str(self.launch.folder / "volume.raw")
             kibibytes = (wanted + wanted // 10 + _FILE_SYSTEM_BYTES) >> 10
-            make = (*MAKE_FILE_SYSTEM, "-L", _LABEL, self._volume, f"{kibibytes}k")
+            make = (*MAKE_FILE_SYSTEM, "-L", _LABEL, self._volume_file, f"{kibibytes}k")
             self.host.run(*make, timeout=_COPY_SECONDS)
-        return self._volume
+        return self._volume_file
 
-    def booted(self, console: Process, disk: str, path: str, **proof: str) -> Instance:
+    def await_boot(self, console: Process, disk: str, path: str, **proof: str) -> Instance:
         """Wait until the machine's door is open, enter it and describe it."""
         launch = self.launch
         kernel = guest.watch_boot(console, launch)
-        inside = self.stack.enter_context(guest.entered(self.host, launch))
-        if self._volume:
-            inside.run("sh", "-c", _MOUNT, "sh", VOLUME, _LABEL, timeout=launch.start_seconds)
+        inside = self.stack.enter_context(guest.enter_guest(self.host, launch))
+        if self._volume_file:
+            inside.run("sh", "-c", _MOUNT, "sh", VOLUME, _LABEL, timeout=launch.start_timeout_seconds)
         return Instance(
             name=launch.name,
             inside=inside,
             address=launch.network.instance_address,
-            path=path,
+            network_path=path,
             processes=self.processes,
             proof={**proof, "guest kernel": kernel},
-            disk=self.written or self._bytes_written,
-            image=self.kept or self._image_bytes,
+            written_bytes=self.written or self._bytes_written,
+            image_bytes=self.kept or self._image_bytes,
             cautions=self.cautions,
-            storage=disk,
+            disk_file=disk,
         )
 
     def _bytes_written(self) -> int:
         """Return what the machine has written to its own disk; a copy that was written in full does not grow."""
-        maker = self.launch.ledger.maker
-        volume = maker.bytes_below(self._volume) if self._volume else 0
+        maker = self.launch.ledger.setup_helper
+        volume = maker.bytes_below(self._volume_file) if self._volume_file else 0
         return max(0, maker.bytes_below(str(self.launch.folder)) - volume - self.bytes_before)
 
     def _image_bytes(self) -> int:
         """Return the bytes of the image's disk, without its empty blocks, and of what boots it."""
         image = self.launch.image
-        return sum(self.launch.ledger.maker.bytes_below(str(file)) for file in (image.disk, image.kernel, image.initrd))
+        return sum(
+            self.launch.ledger.setup_helper.bytes_below(str(file)) for file in (image.disk, image.kernel, image.initrd)
+        )
 
 
 @contextmanager
-def prepared(host: Host, launch: LaunchRequest) -> Iterator[Ground]:
+def create_guest_resources(host: Host, launch: LaunchRequest) -> Iterator[GuestResources]:
     """Make the folder of a machine; remove it, and undo its `stack`, after the block."""
     with ExitStack() as stack:
-        stack.enter_context(launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)))
+        stack.enter_context(launch.ledger.register_undo("rm", "-rf", "--one-file-system", str(launch.folder)))
         host.run("mkdir", "-p", str(launch.folder), timeout=30)
-        yield Ground(host, launch, stack)
+        yield GuestResources(host, launch, stack)
 
 
 @dataclass(frozen=True)
@@ -178,17 +180,17 @@ class VirtualPc(Technology):
     isolation = Isolation("own kernel", "a guest on a virtual PC")
     tools: ClassVar[Mapping[str, str]] = {**boot_media.TOOLS, **guest.TOOLS}
     packages = tuple(boot_media.LOADER.values())
-    hosts = True
+    can_host = True
     tested = "stand-in"
-    path = "bridge"
+    network_path = "bridge"
     drivers: ClassVar[tuple[str, ...]]
 
-    def imported(self, host: Host, image: Image) -> None:
+    def prepare_image(self, host: Host, image: Image) -> None:
         """Make an initial RAM disk with the drivers of its controllers."""
-        guest.with_disk(host, image)
-        boot_media.initrd(host, image, *self.drivers)
+        guest.ensure_disk(host, image)
+        boot_media.make_initrd(host, image, *self.drivers)
 
-    def boot_cd(self, host: Host, launch: LaunchRequest) -> str:
+    def make_boot_cd(self, host: Host, launch: LaunchRequest) -> str:
         """Make the CD of an instance; return its path."""
-        initrd = boot_media.initrd(host, launch.image, *self.drivers)
-        return boot_media.cd(host, launch, initrd, boot_media.command_line(launch))
+        initrd = boot_media.make_initrd(host, launch.image, *self.drivers)
+        return boot_media.make_cd(host, launch, initrd, boot_media.command_line(launch))

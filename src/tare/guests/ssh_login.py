@@ -10,21 +10,21 @@ from pathlib import Path
 
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
-from tare.hosts.ssh import SshHost, machine, unreachable
+from tare.hosts.ssh import SshHost, connect_machine, unreachable_error
 from tare.model.errors import TrialFailed, Unreachable
-from tare.model.machine import Machine
+from tare.model.machine import SshTarget
 from tare.plugins.technology import LaunchRequest
 
 TOOLS = {"ssh": "openssh-client", "ssh-keygen": "openssh-client", "ssh-keyscan": "openssh-client"}
 PORT = 22
-LOOK_SECONDS = 2.0  # from one attempt to the next, at most
+MAX_PAUSE_SECONDS = 2.0  # from one attempt to the next, at most
 _FIRST_PAUSE_SECONDS = 0.1
 _SCAN_SECONDS = 10
 _COPY_SECONDS = 300.0
 _FOLDER = str(Path(RUN).parent)
 _ENTER = f"{_FOLDER}/enter"
 _UNPACK = 'mkdir -p "$1" && tar -C "$1" -xf -'
-_CARRY = 'folder=$1; shift; tar -C "$folder" -cf - . | "$@"'
+_COPY = 'folder=$1; shift; tar -C "$folder" -cf - . | "$@"'
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Login:
     key: str = ""
 
 
-def new_key(host: Host, path: str) -> str:
+def create_key(host: Host, path: str) -> str:
     """Make a pair of SSH keys on a host; return the public key."""
     host.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", path, timeout=30)
     return host.read(f"{path}.pub").strip()
 
 
-def configured(host: Host, folder: Path, login: Login, host_keys: Sequence[str]) -> Machine:
+def write_ssh_config(host: Host, folder: Path, login: Login, host_keys: Sequence[str]) -> SshTarget:
     """Write the configuration of OpenSSH's client for a machine, called as its `folder`, into that."""
     name = folder.name
     host.write(f"{folder}/known_hosts", "".join(f"{name} {key}\n" for key in host_keys))
@@ -52,14 +52,16 @@ def configured(host: Host, folder: Path, login: Login, host_keys: Sequence[str])
         *(f"UserKnownHostsFile {folder}/known_hosts", "GlobalKnownHostsFile /dev/null", "StrictHostKeyChecking yes"),
     )
     host.write(f"{folder}/ssh_config", "".join(f"{line}\n" for line in lines))
-    return Machine(name, f"{folder}/ssh_config", login.address)
+    return SshTarget(name, f"{folder}/ssh_config", login.address)
 
 
-def await_login(host: Host, target: Machine, called: str, timeout_seconds: float, refuses: str = "") -> None:
+def await_login(
+    host: Host, target: SshTarget, technology_name: str, timeout_seconds: float, refusal_hint: str = ""
+) -> None:
     """Wait until a machine lets tare in; raises TrialFailed.
 
-    A machine may accept the key later than it answers, as with cloud-init. `refuses` is the hint for one that does not,
-    so that its first refusal is final.
+    A machine may accept the key later than it answers, as with cloud-init. `refusal_hint` is the hint for one that does
+    not, so that its first refusal is final.
     """
     ask = ("ssh", "-F", target.ssh_config, "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", target.ssh, "true")
     began = time.monotonic()
@@ -67,16 +69,16 @@ def await_login(host: Host, target: Machine, called: str, timeout_seconds: float
         words = (asked.stderr + asked.stdout).decode("utf-8", "replace")  # cloud-init turns root away on the latter
         if "Host key verification failed" in words:
             hint = "is another machine at its address?"
-            raise TrialFailed(f"{called}: the machine's SSH host key is not the one that it should have", hint)
-        reason = unreachable(target.address, words)
-        if refuses and "Permission denied" in words:
-            raise TrialFailed(f"{called}: {reason}", refuses)
+            raise TrialFailed(f"{technology_name}: the machine's SSH host key is not the one that it should have", hint)
+        reason = unreachable_error(target.address, words)
+        if refusal_hint and "Permission denied" in words:
+            raise TrialFailed(f"{technology_name}: {reason}", refusal_hint)
         if time.monotonic() > began + timeout_seconds:
-            raise TrialFailed(f"{called}: {reason} (for {timeout_seconds:g} s)", refuses or reason.hint)
-        pause(began)
+            raise TrialFailed(f"{technology_name}: {reason} (for {timeout_seconds:g} s)", refusal_hint or reason.hint)
+        pause_before_retry(began)
 
 
-def host_keys_at(host: Host, address: str, called: str, timeout_seconds: float) -> tuple[str, ...]:
+def scan_host_keys(host: Host, address: str, technology_name: str, timeout_seconds: float) -> tuple[str, ...]:
     """Return the public host keys of a machine whose address is tare's to give, once it answers; raises TrialFailed."""
     began = time.monotonic()
     while True:
@@ -85,29 +87,29 @@ def host_keys_at(host: Host, address: str, called: str, timeout_seconds: float) 
         if keys := tuple(line.partition(" ")[2] for line in said if line.startswith(f"{address} ")):
             return keys
         if time.monotonic() > began + timeout_seconds:
-            what = f"{called}: no SSH server answers at {address} for {timeout_seconds:g} s"
+            what = f"{technology_name}: no SSH server answers at {address} for {timeout_seconds:g} s"
             raise TrialFailed(what, "have its SSH server start by itself, or leave out user")
-        pause(began)
+        pause_before_retry(began)
 
 
-def pause(began: float) -> None:
+def pause_before_retry(began: float) -> None:
     """Wait before the next look at what began then: what is quick is seen soon, what takes long is asked seldom."""
-    time.sleep(min(LOOK_SECONDS, _FIRST_PAUSE_SECONDS + (time.monotonic() - began) / 4))
+    time.sleep(min(MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS + (time.monotonic() - began) / 4))
 
 
 @contextmanager
-def root_inside(host: Host, launch: LaunchRequest, target: Machine, called: str) -> Iterator[SshHost]:
+def enter_as_root(host: Host, launch: LaunchRequest, target: SshTarget, technology_name: str) -> Iterator[SshHost]:
     """Enter a machine as root, with tare's programs in it and the limit of open files; raises TrialFailed."""
     socket = f"/run/{launch.name}.ssh"
-    with launch.ledger.undone_by("rm", "-f", socket), machine(host, target, socket, None) as inside:
+    with launch.ledger.register_undo("rm", "-f", socket), connect_machine(host, target, socket, None) as inside:
         unpack = inside.wrap("sh", "-c", _UNPACK, "sh", _FOLDER)
         programs = f"{launch.image.root}{_FOLDER}"
         try:
-            host.run("sh", "-c", _CARRY, "sh", programs, *unpack, timeout=_COPY_SECONDS)
+            host.run("sh", "-c", _COPY, "sh", programs, *unpack, timeout=_COPY_SECONDS)
         except Unreachable:
             raise
         except TrialFailed as error:
-            what = f"{called}: tare's programs cannot be copied to {_FOLDER} in the machine: {error}"
+            what = f"{technology_name}: tare's programs cannot be copied to {_FOLDER} in the machine: {error}"
             raise TrialFailed(what, "it needs tar, and 20 MB on a file system that can be written") from error
         inside.become = (*inside.become, _ENTER, "-f", str(launch.limits.open_files), "--")
         inside.supervisor = RUN

@@ -14,24 +14,24 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tare.guests import kvm
-from tare.guests.guest import EMULATED, with_monitor
-from tare.hosts.cgroups import limited
+from tare.guests.guest import EMULATION_CAUTION, with_monitor_memory
+from tare.hosts.cgroups import create_limited_cgroup
 from tare.hosts.host import Host, Process
-from tare.images.micro import UNIKERNELS, bring_unikernels, unikernels_on
+from tare.images.micro import UNIKERNELS, ensure_unikernels, unikernels_folder
 from tare.model.errors import TimedOut, TrialFailed
 from tare.model.image import Image
 from tare.model.trial import Caution, Limits, Problem
-from tare.plugins.technology import LaunchRequest, Technology, first_line, missing_tools
+from tare.plugins.technology import LaunchRequest, Technology, find_missing_tools, first_line
 from tare.plugins.workload import Instance, Workload
 
 BOOT_SECONDS = 60.0
-SERVES: Mapping[str, int] = {"micro-http": 18080, "micro-redis": 16379}
-READY = "micro: ready"
-_TENDER_BYTES = 16 << 20  # more than a tender itself needs
+SERVED_PORTS: Mapping[str, int] = {"micro-http": 18080, "micro-redis": 16379}
+READY_LINE = "micro: ready"
+_TENDER_MEMORY_BYTES = 16 << 20  # more than a tender itself needs
 
 
 @dataclass(frozen=True)
-class Boot:
+class UnikernelBoot:
     """What a monitor boots with: the folder of the unikernels on the host, and the tap."""
 
     launch: LaunchRequest
@@ -50,19 +50,19 @@ class Unikernel(Technology):
     """Starts the application in a monitor. `file` is the unikernel, `tools` are those of the host."""
 
     family = "unikernel"
-    path = "tap"
-    tested_in = "tests/contract/test_unikernels.py"
+    network_path = "tap"
+    tests_path = "tests/contract/test_unikernels.py"
     packages = UNIKERNELS.debian_packages
     file: ClassVar[str]
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "nsenter": "util-linux"}
-    headers = False  # whether the monitor gives virtio's headers with every packet
-    firmware = False  # whether a firmware runs first
+    has_virtio_headers = False  # whether the monitor gives virtio's headers with every packet
+    has_firmware = False  # whether a firmware runs first
 
-    def command(self, boot: Boot) -> tuple[str, ...]:
+    def command(self, boot: UnikernelBoot) -> tuple[str, ...]:
         """Return the command that starts the unikernel."""
         raise NotImplementedError
 
-    def around(self, limits: Limits) -> Limits:
+    def cgroup_limits(self, limits: Limits) -> Limits:
         """Return the limits of the monitor together with the unikernel."""
         return limits
 
@@ -80,53 +80,55 @@ class Unikernel(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find what the host lacks to start it, and this machine to build it, unless it is built."""
-        return missing_tools(host, self.tools) or UNIKERNELS.problems() or self.acceleration_problems(host)
+        return find_missing_tools(host, self.tools) or UNIKERNELS.problems() or self.acceleration_problems(host)
 
-    def refuses(self, workload: Workload) -> str | None:
+    def unsupported_reason(self, workload: Workload) -> str | None:
         """Refuse all workloads but those that the application serves and those that run nothing inside."""
-        if not workload.runs_inside or workload.server in SERVES:
+        if not workload.runs_inside or workload.service_name in SERVED_PORTS:
             return None
-        return f"a unikernel has no shell: this one serves {' and '.join(SERVES)} alone"
+        return f"a unikernel has no shell: this one serves {' and '.join(SERVED_PORTS)} alone"
 
-    def imported(self, host: Host, image: Image) -> None:  # noqa: ARG002 - it has no image
+    def prepare_image(self, host: Host, image: Image) -> None:  # noqa: ARG002 - it has no image
         """Build the unikernels and copy them to the host."""
-        bring_unikernels(host, lambda _: None)
+        ensure_unikernels(host, lambda _: None)
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Start the unikernel in a control group and wait until its console reports that it serves."""
-        folder = bring_unikernels(launch.ledger.host, lambda _: None)
+        folder = ensure_unikernels(launch.ledger.host, lambda _: None)
         digest = host.run("sha256sum", f"{folder}/{self.file}", timeout=60).text.split()[0]
         address = launch.network.instance_address
-        launch.knock(address)
+        launch.start_probe(address)
         launch.timeline.mark("requested")
         with ExitStack() as stack:
-            group = stack.enter_context(limited(launch.ledger, launch.name, self.around(launch.limits)))
-            tap = stack.enter_context(launch.network.tap(headers=self.headers))
+            group = stack.enter_context(
+                create_limited_cgroup(launch.ledger, launch.name, self.cgroup_limits(launch.limits))
+            )
+            tap = stack.enter_context(launch.network.create_tap(headers=self.has_virtio_headers))
             launch.timeline.mark("started")
-            command = self.command(Boot(launch, folder, tap))
+            command = self.command(UnikernelBoot(launch, folder, tap))
             console = stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
-            self._watch(console, launch)
+            self._await_ready(console, launch)
             yield Instance(
                 name=launch.name,
                 inside=None,
                 address=address,
-                path=self.path,
+                network_path=self.network_path,
                 processes=group.processes,
                 proof={**self.proof(launch.ledger.host), "unikernel": self.file, "sha256": digest},
-                disk=lambda: 0,  # it has none
-                image=lambda: launch.ledger.maker.bytes_below(f"{folder}/{self.file}"),
-                cautions=(*self.cautions(), *_one_cpu(launch.limits)),
-                serves=SERVES,
+                written_bytes=lambda: 0,  # it has none
+                image_bytes=lambda: launch.ledger.setup_helper.bytes_below(f"{folder}/{self.file}"),
+                cautions=(*self.cautions(), *_one_cpu_cautions(launch.limits)),
+                served_ports=SERVED_PORTS,
             )
 
-    def _watch(self, console: Process, launch: LaunchRequest) -> None:
+    def _await_ready(self, console: Process, launch: LaunchRequest) -> None:
         """Read the console until the application reports that it serves; after a firmware, mark its first line.
 
         Raises TrialFailed with the last line if the monitor ends or 60 s have passed.
         """
         last, deadline = "", time.monotonic() + BOOT_SECONDS
-        while last != READY:
+        while last != READY_LINE:
             left = deadline - time.monotonic()
             try:
                 if left < 0:
@@ -140,7 +142,7 @@ class Unikernel(Technology):
                 what = f"{self.name}: the unikernel did not boot: {end}"
                 kind = TimedOut if late else TrialFailed
                 raise kind(what, f"its last line was: {words[-1][-200:]!r}") from error
-            if line.text.strip() and not last and self.firmware:
+            if line.text.strip() and not last and self.has_firmware:
                 launch.timeline.mark("kernel", line.seconds)
             last = line.text.strip() or last
 
@@ -159,30 +161,30 @@ class Solo5(Unikernel):
         """Return the tender with its version."""
         return {"tender": f"{self.tender} {self.version(host)}"}
 
-    def command(self, boot: Boot) -> tuple[str, ...]:
+    def command(self, boot: UnikernelBoot) -> tuple[str, ...]:
         """Return the command of Solo5's documentation; `net` is the device that the unikernel's manifest names."""
-        memory = max(boot.launch.limits.memory_bytes - _TENDER_BYTES, _TENDER_BYTES) >> 20
+        memory = max(boot.launch.limits.memory_bytes - _TENDER_MEMORY_BYTES, _TENDER_MEMORY_BYTES) >> 20
         network = (f"--net:net={boot.tap}", f"--net-mac:net={boot.launch.network.instance_mac}")
         tender = (f"{boot.folder}/{self.tender}", f"--mem={memory}", *network)
         return (*tender, "--", f"{boot.folder}/{self.file}", *boot.arguments)
 
 
 @dataclass(frozen=True)
-class InQemu(Unikernel):
+class QemuUnikernel(Unikernel):
     """Boots the unikernel in QEMU."""
 
     tools: ClassVar[Mapping[str, str]] = {kvm.PROGRAM: "qemu-system-x86", **Unikernel.tools}
-    headers = True
-    firmware = True
+    has_virtio_headers = True
+    has_firmware = True
     board: ClassVar[str]
-    emulated: ClassVar[str]  # model of the processor in emulation
-    card = ""  # more options of the network card
+    emulated_cpu_model: ClassVar[str]  # model of the processor in emulation
+    card_options = ""  # more options of the network card
 
     accelerator: Literal["tcg", "kvm"] = "tcg"
 
-    def around(self, limits: Limits) -> Limits:
+    def cgroup_limits(self, limits: Limits) -> Limits:
         """Leave QEMU its own memory."""
-        return with_monitor(limits)
+        return with_monitor_memory(limits)
 
     def proof(self, host: Host) -> dict[str, str]:
         """Return the accelerator, QEMU's version, and that of the unikernel's system."""
@@ -190,17 +192,17 @@ class InQemu(Unikernel):
 
     def cautions(self) -> tuple[Caution, ...]:
         """Return a caution for emulation."""
-        return () if self.accelerator == "kvm" else (EMULATED,)
+        return () if self.accelerator == "kvm" else (EMULATION_CAUTION,)
 
     def acceleration_problems(self, host: Host) -> Sequence[Problem]:
         """Find why KVM cannot be used, where it is wanted."""
         return kvm.problems(host, 'use accelerator = "tcg"') if self.accelerator == "kvm" else ()
 
-    def command(self, boot: Boot) -> tuple[str, ...]:
+    def command(self, boot: UnikernelBoot) -> tuple[str, ...]:
         """Return QEMU's command."""
-        processor = ("-cpu", "host" if self.accelerator == "kvm" else self.emulated)
+        processor = ("-cpu", "host" if self.accelerator == "kvm" else self.emulated_cpu_model)
         network = f"tap,id=net0,ifname={boot.tap},script=no,downscript=no"
-        card = f"virtio-net-pci,netdev=net0,mac={boot.launch.network.instance_mac},romfile={self.card}"
+        card = f"virtio-net-pci,netdev=net0,mac={boot.launch.network.instance_mac},romfile={self.card_options}"
         return (
             *(kvm.PROGRAM, "-accel", self.accelerator, "-machine", self.board, *processor),
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
@@ -213,10 +215,10 @@ class InQemu(Unikernel):
 
 def solo5_version(host: Host) -> str:
     """Return the version of Solo5; empty before its tenders are built with the unikernels."""
-    line = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", f"{unikernels_on(host)}/solo5-spt")
+    line = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", f"{unikernels_folder(host)}/solo5-spt")
     return line.partition("version v")[2]
 
 
-def _one_cpu(limits: Limits) -> tuple[Caution, ...]:
+def _one_cpu_cautions(limits: Limits) -> tuple[Caution, ...]:
     caution = Caution("limits-differ", f"uses one CPU, {len(limits.cpus)} were asked for")
     return () if len(limits.cpus) == 1 else (caution,)

@@ -13,8 +13,8 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from tare.hosts.host import Host
-from tare.hosts.ledger import Ledger, Undo
-from tare.hosts.setup_helper import Step
+from tare.hosts.ledger import Ledger, UndoStep
+from tare.hosts.setup_helper import SetupStep
 from tare.model.errors import TareError, TrialFailed
 from tare.model.trial import Limits
 
@@ -23,7 +23,7 @@ _NEEDED = ("cpu", "cpuset", "memory", "pids")
 _CONTROLLERS = (*_NEEDED, "cpuacct")
 _COUNTING = ("cpuacct", "memory")
 # A group can be removed once its processes are gone and its children are removed.
-_REMOVE = """
+_REMOVE_SCRIPT = """
 left() { for group do [ ! -d "$group" ] || return 0; done; return 1; }
 for attempt in $(seq 100); do
     find "$@" -depth -type d -exec rmdir {} + 2>/dev/null
@@ -35,8 +35,8 @@ for group do [ ! -d "$group" ] || echo "$group: cannot be removed" >&2; done
 exit 1
 """
 # Joins groups, up to `--`, and becomes the command after it.
-_JOIN = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
-_LOCKED = ("nosuid", "noexec", "nodev")
+_JOIN_SCRIPT = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
+_LOCKED_OPTIONS = ("nosuid", "noexec", "nodev")
 _NO_LIMIT = 1 << 62  # version 1 writes "no limit" as a huge number
 
 
@@ -121,10 +121,10 @@ class ControlGroup:
         """
         where = "/sys/fs/cgroup"
         if self.layout.version == 2:
-            return (Mount("bind", self.paths[0], where, ("bind", "ro", *_LOCKED)),)
+            return (Mount("bind", self.paths[0], where, ("bind", "ro", *_LOCKED_OPTIONS)),)
         trees = ((path, f"{where}/{PurePosixPath(path).parent.name}") for path in self.paths)
-        folder = Mount("tmpfs", "cgroup", where, (*_LOCKED, "mode=755"))
-        return (folder, *(Mount("bind", path, target, ("bind", "ro", *_LOCKED)) for path, target in trees))
+        folder = Mount("tmpfs", "cgroup", where, (*_LOCKED_OPTIONS, "mode=755"))
+        return (folder, *(Mount("bind", path, target, ("bind", "ro", *_LOCKED_OPTIONS)) for path, target in trees))
 
     def processes(self) -> tuple[int, ...]:
         """Return the numbers of all processes in the group and below it."""
@@ -132,21 +132,21 @@ class ControlGroup:
 
 
 @contextlib.contextmanager
-def limited(ledger: Ledger, name: str, limits: Limits) -> Iterator[ControlGroup]:
+def create_limited_cgroup(ledger: Ledger, name: str, limits: Limits) -> Iterator[ControlGroup]:
     """Make a group with these limits; after the block, kill all processes in it and remove it."""
     layout = parse_layout(ledger.host.read("/proc/self/mounts"))
-    group = ControlGroup(ledger.host, name, layout, ledger.maker.enter)
+    group = ControlGroup(ledger.host, name, layout, ledger.setup_helper.enter)
     if layout.version == 2:
-        _enable(ledger.host, layout.roots[0])
+        _enable_controllers(ledger.host, layout.roots[0])
     everywhere = (*group.paths, *(f"{root}/{name}" for root in layout.others))
-    steps = [*(("group", path) for path in group.paths), *_settings(group, limits)]
+    steps = [*(("group", path) for path in group.paths), *_limit_steps(group, limits)]
     if group.leaf:
         steps.append(("group", f"{group.paths[0]}{group.leaf}"))
     steps.append(("prime", f"{group.paths[0]}{group.leaf}"))
     with contextlib.ExitStack() as stack:
         try:
-            undo = Undo(("ungroup", *everywhere), ("sh", "-c", _REMOVE, "sh", *everywhere))
-            stack.enter_context(ledger.made(steps, undo))
+            undo = UndoStep(("ungroup", *everywhere), ("sh", "-c", _REMOVE_SCRIPT, "sh", *everywhere))
+            stack.enter_context(ledger.create(steps, undo))
         except TrialFailed as error:
             text = f"control group {name}: the kernel refused {error}"
             raise TrialFailed(text, "the groups around tare itself may allow no more than they have") from error
@@ -163,7 +163,7 @@ class CountingGroup:
     @property
     def join(self) -> tuple[str, ...]:
         """Command prefix that starts a command inside the group."""
-        return ("sh", "-c", _JOIN, "sh", *self.paths, "--")
+        return ("sh", "-c", _JOIN_SCRIPT, "sh", *self.paths, "--")
 
     def processes(self) -> tuple[int, ...]:
         """Return the numbers of all processes in the group and below it."""
@@ -171,12 +171,12 @@ class CountingGroup:
 
 
 @contextlib.contextmanager
-def counting_group(ledger: Ledger, name: str) -> Iterator[CountingGroup]:
+def create_counting_cgroup(ledger: Ledger, name: str) -> Iterator[CountingGroup]:
     """Make a group without limits; after the block, kill all processes in it and remove it. Needs no image."""
     layout = parse_layout(ledger.host.read("/proc/self/mounts"))
     roots = dict.fromkeys(layout.mounts[controller] for controller in _COUNTING if controller in layout.mounts)
     group = CountingGroup(ledger.host, tuple(f"{root}/{name}" for root in roots))
-    with ledger.undone_by("sh", "-c", _REMOVE, "sh", *group.paths):
+    with ledger.register_undo("sh", "-c", _REMOVE_SCRIPT, "sh", *group.paths):
         ledger.host.run("mkdir", *group.paths, timeout=_SECONDS)
         yield group
 
@@ -185,7 +185,7 @@ def memory_limit_of(host: Host, pid: int) -> int | None:
     """Return the smallest memory limit of a process's group and the groups above it, in bytes; None without a limit."""
     layout = parse_layout(host.read("/proc/self/mounts"))
     root, file = layout.mounts.get("memory", ""), "memory.max" if layout.version == 2 else "memory.limit_in_bytes"
-    group = group_of(host.read(f"/proc/{pid}/cgroup"), "memory", layout.version)
+    group = parse_group(host.read(f"/proc/{pid}/cgroup"), "memory", layout.version)
     limits = []
     while group not in ("", "/"):
         text = host.read(f"{root}{group}/{file}").strip()
@@ -198,11 +198,11 @@ def memory_limit_of(host: Host, pid: int) -> int | None:
 def group_folder(host: Host, pid: int) -> str:
     """Return the folder of a process's group, in the tree that counts memory."""
     layout = parse_layout(host.read("/proc/self/mounts"))
-    group = group_of(host.read(f"/proc/{pid}/cgroup"), "memory", layout.version)
+    group = parse_group(host.read(f"/proc/{pid}/cgroup"), "memory", layout.version)
     return f"{layout.mounts.get('memory', '')}{group}"
 
 
-def group_of(text: str, controller: str, version: int) -> str:
+def parse_group(text: str, controller: str, version: int) -> str:
     """Read a process's group from the text of /proc/PID/cgroup; empty where it has none."""
     for line in text.splitlines():
         number, controllers, group = line.split(":", 2)
@@ -213,7 +213,7 @@ def group_of(text: str, controller: str, version: int) -> str:
 
 def processes_below(host: Host, folder: str) -> tuple[int, ...]:
     """Return the numbers of the processes in a group and in the groups below it."""
-    return tuple(int(line) for line in host.gather(folder, "cgroup.procs").split())
+    return tuple(int(line) for line in host.read_matching(folder, "cgroup.procs").split())
 
 
 def kernel_bytes(host: Host, folder: str) -> int | None:
@@ -225,7 +225,7 @@ def kernel_bytes(host: Host, folder: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _settings(group: ControlGroup, limits: Limits) -> Iterator[Step]:
+def _limit_steps(group: ControlGroup, limits: Limits) -> Iterator[SetupStep]:
     def file(controller: str, name: str) -> str:
         return f"{group.layout.mounts[controller]}/{group.name}/{name}"
 
@@ -240,7 +240,7 @@ def _settings(group: ControlGroup, limits: Limits) -> Iterator[Step]:
 
 
 @contextlib.contextmanager
-def controllers_restored(ledger: Ledger) -> Iterator[None]:
+def restore_controllers(ledger: Ledger) -> Iterator[None]:
     """Disable, after the block, all controllers of a version 2 tree that are disabled at its top before the block.
 
     Instances enable the controllers that they need, and container runtimes enable more. An instance does not disable
@@ -255,11 +255,11 @@ def controllers_restored(ledger: Ledger) -> Iterator[None]:
     disabled = [name for name in ledger.host.read(f"{root}/cgroup.controllers").split() if name not in enabled]
     # The kernel refuses to disable a controller that another group uses.
     script = 'for name do echo "-$name" > "$0" || true; done # tare-controllers'
-    with ledger.undone_by("sh", "-c", script, control, *disabled):
+    with ledger.register_undo("sh", "-c", script, control, *disabled):
         yield
 
 
-def _enable(host: Host, root: str) -> None:
+def _enable_controllers(host: Host, root: str) -> None:
     """Enable the controllers that tare needs at the top of a version 2 tree."""
     control = f"{root}/cgroup.subtree_control"
     enabled = host.read(control).split()

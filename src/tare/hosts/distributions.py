@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from tare.hosts.facts import os_release
+from tare.hosts.facts import parse_os_release_fields
 from tare.hosts.host import Host
 from tare.model.errors import TareError
 from tare.model.trial import APT, Problem
@@ -17,7 +17,7 @@ from tare.model.trial import APT, Problem
 _STEP = re.compile(rf"{APT}((?: [a-z0-9][a-z0-9.+-]*)+)")
 _DEBIAN = {"debian", "ubuntu"}
 # The program, a word of its help that BusyBox's has not, and its Debian package.
-_OWN = (
+_TARE_TOOLS = (
     ("ip", "netconf", "iproute2"),
     ("mke2fs", "extended-option", "e2fsprogs"),
     ("nsenter", "--net", "util-linux"),
@@ -26,7 +26,7 @@ _OWN = (
     ("taskset", "--cpu-list", "util-linux"),
     ("unshare", "--kill-child", "util-linux"),
 )
-_LOOK = """
+_CHECK_TOOLS_SCRIPT = """
 while [ $# -gt 0 ]; do
     if ! command -v "$1" >/dev/null; then echo "$1 absent"
     elif ! "$1" --help 2>&1 | grep -q -e "$2"; then echo "$1 other"; fi
@@ -37,17 +37,17 @@ done
 
 @dataclass(frozen=True)
 class Distribution:
-    """A distribution: `install` is its command, to which `unasked` adds that it asks nothing.
+    """A distribution: `install` is its command, to which `non_interactive_options` adds that it asks nothing.
 
     `names` has its packages by Debian's name, empty for none. Without `install`, nothing is known of it.
     """
 
     title: str
     install: str
-    unasked: tuple[str, ...]
+    non_interactive_options: tuple[str, ...]
     names: Mapping[str, str]
 
-    def localized(self, problem: Problem) -> Problem:
+    def localize(self, problem: Problem) -> Problem:
         """Return a problem whose fix names the packages of this distribution.
 
         Where it does not know all of them, it names the others as Debian's, and packages alone do not fix it.
@@ -55,25 +55,25 @@ class Distribution:
         if self.install == APT or problem.installer != APT:
             return problem
         if not problem.packages:  # the command may be a step of the fix
-            fix = _STEP.sub(lambda step: self._fix(step[1].split()), problem.fix)
+            fix = _STEP.sub(lambda step: self._format_fix(step[1].split()), problem.fix)
             return Problem(problem.what, fix, missing=problem.missing)
         others = [each for each in problem.packages if not self.names.get(each)]
-        fix = self._fix(problem.packages)
+        fix = self._format_fix(problem.packages)
         if not others:
-            return Problem(problem.what, fix, self._named(problem.packages), problem.missing, self.install)
+            return Problem(problem.what, fix, self._translate(problem.packages), problem.missing, self.install)
         absent = "program" if any(self.names.get(each) == "" for each in others) else problem.missing
         return Problem(problem.what, fix, missing=absent)
 
-    def _fix(self, packages: Sequence[str]) -> str:
-        named, others = self._named(packages), [each for each in packages if not self.names.get(each)]
+    def _format_fix(self, packages: Sequence[str]) -> str:
+        named, others = self._translate(packages), [each for each in packages if not self.names.get(each)]
         rest = [f"install what Debian's {' '.join(others)} has"] if others else []
         return "; ".join((*([f"{self.install} {' '.join(named)}"] if named else []), *rest))
 
-    def _named(self, packages: Sequence[str]) -> tuple[str, ...]:
+    def _translate(self, packages: Sequence[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(" ".join(self.names.get(each, "") for each in packages).split()))
 
 
-_OF_DEBIAN = Distribution("Debian", APT, ("--yes", "--no-install-recommends"), {})
+_DEBIAN_DISTRIBUTION = Distribution("Debian", APT, ("--yes", "--no-install-recommends"), {})
 
 
 def distribution_of(host: Host) -> Distribution:
@@ -81,17 +81,17 @@ def distribution_of(host: Host) -> Distribution:
 
     A host without that file is taken for Debian.
     """
-    fields = os_release(host.read("/etc/os-release"))
+    fields = parse_os_release_fields(host.read("/etc/os-release"))
     for name in (fields.get("ID", "debian"), *fields.get("ID_LIKE", "").split()):
         if name in _DEBIAN:
-            return _OF_DEBIAN
-        if found := _known().get(name):
+            return _DEBIAN_DISTRIBUTION
+        if found := _load_distributions().get(name):
             return found
     return Distribution(fields.get("NAME", fields["ID"]), "", (), {})
 
 
 @cache
-def _known() -> dict[str, Distribution]:
+def _load_distributions() -> dict[str, Distribution]:
     """Return the distributions of the data file, by their names in os-release(5)."""
     data = tomllib.loads(files("tare.hosts").joinpath("distributions.toml").read_text(encoding="utf-8"))
     found: dict[str, Distribution] = {}
@@ -103,16 +103,16 @@ def _known() -> dict[str, Distribution]:
     return found
 
 
-def localized(host: Host, problems: Iterable[Problem]) -> tuple[Problem, ...]:
+def localize_problems(host: Host, problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return problems whose fixes name the packages of a host's distribution."""
     problems = tuple(problems)
     if not any(APT in each.fix for each in problems):
         return problems
     distribution = distribution_of(host)
-    return tuple(map(distribution.localized, problems))
+    return tuple(map(distribution.localize, problems))
 
 
-def fix_of(problems: Iterable[Problem]) -> str:
+def combine_fixes(problems: Iterable[Problem]) -> str:
     """Return how to fix all these problems of a host: one command for those that packages fix, then the other fixes."""
     problems = tuple(problems)
     packages = dict.fromkeys(package for each in problems for package in each.packages)
@@ -122,22 +122,22 @@ def fix_of(problems: Iterable[Problem]) -> str:
     return "; ".join(dict.fromkeys((*command, *others)))
 
 
-def own_problems(host: Host) -> tuple[Problem, ...]:
+def find_missing_tools(host: Host) -> tuple[Problem, ...]:
     """Find what tare itself lacks on a host."""
-    words = [word for program, option, _ in _OWN for word in (program, option)]
-    lines = host.run("sh", "-c", _LOOK, "sh", *words, timeout=30, check=False).text.splitlines()
+    words = [word for program, option, _ in _TARE_TOOLS for word in (program, option)]
+    lines = host.run("sh", "-c", _CHECK_TOOLS_SCRIPT, "sh", *words, timeout=30, check=False).text.splitlines()
     found = dict(line.split(" ", 1) for line in lines)
     problems = []
-    for program, _, package in _OWN:
+    for program, _, package in _TARE_TOOLS:
         if program in found:
             lacks = "installed" if found[program] == "absent" else f"that of {package}"
             what = f"{program} is not {lacks}"
-            problems.append(Problem.fixed_by(what, package))
-    return localized(host, problems)
+            problems.append(Problem.from_packages(what, package))
+    return localize_problems(host, problems)
 
 
-def refuse_incomplete(host: Host) -> None:
+def require_tools(host: Host) -> None:
     """Raise TareError if tare itself lacks something on a host."""
-    if problems := own_problems(host):
+    if problems := find_missing_tools(host):
         what = "; ".join(each.what for each in problems)
-        raise TareError(f"this machine lacks what tare needs: {what}", fix_of(problems))
+        raise TareError(f"this machine lacks what tare needs: {what}", combine_fixes(problems))

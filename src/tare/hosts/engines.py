@@ -62,7 +62,7 @@ _PODMAN_NEUTRAL_KEYS = frozenset(
 _IDENTIFIER = re.compile(r"[0-9a-f]{64}")  # of a container, as engines name its control group
 
 
-def listening(host: Host, program: str, socket: str) -> int | None:
+def find_daemon(host: Host, program: str, socket: str) -> int | None:
     """Return the PID of the daemon `program` that listens on the file `socket`; None if there is none on the host.
 
     An empty `socket` is the default of containerd's client.
@@ -76,9 +76,9 @@ def socket_of(endpoint: str) -> str:
     return endpoint.removeprefix(_UNIX) if endpoint.startswith(_UNIX) else ""
 
 
-def not_here(host: Host, program: str, socket: str, fix: str) -> tuple[Problem, ...]:
+def find_daemon_problems(host: Host, program: str, socket: str, fix: str) -> tuple[Problem, ...]:
     """Return a problem, with `fix` as its hint, unless a `program` of the host listens on the file `socket`."""
-    if listening(host, program, socket):
+    if find_daemon(host, program, socket):
         return ()
     where = f" at {socket}" if socket else ""
     what = f"the engine{where} is not on this machine: no {program} of its process and network namespaces listens there"
@@ -97,20 +97,20 @@ def configuration_cautions(settings: Iterable[str]) -> tuple[Caution, ...]:
     return tuple(Caution("engine-configuration", f"{text}: {each}") for each in settings)
 
 
-def settings_of_docker(host: Host, pid: int) -> tuple[str, ...]:
-    """Return the settings of a running Docker daemon that alter containers, as `changed_by_daemon` yields them."""
+def read_docker_settings(host: Host, pid: int) -> tuple[str, ...]:
+    """Return the settings of a running Docker daemon that alter containers, as `find_docker_changes` yields them."""
     words = host.read(f"/proc/{pid}/cmdline").split("\0")[1:]
-    path = dict(_options(words)).get("config-file", _DAEMON_FILE)
+    path = dict(_parse_options(words)).get("config-file", _DAEMON_FILE)
     # Read below the daemon's root, as the daemon may have another /etc than this process.
-    return tuple(changed_by_daemon(words, path, host.read(f"/proc/{pid}/root{path}")))
+    return tuple(find_docker_changes(words, path, host.read(f"/proc/{pid}/root{path}")))
 
 
-def changed_by_daemon(words: Sequence[str], path: str, text: str) -> Iterator[str]:
+def find_docker_changes(words: Sequence[str], path: str, text: str) -> Iterator[str]:
     """Yield a Docker daemon's settings that alter containers, as `dockerd --OPTION=VALUE` and `FILE: KEY`.
 
     `words` are the daemon's arguments, `path` and `text` its configuration file's.
     """
-    options = dict(_options(words))
+    options = dict(_parse_options(words))
     try:
         settings = json.loads(text or "{}")
     except ValueError:  # changed after the daemon's start, which rejects such a file
@@ -119,17 +119,17 @@ def changed_by_daemon(words: Sequence[str], path: str, text: str) -> Iterator[st
         option = key.removesuffix("s")
         if options.get(option, "") not in ("", *neutral):
             yield f"dockerd --{option}={options[option]}"
-        if _text(settings.get(key)) not in ("", *neutral):
+        if _to_text(settings.get(key)) not in ("", *neutral):
             yield f"{path}: {key}"
     # tare sets `nofile` itself for each container. The option can be given several times.
-    for limit in (value for name, value in _options(words) if name == "default-ulimit"):
+    for limit in (value for name, value in _parse_options(words) if name == "default-ulimit"):
         if _limit_names([limit]) - {"nofile"}:
             yield f"dockerd --default-ulimit={limit}"
     if _limit_names(settings.get("default-ulimits") or ()) - {"nofile"}:
         yield f"{path}: default-ulimits"
 
 
-def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _parse_options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the long options of a command line as pairs of name and value; the value of a flag is `true`."""
     for word, following in zip(words, (*words, "")[1:], strict=True):
         name, given, value = word.removeprefix("--").partition("=")
@@ -137,13 +137,13 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield name, value if given else "true" if following.startswith("-") or not following else following
 
 
-def settings_of_podman(host: Host) -> tuple[str, ...]:
-    """Return the settings of a host's Podman that alter containers, as `changed_by_podman` yields them."""
+def read_podman_settings(host: Host) -> tuple[str, ...]:
+    """Return the settings of a host's Podman that alter containers, as `find_podman_changes` yields them."""
     paths = host.run("sh", "-c", _PODMAN_FILES, timeout=_SECONDS, check=False).text.splitlines()
-    return tuple(setting for path in paths for setting in changed_by_podman(path, host.read(path)))
+    return tuple(setting for path in paths for setting in find_podman_changes(path, host.read(path)))
 
 
-def changed_by_podman(path: str, text: str) -> Iterator[str]:
+def find_podman_changes(path: str, text: str) -> Iterator[str]:
     """Yield the settings in the text of a Podman configuration file that alter containers, as `FILE: KEY`."""
     try:
         settings = tomllib.loads(text)
@@ -154,7 +154,7 @@ def changed_by_podman(path: str, text: str) -> Iterator[str]:
         is_neutral = key in _PODMAN_NEUTRAL_KEYS or (
             key == "default_ulimits" and not _limit_names(value) - {"nofile", "nproc"}
         )
-        if _text(value) and not is_neutral:
+        if _to_text(value) and not is_neutral:
             yield f"{path}: {key}"
     if engine.get("runtime", "crun") not in ("crun", "runc"):
         yield f"{path}: runtime"
@@ -167,7 +167,7 @@ def _limit_names(entries: Iterable[str]) -> set[str]:
     return {entry.partition("=")[0] for entry in entries}
 
 
-def _text(value: object) -> str:
+def _to_text(value: object) -> str:
     """Return a setting as text; empty for an empty list or table, and for None, but `false` and `0` for those."""
     if isinstance(value, str):
         return value

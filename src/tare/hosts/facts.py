@@ -58,7 +58,7 @@ _CONTAINER_TRACES = (
     ("/lxc", "lxc"),
     ("/io.containerd", "containerd"),
 )
-_LOOKS = 7  # at a clock, of which the quickest counts
+_CLOCK_READINGS = 7  # at a clock, of which the quickest counts
 
 
 @dataclass(frozen=True)
@@ -134,14 +134,14 @@ def parse_meminfo(text: str) -> Memory:
     return Memory(total, available, swap_total, swap_free)
 
 
-def os_release(text: str) -> dict[str, str]:
+def parse_os_release_fields(text: str) -> dict[str, str]:
     """Return the fields of os-release(5)."""
     return {name: value.strip().strip("\"'") for name, value in re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE)}
 
 
 def parse_os_release(text: str) -> str:
     """Read the name for people from os-release(5), such as `Debian GNU/Linux 12 (bookworm)`; "" where there is none."""
-    fields = os_release(text)
+    fields = parse_os_release_fields(text)
     return fields.get("PRETTY_NAME") or fields.get("NAME") or fields.get("ID", "")
 
 
@@ -296,7 +296,7 @@ class Clock:
 def read_clock(host: Host, program: str) -> Clock:
     """Read a host's monotonic clock by `run` (programs/run.c), which is `program` there: the shortest way counts."""
     looks = []
-    for _ in range(_LOOKS):
+    for _ in range(_CLOCK_READINGS):
         before = time.monotonic()
         theirs = int(host.run(program, "--clock", timeout=30).text) / 1e9
         after = time.monotonic()

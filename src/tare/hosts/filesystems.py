@@ -14,16 +14,16 @@ from tare.model.errors import TareError
 from tare.model.machine import DiskBytes, FileSystem
 
 # Mount options that can change the cost of reading, writing or syncing a file; those with a value without `=…`.
-_TELLING = {
+_RELEVANT_OPTIONS = {
     *("ro", "noatime", "relatime", "nodiratime", "lazytime", "sync", "dirsync", "dax", "volatile"),
     *("fsync", "nobarrier", "barrier", "commit", "data", "discard", "compress", "size", "huge", "cache"),
 }
-_MOMENT = "/usr/lib/tare/begun"  # a file of this age
+_MARKER_FILE = "/usr/lib/tare/begun"  # a file of this age
 # Programs write no files of theirs there, but in these folders below.
-_LEFT_OUT = ("/proc", "/sys", "/usr", "/boot", "/etc", "/dev")
-_BELOW = ("/usr/local", "/dev/shm")  # noqa: S108 - it is only looked at
+_EXCLUDED_FOLDERS = ("/proc", "/sys", "/usr", "/boot", "/etc", "/dev")
+_INCLUDED_FOLDERS = ("/usr/local", "/dev/shm")  # noqa: S108 - it is only looked at
 _LOOK_SECONDS = 30.0
-_MOST_PATHS = 16
+_MAX_PATHS = 16
 _NOT_FOUND = 127
 _SCRIPT = 'readlink -m -- "$@" && cat /proc/self/mountinfo'  # links lead to other file systems
 # Only what is hardware to the machine has `device`: a partition, a mapped or a loop device would count twice.
@@ -32,7 +32,7 @@ _SECTOR_BYTES = 512  # of these files, whatever the disk's own are
 _SECONDS = 300.0  # to write all that waits for the disks
 
 
-def file_systems_under(host: Host, paths: Sequence[str]) -> tuple[FileSystem, ...]:
+def read_file_systems(host: Host, paths: Sequence[str]) -> tuple[FileSystem, ...]:
     """Read the file system under each path, which need not exist. A path that the host cannot resolve is left out."""
     if not paths:
         return ()
@@ -40,32 +40,32 @@ def file_systems_under(host: Host, paths: Sequence[str]) -> tuple[FileSystem, ..
     if output.exit_code:
         return ()
     resolved, mounts = output.text.split("\n", len(paths))[: len(paths)], output.text.split("\n", len(paths))[-1]
-    pairs = ((path, mounted_under(mounts, real)) for path, real in zip(paths, resolved, strict=True))
+    pairs = ((path, find_mount(mounts, real)) for path, real in zip(paths, resolved, strict=True))
     return tuple(FileSystem(path, *mounted) for path, mounted in pairs if mounted)
 
 
-def begin_to_look(host: Host) -> None:
-    """Record the moment from which `file_systems_used` looks for written files."""
+def begin_write_tracking(host: Host) -> None:
+    """Record the moment from which `read_used_file_systems` looks for written files."""
     with suppress(TareError):  # a place where nothing can be written
-        host.write(_MOMENT, "")
+        host.write(_MARKER_FILE, "")
 
 
-def file_systems_used(host: Host, start: Sequence[str] = ()) -> tuple[FileSystem, ...]:
-    """Read the file systems under what was written since `begin_to_look`, and under the working directory.
+def read_used_file_systems(host: Host, start: Sequence[str] = ()) -> tuple[FileSystem, ...]:
+    """Read the file systems under what was written since `begin_write_tracking`, and under the working directory.
 
     `start` is what starts a command in an image that others have built. Empty where they cannot be read.
     """
     with suppress(TareError):
-        folder = _by_tool(host, *start, *(("--only", TOOLS) if start else ()), "pwd").strip()
-        written = outermost(_by_tool(host, *_finding("/", *_BELOW, folder or "/")).splitlines())
+        folder = _run_tool(host, *start, *(("--only", TOOLS) if start else ()), "pwd").strip()
+        written = select_outermost(_run_tool(host, *_find_command("/", *_INCLUDED_FOLDERS, folder or "/")).splitlines())
         mounts = host.read("/proc/self/mountinfo")
         used = dict.fromkeys(written, True) | ({} if folder in written else {folder: False})
-        found = ((path, mounted_under(mounts, path), is_written) for path, is_written in used.items())
+        found = ((path, find_mount(mounts, path), is_written) for path, is_written in used.items())
         return tuple(FileSystem(path, *mounted, written=is_written) for path, mounted, is_written in found if mounted)
     return ()
 
 
-def outermost(paths: Iterable[str]) -> tuple[str, ...]:
+def select_outermost(paths: Iterable[str]) -> tuple[str, ...]:
     """Return the outermost of paths that were written, 16 at most.
 
     Each folder directly below the root counts by itself: it may be a file system of its own. The root does not: what is
@@ -73,17 +73,17 @@ def outermost(paths: Iterable[str]) -> tuple[str, ...]:
     """
     found = {path for path in paths if path.startswith("/") and path != "/"}
     kept = (path for path in found if (parent := str(PurePosixPath(path).parent)) == "/" or parent not in found)
-    return tuple(sorted(kept, key=lambda path: (path.count("/"), path))[:_MOST_PATHS])
+    return tuple(sorted(kept, key=lambda path: (path.count("/"), path))[:_MAX_PATHS])
 
 
-def _finding(*places: str) -> tuple[str, ...]:
+def _find_command(*places: str) -> tuple[str, ...]:
     """Return the command that finds files and folders which are newer than the noted moment."""
-    left_out = [word for path in _LEFT_OUT for word in ("-o", "-path", path)][1:]
-    newer = ("(", "-type", "d", "-o", "-type", "f", ")", "-newer", _MOMENT, "-print")
+    left_out = [word for path in _EXCLUDED_FOLDERS for word in ("-o", "-path", path)][1:]
+    newer = ("(", "-type", "d", "-o", "-type", "f", ")", "-newer", _MARKER_FILE, "-print")
     return ("find", *dict.fromkeys(places), "(", *left_out, ")", "-prune", "-o", *newer)
 
 
-def _by_tool(host: Host, *argv: str) -> str:
+def _run_tool(host: Host, *argv: str) -> str:
     """Return what a tool prints: the host's own, or tare's where the host has none."""
     output = host.run(*argv, timeout=_LOOK_SECONDS, check=False)
     if output.exit_code == _NOT_FOUND:
@@ -91,7 +91,7 @@ def _by_tool(host: Host, *argv: str) -> str:
     return output.text
 
 
-def mounted_under(mount_info: str, path: str) -> tuple[str, tuple[str, ...]] | None:
+def find_mount(mount_info: str, path: str) -> tuple[str, tuple[str, ...]] | None:
     """Return the type and the relevant options of the mount that a path is on, from the text of /proc/PID/mountinfo.
 
     The format is proc_pid_mountinfo(5). Of several mounts on one mount point, the last one hides the others.
@@ -103,12 +103,12 @@ def mounted_under(mount_info: str, path: str) -> tuple[str, tuple[str, ...]] | N
         if PurePosixPath(path).is_relative_to(folder) and (deepest is None or len(folder.parts) >= deepest[0]):
             kind, _, options = rest.split(maxsplit=2)
             both = {*fields.split()[5].split(","), *options.split(",")}
-            telling = tuple(sorted(option for option in both if option.partition("=")[0] in _TELLING))
+            telling = tuple(sorted(option for option in both if option.partition("=")[0] in _RELEVANT_OPTIONS))
             deepest = len(folder.parts), kind, telling
     return deepest[1:] if deepest else None
 
 
-def disks_moved(host: Host) -> DiskBytes:
+def read_disk_bytes(host: Host) -> DiskBytes:
     """Read what the disks of a machine have moved; nothing for one without disks."""
     return parse_statistics(host.run("sh", "-c", _STATISTICS, timeout=30, check=False).text)
 
@@ -140,8 +140,8 @@ class ColdStart:
     def begin(self) -> None:
         """Drop the caches, and begin to count."""
         drop_caches([self.host])
-        self.before_bytes = disks_moved(self.host).read
+        self.before_bytes = read_disk_bytes(self.host).read
 
     def read_bytes(self) -> int:
         """Return what the disks have read since."""
-        return disks_moved(self.host).read - self.before_bytes
+        return read_disk_bytes(self.host).read - self.before_bytes

@@ -10,7 +10,7 @@ from typing import Protocol, Self, runtime_checkable
 
 from tare.model.errors import TrialFailed
 from tare.model.machine import Facts
-from tare.model.trial import Line, Output
+from tare.model.trial import Output, OutputLine
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"  # a file: its text is another one after each start of the kernel
 
@@ -22,10 +22,10 @@ class Process(Protocol):
     def pid(self) -> int:
         """Process number on the machine that tare itself runs on."""
 
-    def read_line(self, timeout: float) -> Line:
+    def read_line(self, timeout: float) -> OutputLine:
         """Return the next line of standard output; raises TimedOut, or TrialFailed when there is no more."""
 
-    def listen(self, listener: Callable[[Line | None], None]) -> None:
+    def listen(self, listener: Callable[[OutputLine | None], None]) -> None:
         """Call a function with each line as it comes, instead of keeping it, and with None at the end.
 
         The call comes from another thread.
@@ -37,7 +37,7 @@ class Process(Protocol):
         An inside without a resident process drops the text: there, `run` uses standard input as its life line.
         """
 
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Return whether the command still runs."""
 
     def exit_code(self) -> int | None:
@@ -58,11 +58,11 @@ class Host(Protocol):
         it started, and raises TimedOut. With `check`, an exit code other than 0 raises TrialFailed.
         """
 
-    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
+    def spawn(self, *argv: str, die_with_parent: bool = False) -> AbstractContextManager[Process]:
         """Start a command; kill it, with all that it started, when the block or tare itself ends.
 
-        With `life_line`, the command ends itself within 3 seconds of the end of its standard input, which also works
-        through a container engine or SSH.
+        With `die_with_parent`, the command ends itself within 3 seconds of the end of its standard input, which also
+        works through a container engine or SSH.
         """
 
     def command_line(self, *argv: str) -> tuple[str, ...]:
@@ -80,23 +80,23 @@ class Host(Protocol):
     def write(self, path: str, text: str) -> None:
         """Write a file that only its owner may read."""
 
-    def gather(self, folder: str, name: str) -> str:
+    def read_matching(self, folder: str, name: str) -> str:
         """Return the texts of all files of this name in and below a folder, one after the other."""
 
     def facts(self) -> Facts:
         """Read the facts that the host reports."""
 
-    def lost(self, words: str) -> TrialFailed | None:
-        """Return the reason if the way to the host is lost, or None. `words` are the last that came over it."""
+    def connection_error(self, last_output: str) -> TrialFailed | None:
+        """Return the reason if the way to the host is lost, or None. `last_output` are the last that came over it."""
 
 
 class Command(Protocol):
     """A command that runs."""
 
-    def give_up(self, why: str) -> None:
+    def cancel(self, reason: str) -> None:
         """End it early; waiting for it then raises the reason."""
 
-    def cancelled(self, why: str) -> TrialFailed:
+    def cancellation_error(self, reason: str) -> TrialFailed:
         """Return the reason why it has no result."""
 
 
@@ -104,23 +104,23 @@ class CommandScope:
     """The scope of some commands. Any thread may use it."""
 
     def __init__(self) -> None:
-        self._why = ""
+        self._reason = ""
         self._commands: set[Command] = set()
         self._changing = threading.Lock()
 
-    def gone(self, why: str) -> None:
+    def cancel(self, reason: str) -> None:
         """End all of its commands, also later ones; waiting for them raises the reason."""
         with self._changing:
-            self._why = self._why or why
+            self._reason = self._reason or reason
             commands, self._commands = self._commands, set()
         for command in commands:
-            command.give_up(why)
+            command.cancel(reason)
 
     def add(self, command: Command) -> None:
         """Record a command that has been started; raises TrialFailed if the scope has ended."""
         with self._changing:
-            if self._why:
-                raise command.cancelled(self._why)
+            if self._reason:
+                raise command.cancellation_error(self._reason)
             self._commands.add(command)
 
     def remove(self, command: Command) -> None:
@@ -144,15 +144,15 @@ class HostCache:
         """Remove everything."""
         self.close()
 
-    def once(self, what: str, find: Callable[[], str]) -> str:
+    def read_once(self, what: str, find: Callable[[], str]) -> str:
         """Return a text that is read at the first call."""
         if what not in self._texts:
             self._texts[what] = find()
         return self._texts[what]
 
-    def made(self, what: str, make: Callable[[], AbstractContextManager[str]]) -> str:
+    def create_once(self, what: str, make: Callable[[], AbstractContextManager[str]]) -> str:
         """Return the name of a thing that is made at the first call."""
-        return self.once(what, lambda: self._open.enter_context(make()))
+        return self.read_once(what, lambda: self._open.enter_context(make()))
 
     def close(self) -> None:
         """Remove what was made, the last thing first, and forget the rest. It can be used again."""

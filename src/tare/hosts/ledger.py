@@ -18,10 +18,10 @@ from typing import Self
 
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.hosts.setup_helper import Maker, Step
+from tare.hosts.setup_helper import SetupHelper, SetupStep
 from tare.hosts.streams import last_lines
-from tare.model.errors import TareError, TimedOut, Unreachable, why_of
-from tare.model.machine import Machine
+from tare.model.errors import TareError, TimedOut, Unreachable, format_os_error
+from tare.model.machine import SshTarget
 
 _SECONDS = 60.0
 _CANNOT_START = (126, 127)
@@ -43,16 +43,16 @@ _GONE = (
 _STATE = Path("/var/lib/tare")
 LEDGERS = "ledger"  # in a home
 # Folders of others in which an undo may name a path without tare's name.
-_OTHERS = ("/sys/fs/cgroup/", "/run/systemd/nspawn/locks/inode-")
+_ALLOWED_PATHS = ("/sys/fs/cgroup/", "/run/systemd/nspawn/locks/inode-")
 
 
-def in_short(argv: Sequence[str]) -> str:
+def shorten_command(argv: Sequence[str]) -> str:
     """Return a command as one short line: of a shell's script of several lines, what it is called with."""
     script = next((number for number, word in enumerate(argv) if "\n" in word), None)
     return " ".join(argv if script is None else argv[script + 2 :])
 
 
-def trouble_of(host: Host, argv: Sequence[str], seconds: float = _SECONDS) -> str:
+def run_undo(host: Host, argv: Sequence[str], seconds: float = _SECONDS) -> str:
     """Undo one thing; return the reason for a failure, or an empty text. Raises Unreachable for a lost host."""
     try:
         output = host.run("env", "LC_ALL=C", *argv, timeout=seconds, check=False)
@@ -70,12 +70,12 @@ def state_folder() -> Path:
     return Path(os.environ.get("TARE_HOME") or _STATE).absolute()
 
 
-def ledgers() -> Path:
+def ledger_folder() -> Path:
     """Return the folder of the ledgers: each is of a run that goes on, or that was killed."""
     return state_folder() / LEDGERS
 
 
-def private_state_folder() -> Path:
+def create_state_folder() -> Path:
     """Return that folder; make it with mode 0700, because it holds setuid programs of images and keys of guests.
 
     An existing folder that `TARE_HOME` names keeps its mode: it may hold more than tare's files. Raises TareError.
@@ -85,7 +85,7 @@ def private_state_folder() -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        what = f"{folder}: tare's own folder cannot be made: {why_of(error)}"
+        what = f"{folder}: tare's own folder cannot be made: {format_os_error(error)}"
         raise TareError(what, "let TARE_HOME name another folder, or be unset for /var/lib/tare") from error
     for own in (*([folder] if folder == _STATE else []), folder / "images", folder / "instances"):
         if own.is_dir() and os.access(own, os.W_OK):
@@ -94,14 +94,14 @@ def private_state_folder() -> Path:
 
 
 @dataclass(frozen=True)
-class Undo:
+class UndoStep:
     """How to undo one thing: by a command, or quicker by the maker's step."""
 
-    step: Step
+    step: SetupStep
     argv: tuple[str, ...]
 
     @classmethod
-    def of_folder(cls, folder: str) -> Self:
+    def for_folder(cls, folder: str) -> Self:
         """Return how to undo a folder: it is removed with all that is in it, but for other file systems."""
         return cls(("remove", folder), ("rm", "-rf", "--one-file-system", folder))
 
@@ -109,76 +109,76 @@ class Undo:
 class Ledger:
     """The ledger of one run on one host: a file of JSON lines. The first describes a `machine` over SSH."""
 
-    def __init__(self, path: Path, host: Host | None = None, machine: Machine | None = None) -> None:
+    def __init__(self, path: Path, host: Host | None = None, machine: SshTarget | None = None) -> None:
         self.path = path
         self.host = host or LocalHost()
         self._machine = machine
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._entries: list[tuple[str, ...]] = []
         self._overdue: list[tuple[str, ...]] = []
-        self._overlaps = 0  # blocks of `overlapping`
+        self._background_depth = 0  # blocks of `undo_in_background`
         self._lanes: dict[str, ThreadPoolExecutor] = {}
         self._writing = threading.Lock()
-        self._maker: Maker | None = None
+        self._setup_helper: SetupHelper | None = None
 
     @property
-    def maker(self) -> Maker:
-        """What makes and takes away on the host by system calls, in a block of `making`."""
-        if self._maker is None:
+    def setup_helper(self) -> SetupHelper:
+        """What makes and takes away on the host by system calls, in a block of `open_setup_helper`."""
+        if self._setup_helper is None:
             raise TareError(f"{self.path.name}: its host has no maker", "report this bug of tare")
-        return self._maker
+        return self._setup_helper
 
     @contextlib.contextmanager
-    def making(self, root: Path) -> Iterator[None]:
+    def open_setup_helper(self, root: Path) -> Iterator[None]:
         """Let the programs of an image, whose directory on the host is `root`, make and take away in the block."""
-        self._maker = Maker(self.host, root)
+        self._setup_helper = SetupHelper(self.host, root)
         try:
             yield
         finally:
-            self._maker.close()
-            self._maker = None
+            self._setup_helper.close()
+            self._setup_helper = None
 
     @contextlib.contextmanager
-    def made(self, steps: Sequence[Step], *undos: Undo) -> Iterator[None]:
+    def create(self, steps: Sequence[SetupStep], *undos: UndoStep) -> Iterator[None]:
         """Take the maker's steps, and undo them after the block, the last one first; raises TrialFailed.
 
         All undos are written down before.
         """
         for undo in undos:
-            _check(undo.argv)
+            _check_undo(undo.argv)
         with self._writing:
             self._entries += [undo.argv for undo in undos]
             self._write()
         try:
-            self.maker.make(*steps)
+            self.setup_helper.run_steps(*steps)
             yield
         finally:
-            self._take_away(undos[::-1])
+            self._undo_steps(undos[::-1])
 
     @contextlib.contextmanager
-    def overlapping(self) -> Iterator[None]:
+    def undo_in_background(self) -> Iterator[None]:
         """Let undos of different lanes overlap in the block, at whose end all are done.
 
         Most of their time is waiting: the kernel removes a device, a mount or a control group when nothing uses it.
         """
-        self._overlaps += 1
+        self._background_depth += 1
         try:
             yield
         finally:
-            self._overlaps -= 1
-            if not self._overlaps:
-                self._settle()
+            self._background_depth -= 1
+            if not self._background_depth:
+                self._await_lanes()
                 with self._writing:
-                    self._keep()
+                    self._save_if_possible()
 
     @contextlib.contextmanager
-    def undone_by(self, *argv: str, lane: str = "", unless: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    def register_undo(self, *argv: str, lane: str = "", unless: Callable[[], bool] = lambda: False) -> Iterator[None]:
         """Run a command after the block; if this process cannot, `tare clean` does.
 
         Undos of one `lane` keep their order. One without a lane begins when all before it have ended. It is not run if
         `unless` returns that the thing is already gone after the block.
         """
-        _check(argv)
+        _check_undo(argv)
         with self._writing:
             self._entries.append(argv)
             self._write()
@@ -187,16 +187,16 @@ class Ledger:
         finally:
             # If the machine does not answer, the entry stays until it does, or for `tare clean`.
             if unless():
-                self._strike(argv)
-            elif lane and self._overlaps:
+                self._remove_entry(argv)
+            elif lane and self._background_depth:
                 self._lanes.setdefault(lane, ThreadPoolExecutor(1)).submit(self._undo, argv)
             else:
                 self._overdue.append(argv)
-                self.catch_up()
+                self.run_overdue_undos()
 
-    def catch_up(self) -> None:
+    def run_overdue_undos(self) -> None:
         """Undo what is overdue because the host did not answer. What cannot be undone stays in the file."""
-        self._settle()
+        self._await_lanes()
         overdue, self._overdue = self._overdue, []
         for argv in overdue:
             if self._overdue:  # the host does not answer
@@ -204,51 +204,51 @@ class Ledger:
             else:
                 self._undo(argv)
 
-    def _take_away(self, undos: Sequence[Undo]) -> None:
-        if not self.maker.took_away(*(undo.step for undo in undos)):
+    def _undo_steps(self, undos: Sequence[UndoStep]) -> None:
+        if not self.setup_helper.try_steps(*(undo.step for undo in undos)):
             self._overdue += [undo.argv for undo in undos]
-            self.catch_up()
+            self.run_overdue_undos()
             return
         with self._writing:
             for undo in undos:
                 self._entries.remove(undo.argv)
-            if not self._overlaps:
-                self._keep()
+            if not self._background_depth:
+                self._save_if_possible()
 
     def _undo(self, argv: tuple[str, ...]) -> None:
         try:
-            trouble = trouble_of(self.host, argv)
+            trouble = run_undo(self.host, argv)
         except Unreachable:
             self._overdue.append(argv)
             return
         if not trouble:
-            self._strike(argv)
+            self._remove_entry(argv)
 
-    def _strike(self, argv: tuple[str, ...]) -> None:
+    def _remove_entry(self, argv: tuple[str, ...]) -> None:
         with self._writing:
             if argv in self._entries:
                 self._entries.remove(argv)
-            self._keep()
+            self._save_if_possible()
 
-    def _settle(self) -> None:
+    def _await_lanes(self) -> None:
         """Wait for the undos that overlap."""
         for lane in self._lanes.values():
             lane.shutdown()
         self._lanes.clear()
 
-    def sweep(self) -> None:
+    def undo_all(self) -> None:
         """Undo all remaining entries: an interrupt may have come between an entry and its block.
 
         What cannot be undone stays in the file, for `tare clean`.
         """
-        self._settle()
+        self._await_lanes()
         with contextlib.suppress(Unreachable):
             for index in reversed(range(len(self._entries))):
-                if not trouble_of(self.host, self._entries[index]):
+                if not run_undo(self.host, self._entries[index]):
                     del self._entries[index]
-        self._keep()
+        self._save_if_possible()
 
-    def _keep(self) -> None:
+    def _save_if_possible(self) -> None:
         """Write down what is left to undo, unless the disk is full: to undo an entry twice does no harm."""
         with contextlib.suppress(OSError):
             self._write()
@@ -257,7 +257,7 @@ class Ledger:
         _write(self.path, self._machine, self._entries)
 
 
-class DoomedLedger(Ledger):
+class EphemeralLedger(Ledger):
     """The ledger of an instance's inside, where an image is at `root`.
 
     It undoes nothing: what is made there vanishes with the instance.
@@ -265,24 +265,24 @@ class DoomedLedger(Ledger):
 
     def __init__(self, host: Host, root: Path) -> None:
         self.host = host
-        self._maker = Maker(host, root)
+        self._setup_helper = SetupHelper(host, root)
 
     @contextlib.contextmanager
-    def made(self, steps: Sequence[Step], *undos: Undo) -> Iterator[None]:  # noqa: ARG002 - see undone_by
+    def create(self, steps: Sequence[SetupStep], *undos: UndoStep) -> Iterator[None]:  # noqa: ARG002 - see undone_by
         """Take the maker's steps; raises TrialFailed."""
-        self.maker.make(*steps)
+        self.setup_helper.run_steps(*steps)
         yield
 
-    def catch_up(self) -> None:
+    def run_overdue_undos(self) -> None:
         """Do nothing."""
 
     @contextlib.contextmanager
-    def overlapping(self) -> Iterator[None]:
+    def undo_in_background(self) -> Iterator[None]:
         """Do nothing."""
         yield
 
     @contextlib.contextmanager
-    def undone_by(
+    def register_undo(
         self,
         *argv: str,  # noqa: ARG002 - the instance's end undoes everything
         lane: str = "",  # noqa: ARG002
@@ -293,19 +293,19 @@ class DoomedLedger(Ledger):
 
 
 @dataclass(frozen=True)
-class Leftovers:
+class PendingUndo:
     """What a killed run left to undo on a machine, the last thing made first; `machine` is None for this one."""
 
-    machine: Machine | None
+    machine: SshTarget | None
     entries: tuple[tuple[str, ...], ...]
 
 
-def keep(path: Path, left: Leftovers) -> None:
+def rewrite_ledger(path: Path, pending: PendingUndo) -> None:
     """Rewrite a ledger with the remaining entries; remove it if there are none."""
-    _write(path, left.machine, left.entries[::-1])
+    _write(path, pending.machine, pending.entries[::-1])
 
 
-def leftovers(folder: Path) -> dict[Path, Leftovers]:
+def read_pending_undos(folder: Path) -> dict[Path, PendingUndo]:
     """Read all ledgers in a folder; raises TareError for an entry that tare did not write."""
     ledgers = {}
     for path in sorted(folder.glob("*.jsonl")):
@@ -316,7 +316,7 @@ def leftovers(folder: Path) -> dict[Path, Leftovers]:
     return ledgers
 
 
-def _write(path: Path, machine: Machine | None, entries: Sequence[tuple[str, ...]]) -> None:
+def _write(path: Path, machine: SshTarget | None, entries: Sequence[tuple[str, ...]]) -> None:
     if not entries:
         path.unlink(missing_ok=True)
         return
@@ -327,26 +327,26 @@ def _write(path: Path, machine: Machine | None, entries: Sequence[tuple[str, ...
     fresh.replace(path)
 
 
-def _parse(text: str) -> Leftovers:
+def _parse(text: str) -> PendingUndo:
     """Read a ledger; raises ValueError or TypeError for anything else."""
     lines = [json.loads(line) for line in text.splitlines()]
-    machine = Machine(**lines.pop(0)) if lines and isinstance(lines[0], dict) else None
+    machine = SshTarget(**lines.pop(0)) if lines and isinstance(lines[0], dict) else None
     entries = [tuple(line) for line in lines]
     words = [word for entry in entries for word in entry]
     words += [machine.ssh, machine.ssh_config, machine.address] if machine else []
-    if not all(isinstance(word, str) for word in words) or not all(_undoes_ours(entry) for entry in entries):
+    if not all(isinstance(word, str) for word in words) or not all(_is_safe_undo(entry) for entry in entries):
         raise ValueError("an entry that tare did not write")
-    return Leftovers(machine, tuple(reversed(entries)))
+    return PendingUndo(machine, tuple(reversed(entries)))
 
 
-def _check(argv: tuple[str, ...]) -> None:
-    if not _undoes_ours(argv):
+def _check_undo(argv: tuple[str, ...]) -> None:
+    if not _is_safe_undo(argv):
         raise TareError(f"refused to keep an undo that names nothing of tare's: {' '.join(argv)}")
 
 
-def _undoes_ours(argv: tuple[str, ...]) -> bool:
+def _is_safe_undo(argv: tuple[str, ...]) -> bool:
     """Return whether a command names something that starts with `tare-`, and no path of others."""
     paths = [word for word in argv[1:] if word.startswith("/")]
     return any("tare-" in word for word in argv[1:]) and all(
-        ".." not in path and ("tare-" in path or path.startswith(_OTHERS)) for path in paths
+        ".." not in path and ("tare-" in path or path.startswith(_ALLOWED_PATHS)) for path in paths
     )

@@ -32,9 +32,9 @@ class LocalHost:
         """Run a command; see `Host.run`."""
         return process.execute(argv, timeout, input, check)
 
-    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[process.LocalProcess]:
+    def spawn(self, *argv: str, die_with_parent: bool = False) -> AbstractContextManager[process.LocalProcess]:
         """Start a command; see `Host.spawn`."""
-        return process.started(argv, life_line)
+        return process.start_process(argv, die_with_parent)
 
     def command_line(self, *argv: str) -> tuple[str, ...]:
         """Return the command itself."""
@@ -54,22 +54,24 @@ class LocalHost:
 
     def write(self, path: str, text: str) -> None:
         """Write a file; see `Host.write`."""
-        with open(path, "w", encoding="utf-8", opener=_private) as file:
+        with open(path, "w", encoding="utf-8", opener=_open_private) as file:
             file.write(text)
 
-    def gather(self, folder: str, name: str) -> str:
-        """Read files; see `Host.gather`."""
-        return "".join((read_text(f"{folder}/{name}"), *(self.gather(path, name) for path in _folders_in(folder))))
+    def read_matching(self, folder: str, name: str) -> str:
+        """Read files; see `Host.read_matching`."""
+        return "".join(
+            (read_text(f"{folder}/{name}"), *(self.read_matching(path, name) for path in _list_folders(folder)))
+        )
 
     def facts(self) -> Facts:
         """Read what this machine is."""
         return read_facts(read_text)
 
-    def lost(self, words: str) -> None:
-        """Return None: no way leads here; see `Host.lost`."""
+    def connection_error(self, last_output: str) -> None:
+        """Return None: no way leads here; see `Host.connection_error`."""
 
 
-def shipped(name: str) -> Path:
+def find_shipped_folder(name: str) -> Path:
     """Return the folder of files that come with tare: in the installed package, or at the top of a checkout."""
     package = Path(__file__).parents[1]
     folders = (package / name, package.parents[1] / name)
@@ -82,7 +84,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _folders_in(folder: str) -> Sequence[str]:
+def _list_folders(folder: str) -> Sequence[str]:
     """List the folders in a folder; none where it is gone.
 
     Most file systems count a link from each of them, control groups too: to list one takes five times as long as that.
@@ -96,21 +98,21 @@ def _folders_in(folder: str) -> Sequence[str]:
         return ()
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def isolate_mounts(names_shown: bool = True) -> None:
+def isolate_mounts(share_namespaces: bool = True) -> None:
     """Move this process to a mount namespace of its own: what it mounts vanishes when it ends, even when it is killed.
 
     New mounts of the machine still appear here, and the names of network namespaces are shared with the machine, both
     ways: others would see only the empty files that the namespaces are mounted on, and `ip netns` complains of each.
-    For that, /run/netns may have to become a mount; without `names_shown` nothing changes on the machine. On a machine
-    with hybrid control groups it hides the empty version 2 tree, because container runtimes refuse the mixture; see
-    docs/decisions/instances.md.
+    For that, /run/netns may have to become a mount; without `share_namespaces` nothing changes on the machine. On a
+    machine with hybrid control groups it hides the empty version 2 tree, because container runtimes refuse the mixture;
+    see docs/decisions/instances.md.
     """
     libc = ctypes.CDLL(None, use_errno=True)
-    names = _shared_names(libc) if names_shown else -1
+    names = _open_shared_namespaces(libc) if share_namespaces else -1
     if libc.unshare(_CLONE_NEWNS) or libc.mount(b"none", b"/", None, _MS_REC | _MS_SLAVE, None):
         raise TareError(f"cannot make a mount namespace: {os.strerror(ctypes.get_errno())}", "run tare as root")
     if names >= 0:
@@ -123,7 +125,7 @@ def isolate_mounts(names_shown: bool = True) -> None:
         process.execute(("mount", "-t", "tmpfs", "tare-hidden", unified), timeout=10)
 
 
-def _shared_names(libc: ctypes.CDLL) -> int:
+def _open_shared_namespaces(libc: ctypes.CDLL) -> int:
     """Make /run/netns a shared mount, as `ip netns add` does, and open a copy of it; return its file descriptor.
 
     What is mounted in a shared mount appears in all its copies. The number is negative where the kernel cannot open one

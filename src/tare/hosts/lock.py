@@ -19,18 +19,19 @@ from typing import IO
 
 from tare.hosts.host import BOOT_ID, Host
 from tare.hosts.ledger import LEDGERS, state_folder
-from tare.model.errors import TareError, why_of
+from tare.model.errors import TareError, format_os_error
 from tare.model.files import read_text
 
 # In a folder that only root can change: any user may create files in /run/lock itself.
 MACHINE_LOCK = Path("/run/lock/tare/lock")
 _REPLY_SECONDS = 30.0  # for a machine over SSH to lock its file
 _POLL_SECONDS = 0.5  # from one attempt to lock to the next, while waiting
-_RETRY_SECONDS = 0.1  # of attempts to lock: `lock_holder` and a waiting tare hold the lock for an instant
+_RETRY_SECONDS = 0.1  # of attempts to lock: `read_lock_holder` and a waiting tare hold the lock for an instant
 _COMMAND_CHARACTERS = 100  # of a command line in the lock file
-# Arguments: the lock file, and the line that identifies the holder. Prints `held`, `taken by LINE` (of another holder)
-# or `foreign` (another user could replace the file). It holds the lock until its standard input ends, which happens
-# when this process or the connection ends. It waits for a second, as `lock_holder` holds the lock for an instant.
+# Arguments: the lock file, and the line that identifies the holder. Prints `hold_lock`, `taken by LINE` (of another
+# holder) or `foreign` (another user could replace the file). It holds the lock until its standard input ends, which
+# happens when this process or the connection ends. It waits for a second, as `read_lock_holder` holds the lock for an
+# instant.
 _LOCK_SCRIPT = """
 mkdir -p -m 700 "${1%/*}" || exit 1
 [ ! -L "${1%/*}" ] && [ -O "${1%/*}" ] && [ ! -L "$1" ] && [ -z "$(find "${1%/*}" -maxdepth 0 -perm /022)" ] ||
@@ -42,7 +43,7 @@ printf '%s\\n' "$2" > "$1" && echo held && cat
 """
 
 
-class Taken(TareError):
+class LockHeld(TareError):
     """Another tare holds this machine's lock."""
 
 
@@ -83,7 +84,7 @@ class LockHolder:
         """Whether the process runs, or ran, on this machine since its last boot."""
         return self.boot_id == read_text(BOOT_ID).strip()
 
-    def runs(self) -> frozenset[str]:
+    def resource_prefixes(self) -> frozenset[str]:
         """Return the name prefixes of the resources that the holder made on this machine; empty if it runs elsewhere.
 
         They are `tare-PID` (hexadecimal) and the names of the ledgers in its home.
@@ -99,12 +100,12 @@ class LockHolder:
         return f"{self.command} (process {self.pid}{home})"
 
 
-def machine_lock() -> Path:
+def machine_lock_path() -> Path:
     """Return the path of this machine's lock file; `TARE_LOCK` overrides it, so that several tares can run at once."""
     return Path(os.environ.get("TARE_LOCK") or MACHINE_LOCK).absolute()
 
 
-def until_free(say: Callable[[str], None]) -> None:
+def wait_for_lock(say: Callable[[str], None]) -> None:
     """Wait until no other tare runs on this machine; call `say` with each tare that this process waits for.
 
     The lock is free on return, not held.
@@ -112,9 +113,9 @@ def until_free(say: Callable[[str], None]) -> None:
     said = ""
     while True:
         try:
-            with only_one():
+            with lock_this_machine():
                 return
-        except Taken as error:
+        except LockHeld as error:
             if said != str(error):
                 said = str(error)
                 say(f"waiting: {said}")
@@ -122,25 +123,25 @@ def until_free(say: Callable[[str], None]) -> None:
 
 
 @contextmanager
-def only_one() -> Iterator[None]:
+def lock_this_machine() -> Iterator[None]:
     """Context manager: hold this machine's lock. Raises Taken, with the command, PID and home of another holder."""
 
     def lock_error(line: str) -> TareError:
         what = f"another tare runs on this machine: {LockHolder.parse(line) or 'its lock has no name in it'}"
-        return Taken(what, "wait until it has ended; tare run --wait does")
+        return LockHeld(what, "wait until it has ended; tare run --wait does")
 
-    path = machine_lock()
+    path = machine_lock_path()
     _check_folder(path.parent)
-    with held(path, LockHolder.this_process().line, lock_error):
+    with hold_lock(path, LockHolder.this_process().line, lock_error):
         yield
 
 
-def lock_holder() -> tuple[LockHolder | None, bool]:
+def read_lock_holder() -> tuple[LockHolder | None, bool]:
     """Return the last holder of this machine's lock, and whether the lock is still held.
 
     The holder is None if the lock file is missing, or is empty because the last holder on this machine ended regularly.
     """
-    path = machine_lock()
+    path = machine_lock_path()
     if not path.exists():
         return None, False
     _check_folder(path.parent)
@@ -153,17 +154,17 @@ def lock_holder() -> tuple[LockHolder | None, bool]:
 
 
 @contextmanager
-def held(path: Path, owner: str, taken: Callable[[str], TareError]) -> Iterator[None]:
+def hold_lock(path: Path, owner: str, held_error: Callable[[str], TareError]) -> Iterator[None]:
     """Context manager: hold the lock of a file, which has `owner` as its text for that time and is then emptied.
 
-    If another process holds the lock, raises the error that `taken` returns for the file's text.
+    If another process holds the lock, raises the error that `held_error` returns for the file's text.
     """
     with path.open("a+", encoding="utf-8", errors="replace") as file:
         deadline = time.monotonic() + _RETRY_SECONDS
         while not _try_lock(file):
             if time.monotonic() > deadline:
                 file.seek(0)
-                raise taken(file.read())
+                raise held_error(file.read())
             time.sleep(_RETRY_SECONDS / 10)
         file.truncate(0)
         file.write(owner)
@@ -184,14 +185,14 @@ def _try_lock(file: IO[str]) -> bool:
 
 
 @contextmanager
-def only_one_on(host: Host, name: str, path: str = str(MACHINE_LOCK)) -> Iterator[bool]:
+def lock_remote_machine(host: Host, name: str, path: str = str(MACHINE_LOCK)) -> Iterator[bool]:
     """Context manager: hold the lock of a machine over SSH, the same as a tare on that machine holds.
 
     Yield False if this process holds that lock already, as two names can be of one machine. Raises TareError if another
     tare holds it. The lock is released when this process ends, even when it is killed, or when the connection is lost.
     """
     ours = LockHolder.this_process().line
-    with host.spawn("sh", "-c", _LOCK_SCRIPT, "sh", path, ours, life_line=True) as holder:
+    with host.spawn("sh", "-c", _LOCK_SCRIPT, "sh", path, ours, die_with_parent=True) as holder:
         answer = holder.read_line(_REPLY_SECONDS).text.removeprefix("taken by ")
         if answer == "foreign":
             what = f"{name}: other users could replace its lock {path}"
@@ -210,6 +211,8 @@ def _check_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
     except OSError as error:
-        raise TareError(f"{folder}: the folder of the machine's lock cannot be made: {why_of(error)}", hint) from error
+        raise TareError(
+            f"{folder}: the folder of the machine's lock cannot be made: {format_os_error(error)}", hint
+        ) from error
     if not stat.S_ISDIR(status.st_mode) or status.st_uid not in {0, os.geteuid()} or status.st_mode & 0o022:
         raise TareError(f"{folder}: other users could replace the machine's lock, which is in it", hint)

@@ -35,18 +35,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tare.hosts.host import Host
-from tare.hosts.ledger import DoomedLedger, Ledger, Undo
-from tare.hosts.subnet import MACHINES, NOBODY, RUN_PREFIX, closed, routed_networks, take_subnet
-from tare.hosts.tuning import OF_THE_CLIENT
+from tare.hosts.ledger import EphemeralLedger, Ledger, UndoStep
+from tare.hosts.subnet import MACHINES_OFFSET, NOBODY, RUN_PREFIX, block_external_traffic, routed_networks, take_subnet
+from tare.hosts.tuning import CLIENT_SYSCTLS
 from tare.model.errors import TareError, TrialFailed
 
 _SECONDS = 30.0
 SLOTS = 64
 _FIRST_INSTANCE, _LAST_INSTANCE = 10, 253
-_SHARED, _ENGINES = 512, 1024  # where their addresses begin, counted from the bridge's subnet
+_SHARED_OFFSET, _ENGINES_OFFSET = 512, 1024  # where their addresses begin, counted from the bridge's subnet
 _ENGINE_PREFIX = 28
 # One command inside a guest, which keeps the address: our connection to it uses the card that it moves.
-_BRIDGED = """
+_BRIDGE_SCRIPT = """
 mac=$(cat /sys/class/net/eth0/address) && ip -batch - <<END
 link add bridge type bridge forward_delay 0 stp_state 0
 link set bridge address $mac
@@ -64,18 +64,19 @@ _ONE_NETWORK = "they have to be on one network, as in the papers; `address` in [
 class Network:
     """Names and addresses of a run's network on one host. All names start with `prefix`.
 
-    `level` is the number of instances around the host; it determines the addresses, as `slot` does. `near`: the client
-    is a namespace of the outermost host. No two instances that are alive at a time on one bridge have the same slot.
+    `level` is the number of instances around the host; it determines the addresses, as `slot` does. `client_is_local`:
+    the client is a namespace of the outermost host. No two instances that are alive at a time on one bridge have the
+    same slot.
     """
 
     prefix: str
     subnet: ipaddress.IPv4Network
     ledger: Ledger
     level: int = 0
-    near: bool = True
+    client_is_local: bool = True
     slot: int = 0
 
-    def at(self, slot: int) -> Network:
+    def with_slot(self, slot: int) -> Network:
         """Return the same network for the instance in another slot."""
         if not 0 <= slot < SLOTS:
             raise TareError(f"no slot {slot}: a network has {SLOTS}", "fewer instances at a time")
@@ -101,17 +102,17 @@ class Network:
         return ("nsenter", f"--net=/run/netns/{self.lan}", "--") if self.lan else ()
 
     @property
-    def _there(self) -> tuple[str, ...]:
-        """Options of `ip` for the bridge's namespace."""
+    def _ip_options(self) -> tuple[str, ...]:
+        """Options of `run_ip` for the bridge's namespace."""
         return ("-n", self.lan) if self.lan else ()
 
     @property
     def instance_mac(self) -> str:
         """Hardware address of an instance: one for each address, so that the client's neighbor table stays valid."""
-        return f"02:74:61:72:65:{self._number(self.level) - _FIRST_INSTANCE + 1:02x}"
+        return f"02:74:61:72:65:{self._address_number(self.level) - _FIRST_INSTANCE + 1:02x}"
 
     @property
-    def client(self) -> str:
+    def client_namespace(self) -> str:
         """Namespace of the client."""
         return f"{self.prefix}-client"
 
@@ -119,8 +120,8 @@ class Network:
     def machine_address(self) -> str:
         """Address of the host for the instance in this slot, at which no other instance's ports are taken."""
         if self.level:
-            return str(self.subnet[self._number(self.level - 1)])
-        return str(self.subnet.network_address + MACHINES + 1 + self.slot)
+            return str(self.subnet[self._address_number(self.level - 1)])
+        return str(self.subnet.network_address + MACHINES_OFFSET + 1 + self.slot)
 
     @property
     def gateway(self) -> str:
@@ -140,20 +141,22 @@ class Network:
     @property
     def instance_address(self) -> str:
         """Address of the instance on the bridge."""
-        return str(self.subnet[self._number(self.level)])
+        return str(self.subnet[self._address_number(self.level)])
 
     @property
     def engine_subnet(self) -> ipaddress.IPv4Network:
         """Subnet for a bridge that a container engine makes itself: of the slot's alone."""
         size = 1 << (32 - _ENGINE_PREFIX)
-        return ipaddress.IPv4Network((int(self.subnet.network_address) + _ENGINES + size * self.slot, _ENGINE_PREFIX))
+        return ipaddress.IPv4Network(
+            (int(self.subnet.network_address) + _ENGINES_OFFSET + size * self.slot, _ENGINE_PREFIX)
+        )
 
     @property
     def shared_subnet(self) -> ipaddress.IPv4Network:
         """Subnet for a bridge that a container engine makes for all its instances of the run."""
-        return ipaddress.IPv4Network((int(self.subnet.network_address) + _SHARED, 24))
+        return ipaddress.IPv4Network((int(self.subnet.network_address) + _SHARED_OFFSET, 24))
 
-    def _number(self, level: int) -> int:
+    def _address_number(self, level: int) -> int:
         """Return the last number of the address of an instance; raises TrialFailed where the bridge has no more."""
         number = _FIRST_INSTANCE + SLOTS * level + self.slot
         if number > _LAST_INSTANCE:
@@ -162,20 +165,20 @@ class Network:
         return number
 
     @contextlib.contextmanager
-    def namespace(self) -> Iterator[str]:
+    def create_namespace(self) -> Iterator[str]:
         """Make a namespace for an instance, connected to the bridge; yield its name."""
         name, port, lan = f"{self.prefix}-inside-{self.slot:02}", self.device("i"), self.lan or "-"
         addresses = (self.instance_mac, self.instance_address, self.gateway)
-        with self.ledger.made(
+        with self.ledger.create(
             (("namespace", name), ("join", name, port, lan, *addresses)),
-            Undo(("unnamespace", name), ("ip", "netns", "delete", name)),
+            UndoStep(("unnamespace", name), ("ip", "netns", "delete", name)),
             # No packet passes the port from then on. The kernel deletes it with the namespace, but later.
-            Undo(("unjoin", port, lan), ("ip", *self._there, "link", "delete", port)),
+            UndoStep(("unjoin", port, lan), ("ip", *self._ip_options, "link", "delete", port)),
         ):
             yield name
 
     @contextlib.contextmanager
-    def tap(self, headers: bool = True) -> Iterator[str]:
+    def create_tap(self, headers: bool = True) -> Iterator[str]:
         """Make a tap device on the bridge, in the bridge's namespace; yield its name.
 
         With `headers`, each packet has virtio's header in front, as QEMU writes it.
@@ -183,98 +186,98 @@ class Network:
         name = self.device("t")
         if self.level:  # in our guests, nothing loads the module on demand
             self.ledger.host.run("modprobe", "tun", timeout=_SECONDS)
-        with self.ledger.undone_by("ip", *self._there, "link", "delete", name, lane="network"):
+        with self.ledger.register_undo("ip", *self._ip_options, "link", "delete", name, lane="network"):
             kind = "mode tap vnet_hdr" if headers else "mode tap"
-            self.ip_in(self.lan, f"tuntap add dev {name} {kind}", f"link set {name} master bridge up")
+            self.run_ip_in(self.lan, f"tuntap add dev {name} {kind}", f"link set {name} master bridge up")
             yield name
 
     @contextlib.contextmanager
-    def adopted(self, tap: str) -> Iterator[None]:
+    def adopt_tap(self, tap: str) -> Iterator[None]:
         """Move a tap that a daemon has made in the host's own namespace to the bridge; its machine keeps using it."""
-        with self.ledger.undone_by("ip", *self._there, "link", "delete", tap):
+        with self.ledger.register_undo("ip", *self._ip_options, "link", "delete", tap):
             if self.lan:
-                self.ip(f"link set {tap} netns {self.lan}")
-            self.ip_in(self.lan, f"link set {tap} master bridge up")
+                self.run_ip(f"link set {tap} netns {self.lan}")
+            self.run_ip_in(self.lan, f"link set {tap} master bridge up")
             yield
 
     @contextlib.contextmanager
-    def port(self) -> Iterator[str]:
+    def create_port(self) -> Iterator[str]:
         """Make a network card of the host that is a port of the bridge, for hypervisors that bridge to a card.
 
         Yield its name. It has no address: only the hypervisor uses it.
         """
         name, end = self.device("p"), self.device("q")
-        with self.ledger.undone_by("ip", "link", "delete", name):
+        with self.ledger.register_undo("ip", "link", "delete", name):
             peer = f"netns {self.lan}" if self.lan else ""
-            self.ip(f"link add {name} type veth peer name {end} {peer}", f"link set {name} addrgenmode none")
-            self.ip_in(self.lan, f"link set {end} master bridge up")
-            self.ip(f"link set {name} up")
+            self.run_ip(f"link add {name} type veth peer name {end} {peer}", f"link set {name} addrgenmode none")
+            self.run_ip_in(self.lan, f"link set {end} master bridge up")
+            self.run_ip(f"link set {name} up")
             yield name
 
     @contextlib.contextmanager
-    def client_on(self, bridge: str) -> Iterator[None]:
+    def connect_client(self, bridge: str) -> Iterator[None]:
         """Connect the client to the bridge of a container engine's network, whose subnet is `engine_subnet`.
 
         Some engines make the bridge with the network, some with the first container; this makes it if it is missing.
         All engines remove it with the network.
         """
-        if self.level or not self.near:
+        if self.level or not self.client_is_local:
             what = "the client cannot be a port of an engine's bridge that is not on its own machine"
             raise TrialFailed(what, 'give the stack network = "nat"')
         port, card = self.device("e"), f"eth{1 + self.slot}"
-        with self.ledger.undone_by("ip", "link", "delete", port):
+        with self.ledger.register_undo("ip", "link", "delete", port):
             if self.ledger.host.run("ip", "link", "show", bridge, timeout=_SECONDS, check=False).exit_code:
-                self.ip(f"link add {bridge} type bridge forward_delay 0 stp_state 0")
-            self.ip(f"link add {port} type veth peer name {card} netns {self.client}")
-            self.ip(f"link set {port} master {bridge} up", f"link set {bridge} up")
+                self.run_ip(f"link add {bridge} type bridge forward_delay 0 stp_state 0")
+            self.run_ip(f"link add {port} type veth peer name {card} netns {self.client_namespace}")
+            self.run_ip(f"link set {port} master {bridge} up", f"link set {bridge} up")
             own = f"{self.engine_subnet[2]}/{self.engine_subnet.prefixlen}"
-            self.ip_in(self.client, f"addr add {own} dev {card}", f"link set {card} up")
-            _tune(self.ledger.host, self.client, card)
+            self.run_ip_in(self.client_namespace, f"addr add {own} dev {card}", f"link set {card} up")
+            _tune(self.ledger.host, self.client_namespace, card)
             yield
 
-    def within(self, ledger: DoomedLedger) -> Network:
+    def create_inner(self, ledger: EphemeralLedger) -> Network:
         """Make the network of an instance's inside: its network card becomes a port of a new bridge."""
         network = replace(self, ledger=ledger, level=self.level + 1)
-        ledger.host.run("sh", "-c", _BRIDGED, "sh", network.machine_address, network.gateway, timeout=_SECONDS)
+        ledger.host.run("sh", "-c", _BRIDGE_SCRIPT, "sh", network.machine_address, network.gateway, timeout=_SECONDS)
         return network
 
-    def ip(self, *lines: str) -> None:
-        """Run `ip` on the host, once for each line."""
+    def run_ip(self, *lines: str) -> None:
+        """Run `run_ip` on the host, once for each line."""
         for line in lines:
             self.ledger.host.run("ip", *line.split(), timeout=_SECONDS)
 
-    def ip_in(self, namespace: str, *lines: str) -> None:
-        """Run a batch of `ip` in a namespace of the host; an empty name is the host's own."""
+    def run_ip_in(self, namespace: str, *lines: str) -> None:
+        """Run a batch of `run_ip` in a namespace of the host; an empty name is the host's own."""
         enter = ("-n", namespace) if namespace else ()
         batch = "\n".join(lines).encode() + b"\n"
         self.ledger.host.run("ip", *enter, "-batch", "-", timeout=_SECONDS, input=batch)
 
 
 @contextlib.contextmanager
-def connected(ledger: Ledger, prefix: str) -> Iterator[Network]:
+def create_local_network(ledger: Ledger, prefix: str) -> Iterator[Network]:
     """Make the network of a run whose client is on the same machine; remove it after the block."""
     with contextlib.ExitStack() as stack:
-        network = stack.enter_context(_bridged(ledger, prefix))
-        stack.enter_context(ledger.undone_by("ip", "netns", "delete", network.client))
-        network.ip(f"netns add {network.client}")
-        network.ip_in(
+        network = stack.enter_context(_create_bridge(ledger, prefix))
+        stack.enter_context(ledger.register_undo("ip", "netns", "delete", network.client_namespace))
+        network.run_ip(f"netns add {network.client_namespace}")
+        network.run_ip_in(
             network.lan,
-            f"link add client type veth peer name eth0 netns {network.client}",
+            f"link add client type veth peer name eth0 netns {network.client_namespace}",
             "link set client master bridge up",
         )
-        network.ip_in(
-            network.client,
+        network.run_ip_in(
+            network.client_namespace,
             f"addr add {network.client_address}/24 dev eth0",
             "link set lo up",
             "link set eth0 up",
             f"route add default via {network.gateway}",
         )
-        _tune(ledger.host, network.client, "eth0")
+        _tune(ledger.host, network.client_namespace, "eth0")
         yield network
 
 
 @contextlib.contextmanager
-def routed(ledger: Ledger, clients: Sequence[Ledger], prefix: str, machine: str) -> Iterator[Network]:
+def create_routed_network(ledger: Ledger, clients: Sequence[Ledger], prefix: str, machine: str) -> Iterator[Network]:
     """Make the network of a run whose clients are other machines, which reach the instances over a route.
 
     `machine` is the address of the instances' machine as the clients see it. Raises TareError if there is a router in
@@ -283,16 +286,16 @@ def routed(ledger: Ledger, clients: Sequence[Ledger], prefix: str, machine: str)
     with contextlib.ExitStack() as stack:
         allowed = [source_address(client.host, machine) for client in clients]
         elsewhere = [network for client in clients for network in routed_networks(client.host)]
-        network = stack.enter_context(_bridged(ledger, prefix, elsewhere, allowed))
-        network = replace(network, near=False)
+        network = stack.enter_context(_create_bridge(ledger, prefix, elsewhere, allowed))
+        network = replace(network, client_is_local=False)
         route = ("route", "add", str(network.run_subnet), "via", machine)
         undo = ("sh", "-c", 'ip route delete "$1" via "$2"', prefix, route[2], machine)
-        for option in _passing(prefix):
-            stack.enter_context(ledger.undone_by("iptables", "-w", "-D", *option))
+        for option in _forwarding_rules(prefix):
+            stack.enter_context(ledger.register_undo("iptables", "-w", "-D", *option))
             ledger.host.run("iptables", "-w", "-I", *option, timeout=_SECONDS, check=False)
         ledger.host.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward", timeout=_SECONDS)
         for number, client in enumerate(clients, start=1):
-            stack.enter_context(client.undone_by(*undo))
+            stack.enter_context(client.register_undo(*undo))
             added = client.host.run("ip", *route, timeout=_SECONDS, check=False)
             if added.exit_code:
                 who = f"client {number}" if len(clients) > 1 else "the client"
@@ -307,14 +310,14 @@ def source_address(host: Host, target: str) -> str:
     return str(ways[0].get("prefsrc", NOBODY))
 
 
-def _passing(prefix: str) -> tuple[tuple[str, ...], ...]:
+def _forwarding_rules(prefix: str) -> tuple[tuple[str, ...], ...]:
     """Return the firewall rules that let a machine forward the client's packets."""
     comment = ("-m", "comment", "--comment", prefix, "-j", "ACCEPT")
     return tuple(("FORWARD", way, f"{prefix}-m", *comment) for way in ("-i", "-o"))
 
 
 @contextlib.contextmanager
-def _bridged(
+def _create_bridge(
     ledger: Ledger, prefix: str, elsewhere: Sequence[ipaddress.IPv4Network] = (), allowed: Sequence[str] = (NOBODY,)
 ) -> Iterator[Network]:
     """Make the bridge and the machine's port, in a subnet without a route here and apart from the networks `elsewhere`.
@@ -324,27 +327,27 @@ def _bridged(
     with contextlib.ExitStack() as stack:
         # Engines turn on forwarding for NAT, and leave it on.
         restore = ("sh", "-c", 'echo "$1" > /proc/sys/net/ipv4/ip_forward', prefix)
-        stack.enter_context(ledger.undone_by(*restore, ledger.host.read("/proc/sys/net/ipv4/ip_forward").strip()))
+        stack.enter_context(ledger.register_undo(*restore, ledger.host.read("/proc/sys/net/ipv4/ip_forward").strip()))
         lan, port = f"{prefix}-lan", f"{prefix}-m"
-        stack.enter_context(ledger.undone_by("ip", "netns", "delete", lan))
-        stack.enter_context(ledger.undone_by("ip", "link", "delete", port))
+        stack.enter_context(ledger.register_undo("ip", "netns", "delete", lan))
+        stack.enter_context(ledger.register_undo("ip", "link", "delete", port))
         for command in (f"netns add {lan}", f"link add {port} type veth peer name machine netns {lan}"):
             ledger.host.run("ip", *command.split(), timeout=_SECONDS)
         ledger.host.run("ip", "link", "set", port, "up", timeout=_SECONDS)
         network = Network(prefix, take_subnet(ledger.host, port, elsewhere), ledger)
-        network.ip(f"addr add {network.gateway}/24 dev {port}")
-        network.ip_in(
+        network.run_ip(f"addr add {network.gateway}/24 dev {port}")
+        network.run_ip_in(
             network.lan,
             "link add bridge type bridge forward_delay 0 stp_state 0",
             "link set machine master bridge",
             *(f"link set {device} up" for device in ("lo", "machine", "bridge")),
         )
-        _set(ledger.host, _quick_neighbors(port))
-        stack.enter_context(closed(ledger, prefix, network.run_subnet, allowed))
+        _set_sysctls(ledger.host, _quick_neighbor_settings(port))
+        stack.enter_context(block_external_traffic(ledger, prefix, network.run_subnet, allowed))
         yield network
 
 
-def _quick_neighbors(device: str) -> dict[str, str]:
+def _quick_neighbor_settings(device: str) -> dict[str, str]:
     """Ask for neighbors on a device every 5 ms, not every second, so that an instance is found soon after it is up."""
     return {
         f"net/ipv4/neigh/{device}/retrans_time_ms": "5",
@@ -357,10 +360,10 @@ def _tune(host: Host, namespace: str, device: str) -> None:
 
     It gets the 2017 paper's Table III.
     """
-    _set(host, _quick_neighbors(device) | OF_THE_CLIENT, "ip", "netns", "exec", namespace)
+    _set_sysctls(host, _quick_neighbor_settings(device) | CLIENT_SYSCTLS, "ip", "netns", "exec", namespace)
 
 
-def _set(host: Host, settings: Mapping[str, str], *enter: str) -> None:
+def _set_sysctls(host: Host, settings: Mapping[str, str], *enter: str) -> None:
     """Set the kernel's settings below /proc/sys."""
     script = 'while [ $# -gt 1 ]; do echo "$2" > "/proc/sys/$1"; shift 2; done'
     words = [word for setting in settings.items() for word in setting]

@@ -22,18 +22,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
 
-from tare.hosts.streams import TOO_MUCH, Exchange, Lines, TooMuch, last_lines, shown
+from tare.hosts.streams import TOO_MUCH_OUTPUT, LineBuffer, OutputTooLarge, StreamExchange, command_hint, last_lines
 from tare.model.errors import TimedOut, TrialFailed
-from tare.model.trial import Line, Output
+from tare.model.trial import Output, OutputLine
 
 # A command that ends with us, however we end, and with it all that it has started and mounted.
-ALONE = ("setpriv", "--pdeathsig", "KILL", "--", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--")
+DIE_WITH_PARENT_PREFIX = (
+    "setpriv",
+    "--pdeathsig",
+    "KILL",
+    "--",
+    "unshare",
+    "--mount",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--",
+)
 _TREE = "TARE_TREE"
 _AT_ONCE_BYTES = 65536
 _ENDING_SECONDS = 3.0  # how long a process may take to end with its life line
 _CLOSING_SECONDS = 3.0  # how long a writer may delay the end of a process
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-STOP_ASKED = threading.Event()  # a signal has raised KeyboardInterrupt, which a library may have dropped
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOP_REQUESTED = threading.Event()  # a signal has raised KeyboardInterrupt, which a library may have dropped
 
 # Who gets the keys of our terminal while a command runs on our streams. `kept`: this process, so that Ctrl-C ends the
 # command. `passed`: a command that makes a terminal of its own. `shared`: a command that uses ours.
@@ -46,65 +57,65 @@ def execute(argv: Sequence[str], timeout: float, input: bytes | Path = b"", chec
     began = time.monotonic()
     process = None
     try:
-        with _opened(input) as stdin:
-            with held_back():
+        with _open_input(input) as stdin:
+            with defer_signals():
                 process = _start(argv, tree, stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-                exchange = Exchange(process, input if isinstance(input, bytes) else b"")
+                exchange = StreamExchange(process, input if isinstance(input, bytes) else b"")
             exchange.await_end(timeout)
     except OSError as error:
         if process is not None:
             raise
-        output = _not_started(argv, error)
-        return checked(output) if check else output
-    except (subprocess.TimeoutExpired, TooMuch) as error:
+        output = _start_failure_output(argv, error)
+        return require_success(output) if check else output
+    except (subprocess.TimeoutExpired, OutputTooLarge) as error:
         assert process is not None  # noqa: S101 - it is what took too long
         kill_tree(process.pid, tree)
         exchange.await_end(None)
-        stdout, stderr = (each[:_AT_ONCE_BYTES] for each in exchange.said())
+        stdout, stderr = (each[:_AT_ONCE_BYTES] for each in exchange.collected_output())
         output = Output(tuple(argv), 124, stdout, stderr, time.monotonic() - began)
-        if isinstance(error, TooMuch):
-            raise TrialFailed(f"{argv[0]}: {TOO_MUCH}", shown(argv), output) from None
-        raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", shown(argv), output) from None
+        if isinstance(error, OutputTooLarge):
+            raise TrialFailed(f"{argv[0]}: {TOO_MUCH_OUTPUT}", command_hint(argv), output) from None
+        raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", command_hint(argv), output) from None
     finally:
         if process is not None and process.returncode is None:  # we were interrupted
             kill_tree(process.pid, tree)
             exchange.await_end(None)
-    output = Output(tuple(argv), _exit_code(process.returncode), *exchange.said(), time.monotonic() - began)
+    output = Output(tuple(argv), _exit_code(process.returncode), *exchange.collected_output(), time.monotonic() - began)
     if check:
-        checked(output)
+        require_success(output)
     return output
 
 
-def checked(output: Output) -> Output:
+def require_success(output: Output) -> Output:
     """Return the output of a command that succeeded; raises TrialFailed with its last words otherwise."""
     if output.exit_code:
         last = last_lines(output.stderr.decode("utf-8", "replace").strip() or output.text) or "it printed nothing"
         what = f"{output.argv[0]}: exit code {output.exit_code}: {last}"
-        raise TrialFailed(what, shown(output.argv), output)
+        raise TrialFailed(what, command_hint(output.argv), output)
     return output
 
 
 @contextlib.contextmanager
-def started(argv: Sequence[str], life_line: bool = False) -> Iterator[LocalProcess]:
+def start_process(argv: Sequence[str], die_with_parent: bool = False) -> Iterator[LocalProcess]:
     """Start a command; kill its tree after the block; see `Host.spawn`. Raises TrialFailed."""
     tree = uuid.uuid4().hex
     # A command that watches its life line must not get SIGKILL with us: it ends a tree of its own.
-    guard = () if life_line else ("setpriv", "--pdeathsig", "KILL", "--")
+    guard = () if die_with_parent else ("setpriv", "--pdeathsig", "KILL", "--")
     with tempfile.TemporaryFile() as errors, contextlib.ExitStack() as stack:
         try:
-            with held_back():
+            with defer_signals():
                 process = _start((*guard, *argv), tree, subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
                 local = LocalProcess(process, errors, tuple(argv))
-                stack.callback(local.drained)
-                stack.callback(_end, local, process, tree, life_line)
+                stack.callback(local.await_output)
+                stack.callback(_end, local, process, tree, die_with_parent)
         except OSError as error:
-            raise TrialFailed(f"{argv[0]}: {error.strerror}", shown(argv)) from error
+            raise TrialFailed(f"{argv[0]}: {error.strerror}", command_hint(argv)) from error
         yield local
 
 
-def _end(local: LocalProcess, process: subprocess.Popen[bytes], tree: str, life_line: bool) -> None:
+def _end(local: LocalProcess, process: subprocess.Popen[bytes], tree: str, die_with_parent: bool) -> None:
     local.close_input()
-    if life_line and process.poll() is None:
+    if die_with_parent and process.poll() is None:
         _await_end(process.pid, _ENDING_SECONDS)
     kill_tree(process.pid, tree)
     process.wait()
@@ -122,7 +133,7 @@ def _await_end(pid: int, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def held_back() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Delay SIGINT, SIGTERM and SIGHUP until the end of the block.
 
     While Popen starts a process, Python cannot yet end it or wait for it. An interrupt then would leave it running
@@ -132,7 +143,7 @@ def held_back() -> Iterator[None]:
         yield
         return
     arrived: list[int] = []
-    before = {each: signal.signal(each, lambda number, _: arrived.append(number)) for each in STOPPING}
+    before = {each: signal.signal(each, lambda number, _: arrived.append(number)) for each in STOP_SIGNALS}
     try:
         yield
     finally:
@@ -142,19 +153,19 @@ def held_back() -> Iterator[None]:
             signal.raise_signal(number)
 
 
-def heed_stop() -> None:
+def raise_if_interrupted() -> None:
     """Raise KeyboardInterrupt where a signal has asked to stop, and that was dropped on the way."""
-    if STOP_ASKED.is_set():
+    if STOP_REQUESTED.is_set():
         raise KeyboardInterrupt
 
 
-def attached(argv: Sequence[str], keys: Keys) -> int:
+def run_interactive(argv: Sequence[str], keys: Keys) -> int:
     """Run a command on our standard streams; return its exit code."""
     tree = uuid.uuid4().hex
     process = None
-    with _keyboard(keys):
+    with _pass_keys(keys):
         try:
-            with held_back():
+            with defer_signals():
                 process = subprocess.Popen(
                     tuple(argv),
                     stdin=None if keys != "kept" or not os.isatty(0) else subprocess.DEVNULL,
@@ -169,7 +180,7 @@ def attached(argv: Sequence[str], keys: Keys) -> int:
 
 
 @contextlib.contextmanager
-def _keyboard(keys: Keys) -> Iterator[None]:
+def _pass_keys(keys: Keys) -> Iterator[None]:
     """Pass the keys of our terminal to a command in the block; restore the terminal's settings after it."""
     if keys == "kept":
         yield
@@ -196,17 +207,17 @@ class LocalProcess:
         self.argv = argv
         self._process = process
         self._errors = errors
-        self._lines = Lines(argv[0], self.errors, shown(argv))
+        self._lines = LineBuffer(argv[0], self.errors, command_hint(argv))
         self._last_errors: str | None = None
         self._writing = threading.Lock()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def read_line(self, timeout: float) -> Line:
+    def read_line(self, timeout: float) -> OutputLine:
         """Return the next line; see `Process.read_line`."""
         return self._lines.read(timeout)
 
-    def listen(self, listener: Callable[[Line | None], None]) -> None:
+    def listen(self, listener: Callable[[OutputLine | None], None]) -> None:
         """Hand on all lines; see `Process.listen`."""
         self._lines.listen(listener)
 
@@ -218,7 +229,7 @@ class LocalProcess:
                 while rest and self._process.stdin is not None:
                     rest = rest[os.write(self._process.stdin.fileno(), rest[:_AT_ONCE_BYTES]) :]
             except (OSError, ValueError) as error:  # it has ended, or its standard input was closed
-                raise TrialFailed(f"{self.argv[0]}: takes no more input", shown(self.argv)) from error
+                raise TrialFailed(f"{self.argv[0]}: takes no more input", command_hint(self.argv)) from error
             finally:
                 if rest != whole and rest and self._process.stdin is not None:
                     self._process.stdin.close()  # we were interrupted: nothing must follow half a text
@@ -231,7 +242,7 @@ class LocalProcess:
             finally:
                 self._writing.release()
 
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Return whether the process still runs."""
         return self._process.poll() is None
 
@@ -247,25 +258,25 @@ class LocalProcess:
         size = os.fstat(self._errors.fileno()).st_size
         return os.pread(self._errors.fileno(), 65536, max(0, size - 65536)).decode("utf-8", "replace")
 
-    def drained(self) -> None:
+    def await_output(self) -> None:
         """Wait up to 5 s until the thread has read all output, and keep the errors, whose file is about to vanish."""
         self._reader.join(timeout=5)
         self._last_errors = self.errors()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101 - opened as a pipe by `started`
+        assert self._process.stdout is not None  # noqa: S101 - opened as a pipe by `started_ticks`
         with self._process.stdout as stream:
             for line in stream:
-                self._lines.add(Line(time.monotonic(), line.decode("utf-8", "replace").rstrip("\r\n")))
+                self._lines.add(OutputLine(time.monotonic(), line.decode("utf-8", "replace").rstrip("\r\n")))
         self._lines.end()
 
 
 def kill_tree(pid: int, tree: str) -> None:
     """Kill a process, its descendants, and all processes with the tree's variable; wait up to 5 s for their end."""
     deadline = time.monotonic() + 5
-    root = _seen(str(pid))
-    since = root.started if root else 0
-    while (pids := _members(pid, tree, since)) and time.monotonic() < deadline:
+    root = _read_proc_entry(str(pid))
+    since = root.started_ticks if root else 0
+    while (pids := _find_members(pid, tree, since)) and time.monotonic() < deadline:
         for member in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(member, signal.SIGKILL)
@@ -273,7 +284,7 @@ def kill_tree(pid: int, tree: str) -> None:
 
 
 @contextlib.contextmanager
-def _opened(source: bytes | Path) -> Iterator[int | IO[bytes]]:
+def _open_input(source: bytes | Path) -> Iterator[int | IO[bytes]]:
     """Yield a command's standard input: a pipe for bytes, or the open file."""
     if isinstance(source, bytes):
         yield subprocess.PIPE
@@ -295,48 +306,48 @@ def _start(
     )
 
 
-def _not_started(argv: Sequence[str], error: OSError) -> Output:
+def _start_failure_output(argv: Sequence[str], error: OSError) -> Output:
     """Return the exit code that a shell and all other hosts return for a program that cannot start: 127 or 126."""
     code = 127 if isinstance(error, FileNotFoundError) else 126
     return Output(tuple(argv), code, b"", f"{argv[0]}: {error.strerror}\n".encode(), 0.0)
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """A process in /proc; `started` is in ticks since the machine's boot."""
+class _ProcEntry:
+    """A process in /proc; `started_ticks` is in ticks since the machine's boot."""
 
-    alive: bool  # no zombie
+    is_alive: bool  # no zombie
     parent: int
-    started: int
+    started_ticks: int
 
 
-def _members(pid: int, tree: str, since: int) -> set[int]:
-    """Find the living processes of a tree whose first process started at `since`; older ones are not part of it."""
+def _find_members(pid: int, tree: str, since_ticks: int) -> set[int]:
+    """Find the living processes of a tree whose first process started at `since_ticks`; older ones are no part."""
     names = os.listdir("/proc")  # noqa: PTH208 - the quickest, for some ten times a trial
-    seen = {int(name): each for name in names if name.isdigit() and (each := _seen(name))}
-    young = {number: each for number, each in seen.items() if each.alive and each.started >= since}
-    found = {number for number in young if _carries(number, tree)} | ({pid} & young.keys())
+    seen = {int(name): each for name in names if name.isdigit() and (each := _read_proc_entry(name))}
+    young = {number: each for number, each in seen.items() if each.is_alive and each.started_ticks >= since_ticks}
+    found = {number for number in young if _has_tree(number, tree)} | ({pid} & young.keys())
     while more := {number for number, each in young.items() if each.parent in found} - found:
         found |= more
     return found - {os.getpid()}
 
 
-def _seen(name: str) -> _Seen | None:
+def _read_proc_entry(name: str) -> _ProcEntry | None:
     try:
-        fields = _bytes_of(f"/proc/{name}/stat").rpartition(b")")[2].split()
-        return _Seen(fields[0] not in (b"Z", b"X"), int(fields[1]), int(fields[19]))
+        fields = _read_bytes(f"/proc/{name}/stat").rpartition(b")")[2].split()
+        return _ProcEntry(fields[0] not in (b"Z", b"X"), int(fields[1]), int(fields[19]))
     except (OSError, IndexError, ValueError):  # it is gone
         return None
 
 
-def _carries(pid: int, tree: str) -> bool:
+def _has_tree(pid: int, tree: str) -> bool:
     try:
-        return f"{_TREE}={tree}".encode() in _bytes_of(f"/proc/{pid}/environ")
+        return f"{_TREE}={tree}".encode() in _read_bytes(f"/proc/{pid}/environ")
     except OSError:
         return False
 
 
-def _bytes_of(path: str) -> bytes:
+def _read_bytes(path: str) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return b"".join(iter(lambda: os.read(descriptor, _AT_ONCE_BYTES), b""))

@@ -13,22 +13,22 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tare.hosts.host import Host, Process
-from tare.hosts.resident import quoted
+from tare.hosts.resident import quote
 from tare.model.errors import TrialFailed
 
 _SECONDS = 30.0
 
-Step = tuple[str, ...]
+SetupStep = tuple[str, ...]
 
 
-class Maker:
+class SetupHelper:
     """The maker of a host, which has an image's directory at `root`. Any thread may use it."""
 
     def __init__(self, host: Host, root: Path) -> None:
         self._host = host
         self._programs = root / "usr/lib/tare"
         self._numbers = itertools.count(1)
-        self._asking = threading.Lock()
+        self._lock = threading.Lock()
         self._process: Process | None = None
         self._open = ExitStack()
 
@@ -37,42 +37,42 @@ class Maker:
         """The program on the host that enters groups, limits, namespaces and roots (programs/enter.c)."""
         return str(self._programs / "enter")
 
-    def make(self, *steps: Step) -> None:
+    def run_steps(self, *steps: SetupStep) -> None:
         """Take steps, up to the first that fails; raises TrialFailed with its reason."""
-        answer, *reason = self._asked(steps)
+        answer, *reason = self._request(steps)
         if answer != "done":
             raise TrialFailed(" ".join(reason), f"the steps were: {', '.join(' '.join(step) for step in steps)}")
 
     def bytes_below(self, folder: str) -> int:
         """Return the bytes that the files below a folder take on the disk."""
-        answer, *words = self._asked((("size", folder),))
+        answer, *words = self._request((("size", folder),))
         if answer != "done":
             raise TrialFailed(" ".join(words))
         return int(words[0])
 
-    def took_away(self, *steps: Step) -> bool:
+    def try_steps(self, *steps: SetupStep) -> bool:
         """Take steps; return whether all of them succeeded."""
         try:
-            return self._asked(steps)[0] == "done"
+            return self._request(steps)[0] == "done"
         except TrialFailed:
             return False
 
     def close(self) -> None:
         """End the process; the next request starts it again."""
-        with self._asking:
+        with self._lock:
             self._close()
 
     def _close(self) -> None:
         self._process = None
         self._open.close()
 
-    def _asked(self, steps: tuple[Step, ...]) -> list[str]:
+    def _request(self, steps: tuple[SetupStep, ...]) -> list[str]:
         """Return the words of an answer without its number."""
-        with self._asking:
+        with self._lock:
             number = str(next(self._numbers))
-            lines = [" ".join(quoted(os.fsencode(word)) for word in step) for step in (*steps, ("end", number))]
+            lines = [" ".join(quote(os.fsencode(word)) for word in step) for step in (*steps, ("end", number))]
             try:
-                process = self._running()
+                process = self._ensure_process()
                 process.send("".join(f"{line}\n" for line in lines))
                 while True:  # an earlier answer may not have been read
                     answer, of, *reason = process.read_line(_SECONDS).text.split(" ")
@@ -82,7 +82,9 @@ class Maker:
                 self._close()
                 raise
 
-    def _running(self) -> Process:
+    def _ensure_process(self) -> Process:
         if self._process is None:
-            self._process = self._open.enter_context(self._host.spawn(str(self._programs / "maker"), life_line=True))
+            self._process = self._open.enter_context(
+                self._host.spawn(str(self._programs / "maker"), die_with_parent=True)
+            )
         return self._process

@@ -12,24 +12,24 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import Self
 
-from tare.hosts.exec import ExecHost, at_hand
+from tare.hosts.exec import ExecHost, ensure_resident
 from tare.hosts.host import BOOT_ID, Host, Process
-from tare.hosts.process import checked
+from tare.hosts.process import require_success
 from tare.model.errors import Rebooted, TareError, TrialFailed, Unreachable, UsageError
-from tare.model.machine import Machine
+from tare.model.machine import SshTarget
 from tare.model.trial import Output
 
 _CONNECT_SECONDS = 30.0
 _RECONNECT_SECONDS = 10.0  # short: an attempt that began while the machine was away is slow to see it return
-_SEEN_SECONDS = 0.2
-_AGAIN_SECONDS = 20.0  # the pause after a connection that could not be opened
-_BACK_SECONDS = 90.0  # how long a machine may be away between two trials
-_ASKED = 'id -u; uname -sm; echo "$SSH_CONNECTION"'
-_LOST = 255  # the exit code of OpenSSH's client for a fault of the connection
+_LOSS_DETECTION_SECONDS = 0.2
+_RETRY_PAUSE_SECONDS = 20.0  # the pause after a connection that could not be opened
+_MAX_AWAY_SECONDS = 90.0  # how long a machine may be away between two trials
+_IDENTIFY_SCRIPT = 'id -u; uname -sm; echo "$SSH_CONNECTION"'
+_CONNECTION_LOST_CODE = 255  # the exit code of OpenSSH's client for a fault of the connection
 # The client notices a dead connection within 15 s.
-_ALIVE = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
+_KEEPALIVE_OPTIONS = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
 # The client prints a line once its control socket exists: polling for it would slow down a slow machine.
-_TELLS = ("-o", "PermitLocalCommand=yes", "-o", "LocalCommand=echo connected")
+_REPORT_CONNECTED_OPTIONS = ("-o", "PermitLocalCommand=yes", "-o", "LocalCommand=echo connected")
 # A part of OpenSSH's message, and its fix.
 _HINTS = (
     ("Could not resolve hostname", "write the name as `ssh` knows it, or add it to ~/.ssh/config"),
@@ -57,9 +57,9 @@ class SshHost(ExecHost):
         super().__init__(outer, "ssh", *fixed, *options, destination, "--")
         self.destination = destination
         self.become: tuple[str, ...] = ()
-        self.master: Master | None = None
-        self.our_address = ""  # our end of the connection, as the machine sees it
-        self.own_address = ""  # the machine's end
+        self.connection: SshConnection | None = None
+        self.controller_address = ""  # our end of the connection, as the machine sees it
+        self.machine_address = ""  # the machine's end
 
     def wrap(self, *argv: str) -> tuple[str, ...]:
         """Quote the command: SSH passes one text to the shell on the host."""
@@ -67,35 +67,35 @@ class SshHost(ExecHost):
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
         """Run a command; see `Host.run`. Raises Unreachable when the connection is lost."""
-        if self.master:
-            self.master.ensure()
+        if self.connection:
+            self.connection.ensure_open()
         output = super().run(*argv, timeout=timeout, input=input, check=False)
-        if output.exit_code == _LOST and not (self.master and self.master.holds()):
-            raise unreachable(self.destination, output.stderr.decode("utf-8", "replace"))
-        return checked(output) if check else output
+        if output.exit_code == _CONNECTION_LOST_CODE and not (self.connection and self.connection.is_open()):
+            raise unreachable_error(self.destination, output.stderr.decode("utf-8", "replace"))
+        return require_success(output) if check else output
 
-    def lost(self, words: str) -> TrialFailed | None:
-        """Return the reason in OpenSSH's words if the connection is lost; see `Host.lost`."""
-        if self.master and not self.master.holds():
-            return unreachable(self.destination, self.master.last_words() or words)
-        return super().lost(words)
+    def connection_error(self, last_output: str) -> TrialFailed | None:
+        """Return the reason in OpenSSH's words if the connection is lost; see `Host.connection_error`."""
+        if self.connection and not self.connection.is_open():
+            return unreachable_error(self.destination, self.connection.last_output() or last_output)
+        return super().connection_error(last_output)
 
-    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
+    def spawn(self, *argv: str, die_with_parent: bool = False) -> AbstractContextManager[Process]:
         """Start a command; see `Host.spawn`."""
-        if self.master:
-            self.master.ensure()
-        return super().spawn(*argv, life_line=life_line)
+        if self.connection:
+            self.connection.ensure_open()
+        return super().spawn(*argv, die_with_parent=die_with_parent)
 
 
-def unreachable(destination: str, words: str) -> Unreachable:
+def unreachable_error(destination: str, message: str) -> Unreachable:
     """Make an error with a hint from OpenSSH's message."""
-    lines = [line.strip() for line in words.splitlines() if line.strip(" \r\n@")]
-    hint = next((hint for part, hint in _HINTS if part in words), "try it by hand: ssh {name}")
-    last = next((part for part, _ in _HINTS[:1] if part in words), lines[-1] if lines else "the connection was lost")
+    lines = [line.strip() for line in message.splitlines() if line.strip(" \r\n@")]
+    hint = next((hint for part, hint in _HINTS if part in message), "try it by hand: ssh {name}")
+    last = next((part for part, _ in _HINTS[:1] if part in message), lines[-1] if lines else "the connection was lost")
     return Unreachable(f"SSH to {destination}: {last}", hint.format(name=destination))
 
 
-class Master:
+class SshConnection:
     """One connection that all commands share, over a control socket. It is opened again when it is lost.
 
     Every thread may use it, but only the thread that made it opens it: `ssh` ends with the thread that started it, and
@@ -108,60 +108,60 @@ class Master:
         self._open = ExitStack()
         self._process: Process | None = None
         self._was_open = False
-        self._failed: tuple[float, Unreachable] | None = None
-        self._maker = threading.get_ident()
+        self._last_failure: tuple[float, Unreachable] | None = None
+        self._owner_thread = threading.get_ident()
         self._boots: set[str] = set()
 
     def __enter__(self) -> Self:
         """Open the connection; raises Unreachable with OpenSSH's message if that fails or takes too long."""
-        self.ensure()
+        self.ensure_open()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Close the connection."""
         self._close()
 
-    def holds(self) -> bool:
+    def is_open(self) -> bool:
         """Return whether the connection is open. It waits a moment, because a loss is not seen at once."""
-        deadline = time.monotonic() + _SEEN_SECONDS
-        while (process := self._process) is not None and process.running():
+        deadline = time.monotonic() + _LOSS_DETECTION_SECONDS
+        while (process := self._process) is not None and process.is_running():
             if time.monotonic() > deadline:
                 return True
             time.sleep(0.01)
         return False
 
-    def last_words(self) -> str:
+    def last_output(self) -> str:
         """Return what OpenSSH said last; empty where it said nothing, or where another thread opens it again."""
         with suppress(ValueError):
             return self._process.errors().strip() if self._process else ""
         return ""
 
-    def ensure(self, seconds: float | None = None) -> None:
+    def ensure_open(self, seconds: float | None = None) -> None:
         """Open the connection, unless it is open; raises Unreachable, at once if an attempt has just failed.
 
         The attempt takes up to `seconds`, by default 10 to reconnect, and never more than 30.
         """
         process = self._process
-        if process is not None and process.running():
+        if process is not None and process.is_running():
             return
-        if threading.get_ident() != self._maker:
-            raise unreachable(self._host.destination, "the connection was lost")
-        if self._failed and time.monotonic() - self._failed[0] < _AGAIN_SECONDS:
-            raise self._failed[1]
+        if threading.get_ident() != self._owner_thread:
+            raise unreachable_error(self._host.destination, "the connection was lost")
+        if self._last_failure and time.monotonic() - self._last_failure[0] < _RETRY_PAUSE_SECONDS:
+            raise self._last_failure[1]
         try:
             usual = _RECONNECT_SECONDS if self._was_open else _CONNECT_SECONDS
             self._connect(min(seconds or usual, _CONNECT_SECONDS))
         except Unreachable as error:
-            self._failed = (time.monotonic(), error)
+            self._last_failure = (time.monotonic(), error)
             raise
 
-    def await_back(self) -> None:
+    def await_reconnection(self) -> None:
         """Try for up to 90 s to open the connection; raises Unreachable after that, and Rebooted after a reboot."""
-        deadline = time.monotonic() + _BACK_SECONDS
+        deadline = time.monotonic() + _MAX_AWAY_SECONDS
         for attempt in itertools.count(1):
-            self._failed = None
+            self._last_failure = None
             try:
-                self.ensure(attempt * _RECONNECT_SECONDS)
+                self.ensure_open(attempt * _RECONNECT_SECONDS)
             except Unreachable:
                 if time.monotonic() > deadline:
                     raise
@@ -181,21 +181,23 @@ class Master:
         if self._host.resident:
             self._host.resident.close()  # it went with the lost connection
         *client, destination, _ = self._host.prefix
-        process = self._open.enter_context(self._host.outer.spawn(*client, *_TELLS, "-M", "-N", destination))
+        process = self._open.enter_context(
+            self._host.outer.spawn(*client, *_REPORT_CONNECTED_OPTIONS, "-M", "-N", destination)
+        )
         try:
             process.read_line(seconds)
         except TrialFailed as error:
             words = process.errors().strip() or f"no answer within {seconds:g} s: timed out"
             self._close()
             self._process = None
-            raise unreachable(self._host.destination, words) from error
+            raise unreachable_error(self._host.destination, words) from error
         self._process, self._was_open = process, True
         if boot := self._host.read(BOOT_ID):
             self._boots.add(boot)
 
 
 @contextmanager
-def machine(outer: Host, target: Machine, socket: str, supervisor: Path | None) -> Iterator[SshHost]:
+def connect_machine(outer: Host, target: SshTarget, socket: str, supervisor: Path | None) -> Iterator[SshHost]:
     """Connect to a machine as root; reopen a lost connection; close it after the block.
 
     The machine needs a POSIX shell only. `supervisor` is our `run` (programs/run.c), which is copied there. Raises
@@ -203,12 +205,12 @@ def machine(outer: Host, target: Machine, socket: str, supervisor: Path | None) 
     """
     configuration = ("-F", target.ssh_config) if target.ssh_config else ()
     control = ("-o", f"ControlPath={socket}", "-o", f"ConnectTimeout={_CONNECT_SECONDS:.0f}")
-    host = SshHost(outer, target.ssh, *configuration, *_ALIVE, *control)
-    with Master(host, socket) as master:
-        host.master = master
+    host = SshHost(outer, target.ssh, *configuration, *_KEEPALIVE_OPTIONS, *control)
+    with SshConnection(host, socket) as master:
+        host.connection = master
         host.supervisor = ""
-        user_id, system, ends = host.run("sh", "-c", _ASKED, timeout=30).text.split("\n")[:3]
-        host.our_address, _, host.own_address, *_ = ends.split()
+        user_id, system, ends = host.run("sh", "-c", _IDENTIFY_SCRIPT, timeout=30).text.split("\n")[:3]
+        host.controller_address, _, host.machine_address, *_ = ends.split()
         if system != "Linux x86_64":
             raise TareError(f"{target.ssh}: it is a {system} machine", "tare's programs are for Linux on x86_64")
         if user_id != "0":
@@ -229,5 +231,5 @@ def machine(outer: Host, target: Machine, socket: str, supervisor: Path | None) 
         )
         host.run("sh", "-c", script, "sh", path, timeout=60, input=supervisor)
         host.supervisor = path
-        with at_hand(host):
+        with ensure_resident(host):
             yield host

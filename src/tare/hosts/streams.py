@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tare.model.errors import TimedOut, TrialFailed
-from tare.model.trial import Line
+from tare.model.trial import OutputLine
 
-MOST_OUTPUT_BYTES = 64 << 20  # of a command: more than any program that measures prints, and less than harms a machine
-TOO_MUCH = f"it printed more than {MOST_OUTPUT_BYTES >> 20} MiB, and was ended"
-_KEPT_LINES = 10_000
+MAX_OUTPUT_BYTES = 64 << 20  # of a command: more than any program that measures prints, and less than harms a machine
+TOO_MUCH_OUTPUT = f"it printed more than {MAX_OUTPUT_BYTES >> 20} MiB, and was ended"
+_MAX_LINES = 10_000
 _SHOWN_CHARACTERS = 300
 _ERROR = re.compile(r"(\w[\w.-]*: )?(Error\b|error during connect:)")
 _HELP = re.compile(r"\s*(See|Run|Try) ['`\"].*--help\b")
@@ -43,80 +43,80 @@ def last_lines(text: str) -> str:
     return words
 
 
-def shown(argv: Sequence[str]) -> str:
+def command_hint(argv: Sequence[str]) -> str:
     """Return the hint of an error of a command."""
     return f"the command was: {' '.join(argv)}"
 
 
-class Lines:
+class LineBuffer:
     """The lines of one process: one thread adds them, others read them, or one listens.
 
-    `words` returns what the process has written to standard error; `hint` is that of the errors raised.
+    `read_errors` returns what the process has written to standard error; `hint` is that of the errors raised.
     """
 
-    def __init__(self, name: str, words: Callable[[], str], hint: str) -> None:
+    def __init__(self, name: str, read_errors: Callable[[], str], hint: str) -> None:
         self._name = name
-        self._words = words
+        self._read_errors = read_errors
         self._hint = hint
-        self._kept: deque[Line] = deque(maxlen=_KEPT_LINES)
-        self._listener: Callable[[Line | None], None] | None = None
+        self._lines: deque[OutputLine] = deque(maxlen=_MAX_LINES)
+        self._listener: Callable[[OutputLine | None], None] | None = None
         self._ended = False
-        self._fault: TrialFailed | None = None
+        self._error: TrialFailed | None = None
         self._changed = threading.Condition()
 
-    def add(self, line: Line) -> None:
+    def add(self, line: OutputLine) -> None:
         """Add a line, before the end."""
         with self._changed:
             listener = self._listener
             if listener is None:
-                self._kept.append(line)
+                self._lines.append(line)
                 self._changed.notify_all()
         if listener:
             listener(line)
 
-    def end(self, fault: TrialFailed | None = None) -> None:
-        """Record that there will be no more; `fault` is the reason if the process did not end regularly."""
+    def end(self, error: TrialFailed | None = None) -> None:
+        """Record that there will be no more; `error` is the reason if the process did not end regularly."""
         with self._changed:
-            self._ended, self._fault = True, fault
+            self._ended, self._error = True, error
             self._changed.notify_all()
             listener = self._listener
         if listener:
             listener(None)
 
-    def read(self, timeout: float) -> Line:
+    def read(self, timeout: float) -> OutputLine:
         """Return the next line; see `Process.read_line`."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._kept or self._ended, timeout):
+            if not self._changed.wait_for(lambda: self._lines or self._ended, timeout):
                 raise TimedOut(f"{self._name}: printed nothing for {timeout:g} s", self._hint)
-            if not self._kept:
-                words = last_lines(self._words()) or "no output"
-                raise self._fault or TrialFailed(f"{self._name}: ended: {words}", self._hint)
-            return self._kept.popleft()
+            if not self._lines:
+                words = last_lines(self._read_errors()) or "no output"
+                raise self._error or TrialFailed(f"{self._name}: ended: {words}", self._hint)
+            return self._lines.popleft()
 
-    def listen(self, listener: Callable[[Line | None], None]) -> None:
+    def listen(self, listener: Callable[[OutputLine | None], None]) -> None:
         """Pass on the kept lines, and then each new one; see `Process.listen`."""
         with self._changed:
-            while self._kept:
-                listener(self._kept.popleft())
+            while self._lines:
+                listener(self._lines.popleft())
             self._listener = listener
             if self._ended:
                 listener(None)
 
 
-class TooMuch(Exception):
+class OutputTooLarge(Exception):
     """A command has printed more than is kept of one."""
 
 
-class Exchange:
+class StreamExchange:
     """Gives a process its input and keeps what it prints, up to a bound; what comes after it is dropped."""
 
     def __init__(self, process: subprocess.Popen[bytes], data: bytes) -> None:
         self._process = process
         self._data = memoryview(data)
-        self._kept = {process.stdout: bytearray(), process.stderr: bytearray()}
+        self._output = {process.stdout: bytearray(), process.stderr: bytearray()}
         self._is_full = False
         self._selector = selectors.DefaultSelector()
-        for stream in self._kept:
+        for stream in self._output:
             self._selector.register(stream, selectors.EVENT_READ)  # type: ignore[arg-type]  # they are pipes
         if process.stdin is not None:
             os.set_blocking(process.stdin.fileno(), False)
@@ -131,18 +131,18 @@ class Exchange:
                 raise subprocess.TimeoutExpired(self._process.args, timeout or 0.0)
             for key, _ in self._selector.select(left):
                 if key.events == selectors.EVENT_WRITE:
-                    self._give(key)
+                    self._write_input(key)
                 elif piece := os.read(key.fd, _AT_ONCE_BYTES):
-                    self._keep(key.fileobj, piece)
+                    self._store(key.fileobj, piece)
                 else:
                     self._close(key)
         self._process.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
-    def said(self) -> tuple[bytes, bytes]:
+    def collected_output(self) -> tuple[bytes, bytes]:
         """Return its standard output and its standard error."""
-        return bytes(self._kept[self._process.stdout]), bytes(self._kept[self._process.stderr])
+        return bytes(self._output[self._process.stdout]), bytes(self._output[self._process.stderr])
 
-    def _give(self, key: selectors.SelectorKey) -> None:
+    def _write_input(self, key: selectors.SelectorKey) -> None:
         try:
             self._data = self._data[os.write(key.fd, self._data[:_AT_ONCE_BYTES]) :]
         except BrokenPipeError:  # it reads no more
@@ -152,13 +152,13 @@ class Exchange:
         if not self._data:
             self._close(key)
 
-    def _keep(self, stream: Any, piece: bytes) -> None:
+    def _store(self, stream: Any, piece: bytes) -> None:
         if self._is_full:
             return
-        self._kept[stream].extend(piece)
-        self._is_full = sum(map(len, self._kept.values())) > MOST_OUTPUT_BYTES
+        self._output[stream].extend(piece)
+        self._is_full = sum(map(len, self._output.values())) > MAX_OUTPUT_BYTES
         if self._is_full:
-            raise TooMuch
+            raise OutputTooLarge
 
     def _close(self, key: selectors.SelectorKey) -> None:
         self._selector.unregister(key.fileobj)

@@ -15,13 +15,13 @@ from tare.hosts.ledger import Ledger
 from tare.model.errors import TareError
 
 RUN_PREFIX = 21  # a /24 of the bridge, one of the machine, one of a shared bridge, one that is free, four of engines
-MACHINES = 256  # where the machine's addresses begin, counted from the bridge's subnet
+MACHINES_OFFSET = 256  # where the machine's addresses begin, counted from the bridge's subnet
 _SECONDS = 30.0
 _OURS = ipaddress.IPv4Network("198.18.0.0/15")
 _SHORTEST_PREFIX = 8  # a VPN writes the default route as two of /1
 NOBODY = "0.0.0.0"  # noqa: S104 - the source of no packet
 # Every device but those that engines' containers are connected to; a device that goes meanwhile takes its chain along.
-_CLOSE = """
+_BLOCK_SCRIPT = """
 nft add table netdev "$1" || exit
 for path in /sys/class/net/*; do
     device=${path##*/}
@@ -37,7 +37,7 @@ table netdev $1 {
 END
 done
 """
-_OPEN = '! nft list table netdev "$1" >/dev/null 2>&1 || nft delete table netdev "$1"'
+_UNBLOCK_SCRIPT = '! nft list table netdev "$1" >/dev/null 2>&1 || nft delete table netdev "$1"'
 
 
 def take_subnet(host: Host, port: str, elsewhere: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
@@ -49,8 +49,8 @@ def take_subnet(host: Host, port: str, elsewhere: Sequence[ipaddress.IPv4Network
     """
     refused: list[ipaddress.IPv4Network] = []
     while True:
-        subnet = _free_subnet([*routed_networks(host), *elsewhere, *refused])
-        route = ("route", "add", "local", f"{subnet.network_address + MACHINES}/24", "dev", port)
+        subnet = _find_free_subnet([*routed_networks(host), *elsewhere, *refused])
+        route = ("route", "add", "local", f"{subnet.network_address + MACHINES_OFFSET}/24", "dev", port)
         added = host.run("ip", *route, timeout=_SECONDS, check=False)
         if not added.exit_code:
             return subnet
@@ -71,7 +71,7 @@ def _read_networks(routes: str) -> list[ipaddress.IPv4Network]:
     return [network for network in networks if network.prefixlen >= _SHORTEST_PREFIX]
 
 
-def _free_subnet(taken: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
+def _find_free_subnet(taken: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
     """Return the first /24 of a /21 of 198.18.0.0/15 that overlaps with no other network.
 
     Raises TareError if no subnet is free.
@@ -87,9 +87,11 @@ def _free_subnet(taken: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Networ
 
 
 @contextlib.contextmanager
-def closed(ledger: Ledger, prefix: str, subnet: ipaddress.IPv4Network, allowed: Sequence[str]) -> Iterator[None]:
+def block_external_traffic(
+    ledger: Ledger, prefix: str, subnet: ipaddress.IPv4Network, allowed: Sequence[str]
+) -> Iterator[None]:
     """Drop in the block what comes for a subnet on a device that was there before, but from the `allowed` addresses."""
     sources = f"{{ {', '.join(sorted(set(allowed)))} }}" if len(set(allowed)) > 1 else allowed[0]
-    with ledger.undone_by("sh", "-c", _OPEN, "sh", prefix):
-        ledger.host.run("sh", "-c", _CLOSE, "sh", prefix, str(subnet), sources, timeout=_SECONDS, check=False)
+    with ledger.register_undo("sh", "-c", _UNBLOCK_SCRIPT, "sh", prefix):
+        ledger.host.run("sh", "-c", _BLOCK_SCRIPT, "sh", prefix, str(subnet), sources, timeout=_SECONDS, check=False)
         yield

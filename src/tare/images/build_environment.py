@@ -19,14 +19,14 @@ from pathlib import Path
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
 from tare.hosts.ledger import state_folder
-from tare.hosts.local import LocalHost, shipped
-from tare.hosts.process import ALONE
+from tare.hosts.local import LocalHost, find_shipped_folder
+from tare.hosts.process import DIE_WITH_PARENT_PREFIX
 from tare.model.errors import TareError
 from tare.model.trial import Problem
 
-# Of Debian, for each image; `provide` adds what others need.
+# Of Debian, for each image; `install_packages` adds what others need.
 PACKAGES = ("ca-certificates", "cargo-web", "e2fsprogs", "gcc", "libc6-dev", "mmdebstrap", "rustc-web")
-_LOOK_SECONDS = 30.0
+_QUERY_SECONDS = 30.0
 _INSTALL_SECONDS = 1800.0
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 # The root becomes that of the mount namespace: what is started in a chroot could not be entered. A name server and
@@ -54,13 +54,13 @@ cd /
 exec /usr/bin/env -u SSL_CERT_DIR SSL_CERT_FILE={_CERTIFICATES} CARGO_HTTP_CAINFO={_CERTIFICATES} LC_ALL=C.UTF-8 \\
     HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"
 """
-NO_DISK = "`tare clean --images` removes all built images; or let TARE_HOME name a folder on a larger disk"
-_NAME = "tare-building-"
+NO_SPACE_HINT = "`tare clean --images` removes all built images; or let TARE_HOME name a folder on a larger disk"
+_FOLDER_PREFIX = "tare-building-"
 
 
 def program_folder() -> Path:
     """Return the folder of the programs for instances: in the installed package, or at the top of a checkout."""
-    folder = shipped("programs")
+    folder = find_shipped_folder("programs")
     if not folder.is_dir():
         raise TareError("the sources of the image's programs are missing", "install tare-bench again")
     return folder
@@ -76,40 +76,40 @@ def has_build_root() -> bool:
     return os.access(build_root(), os.R_OK)
 
 
-def builder() -> Host:
+def build_host() -> Host:
     """Return where images are built: in that root if it is there."""
-    return entered(build_root()) if has_build_root() else LocalHost()
+    return enter_root(build_root()) if has_build_root() else LocalHost()
 
 
-def entered(root: Path) -> Host:
+def enter_root(root: Path) -> Host:
     """Return the inside of a root of Debian."""
     folders = (state_folder(), Path(tempfile.gettempdir()), program_folder())
     certificates = ssl.get_default_verify_paths().cafile or ""
     words = (str(root), certificates, *(str(folder) for folder in folders if folder.is_dir()), "--")
-    inside = ExecHost(LocalHost(), *ALONE, "sh", "-ec", _ENTER, "sh", *words)
+    inside = ExecHost(LocalHost(), *DIE_WITH_PARENT_PREFIX, "sh", "-ec", _ENTER, "sh", *words)
     inside.supervisor = ""  # ALONE ends what it starts
     return inside
 
 
-def absent(tools: Mapping[str, str]) -> list[Problem]:
+def find_missing_build_tools(tools: Mapping[str, str]) -> list[Problem]:
     """Find the tools that this machine lacks, each with its Debian packages, separated by spaces."""
     return [
-        Problem.fixed_by(f"{tool} is not installed", *packages.split())
+        Problem.from_packages(f"{tool} is not installed", *packages.split())
         for tool, packages in tools.items()
         if not shutil.which(tool)
     ]
 
 
-def provide(packages: tuple[str, ...], root: Path | None = None) -> None:
+def install_packages(packages: tuple[str, ...], root: Path | None = None) -> None:
     """Install these Debian packages in a root of Debian; by default in that of this machine, if there is one.
 
     Raises TrialFailed.
     """
     if root is None and not has_build_root():
         return
-    host = entered(root or build_root())
+    host = enter_root(root or build_root())
     script = 'dpkg-query -W -f "${db:Status-Status}\\n" "$@" 2>/dev/null | grep -c -x installed || true'
-    if host.run("sh", "-c", script, "sh", *packages, timeout=_LOOK_SECONDS).text.strip() == str(len(packages)):
+    if host.run("sh", "-c", script, "sh", *packages, timeout=_QUERY_SECONDS).text.strip() == str(len(packages)):
         return
     host.run("apt-get", "--quiet", "update", timeout=_INSTALL_SECONDS)
     install = ("apt-get", "--quiet", "install", "--yes", "--no-install-recommends")
@@ -117,9 +117,9 @@ def provide(packages: tuple[str, ...], root: Path | None = None) -> None:
 
 
 @contextmanager
-def building(parent: Path) -> Iterator[Path]:
+def create_build_folder(parent: Path) -> Iterator[Path]:
     """Yield a folder to build in, which is gone after the block; a full disk becomes a TareError."""
-    folder = Path(tempfile.mkdtemp(prefix=_NAME, dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=parent))
     folder.chmod(0o755)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -128,22 +128,22 @@ def building(parent: Path) -> Iterator[Path]:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        raise TareError(f"cannot build the image: {parent}: no disk is left", NO_DISK) from error
+        raise TareError(f"cannot build the image: {parent}: no disk is left", NO_SPACE_HINT) from error
     finally:
         shutil.rmtree(folder)
         os.close(descriptor)
 
 
-def remove_abandoned() -> None:
+def remove_abandoned_builds() -> None:
     """Remove the folders of builds that were killed, wherever tare builds; those that a process builds in stay."""
     state = state_folder()
     for parent in (state / "images", state / "unikernels", Path(tempfile.gettempdir())):
-        for folder in parent.glob(f"{_NAME}*"):
+        for folder in parent.glob(f"{_FOLDER_PREFIX}*"):
             with suppress(BlockingIOError, FileNotFoundError, NotADirectoryError):
-                _remove(folder)
+                _remove_unless_locked(folder)
 
 
-def _remove(folder: Path) -> None:
+def _remove_unless_locked(folder: Path) -> None:
     """Remove a folder; raises BlockingIOError while a process builds in it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

@@ -16,120 +16,130 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from tare.hosts.distributions import fix_of, localized
+from tare.hosts.distributions import combine_fixes, localize_problems
 from tare.hosts.filesystems import drop_caches
 from tare.hosts.host import Host
-from tare.hosts.ledger import private_state_folder, state_folder
+from tare.hosts.ledger import create_state_folder, state_folder
 from tare.hosts.local import LocalHost, sha256_of
-from tare.hosts.process import ALONE
-from tare.images.build_environment import NO_DISK, absent, builder, building, has_build_root
-from tare.images.cache import changed, discard, in_use, link_to, make_room, seal
+from tare.hosts.process import DIE_WITH_PARENT_PREFIX
+from tare.images.build_environment import (
+    NO_SPACE_HINT,
+    build_host,
+    create_build_folder,
+    find_missing_build_tools,
+    has_build_root,
+)
+from tare.images.cache import create_link, discard, find_modified, hold_in_cache, make_room, write_seal
 from tare.images.micro import LINUX
 from tare.images.recipes import DROPPED, MAKE_DISK, MAKE_INITRD, Recipe, guest_recipe, program_sources
-from tare.images.skopeo import with_archive
-from tare.images.tree import TIME_OF_FILES, put_names
-from tare.model.errors import TareError, why_of
+from tare.images.skopeo import ensure_archive
+from tare.images.tree import TIME_OF_FILES, put_name_files
+from tare.model.errors import TareError, format_os_error
 from tare.model.image import Image
 from tare.model.trial import Problem, combined_fix
 
 _HOST = LocalHost()
 _BUILD_SECONDS = 900.0
-_CARRIED = Path("/var/lib/tare/images")  # on another host
+_REMOTE_IMAGES = Path("/var/lib/tare/images")  # on another host
 _DISK = "root.ext4"
 BASE = "base"  # in the folder of an image with a layer: the image below
 _GIB, _SMALL = 1 << 30, 16 << 20
-_PACKED, _LISTED = ".tar.gz", ".txt"  # an archive for other machines, and its packages
-_FROM = "build it in an image of Debian: tare image --from docker://debian:12"
-_NO_ROOM = "remove files there, or let TMPDIR name a folder on a larger disk"
+_ARCHIVE_SUFFIX, _PACKAGES_SUFFIX = ".tar.gz", ".txt"  # an archive for other machines, and its packages
+_FROM_HINT = "build it in an image of Debian: tare image --from docker://debian:12"
+_NO_SPACE_HINT = "remove files there, or let TMPDIR name a folder on a larger disk"
 
 
-def cached_image(recipe: Recipe | None = None) -> Image | None:
+def find_cached_image(recipe: Recipe | None = None) -> Image | None:
     """Return the image of a recipe if it has been built on this machine; it is kept while this process runs."""
-    return _cached(_link(recipe or guest_recipe()))
+    return _open_cached(_link_path(recipe or guest_recipe()))
 
 
-def _cached(link: Path) -> Image | None:
+def _open_cached(link: Path) -> Image | None:
     home = link.resolve()
-    return image_of(home.name) if os.access(link, os.R_OK) and in_use(home) else None  # only root may look there
+    return (
+        load_image(home.name) if os.access(link, os.R_OK) and hold_in_cache(home) else None
+    )  # only root may look there
 
 
-def built_image(say: Callable[[str], None], recipe: Recipe | None = None, archives: Path | None = None) -> Image:
+def ensure_image(say: Callable[[str], None], recipe: Recipe | None = None, archives: Path | None = None) -> Image:
     """Return the image of a recipe; build it if it is not cached, which takes about a minute. Raises TareError.
 
     Before it builds one, it makes room: it removes those that were not used lately. In the folder `archives` it looks
     for one from another machine, and puts its own there where that has none.
     """
     recipe = recipe or guest_recipe()
-    image = _built(say, recipe, archives)
+    image = _ensure_built(say, recipe, archives)
     if archives is not None:
-        _put_archive(image, archives, recipe)
+        _store_archive(image, archives, recipe)
     return image
 
 
-def _built(say: Callable[[str], None], recipe: Recipe, archives: Path | None) -> Image:
-    link = _link(recipe)
-    if is_intact(link, say) and (cached := _cached(link)) is not None:
+def _ensure_built(say: Callable[[str], None], recipe: Recipe, archives: Path | None) -> Image:
+    link = _link_path(recipe)
+    if is_intact(link, say) and (cached := _open_cached(link)) is not None:
         return cached
     make_room(state_folder() / "images", recipe.build_bytes, say)
-    archive = _archive(archives, recipe)
-    _check([*([] if archive else build_problems(recipe)), *_missing_to_unpack(recipe)])
-    images = folder_of_images()
-    with building(images) as scratch:
+    archive = _find_archive(archives, recipe)
+    _raise_problems([*([] if archive else build_problems(recipe)), *_unpack_problems(recipe)])
+    images = make_images_folder()
+    with create_build_folder(images) as scratch:
         if archive:
             say(f"image: taking it from {archive}")
-            _take(archive, scratch)
+            _unpack_archive(archive, scratch)
         else:
-            _make(recipe, scratch, say)
+            _build(recipe, scratch, say)
         say("image: making the directory and the disk" if recipe.kernel else "image: making the directory")
         _convert(recipe, scratch)
         home = images / sha256_of(scratch / "root.tar")
-        keep_built(scratch, home)
-    link_to(link, home)
-    return image_of(home.name)
+        store_built(scratch, home)
+    create_link(link, home)
+    return load_image(home.name)
 
 
-def folder_of_images() -> Path:
+def make_images_folder() -> Path:
     """Return the folder of the images of this machine, and make it. Raises TareError."""
-    images = private_state_folder() / "images"
+    images = create_state_folder() / "images"
     images.mkdir(mode=0o700, exist_ok=True)
     return images
 
 
-def _archive(archives: Path | None, recipe: Recipe) -> Path | None:
+def _find_archive(archives: Path | None, recipe: Recipe) -> Path | None:
     """Return another machine's archive of an image, if there is one."""
-    path = archives / f"{recipe.archive}{_PACKED}" if archives else None
+    path = archives / f"{recipe.archive_name}{_ARCHIVE_SUFFIX}" if archives else None
     return path if path and path.exists() else None
 
 
-def _make(recipe: Recipe, scratch: Path, say: Callable[[str], None]) -> None:
+def _build(recipe: Recipe, scratch: Path, say: Callable[[str], None]) -> None:
     say("image: compiling the programs")
     _compile(scratch / "overlay")
-    put_names(scratch / "overlay")  # in place of the build machine's
+    put_name_files(scratch / "overlay")  # in place of the build machine's
     if recipe.server:
-        shutil.copy(LINUX.built(say) / "micro", scratch / "overlay/usr/lib/tare")
+        shutil.copy(LINUX.ensure_built(say) / "micro", scratch / "overlay/usr/lib/tare")
     say(f"image: installing Debian {recipe.release}")
     _bootstrap(recipe, scratch)
 
 
-def _take(archive: Path, scratch: Path) -> None:
+def _unpack_archive(archive: Path, scratch: Path) -> None:
     """Unpack another machine's `root.tar`, and its list of packages."""
     script = 'gzip -dc -- "$1" > "$2"'
     _HOST.run("sh", "-c", script, "sh", str(archive), str(scratch / "root.tar"), timeout=_BUILD_SECONDS)
-    shutil.copyfile(archive.with_name(archive.name.removesuffix(_PACKED) + _LISTED), scratch / "packages.txt")
+    shutil.copyfile(
+        archive.with_name(archive.name.removesuffix(_ARCHIVE_SUFFIX) + _PACKAGES_SUFFIX), scratch / "packages.txt"
+    )
 
 
-def _put_archive(image: Image, archives: Path, recipe: Recipe) -> None:
+def _store_archive(image: Image, archives: Path, recipe: Recipe) -> None:
     """Keep an image's archive for other machines; raises TareError if it cannot be written."""
-    packed, listed = (archives / f"{recipe.archive}{ending}" for ending in (_PACKED, _LISTED))
+    packed, listed = (archives / f"{recipe.archive_name}{ending}" for ending in (_ARCHIVE_SUFFIX, _PACKAGES_SUFFIX))
     if packed.exists():
         return
     try:
         archives.mkdir(parents=True, exist_ok=True)
         listed.write_text(image.packages, encoding="utf-8")
-        made = shutil.copyfile(_packed(image.archive), archives / f"new-{packed.name}")
+        made = shutil.copyfile(_compress(image.archive), archives / f"new-{packed.name}")
         made.rename(packed)
     except OSError as error:
-        raise TareError(f"{archives}: cannot be written: {why_of(error)}", "choose another folder") from error
+        raise TareError(f"{archives}: cannot be written: {format_os_error(error)}", "choose another folder") from error
 
 
 def is_intact(link: Path, say: Callable[[str], None]) -> bool:
@@ -139,41 +149,41 @@ def is_intact(link: Path, say: Callable[[str], None]) -> bool:
     """
     if not link.exists():
         return False
-    if what := changed(link.resolve()):
+    if what := find_modified(link.resolve()):
         say(f"image: {what} is not as it was built: the image is built anew")
         discard(link.resolve())
     return not what
 
 
-def keep_built(scratch: Path, home: Path, cold: bool = True) -> None:
+def store_built(scratch: Path, home: Path, drops_caches: bool = True) -> None:
     """Keep what was built as `home`. Of the same image with another disk, the larger disk stays: it has more room.
 
-    If `cold`, what the build has read and written does not stay in the page cache.
+    If `drops_caches`, what the build has read and written does not stay in the page cache.
     """
-    if home.exists() and changed(home):
+    if home.exists() and find_modified(home):
         discard(home)
     if not home.exists():
         scratch.rename(home)
         scratch.mkdir()  # for its own removal
-        if cold:
+        if drops_caches:
             drop_caches([_HOST])
-    elif _size_of_disk(scratch) > _size_of_disk(home):
+    elif _disk_bytes(scratch) > _disk_bytes(home):
         (scratch / _DISK).rename(home / _DISK)
     else:
         return
-    seal(home)
+    write_seal(home)
 
 
-def _link(recipe: Recipe) -> Path:
+def _link_path(recipe: Recipe) -> Path:
     """Return the link to a recipe's image; file systems that nothing boots have a folder of their own."""
     return state_folder() / "images" / ("recipes" if recipe.kernel else "roots") / recipe.key
 
 
-def image_of(digest: str) -> Image:
+def load_image(digest: str) -> Image:
     """Return the image with this hash of its content, which has been built."""
     home = state_folder() / "images" / digest
     if (home / BASE).is_symlink():
-        return over(image_of((home / BASE).resolve().name), home)
+        return with_layer(load_image((home / BASE).resolve().name), home)
     return Image(
         digest=digest,
         root=home / "root",
@@ -182,11 +192,11 @@ def image_of(digest: str) -> Image:
         kernel=home / "kernel",
         initrd=home / "initrd",
         packages=(home / "packages.txt").read_text(encoding="utf-8"),
-        disk_bytes=_size_of_disk(home),
+        disk_bytes=_disk_bytes(home),
     )
 
 
-def over(base: Image, home: Path) -> Image:
+def with_layer(base: Image, home: Path) -> Image:
     """Return an image with the layer in `home` over it (layered.py), whose archive and disk may not be made yet."""
     more_bytes = (home / "layer.tar").stat().st_size  # small files have room on any disk
     room_bytes = math.ceil(1.1 * more_bytes / _GIB) * _GIB if base.disk_bytes and more_bytes > _SMALL else 0
@@ -195,34 +205,34 @@ def over(base: Image, home: Path) -> Image:
     return replace(base, digest=home.name, archive=archive, disk=disk, disk_bytes=disk_bytes, layer=layer)
 
 
-def _size_of_disk(home: Path) -> int:
+def _disk_bytes(home: Path) -> int:
     """Return the bytes of an image's disk; 0 without one."""
     return (home / _DISK).stat().st_size if (home / _DISK).exists() else 0
 
 
-def image_on(host: Host) -> Image | None:
+def find_image_on(host: Host) -> Image | None:
     """Return the newest cached image of a host, None without one."""
     recipes = state_folder() / "images" / "recipes"
     links = [link for link in recipes.glob("*") if link.exists()]
     for link in sorted(links, key=lambda each: each.lstat().st_mtime_ns, reverse=True):
-        image = image_of(link.resolve().name)
+        image = load_image(link.resolve().name)
         if isinstance(host, LocalHost):
             return image
-        target = located(image)
+        target = with_remote_paths(image)
         if not host.run("test", "-e", str(target.root), timeout=30, check=False).exit_code:
             return target
     return None
 
 
-def carried(host: Host, image: Image) -> Image:
+def copy_to_host(host: Host, image: Image) -> Image:
     """Copy an image to another host, unless that has it; 120 MB. It is kept there under its hash."""
-    target = located(image)
+    target = with_remote_paths(image)
     if host.run("test", "-e", str(target.root), timeout=30, check=False).exit_code:
-        ours, home = image_of(image.digest), target.root.parent  # `image` may be as it is on the host around that one
-        with_archive(_HOST, ours)
+        ours, home = load_image(image.digest), target.root.parent  # `image` may be as it is on the host around that one
+        ensure_archive(_HOST, ours)
         host.run("mkdir", "-p", str(home), timeout=30)
         # tar and the engines read a compressed archive, too; it saves minutes over SSH to an emulated machine.
-        host.put(_packed(ours.archive), PurePosixPath(target.archive))
+        host.put(_compress(ours.archive), PurePosixPath(target.archive))
         for name in ("kernel", "initrd"):
             if getattr(ours, name).exists():
                 host.put(getattr(ours, name), PurePosixPath(getattr(target, name)))
@@ -233,7 +243,7 @@ def carried(host: Host, image: Image) -> Image:
     return target
 
 
-def _packed(archive: Path) -> Path:
+def _compress(archive: Path) -> Path:
     """Compress an archive, once; return the compressed file beside it."""
     packed = archive.with_name(f"{archive.name}.gz")
     if not packed.exists():
@@ -242,18 +252,18 @@ def _packed(archive: Path) -> Path:
     return packed
 
 
-def located(image: Image) -> Image:
+def with_remote_paths(image: Image) -> Image:
     """Return an image with its paths on a host that it was copied to."""
-    home = _CARRIED / image.digest
+    home = _REMOTE_IMAGES / image.digest
     names = ("root", "archive", "disk", "kernel", "initrd")
     return replace(image, layer=None, **{name: home / getattr(image, name).name for name in names})
 
 
-def refuse_missing(tools: Mapping[str, str], otherwise: str = "") -> None:
+def require_tools(tools: Mapping[str, str], alternative: str = "") -> None:
     """Raise TareError if this machine lacks tools, each with its Debian package, to take over an image."""
-    if missing := localized(_HOST, absent(tools)):
+    if missing := localize_problems(_HOST, find_missing_build_tools(tools)):
         what = "; ".join(each.what for each in missing)
-        raise TareError(f"cannot take over an image: {what}", f"{fix_of(missing)}{otherwise}")
+        raise TareError(f"cannot take over an image: {what}", f"{combine_fixes(missing)}{alternative}")
 
 
 def build_problems(recipe: Recipe | None = None) -> list[Problem]:
@@ -262,30 +272,30 @@ def build_problems(recipe: Recipe | None = None) -> list[Problem]:
         return []
     recipe = recipe or guest_recipe()
     tools = {"mmdebstrap": "mmdebstrap", "cc": "gcc libc6-dev"}
-    return [*absent(tools), *(LINUX.problems() if recipe.server else ())]
+    return [*find_missing_build_tools(tools), *(LINUX.problems() if recipe.server else ())]
 
 
 def build_fix(missing: Iterable[Problem]) -> str:
     """Return how to fix what `build_problems` found: by packages, or without mmdebstrap in an image of Debian."""
     missing = tuple(missing)
-    problems = localized(_HOST, missing)
+    problems = localize_problems(_HOST, missing)
     command = combined_fix(problems)
     if any("mmdebstrap" in each.packages for each in missing):
-        return f"{command}; or {_FROM}" if command else _FROM
-    return fix_of(problems)
+        return f"{command}; or {_FROM_HINT}" if command else _FROM_HINT
+    return combine_fixes(problems)
 
 
-def _missing_to_unpack(recipe: Recipe) -> list[Problem]:
-    missing = absent({"mke2fs": "e2fsprogs"} if recipe.kernel else {})
+def _unpack_problems(recipe: Recipe) -> list[Problem]:
+    missing = find_missing_build_tools({"mke2fs": "e2fsprogs"} if recipe.kernel else {})
     if os.geteuid():
         missing.append(Problem("only root can build the image", "run tare as root"))
-    return missing or _no_room(recipe)
+    return missing or _disk_space_problems(recipe)
 
 
-def _no_room(recipe: Recipe) -> list[Problem]:
+def _disk_space_problems(recipe: Recipe) -> list[Problem]:
     """Look for room for the image, and for the root that mmdebstrap makes elsewhere."""
     need = recipe.build_bytes
-    rooms = [(private_state_folder(), need, NO_DISK), (Path(tempfile.gettempdir()), need // 3, _NO_ROOM)]
+    rooms = [(create_state_folder(), need, NO_SPACE_HINT), (Path(tempfile.gettempdir()), need // 3, _NO_SPACE_HINT)]
     return [
         Problem(f"{folder}: {free >> 20} MiB of disk are free, and it needs {wanted >> 20}", hint)
         for folder, wanted, hint in rooms
@@ -293,7 +303,7 @@ def _no_room(recipe: Recipe) -> list[Problem]:
     ]
 
 
-def _check(missing: list[Problem]) -> None:
+def _raise_problems(missing: list[Problem]) -> None:
     if missing:
         what = "; ".join(dict.fromkeys(problem.what for problem in missing))
         raise TareError(f"cannot build the image: {what}", build_fix(missing))
@@ -311,7 +321,7 @@ def _compile(overlay: Path) -> None:
 def compile_program(source: Path, binary: Path) -> None:
     """Build a program of ours that is linked statically."""
     flags = ("-std=gnu11", "-O2", "-static", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
-    builder().run("cc", *flags, "-o", str(binary), str(source), "-lm", timeout=120)
+    build_host().run("cc", *flags, "-o", str(binary), str(source), "-lm", timeout=120)
 
 
 def _bootstrap(recipe: Recipe, scratch: Path) -> None:
@@ -329,16 +339,25 @@ def _bootstrap(recipe: Recipe, scratch: Path) -> None:
     include = f"--include={','.join(filter(None, (*recipe.packages, recipe.kernel)))}"
     asked = ("--quiet", "--variant=minbase", include, *(f"--customize-hook={hook}" for hook in hooks))
     # Not in tare's own folder: apt downloads as a user of its own, who may not enter that.
-    with building(Path(tempfile.gettempdir())) as place:
-        command = (*ALONE, "env", f"SOURCE_DATE_EPOCH={TIME_OF_FILES}", f"TMPDIR={place}", "mmdebstrap", *asked)
-        builder().run(*command, recipe.release, str(scratch / "root.tar"), timeout=_BUILD_SECONDS)
+    with create_build_folder(Path(tempfile.gettempdir())) as place:
+        command = (
+            *DIE_WITH_PARENT_PREFIX,
+            "env",
+            f"SOURCE_DATE_EPOCH={TIME_OF_FILES}",
+            f"TMPDIR={place}",
+            "mmdebstrap",
+            *asked,
+        )
+        build_host().run(*command, recipe.release, str(scratch / "root.tar"), timeout=_BUILD_SECONDS)
     shutil.rmtree(scratch / "overlay")
 
 
 def _convert(recipe: Recipe, scratch: Path) -> None:
     root = scratch / "root"
     root.mkdir()
-    builder().run("tar", "-C", str(root), "--numeric-owner", "-xf", str(scratch / "root.tar"), timeout=_BUILD_SECONDS)
+    build_host().run(
+        "tar", "-C", str(root), "--numeric-owner", "-xf", str(scratch / "root.tar"), timeout=_BUILD_SECONDS
+    )
     if not recipe.kernel:
         return
     shutil.copy(next((root / "boot").glob("vmlinuz-*")), scratch / "kernel")
@@ -349,6 +368,6 @@ def _convert(recipe: Recipe, scratch: Path) -> None:
 def make_disk(recipe: Recipe, scratch: Path) -> None:
     """Make the disk of what is in `root`, with the room that a recipe has."""
     root = scratch / "root"
-    installed = builder().run("du", "-s", "--block-size=1", str(root), timeout=_BUILD_SECONDS).text.split()[0]
+    installed = build_host().run("du", "-s", "--block-size=1", str(root), timeout=_BUILD_SECONDS).text.split()[0]
     wanted = recipe.disk_bytes(int(installed))
-    builder().run(*MAKE_DISK, str(root), str(scratch / _DISK), f"{wanted >> 20}M", timeout=_BUILD_SECONDS)
+    build_host().run(*MAKE_DISK, str(root), str(scratch / _DISK), f"{wanted >> 20}M", timeout=_BUILD_SECONDS)

@@ -16,11 +16,19 @@ from pathlib import Path, PurePosixPath
 
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost, sha256_of
-from tare.images.build_environment import building
-from tare.images.cache import changed, discard_oldest, in_use, link_to
-from tare.images.image import BASE, folder_of_images, keep_built, over
-from tare.images.skopeo import pack
-from tare.images.tree import CLOCK_SECONDS, TIME_OF_FILES, hash_of_files, put_files, settle_times, text_in, write_in
+from tare.images.build_environment import create_build_folder
+from tare.images.cache import create_link, discard_oldest, find_modified, hold_in_cache
+from tare.images.image import BASE, make_images_folder, store_built, with_layer
+from tare.images.skopeo import pack_folder
+from tare.images.tree import (
+    CLOCK_SECONDS,
+    TIME_OF_FILES,
+    hash_files,
+    normalize_times,
+    put_files,
+    read_text_in,
+    write_in,
+)
 from tare.model.files import exists
 from tare.model.image import Image
 
@@ -30,24 +38,24 @@ _HOST = LocalHost()
 _MOUNT_SECONDS = 30.0
 
 
-def with_files(base: Image, files: Sequence[tuple[str, str]], then: Callable[[Path], None] | None = None) -> Image:
+def with_files(base: Image, files: Sequence[tuple[str, str]], customize: Callable[[Path], None] | None = None) -> Image:
     """Return the image with these files over it; make its layer unless it is cached. Raises TareError.
 
-    `files` are pairs of the path in the image and the path on this machine. `then` makes other changes in the image's
-    tree after the files are in it; they must follow from `base`, as `then` is no part of the cache's key.
+    `files` are pairs of the path in the image and the path on this machine. `customize` makes other changes in the
+    image's tree after the files are in it; they must follow from `base`, as `customize` is no part of the cache's key.
     """
     if not files:
         return base
-    images = folder_of_images()
-    key = hashlib.sha256(repr((base.digest, hash_of_files(files), TIME_OF_FILES)).encode()).hexdigest()
+    images = make_images_folder()
+    key = hashlib.sha256(repr((base.digest, hash_files(files), TIME_OF_FILES)).encode()).hexdigest()
     link = images / LAYERED / key
     home = link.resolve()
-    if not link.exists() or changed(home) or not in_use(home):
-        with building(images) as scratch:
-            home = images / _make_layer(base, files, then, scratch)
-            keep_built(scratch, home, cold=False)
-        link_to(link, home)
-    return over(base, home)
+    if not link.exists() or find_modified(home) or not hold_in_cache(home):
+        with create_build_folder(images) as scratch:
+            home = images / _make_layer(base, files, customize, scratch)
+            store_built(scratch, home, drops_caches=False)
+        create_link(link, home)
+    return with_layer(base, home)
 
 
 def discard_old_layers() -> None:
@@ -72,11 +80,11 @@ def _copy_name_files(root: Path, files: Sequence[tuple[str, str]]) -> None:
         in_etc = [Path(source) / name for target, source in files if PurePosixPath(target) == PurePosixPath("/etc")]
         targets = [PurePosixPath(target) for target, _ in files]
         if PurePosixPath("/etc", name) in targets or any(map(exists, in_etc)):
-            write_in(root, f"usr/lib/tare/given/{name}", text_in(root, f"etc/{name}").encode())
+            write_in(root, f"usr/lib/tare/given/{name}", read_text_in(root, f"etc/{name}").encode())
 
 
 def _make_layer(
-    base: Image, files: Sequence[tuple[str, str]], then: Callable[[Path], None] | None, scratch: Path
+    base: Image, files: Sequence[tuple[str, str]], customize: Callable[[Path], None] | None, scratch: Path
 ) -> str:
     """Make the layer and its archive in `scratch`; return the hash that identifies the bytes of image and layer."""
     layer, work, root = scratch / "layer", scratch / "work", scratch / "root"
@@ -85,18 +93,18 @@ def _make_layer(
     shutil.copystat(base.root, layer)  # the layer's folder becomes the root of the mounted tree
     os.chown(layer, base.root.stat().st_uid, base.root.stat().st_gid)
     began = time.time() - CLOCK_SECONDS  # the file system's clock may be behind
-    options = f"lowerdir={base.lower},upperdir={layer},workdir={work}"
+    options = f"lowerdir={base.lowerdir},upperdir={layer},workdir={work}"
     _HOST.run("mount", "-t", "overlay", "-o", options, "tare-layer", str(root), timeout=_MOUNT_SECONDS)
     try:
         put_files(root, files)
         _copy_name_files(root, files)
-        if then:
-            then(root)
+        if customize:
+            customize(root)
     finally:
         _HOST.run("umount", str(root), timeout=_MOUNT_SECONDS)
-    settle_times(layer, began)  # one time for all that is new, so that equal files give an equal hash
+    normalize_times(layer, began)  # one time for all that is new, so that equal files give an equal hash
     root.rmdir()
     shutil.rmtree(work)
-    pack(layer, scratch / "layer.tar")
+    pack_folder(layer, scratch / "layer.tar")
     (scratch / BASE).symlink_to(Path("..") / base.digest)
     return hashlib.sha256(f"{base.digest} {sha256_of(scratch / 'layer.tar')}".encode()).hexdigest()

@@ -19,97 +19,97 @@ from tare.model.errors import TareError
 
 _BLOCK = 512
 _CHUNK = 1 << 20
-_MOST_HEADER_BYTES = 1 << 20  # of one file: its long name, its attributes
-_MOST_FILES = 2_000_000
+_MAX_HEADER_BYTES = 1 << 20  # of one file: its long name, its attributes
+_MAX_FILES = 2_000_000
 _WITHOUT_CONTENT = b"123456"  # links, devices, folders, pipes: the size in their header means nothing
 _LONG = b"LKxg"  # headers of the next file
 _CHARACTERS, _BLOCKS = b"3", b"4"
 _BEFORE_POSIX = b"\0"  # a file, or if its path ends in a slash a folder, which has no content
 _ENDS_OF_PREFIX = (476, 500)  # of star, whose times follow, and of ustar
-_CLIMBING = (b"..", b".wh.", b".wh..", b".wh...")
+_ESCAPING_PARTS = (b"..", b".wh.", b".wh..", b".wh...")
 # Those that every engine makes in a container: null, zero, full, random, urandom, tty, console, ptmx.
 _HARMLESS = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 1), (5, 2)}
 _DAMAGED = "get or build the image again"
 
 
 @dataclass(frozen=True)
-class Size:
+class UnpackedSize:
     """What layers unpack to."""
 
     content_bytes: int = 0
     files: int = 0
 
 
-def counted(layers: Iterable[Path], most_bytes: int) -> Size:
+def check_unpacked_size(layers: Iterable[Path], max_bytes: int) -> UnpackedSize:
     """Count what layers unpack to; raises TareError if it is more, is damaged, or has what cannot be unpacked here.
 
     It reads no more than that from layers that would unpack to more.
     """
     content_bytes = files = 0
     for layer in layers:
-        for each in _sizes_in(layer, most_bytes):
+        for each in _file_sizes_in(layer, max_bytes):
             content_bytes, files = content_bytes + each, files + 1
-            if content_bytes > most_bytes:
-                raise too_large(most_bytes)
-            if files > _MOST_FILES:
-                raise TareError(f"the image has more than {_MOST_FILES} files", "choose a smaller image")
-    return Size(content_bytes, files)
+            if content_bytes > max_bytes:
+                raise too_large_error(max_bytes)
+            if files > _MAX_FILES:
+                raise TareError(f"the image has more than {_MAX_FILES} files", "choose a smaller image")
+    return UnpackedSize(content_bytes, files)
 
 
-def _sizes_in(layer: Path, most_bytes: int) -> Iterator[int]:
+def _file_sizes_in(layer: Path, max_bytes: int) -> Iterator[int]:
     try:
         with layer.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
-            yield from _sizes(gzip.GzipFile(fileobj=file) if packed else file, most_bytes)
+            yield from _parse_file_sizes(gzip.GzipFile(fileobj=file) if packed else file, max_bytes)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TareError(f"the image is damaged: a layer of it cannot be unpacked: {error}", _DAMAGED) from error
 
 
-def too_large(most_bytes: int) -> TareError:
+def too_large_error(max_bytes: int) -> TareError:
     """Return the error of an image that is larger than it may be."""
-    what = f"the image unpacks to more than {most_bytes >> 20} MiB"
+    what = f"the image unpacks to more than {max_bytes >> 20} MiB"
     return TareError(what, 'choose a smaller one, or let it be larger: limit = "…" in [image]')
 
 
-def _sizes(stream: BinaryIO | gzip.GzipFile, most_bytes: int) -> Iterator[int]:
+def _parse_file_sizes(stream: BinaryIO | gzip.GzipFile, max_bytes: int) -> Iterator[int]:
     """Yield the size of each file's content, one after the other."""
-    said = _Said()  # by extended headers, which count more
+    said = _ExtendedHeaders()  # by extended headers, which count more
     while True:
         header = _read(stream, _BLOCK)
         if not header.strip(b"\0"):
             return
-        _check_sum(header)
-        kind, size = header[156:157], _number(header[124:136])
+        _verify_checksum(header)
+        kind, size = header[156:157], _parse_number(header[124:136])
         if kind in _LONG:
-            if size > _MOST_HEADER_BYTES:
+            if size > _MAX_HEADER_BYTES:
                 raise TareError("the image has a file with a name or attributes of over 1 MiB", "choose another image")
-            said.hear(kind, _read(stream, _padded(size))[:size])
+            said.add(kind, _read(stream, _pad_to_block(size))[:size])
             continue
         if kind == b"S":
-            raise _sparse()
-        paths = (*_written(header), *said.paths)
+            raise _sparse_error()
+        paths = (*_header_paths(header), *said.paths)
         for path in paths:
-            _refuse_climbing(path)
+            _refuse_escaping(path)
         _refuse_device(header, kind)
         size = 0 if kind in _WITHOUT_CONTENT else size if said.size is None else said.size
         if size and kind == _BEFORE_POSIX and any(path.endswith(b"/") for path in paths):
             raise TareError("the image is damaged: a folder in it has content", _DAMAGED)
-        said = _Said()
-        if size > most_bytes:
-            raise too_large(most_bytes)
-        _skip(stream, _padded(size))
+        said = _ExtendedHeaders()
+        if size > max_bytes:
+            raise too_large_error(max_bytes)
+        _skip(stream, _pad_to_block(size))
         yield size
 
 
 @dataclass
-class _Said:
+class _ExtendedHeaders:
     """What the headers before a file's own say of it."""
 
     size: int | None = None
     paths: list[bytes] = field(default_factory=list)
 
-    def hear(self, kind: bytes, text: bytes) -> None:
+    def add(self, kind: bytes, text: bytes) -> None:
         """Take another header: a long name, or records of `LENGTH NAME=VALUE` and a line's end."""
         if kind == b"L":
             self.paths.append(text.partition(b"\0")[0])
@@ -123,7 +123,7 @@ class _Said:
 
     def _record(self, name: bytes, value: bytes) -> None:
         if name.startswith(b"GNU.sparse."):
-            raise _sparse()
+            raise _sparse_error()
         if name == b"path":
             self.paths.append(value)
         if name == b"size":
@@ -132,7 +132,7 @@ class _Said:
             self.size = int(value)
 
 
-def _written(header: bytes) -> Iterator[bytes]:
+def _header_paths(header: bytes) -> Iterator[bytes]:
     """Yield the paths that a file's header may mean; before its name, ustar's and star's formats have its folders.
 
     Go looks there in the GNU format too, if the times that this format has there are none.
@@ -144,9 +144,9 @@ def _written(header: bytes) -> Iterator[bytes]:
             yield prefix + b"/" + name
 
 
-def _refuse_climbing(path: bytes) -> None:
+def _refuse_escaping(path: bytes) -> None:
     """Refuse a path out of its folder, and the whiteout of one: umoci removes what is above the root for `.wh...`."""
-    if any(part in _CLIMBING for part in path.split(b"/")):
+    if any(part in _ESCAPING_PARTS for part in path.split(b"/")):
         what = f"the image has a path that leads out of a folder: {path[:200].decode('utf-8', 'replace')!r}"
         raise TareError(what, "choose another image: this one may do harm")
 
@@ -163,17 +163,17 @@ def _skip(stream: BinaryIO | gzip.GzipFile, size: int) -> None:
         size -= len(_read(stream, min(size, _CHUNK)))
 
 
-def _padded(size: int) -> int:
+def _pad_to_block(size: int) -> int:
     return -(-size // _BLOCK) * _BLOCK
 
 
-def _check_sum(header: bytes) -> None:
+def _verify_checksum(header: bytes) -> None:
     """Refuse what is no header: its bytes, with blanks for the sum itself, have the sum that it states."""
-    if sum(header[:148]) + 8 * 0x20 + sum(header[156:]) != _number(header[148:156]):
+    if sum(header[:148]) + 8 * 0x20 + sum(header[156:]) != _parse_number(header[148:156]):
         raise TareError("the image is damaged: a layer of it is no tar archive", _DAMAGED)
 
 
-def _number(field: bytes) -> int:
+def _parse_number(field: bytes) -> int:
     """Read a number: octal digits, or with the first bit set the bytes of a number."""
     if field[:1] >= b"\x80":
         number = int.from_bytes(bytes((field[0] & 0x7F,)) + field[1:], "big")
@@ -187,14 +187,14 @@ def _number(field: bytes) -> int:
     return number
 
 
-def _sparse() -> TareError:
+def _sparse_error() -> TareError:
     return TareError("the image has a sparse file, which can hold any size", "pack it without holes: tar without -S")
 
 
 def _refuse_device(header: bytes, kind: bytes) -> None:
     if kind not in (_CHARACTERS, _BLOCKS):
         return
-    device = (_number(header[329:337]), _number(header[337:345]))
+    device = (_parse_number(header[329:337]), _parse_number(header[337:345]))
     if kind == _BLOCKS or device not in _HARMLESS:
         name = header[:100].rstrip(b"\0").decode("utf-8", "replace")
         what = f"the image has a device in it: {name!r}, {device[0]}:{device[1]}"

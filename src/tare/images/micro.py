@@ -14,24 +14,31 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from tare.hosts.distributions import fix_of, localized
+from tare.hosts.distributions import combine_fixes, localize_problems
 from tare.hosts.host import Host
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
-from tare.images.build_environment import absent, builder, building, has_build_root, program_folder, provide
+from tare.images.build_environment import (
+    build_host,
+    create_build_folder,
+    find_missing_build_tools,
+    has_build_root,
+    install_packages,
+    program_folder,
+)
 from tare.model.errors import TareError, TrialFailed
 from tare.model.trial import Problem
 
 SERVER = "/usr/lib/tare/micro"  # in the image
 _HOST = LocalHost()
 _BUILD_SECONDS = 1800.0
-_CARRIED = PurePosixPath("/var/lib/tare/unikernels")  # on another host
-_LEAST_RUST = (1, 85)  # the edition of 2024
+_REMOTE_UNIKERNELS = PurePosixPath("/var/lib/tare/unikernels")  # on another host
+_MIN_RUST_VERSION = (1, 85)  # the edition of 2024
 _DEBIAN_RUST = ("/usr/bin/cargo", "/usr/bin/rustc")  # programs/unikernel/build takes them where they are
 
 
 @dataclass(frozen=True)
-class Product:
+class MicroBuild:
     """What is built together: targets of programs/unikernel/build, and their crates.
 
     `tools` are the programs for the build, each with its Debian packages.
@@ -41,21 +48,21 @@ class Product:
     targets: tuple[str, ...]
     crates: tuple[str, ...]
     tools: Mapping[str, str]
-    bare: bool = False  # without an operating system: the standard library is built too
+    is_freestanding: bool = False  # without an operating system: the standard library is built too
 
     @property
     def key(self) -> str:
         """Hash of the sources."""
         digest = hashlib.sha256(repr(self.targets).encode())
-        folder = _sources()
-        for source in sorted(self._files(folder)):
+        folder = _source_folder()
+        for source in sorted(self._source_files(folder)):
             digest.update(str(source.relative_to(folder)).encode() + b"\0" + source.read_bytes())
         return digest.hexdigest()
 
     @property
     def debian_packages(self) -> tuple[str, ...]:
         """The Debian packages for the build."""
-        rust = ("cargo-web", "rustc-web", *(("rust-web-src",) if self.bare else ()))
+        rust = ("cargo-web", "rustc-web", *(("rust-web-src",) if self.is_freestanding else ()))
         return (*rust, *(package for packages in self.tools.values() for package in packages.split()))
 
     @property
@@ -67,13 +74,13 @@ class Product:
         """Find what this machine lacks to build it; nothing if it is built, or if there is a root to build it in."""
         if os.access(self.folder, os.R_OK) or has_build_root():
             return ()
-        missing = absent(self.tools)
-        if self.bare and shutil.which("pkg-config"):
+        missing = find_missing_build_tools(self.tools)
+        if self.is_freestanding and shutil.which("pkg-config"):
             check = _HOST.run("pkg-config", "--exists", "libseccomp", timeout=10, check=False)
-            missing += [_missing("libseccomp's headers", "libseccomp-dev")] if check.exit_code else []
-        return (*_rust_problems(self.bare), *missing)
+            missing += [_not_installed("libseccomp's headers", "libseccomp-dev")] if check.exit_code else []
+        return (*_rust_problems(self.is_freestanding), *missing)
 
-    def built(self, say: Callable[[str], None]) -> Path:
+    def ensure_built(self, say: Callable[[str], None]) -> Path:
         """Return the folder of the built files; build them if needed, in a minute or two.
 
         Raises TareError with the packages to install, or with cargo's last output.
@@ -82,40 +89,40 @@ class Product:
         if folder.exists():
             return folder
         if problems := self.problems():
-            hint = fix_of(localized(_HOST, problems))
+            hint = combine_fixes(localize_problems(_HOST, problems))
             raise TareError(f"cannot build micro: {'; '.join(problem.what for problem in problems)}", hint)
         say(f"micro: building {self.about}, which is done once")
         home = folder.parent
         home.mkdir(parents=True, exist_ok=True)
-        with building(home) as scratch:
+        with create_build_folder(home) as scratch:
             self._build(scratch, home / "cargo")
             scratch.joinpath("output").rename(folder)
         return folder
 
     def _build(self, scratch: Path, cargo_home: Path) -> None:
         folders = (f"CARGO_HOME={cargo_home}", f"CARGO_TARGET_DIR={scratch / 'target'}")
-        command = ("sh", str(_sources() / "build"), str(scratch / "output"), *self.targets)
+        command = ("sh", str(_source_folder() / "build"), str(scratch / "output"), *self.targets)
         try:
-            provide(self.debian_packages)
-            builder().run("env", *folders, *command, timeout=_BUILD_SECONDS)
+            install_packages(self.debian_packages)
+            build_host().run("env", *folders, *command, timeout=_BUILD_SECONDS)
         except TrialFailed as error:
             hint = "cargo must fetch crates once: check that it reaches their registry"
             raise TareError(f"cannot build micro: {error}", hint) from error
 
-    def _files(self, folder: Path) -> Iterator[Path]:
+    def _source_files(self, folder: Path) -> Iterator[Path]:
         yield from (path for path in folder.iterdir() if path.is_file())
         for crate in self.crates:
             files = (path for path in (folder / crate).rglob("*") if path.is_file())
             yield from (path for path in files if "tests" not in path.relative_to(folder).parts)
 
 
-LINUX = Product(
+LINUX = MicroBuild(
     "the server for Linux",
     ("linux",),
     ("application", "linux"),
     {"cc": "gcc libc6-dev"},
 )
-UNIKERNELS = Product(
+UNIKERNELS = MicroBuild(
     "the unikernels",
     ("solo5", "arceos"),
     ("application", "network", "solo5", "arceos"),
@@ -126,26 +133,26 @@ UNIKERNELS = Product(
         "objcopy": "binutils",
         "pkg-config": "pkg-config libseccomp-dev",
     },
-    bare=True,
+    is_freestanding=True,
 )
 
 
-def unikernels_on(host: Host) -> str:
+def unikernels_folder(host: Host) -> str:
     """Return the folder of the unikernels on a host, which may not exist yet."""
-    return str(UNIKERNELS.folder if isinstance(host, LocalHost) else _CARRIED / UNIKERNELS.key)
+    return str(UNIKERNELS.folder if isinstance(host, LocalHost) else _REMOTE_UNIKERNELS / UNIKERNELS.key)
 
 
 def has_unikernels(host: Host) -> bool:
     """Return whether the unikernels are on a host."""
-    return not host.run("test", "-d", unikernels_on(host), timeout=30, check=False).exit_code
+    return not host.run("test", "-d", unikernels_folder(host), timeout=30, check=False).exit_code
 
 
-def bring_unikernels(host: Host, say: Callable[[str], None]) -> str:
+def ensure_unikernels(host: Host, say: Callable[[str], None]) -> str:
     """Return the folder of the unikernels on a host; build them on this machine and copy them there, if needed."""
-    target = unikernels_on(host)
+    target = unikernels_folder(host)
     if has_unikernels(host):
         return target
-    here = UNIKERNELS.built(say)
+    here = UNIKERNELS.ensure_built(say)
     if not isinstance(host, LocalHost):
         fresh = f"{target}.new"
         host.run("mkdir", "-p", fresh, timeout=30)
@@ -157,12 +164,12 @@ def bring_unikernels(host: Host, say: Callable[[str], None]) -> str:
 
 def crate_version(crate: str) -> str:
     """Return the version of a crate that the unikernels are built with."""
-    lock = (_sources() / "Cargo.lock").read_text(encoding="utf-8")
+    lock = (_source_folder() / "Cargo.lock").read_text(encoding="utf-8")
     match = re.search(rf'^name = "{crate}"\nversion = "([^"]+)"$', lock, re.MULTILINE)
     return match[1] if match else ""
 
 
-def _sources() -> Path:
+def _source_folder() -> Path:
     return program_folder() / "unikernel"
 
 
@@ -170,20 +177,20 @@ def _rust_problems(bare: bool) -> tuple[Problem, ...]:
     """Find what is missing or too old of Rust."""
     debian = all(map(shutil.which, _DEBIAN_RUST))
     if not debian and not (shutil.which("cargo") and shutil.which("rustc")):
-        return (_missing("cargo", "cargo-web", "rustc-web", *(["rust-web-src"] if bare else [])),)
+        return (_not_installed("cargo", "cargo-web", "rustc-web", *(["rust-web-src"] if bare else [])),)
     rustc = _DEBIAN_RUST[1] if debian else "rustc"
     version = _HOST.run(rustc, "--version", timeout=30, check=False).text
     match = re.match(r"rustc (\d+)\.(\d+)", version)
-    if match is None or (int(match[1]), int(match[2])) < _LEAST_RUST:
-        what = f"{version.strip() or rustc} is too old: it has to be {'.'.join(map(str, _LEAST_RUST))} or newer"
-        return (Problem.fixed_by(what, "cargo-web", "rustc-web"),)
+    if match is None or (int(match[1]), int(match[2])) < _MIN_RUST_VERSION:
+        what = f"{version.strip() or rustc} is too old: it has to be {'.'.join(map(str, _MIN_RUST_VERSION))} or newer"
+        return (Problem.from_packages(what, "cargo-web", "rustc-web"),)
     root = _HOST.run(rustc, "--print", "sysroot", timeout=30, check=False).text.strip()
     if bare and not (Path(root) / "lib/rustlib/src/rust/library/core").is_dir():
         if debian:
-            return (_missing("the source of Rust's standard library", "rust-web-src"),)
+            return (_not_installed("the source of Rust's standard library", "rust-web-src"),)
         return (Problem("the source of Rust's standard library is not installed", "rustup component add rust-src"),)
     return ()
 
 
-def _missing(what: str, *packages: str) -> Problem:
-    return Problem.fixed_by(f"{what} {'are' if what.endswith('s') else 'is'} not installed", *packages)
+def _not_installed(what: str, *packages: str) -> Problem:
+    return Problem.from_packages(f"{what} {'are' if what.endswith('s') else 'is'} not installed", *packages)

@@ -13,21 +13,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tare.images.build_environment import builder, program_folder
+from tare.images.build_environment import build_host, program_folder
 from tare.images.micro import LINUX
 from tare.images.tree import TIME_OF_FILES
-from tare.model.image import ImageWanted, Release
+from tare.model.image import ImageSpec, Release
 from tare.plugins import registry
 from tare.plugins.technology import Technology
 from tare.plugins.workload import Workload
 
 _GIB = 1 << 30
 # What tare needs in every instance: to enter it, to look into it, and to boot it.
-GUEST = ("iproute2", "kmod", "procps", "tiny-initramfs")
-CLIENT = ("iproute2", "procps")
+GUEST_PACKAGES = ("iproute2", "kmod", "procps", "tiny-initramfs")
+CLIENT_PACKAGES = ("iproute2", "procps")
 # What tare needs in a machine around other layers, beside engines: networks, file systems, control groups, and SSH, as
 # any machine that is a host has it.
-MACHINE = (*GUEST, "e2fsprogs", "iptables", "openssh-client", "openssh-server", "util-linux")
+MACHINE_PACKAGES = (*GUEST_PACKAGES, "e2fsprogs", "iptables", "openssh-client", "openssh-server", "util-linux")
 # Host keys, caches and logs differ from build to build, and nothing needs them. The host name is the build machine's.
 DROPPED = ("etc/hostname", "etc/ssh/ssh_host_*", "var/log/*", "var/cache/ldconfig/aux-cache", "etc/machine-id")
 # mke2fs zeroes the inode table; otherwise each guest's ext4lazyinit writes 30 MB during the measurement.
@@ -53,7 +53,7 @@ class Recipe:
     """
 
     release: Release = "bookworm"
-    packages: tuple[str, ...] = GUEST
+    packages: tuple[str, ...] = GUEST_PACKAGES
     kernel: str = "linux-image-cloud-amd64"
     modules: tuple[str, ...] = ("virtio_pci", "virtio_blk", "xen-blkfront", "virtio_net")  # the disk and the card
     room_bytes: int = _GIB  # for what is written to its disk
@@ -72,11 +72,11 @@ class Recipe:
     def key(self) -> str:
         """Hash of the package names, our programs, and how they are built."""
         digest = self._digest()
-        digest.update(builder().run("cc", "--version", timeout=10, check=False).stdout)
+        digest.update(build_host().run("cc", "--version", timeout=10, check=False).stdout)
         return digest.hexdigest()
 
     @property
-    def archive(self) -> str:
+    def archive_name(self) -> str:
         """The name of its archive among others: the hash without the compiler, which another machine may not have."""
         return self._digest().hexdigest()
 
@@ -99,27 +99,27 @@ def guest_recipe(
     """
     chosen = _usual_workloads() if workloads is None else tuple(workloads)
     room_bytes = max([_GIB, *(each.disk_bytes for each in chosen)])
-    wanted = _union(GUEST, (packages, *(each.packages for each in chosen)))
+    wanted = _union_of_packages(GUEST_PACKAGES, (packages, *(each.packages for each in chosen)))
     return Recipe(release, wanted, room_bytes=room_bytes)
 
 
 def client_recipe(workloads: Iterable[Workload] = (), release: Release = "bookworm") -> Recipe:
     """Return the recipe of the client root: one for all usual workloads, with what these need beyond that."""
     chosen = (*_usual_workloads(), *workloads)
-    packages = _union(CLIENT, (each.client_packages for each in chosen))
+    packages = _union_of_packages(CLIENT_PACKAGES, (each.client_packages for each in chosen))
     return Recipe(release, packages, kernel="", modules=(), room_bytes=0, server=False)
 
 
-def beside_recipe(wanted: ImageWanted) -> Recipe:
+def sidecar_recipe(spec: ImageSpec) -> Recipe:
     """Return the recipe of an image for services beside the one under test: nothing boots it."""
-    packages = _union(CLIENT, (wanted.packages,))
-    return Recipe(wanted.release, packages, kernel="", modules=(), room_bytes=0, server=False)
+    packages = _union_of_packages(CLIENT_PACKAGES, (spec.packages,))
+    return Recipe(spec.release, packages, kernel="", modules=(), room_bytes=0, server=False)
 
 
 def machine_recipe(technologies: Iterable[Technology] | None = None) -> Recipe:
     """Return the recipe of machines around these technologies; around all that can be nested by default."""
-    chosen = registry.made("technologies") if technologies is None else technologies
-    packages = _union(MACHINE, (each.debian_packages for each in chosen if each.nests))
+    chosen = registry.create_all("technologies") if technologies is None else technologies
+    packages = _union_of_packages(MACHINE_PACKAGES, (each.debian_packages for each in chosen if each.can_be_nested))
     return Recipe(packages=packages, room_bytes=6 * _GIB, server=False)
 
 
@@ -129,8 +129,8 @@ def program_sources() -> list[Path]:
 
 
 def _usual_workloads() -> tuple[Workload, ...]:
-    return tuple(each for each in registry.made("workloads") if not each.large_packages)
+    return tuple(each for each in registry.create_all("workloads") if not each.has_large_packages)
 
 
-def _union(base: Sequence[str], more: Iterable[Sequence[str]]) -> tuple[str, ...]:
+def _union_of_packages(base: Sequence[str], more: Iterable[Sequence[str]]) -> tuple[str, ...]:
     return tuple(sorted({*base, *(package for packages in more for package in packages)}))

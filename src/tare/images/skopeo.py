@@ -18,30 +18,30 @@ from typing import BinaryIO
 
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.hosts.process import ALONE
-from tare.images.build_environment import builder
-from tare.images.layers import Size, counted, too_large
-from tare.images.oci import ARCHITECTURES, Manifest, choose, read_manifest
+from tare.hosts.process import DIE_WITH_PARENT_PREFIX
+from tare.images.build_environment import build_host
+from tare.images.layers import UnpackedSize, check_unpacked_size, too_large_error
+from tare.images.oci import ARCHITECTURES, Manifest, choose_platform, read_manifest
 from tare.model.errors import TareError, UsageError
 from tare.model.files import exists, is_file
-from tare.model.image import Image, Source
+from tare.model.image import Image, ImageReference
 from tare.model.trial import Output
 
 _HOST = LocalHost()
-_LOOK_SECONDS = 300.0
+_INSPECT_SECONDS = 300.0
 TOOLS = {"skopeo": "skopeo", "umoci": "umoci"}  # with their Debian packages
 _COPY_SECONDS = 3600.0
 _TAG = "image"
 _MESSAGE = re.compile(r'level=fatal msg="((?:[^"\\]|\\.)*)"')
 # Options of tar: equal content makes equal bytes. What overlayfs notes for itself is none of a layer's.
-_PACKED = (
+_TAR_OPTIONS = (
     *("--one-file-system", "--sort=name", "--numeric-owner", "--format=posix"),
     *("--xattrs", "--xattrs-include=*", "--xattrs-exclude=trusted.overlay.*"),
     "--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime",
 )
-_FORMS = 4  # of what is unpacked: layers, directory, archive and disk
+_FORM_COUNT = 4  # of what is unpacked: layers, directory, archive and disk
 # Words in a line of skopeo's, what they mean, and what to do.
-_REFUSALS = (
+_KNOWN_ERRORS = (
     (
         r"unauthorized|authentication required|access to the resource is denied|Forbidden|\bdenied\b",
         "the registry refuses",
@@ -84,11 +84,11 @@ _REFUSALS = (
 )
 
 
-class Refused(TareError):
+class ImageUnavailable(TareError):
     """skopeo cannot get an image from where it was looked for."""
 
 
-class RefusedFile(Refused):
+class ImageFileUnavailable(ImageUnavailable):
     """skopeo cannot read a file or folder that the user has named."""
 
     exit_code = 2
@@ -99,17 +99,17 @@ def this_architecture() -> str:
     return ARCHITECTURES.get(os.uname().machine, os.uname().machine)
 
 
-def located(source: Source, scratch: Path) -> tuple[Source, str]:
+def find_image(source: ImageReference, scratch: Path) -> tuple[ImageReference, str]:
     """Return the first of the image's places that has it, and the digest there; raises TareError.
 
     If no place has it, the error names each of them with its reason.
     """
-    places = source.places()
+    places = source.candidate_sources()
     refusals = []
     for place in places:
         try:
-            return place, digest_of(place, scratch)
-        except Refused as error:
+            return place, resolve_digest(place, scratch)
+        except ImageUnavailable as error:
             refusals.append(error)
     if len(refusals) == 1:
         raise refusals[0]
@@ -117,55 +117,64 @@ def located(source: Source, scratch: Path) -> tuple[Source, str]:
     raise TareError(what, "build it as root, podman build or docker build: a user's Podman has a store of its own")
 
 
-def digest_of(source: Source, scratch: Path) -> str:
+def resolve_digest(source: ImageReference, scratch: Path) -> str:
     """Return the digest that names the very image: of its manifest, or of the tar file of a root file system.
 
     A directory is packed for that. Raises TareError if there is no such image, or if it is too large.
     """
     if not source.transport:
-        return f"sha256:{_packed_root(source, scratch)}"
-    output = _skopeo(
-        source, "inspect", "--raw", *_access(source, "--authfile", "--daemon-host"), str(source), seconds=_LOOK_SECONDS
+        return f"sha256:{_pack_root(source, scratch)}"
+    output = _run_skopeo(
+        source,
+        "inspect",
+        "--raw",
+        *_access_options(source, "--authfile", "--daemon-host"),
+        str(source),
+        seconds=_INSPECT_SECONDS,
     )
     raw = output.stdout
-    if not choose(raw, this_architecture()) and b'"layers"' in raw:
-        _check_room(source, read_manifest(raw), scratch)
+    if not choose_platform(raw, this_architecture()) and b'"layers"' in raw:
+        _check_declared_size(source, read_manifest(raw), scratch)
     return f"sha256:{hashlib.sha256(raw).hexdigest()}"
 
 
-def copied(source: Source, digest: str, scratch: Path) -> Path:
+def copy_to_layout(source: ImageReference, digest: str, scratch: Path) -> Path:
     """Copy an image into a layout in `scratch`; return its folder."""
     layout = scratch / "layout"
     if not source.transport:
-        _wrapped(scratch, layout)
+        _wrap_in_layout(scratch, layout)
         return layout
-    origin = source.pinned(digest) if source.transport == "docker://" else str(source)
+    origin = source.name_with_digest(digest) if source.transport == "docker://" else str(source)
     # umoci unpacks no zstd. What is compressed by gzip stays as it is.
-    options = ("--quiet", "--dest-compress-format=gzip", *_access(source, "--src-authfile", "--src-daemon-host"))
-    _skopeo(source, "copy", *options, origin, f"oci:{layout}:{_TAG}", seconds=_COPY_SECONDS)
+    options = (
+        "--quiet",
+        "--dest-compress-format=gzip",
+        *_access_options(source, "--src-authfile", "--src-daemon-host"),
+    )
+    _run_skopeo(source, "copy", *options, origin, f"oci:{layout}:{_TAG}", seconds=_COPY_SECONDS)
     return layout
 
 
-def manifest_in(layout: Path) -> Manifest:
+def read_layout_manifest(layout: Path) -> Manifest:
     """Read the manifest of the image in a layout."""
     described = json.loads((layout / "index.json").read_bytes())["manifests"]
-    return read_manifest(blob(layout, str(described[0]["digest"])).read_bytes())
+    return read_manifest(blob_path(layout, str(described[0]["digest"])).read_bytes())
 
 
-def blob(layout: Path, digest: str) -> Path:
+def blob_path(layout: Path, digest: str) -> Path:
     """Return the file of a part of the image in a layout."""
     return layout / "blobs/sha256" / digest.removeprefix("sha256:")
 
 
-def check_layers(source: Source, layout: Path, manifest: Manifest) -> Size:
+def check_layers(source: ImageReference, layout: Path, manifest: Manifest) -> UnpackedSize:
     """Count what the image unpacks to; raises TareError if that is too much for its limit or the disk."""
-    _check_room(source, manifest, layout)
-    size = counted((blob(layout, layer.digest) for layer in manifest.layers), source.most_bytes)
-    _check_free(source, _FORMS * size.content_bytes, layout)
+    _check_declared_size(source, manifest, layout)
+    size = check_unpacked_size((blob_path(layout, layer.digest) for layer in manifest.layers), source.most_bytes)
+    _check_free_space(source, _FORM_COUNT * size.content_bytes, layout)
     return size
 
 
-def unpacked(source: Source, layout: Path, root: Path) -> None:
+def unpack_layout(source: ImageReference, layout: Path, root: Path) -> None:
     """Unpack an image by umoci, which keeps every file within `root`, wherever paths and links lead."""
     around = root.with_name("unpacking")  # all that whiteouts could reach, should a path ever lead out of the root
     around.mkdir()
@@ -181,28 +190,28 @@ def unpacked(source: Source, layout: Path, root: Path) -> None:
 # --- skopeo --------------------------------------------------------------------------------------------------------
 
 
-def _skopeo(source: Source, *arguments: str, seconds: float) -> Output:
+def _run_skopeo(source: ImageReference, *arguments: str, seconds: float) -> Output:
     output = _HOST.run("skopeo", *arguments, timeout=seconds, check=False)
     if output.exit_code:
-        raise refusal(source, output.stderr.decode("utf-8", "replace"))
+        raise translate_error(source, output.stderr.decode("utf-8", "replace"))
     return output
 
 
-def refusal(source: Source, printed: str) -> Refused:
+def translate_error(source: ImageReference, printed: str) -> ImageUnavailable:
     """Turn what skopeo printed into an error of ours."""
     found = _MESSAGE.findall(printed)
     words = (found[-1] if found else printed.strip()).replace('\\"', '"')
     last = words.removeprefix(f'Error parsing image name "{source}": ')
-    kind = RefusedFile if source.path else Refused
+    kind = ImageFileUnavailable if source.path else ImageUnavailable
     if source.path:  # it has been named
         last = last.replace(f"{source.path}/", "").rpartition(str(source.path))[2].lstrip('": ')
-    for pattern, what, hint in _REFUSALS:
+    for pattern, what, hint in _KNOWN_ERRORS:
         if re.search(pattern, words):
             return kind(f"{source}: {what}: {last[-300:]}", hint)
     return kind(f"{source}: skopeo cannot copy it: {last[-300:]}", f"try by hand: skopeo inspect {source}")
 
 
-def _access(source: Source, credentials: str, daemon: str) -> tuple[str, ...]:
+def _access_options(source: ImageReference, credentials: str, daemon: str) -> tuple[str, ...]:
     """Return the options for the user's credentials, and for Docker's daemon where its client finds it."""
     if source.credentials and source.transport == "docker://":
         return (f"{credentials}={source.credentials}",)
@@ -213,11 +222,11 @@ def _access(source: Source, credentials: str, daemon: str) -> tuple[str, ...]:
 # --- a root file system without a configuration --------------------------------------------------------------------
 
 
-def _packed_root(source: Source, scratch: Path) -> str:
+def _pack_root(source: ImageReference, scratch: Path) -> str:
     """Put a root's tar archive, not compressed, into `scratch`; return its SHA-256."""
     path, target = Path(source.name), scratch / "layer.tar"
     if is_directory := exists(path) and path.is_dir():
-        pack(path, target)
+        pack_folder(path, target)
     elif not is_file(path):
         raise UsageError(f"{source}: there is no such file", "give the path of a directory or a tar file")
     try:
@@ -225,66 +234,66 @@ def _packed_root(source: Source, scratch: Path) -> str:
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
             stream = gzip.GzipFile(fileobj=file) if packed else file
-            return _hashed(stream, None if is_directory else target, source.most_bytes)
+            return _hash_stream(stream, None if is_directory else target, source.most_bytes)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UsageError(f"{source}: this is no whole tar file: {error}", "get or build it again") from error
 
 
-def _hashed(stream: BinaryIO | gzip.GzipFile, target: Path | None, most_bytes: int) -> str:
+def _hash_stream(stream: BinaryIO | gzip.GzipFile, target: Path | None, max_bytes: int) -> str:
     digest, length = hashlib.sha256(), 0
     with (target or Path(os.devnull)).open("wb") as file:
         while chunk := stream.read(1 << 20):
             length += len(chunk)
-            if length > 2 * most_bytes + (1 << 20):  # with the headers of its files
-                raise too_large(most_bytes)
+            if length > 2 * max_bytes + (1 << 20):  # with the headers of its files
+                raise too_large_error(max_bytes)
             digest.update(chunk)
             file.write(chunk)
     return digest.hexdigest()
 
 
-def pack(root: Path, archive: Path) -> None:
+def pack_folder(root: Path, archive: Path) -> None:
     """Write a directory as a tar archive: equal content makes equal bytes."""
-    builder().run("tar", "-C", str(root), *_PACKED, "-cf", str(archive), ".", timeout=_COPY_SECONDS)
+    build_host().run("tar", "-C", str(root), *_TAR_OPTIONS, "-cf", str(archive), ".", timeout=_COPY_SECONDS)
 
 
-def with_archive(host: Host, image: Image) -> None:
+def ensure_archive(host: Host, image: Image) -> None:
     """Make the archive of an image with a layer, unless it is there; any other image has its archive."""
     if image.layer:
         archive = str(image.archive)
-        make = f'[ -e "$1" ] || {{ tar -C "$2" {shlex.join(_PACKED)} -cf "$1.new" . && mv "$1.new" "$1"; }}'
-        prefix, root = whole(image)
+        make = f'[ -e "$1" ] || {{ tar -C "$2" {shlex.join(_TAR_OPTIONS)} -cf "$1.new" . && mv "$1.new" "$1"; }}'
+        prefix, root = merged_root(image)
         host.run(*prefix, "sh", "-c", make, "sh", archive, root, timeout=_COPY_SECONDS)
 
 
-def whole(image: Image) -> tuple[tuple[str, ...], str]:
+def merged_root(image: Image) -> tuple[tuple[str, ...], str]:
     """Return the prefix of a command for which the whole tree of an image is in one directory, and that directory."""
     if not image.layer:
         return (), str(image.root)
     root = str(image.layer.with_name("whole"))
     script = 'mkdir -p "$2" && mount -t overlay -o "lowerdir=$1" tare-layer "$2" && shift 2 && exec "$@"'
     # Without the variable, recent versions of mount take no list of more than 256 characters.
-    words = ("env", "LIBMOUNT_FORCE_MOUNT2=always", "sh", "-c", script, "sh", image.lower, root)
-    return (*ALONE, *words), root
+    words = ("env", "LIBMOUNT_FORCE_MOUNT2=always", "sh", "-c", script, "sh", image.lowerdir, root)
+    return (*DIE_WITH_PARENT_PREFIX, *words), root
 
 
-def _wrapped(scratch: Path, layout: Path) -> None:
+def _wrap_in_layout(scratch: Path, layout: Path) -> None:
     """Make a layout of the one layer in `scratch`; its configuration does not say how to start it."""
     layer, image = scratch / "layer.tar", f"{layout}:{_TAG}"
     for words in (("init", "--layout", str(layout)), ("new", "--image", image)):
-        _HOST.run("umoci", *words, timeout=_LOOK_SECONDS)
+        _HOST.run("umoci", *words, timeout=_INSPECT_SECONDS)
     _HOST.run("umoci", "raw", "add-layer", "--image", image, str(layer), timeout=_COPY_SECONDS)
     layer.unlink()
 
 
-def _check_room(source: Source, manifest: Manifest, folder: Path) -> None:
+def _check_declared_size(source: ImageReference, manifest: Manifest, folder: Path) -> None:
     """Refuse an image whose own words of its size are too large already."""
     if manifest.size_bytes > source.most_bytes:
-        raise too_large(source.most_bytes)
-    _check_free(source, manifest.size_bytes, folder)
+        raise too_large_error(source.most_bytes)
+    _check_free_space(source, manifest.size_bytes, folder)
 
 
-def _check_free(source: Source, need_bytes: int, folder: Path) -> None:
+def _check_free_space(source: ImageReference, needed_bytes: int, folder: Path) -> None:
     free = shutil.disk_usage(folder).free
-    if need_bytes > free:
-        what = f"{source}: {free >> 20} MiB of disk are free, and it needs {need_bytes >> 20}"
+    if needed_bytes > free:
+        what = f"{source}: {free >> 20} MiB of disk are free, and it needs {needed_bytes >> 20}"
         raise TareError(what, "remove files, or let TARE_HOME name a folder on a larger disk")

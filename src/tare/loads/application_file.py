@@ -1,4 +1,4 @@
-"""`application.toml`: reads it, and finds all its faults at once, each under its key, as those of a suite.
+"""`read_application.toml`: reads it, and finds all its faults at once, each under its key, as those of a suite.
 
 Paths in it are of its folder.
 """
@@ -13,17 +13,17 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from tare.loads.application import GIVEN_BY_TARE, Application, Load, OwnService, has_place
-from tare.loads.http import as_path
-from tare.loads.user_load import OwnMetric
-from tare.model.errors import SuiteError, UsageError, did_you_mean, unreadable
-from tare.model.files import contents, exists
-from tare.model.image import ImageWanted, Release, Started
+from tare.loads.application import BUILT_IN_PARAMETERS, Application, ApplicationLoad, UserService, has_placeholder
+from tare.loads.http import check_path
+from tare.loads.user_load import UserMetric
+from tare.model.errors import SuiteError, UsageError, describe_unreadable, did_you_mean
+from tare.model.files import exists, read_bounded
+from tare.model.image import ImageCommand, ImageSpec, Release
 from tare.model.units import Duration, Size
 from tare.plugins import registry
-from tare.suites.document import Document, Key, parse_tables
-from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, words_of
-from tare.suites.tables import EXAMPLE, as_place, read_source
+from tare.suites.document import Document, TomlKey, parse_tables
+from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, split_words
+from tare.suites.tables import EXAMPLE, check_image_path, read_source
 
 FILE = "application.toml"
 _TABLES = ("application", "parameters", "services", "load")
@@ -32,31 +32,31 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _USER = re.compile(r"[^\s:\0]+(?::[^\s:\0]+)?")
 _SIGNAL = re.compile(r"(?:SIG)?[A-Z][A-Z0-9+-]*|[1-9][0-9]?")
 _PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 
-Files = dict[Annotated[str, AfterValidator(as_place)], str]
+Files = dict[Annotated[str, AfterValidator(check_image_path)], str]
 
 
-def _variables(variables: dict[str, str]) -> dict[str, str]:
+def _check_variables(variables: dict[str, str]) -> dict[str, str]:
     for name, text in variables.items():
         if not _VARIABLE.fullmatch(name) or "\0" in text:
             raise ValueError(f"{name[:100]!r} cannot be a variable: use letters, digits and _")
     return variables
 
 
-def _user(text: str) -> str:
+def _check_user(text: str) -> str:
     if not _USER.fullmatch(text):
         raise ValueError('write a name or a number, or two of user and group: "www-data", "1000:1000"')
     return text
 
 
-def _signal(text: str) -> str:
+def _check_signal(text: str) -> str:
     if not _SIGNAL.fullmatch(text):
         raise ValueError('write a signal\'s name or number, such as "SIGQUIT"')
     return text
 
 
-def _expression(text: str) -> str:
+def _check_expression(text: str) -> str:
     try:
         re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
@@ -82,12 +82,12 @@ class _ServiceTable:
     credentials: str = ""
     command: CommandLine | NoCommand = ""
     entry_point: CommandLine | NoCommand | None = None
-    user: Annotated[str, AfterValidator(_user)] | None = None
-    folder: Annotated[str, AfterValidator(as_place)] | None = None
-    stop_signal: Annotated[str, AfterValidator(_signal)] | None = None
-    environment: Annotated[dict[str, str], AfterValidator(_variables)] = field(default_factory=dict)
+    user: Annotated[str, AfterValidator(_check_user)] | None = None
+    folder: Annotated[str, AfterValidator(check_image_path)] | None = None
+    stop_signal: Annotated[str, AfterValidator(_check_signal)] | None = None
+    environment: Annotated[dict[str, str], AfterValidator(_check_variables)] = field(default_factory=dict)
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    ready: Annotated[str, AfterValidator(lambda path: as_path(path) if path else path)] = ""
+    ready: Annotated[str, AfterValidator(lambda path: check_path(path) if path else path)] = ""
     ready_status: Annotated[int, Field(ge=200, le=599)] = 200
     ready_command: CommandLine | NoCommand = ""
     ready_within: Annotated[Duration, Field(gt=0, le=3600)] = 30.0
@@ -98,12 +98,12 @@ class _LoadTable:
     """The table `[load]`."""
 
     command: CommandLine
-    metrics: Annotated[tuple[OwnMetric, ...], Field(min_length=1)]
+    metrics: Annotated[tuple[UserMetric, ...], Field(min_length=1)]
     packages: Packages = ()
     files: Files = field(default_factory=dict)
     duration: Annotated[Duration, Field(gt=0, le=86400)] = 60.0
     timeout: Annotated[Duration, Field(gt=0, le=86400)] = 600.0
-    bottleneck: Annotated[str, AfterValidator(_expression)] = ""
+    bottleneck: Annotated[str, AfterValidator(_check_expression)] = ""
     worker: CommandLine | NoCommand = ""
 
 
@@ -111,10 +111,10 @@ def read_application(folder: Path, written: str = "") -> Application:
     """Read the application in a folder, which a suite may name as `written`; raises SuiteError with all its faults."""
     path = folder / FILE
     try:
-        text = contents(path, _MOST_BYTES).decode("utf-8-sig")
+        text = read_bounded(path, _MAX_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         hint = f"give the folder of an application, which has {FILE}; a path is relative to the suite's folder"
-        raise SuiteError([unreadable(path, error, hint)]) from None
+        raise SuiteError([describe_unreadable(path, error, hint)]) from None
     return parse_application(text, folder.absolute(), written)
 
 
@@ -122,32 +122,32 @@ def parse_application(text: str, folder: Path, written: str = "") -> Application
     """Read the text of an application in a folder; raises SuiteError with all its faults."""
     source = str(folder / FILE)
     document = Document(parse_tables(text, source), registry)
-    application = _Reader(document, folder).application(written)
+    application = _ApplicationReader(document, folder).read_application(written)
     if application is None:
         raise SuiteError(document.in_file_order(source))
     return application
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _ApplicationReader:
     """Reads the tables of an application, and records faults in the document."""
 
     document: Document
     folder: Path
 
-    def application(self, written: str) -> Application | None:
+    def read_application(self, written: str) -> Application | None:
         """Return the application, whose folder a suite names so; None if there is a fault."""
         document = self.document
         self._check_tables()
         own: _ApplicationTable | None = document.build(("application",), _ApplicationTable)
-        load = self._load()
+        load = self._read_load()
         release: Release = own.release if own else "bookworm"
-        services = {name: self._service(name, release) for name in document.table(("services",))}
-        parameters = self._parameters()
+        services = {name: self._read_service(name, release) for name in document.table(("services",))}
+        parameters = self._read_parameters()
         found = [each for each in services.values() if each]
         if own is not None:
             self._check_under_test(own.under_test, tuple(services), found)
-            self._check_together([each for each in found if each.name != own.under_test])
+            self._check_shared_instance([each for each in found if each.name != own.under_test])
         if document.faults or own is None or load is None:
             return None
         application = Application(
@@ -159,7 +159,7 @@ class _Reader:
             memory_bytes=own.memory,
             folder=written,
         )
-        self._check_used(application)
+        self._check_parameters_used(application)
         return None if document.faults else application
 
     def _check_tables(self) -> None:
@@ -168,73 +168,73 @@ class _Reader:
         for name in _TABLES:
             if name in self.document.tables:
                 if not isinstance(self.document.tables[name], dict):
-                    self.document.fault((name,), "not a table", f"write [{name}] in one pair of brackets")
+                    self.document.add_fault((name,), "not a table", f"write [{name}] in one pair of brackets")
             elif name in examples and name not in guesses:
                 below = examples[name] if name == "services" else f"[{name}] and below it {examples[name]}"
-                self.document.fault((name,), "missing", f"write {below}")
+                self.document.add_fault((name,), "missing", f"write {below}")
 
-    def _service(self, name: str, release: Release) -> OwnService | None:
+    def _read_service(self, name: str, release: Release) -> UserService | None:
         document, key = self.document, ("services", name)
         if not _HOST_NAME.fullmatch(name) or name == "localhost":
             hint = "use up to 63 of a-z, 0-9, dot, hyphen and underscore, but not localhost"
-            document.fault(key, "the others could not find it by this name", hint)
+            document.add_fault(key, "the others could not find it by this name", hint)
         if not isinstance(document.at(key), dict):
-            document.fault(key, "not a table", f"write [services.{name}] and below it its settings")
+            document.add_fault(key, "not a table", f"write [services.{name}] and below it its settings")
             return None
         table: _ServiceTable | None = document.build(key, _ServiceTable, ("from",))
         if table is None:
             return None
         if (table.ready or table.ready_status != 200) and not table.port:
-            document.fault((*key, "ready"), "there is no port to ask", "write port = …")
+            document.add_fault((*key, "ready"), "there is no port to ask", "write port = …")
         if not table.command and "from" not in document.table(key):
-            document.fault((*key, "command"), "missing", 'write command = "…", or from = an image that has one')
-        return OwnService(
+            document.add_fault((*key, "command"), "missing", 'write command = "…", or from = an image that has one')
+        return UserService(
             name=name,
-            image=self._image(key, table, release),
-            command=words_of(table.command),
+            image=self._read_image(key, table, release),
+            command=split_words(table.command),
             port=table.port or 0,
             environment=tuple(table.environment.items()),
             ready=table.ready,
             ready_status=table.ready_status,
-            ready_command=words_of(table.ready_command),
+            ready_command=split_words(table.ready_command),
             ready_within=table.ready_within,
         )
 
-    def _image(self, key: Key, table: _ServiceTable, release: Release) -> ImageWanted:
+    def _read_image(self, key: TomlKey, table: _ServiceTable, release: Release) -> ImageSpec:
         document = self.document
-        files = self._files((*key, "files"), table.files)
+        files = self._read_files((*key, "files"), table.files)
         if "from" not in document.table(key):
             if table.credentials:
-                document.fault((*key, "credentials"), "there is no image to get", f'write from = "{EXAMPLE}"')
+                document.add_fault((*key, "credentials"), "there is no image to get", f'write from = "{EXAMPLE}"')
             for name in ("entry_point", "user", "folder", "stop_signal"):
                 if name in document.table(key):
                     what = "it changes an image that others have built, and this one is of Debian's packages"
-                    document.fault((*key, name), what, "let the command do it: sh -c '…', setpriv, env")
-            return ImageWanted(release, table.packages, files)
+                    document.add_fault((*key, name), what, "let the command do it: sh -c '…', setpriv, env")
+            return ImageSpec(release, table.packages, files)
         if table.packages:
             what = "an image that others have built is taken as it is"
-            document.fault((*key, "packages"), what, "leave packages out")
-        text = document.required(key, "from", EXAMPLE)
+            document.add_fault((*key, "packages"), what, "leave packages out")
+        text = document.read_required_text(key, "from", EXAMPLE)
         try:
             source = read_source(EXAMPLE if text is None else text, self.folder)
         except UsageError as error:
-            document.fault((*key, "from"), str(error), error.hint)
-            return ImageWanted()
+            document.add_fault((*key, "from"), str(error), error.hint)
+            return ImageSpec()
         credentials = str(self.folder / table.credentials) if table.credentials else ""
-        own = None if table.entry_point is None else words_of(table.entry_point)
-        if any(has_place(word, name) for word in own or () for name in GIVEN_BY_TARE):
-            document.fault((*key, "entry_point"), "nothing is filled in there", "write the places in command")
-        started = Started(own, table.user, table.folder, table.stop_signal)
-        return ImageWanted(source=replace(source, credentials=credentials, started=started), files=files)
+        own = None if table.entry_point is None else split_words(table.entry_point)
+        if any(has_placeholder(word, name) for word in own or () for name in BUILT_IN_PARAMETERS):
+            document.add_fault((*key, "entry_point"), "nothing is filled in there", "write the places in command")
+        started = ImageCommand(own, table.user, table.folder, table.stop_signal)
+        return ImageSpec(source=replace(source, credentials=credentials, started=started), files=files)
 
-    def _files(self, key: Key, files: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    def _read_files(self, key: TomlKey, files: dict[str, str]) -> tuple[tuple[str, str], ...]:
         for name in files.values():
             if not exists(self.folder / name):
                 hint = "paths on the right are of the application's folder"
-                self.document.fault(key, f'there is no file or folder "{name}"', hint)
+                self.document.add_fault(key, f'there is no file or folder "{name}"', hint)
         return tuple((target, str(self.folder / name)) for target, name in sorted(files.items()))
 
-    def _load(self) -> Load | None:
+    def _read_load(self) -> ApplicationLoad | None:
         table: _LoadTable | None = self.document.build(("load",), _LoadTable)
         if table is None:
             return None
@@ -242,59 +242,59 @@ class _Reader:
         for index, name in enumerate(names):
             if name in names[:index]:
                 key = ("load", "metrics", index, "name")
-                self.document.fault(key, f'there are two metrics named "{name}"', "give one of them another name")
-        return Load(
-            command=words_of(table.command),
+                self.document.add_fault(key, f'there are two metrics named "{name}"', "give one of them another name")
+        return ApplicationLoad(
+            command=split_words(table.command),
             metrics=table.metrics,
             packages=table.packages,
-            files=self._files(("load", "files"), table.files),
+            files=self._read_files(("load", "files"), table.files),
             duration=table.duration,
             timeout=table.timeout,
             bottleneck=table.bottleneck,
-            worker=words_of(table.worker),
+            worker=split_words(table.worker),
         )
 
-    def _parameters(self) -> dict[str, str | int | float]:
+    def _read_parameters(self) -> dict[str, str | int | float]:
         found = self.document.table(("parameters",))
         for name, value in found.items():
             key = ("parameters", name)
             if not _PARAMETER.fullmatch(name):
-                self.document.fault(key, "not a name of a parameter", "use a-z, 0-9 and _, a letter first")
-            elif name in GIVEN_BY_TARE:
-                self.document.fault(key, "tare gives this itself", "choose another name")
+                self.document.add_fault(key, "not a name of a parameter", "use a-z, 0-9 and _, a letter first")
+            elif name in BUILT_IN_PARAMETERS:
+                self.document.add_fault(key, "tare gives this itself", "choose another name")
             if isinstance(value, bool) or not isinstance(value, str | int | float):
-                self.document.fault(key, "neither a text nor a number", 'write 200 or "200"')
+                self.document.add_fault(key, "neither a text nor a number", 'write 200 or "200"')
         return dict(found)
 
-    def _check_under_test(self, under_test: str, names: Sequence[str], found: Sequence[OwnService]) -> None:
+    def _check_under_test(self, under_test: str, names: Sequence[str], found: Sequence[UserService]) -> None:
         key = ("application", "under_test")
         if under_test not in names:
             hint = did_you_mean(under_test, names, f"write a table [services.{under_test}]")
-            self.document.fault(key, f'there is no service "{under_test}"', hint)
+            self.document.add_fault(key, f'there is no service "{under_test}"', hint)
         if any(each.name == under_test and not (each.port or each.image.source) for each in found):
-            self.document.fault(("services", under_test, "port"), "missing", "the load needs it: write port = 80")
+            self.document.add_fault(("services", under_test, "port"), "missing", "the load needs it: write port = 80")
 
-    def _check_together(self, beside: Sequence[OwnService]) -> None:
+    def _check_shared_instance(self, sidecars: Sequence[UserService]) -> None:
         """Refuse ports and files over which services would fight that share an instance."""
         ports: dict[int, str] = {}
         files: dict[str, tuple[str, str]] = {}
-        for each in beside:
+        for each in sidecars:
             if each.image.source:
                 continue
             key = ("services", each.name)
             if other := ports.get(each.port) if each.port else None:
                 what = f'"{other}" has this port, and they share a host'
-                self.document.fault((*key, "port"), what, "let one of them listen on another port")
+                self.document.add_fault((*key, "port"), what, "let one of them listen on another port")
             ports[each.port] = each.name
             for target, source in each.image.files:
                 name, there = files.setdefault(target, (each.name, source))
                 if there != source:
                     what = f'"{name}" has another file at {target}, and they share an image'
-                    self.document.fault((*key, "files"), what, "put one of them elsewhere")
+                    self.document.add_fault((*key, "files"), what, "put one of them elsewhere")
 
-    def _check_used(self, application: Application) -> None:
+    def _check_parameters_used(self, application: Application) -> None:
         texts = tuple(application.texts)
         for name in application.parameters:
-            if not any(has_place(text, name) for text in texts):
+            if not any(has_placeholder(text, name) for text in texts):
                 hint = f"write {{{name}}} in a command or an environment, or leave it out"
-                self.document.fault(("parameters", name), "nothing has a place for it", hint)
+                self.document.add_fault(("parameters", name), "nothing has a place for it", hint)

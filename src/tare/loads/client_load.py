@@ -31,27 +31,27 @@ from pydantic import AfterValidator, Field
 from tare.hosts.exec import RUN
 from tare.hosts.facts import Clock, read_clock
 from tare.hosts.host import Host
-from tare.loads.parsing import as_output, rising
-from tare.loads.turns import Resident
+from tare.loads.parsing import as_output, rising_check
+from tare.loads.turns import ResidentProgram
 from tare.model.errors import Fault, SuiteError, TrialFailed
 from tare.model.image import Image
-from tare.model.trial import Raw
+from tare.model.trial import RawOutput
 from tare.model.units import Duration
 from tare.plugins.workload import MeasurementContext
 
-MOST_CLIENTS = 1000
-LEAST_RATE, MOST_RATE = 10, 10_000_000
+MAX_CLIENTS = 1000
+MIN_RATE, MAX_RATE = 10, 10_000_000
 
-rising_clients = rising("numbers of clients", 1, MOST_CLIENTS)
-rising_rates = rising("rates a second", LEAST_RATE, MOST_RATE)
-ClientCount = Annotated[int, Field(ge=1, le=MOST_CLIENTS)]
+rising_clients = rising_check("numbers of clients", 1, MAX_CLIENTS)
+rising_rates = rising_check("rates a second", MIN_RATE, MAX_RATE)
+ClientCount = Annotated[int, Field(ge=1, le=MAX_CLIENTS)]
 ClientCounts = Annotated[tuple[int, ...], AfterValidator(rising_clients)]
 Rates = Annotated[tuple[int, ...], AfterValidator(rising_rates)]
 LoadDuration = Annotated[Duration, Field(gt=0, le=600)]  # redis-benchmark counts its requests in an int
 _LEAD_SECONDS = 0.03  # until all begin, beyond the way there: of it, 0.02 fill the server's caches
-_LITTLE, _TOO_LITTLE = 0.9, 0.5  # the shares of a turn that windows have in common
+_COMMON_SHARE_CAUTION, _COMMON_SHARE_FAILURE = 0.9, 0.5  # the shares of a turn that windows have in common
 _ROUND_TRIPS = 2  # in which a line is surely there
-_PART = re.compile(r"^client (?P<number>\d{1,3}) of (?P<count>\d{1,3})\n", re.ASCII | re.MULTILINE)
+_CLIENT_HEAD = re.compile(r"^client (?P<number>\d{1,3}) of (?P<count>\d{1,3})\n", re.ASCII | re.MULTILINE)
 _BEHIND = re.compile(r"^behind: (?P<behind>\d{1,9}\.\d{9})\n", re.ASCII | re.MULTILINE)
 _SECONDS = re.compile(r"^seconds: (?P<seconds>\d{1,9}\.\d{9})\n", re.ASCII | re.MULTILINE)
 
@@ -66,10 +66,10 @@ def server_address(setup: MeasurementContext) -> str:
 
 def server_port(setup: MeasurementContext, workload_name: str, default: int) -> int:
     """Return the server's TCP port: that of a built-in server, or else `default`."""
-    return setup.instance.serves.get(workload_name, default)
+    return setup.instance.served_ports.get(workload_name, default)
 
 
-def exposed_port(image: Image, otherwise: int) -> int:
+def find_exposed_port(image: Image, otherwise: int) -> int:
     """Return the one TCP port that an image exposes; raises SuiteError if there are several."""
     if len(image.ports) > 1:
         ports = " and ".join(map(str, image.ports))
@@ -77,12 +77,12 @@ def exposed_port(image: Image, otherwise: int) -> int:
     return image.ports[0] if image.ports else otherwise
 
 
-def client_cpus(client: Host) -> int:
+def count_client_cpus(client: Host) -> int:
     """Return how many CPUs a load on the client may use."""
     return int(client.run("nproc", timeout=30).text)
 
 
-def measured_load(client: Host, label: str, *argv: str, timeout: float, cpus: int = 1, warm_up: bool = False) -> Raw:
+def run_load(client: Host, label: str, *argv: str, timeout: float, cpus: int = 1, warm_up: bool = False) -> RawOutput:
     """Run a load to its end; raises TrialFailed with its last output if it fails.
 
     The text is its standard output, `errors` its standard error. `client_cpu` is its CPU time over the duration of the
@@ -91,10 +91,10 @@ def measured_load(client: Host, label: str, *argv: str, timeout: float, cpus: in
     output = client.run(*argv, timeout=timeout)
     share = None if output.cpu_seconds is None else min(1.0, output.cpu_seconds / output.seconds / cpus)
     errors = output.stderr.decode("utf-8", "replace")
-    return Raw(label, argv, output.text, output.seconds, share, warm_up, errors=errors)
+    return RawOutput(label, argv, output.text, output.seconds, share, warm_up, errors=errors)
 
 
-def while_sending(raw: Raw, start_seconds: float, sending_seconds: float) -> Raw:
+def relate_to_sending(raw: RawOutput, start_seconds: float, sending_seconds: float) -> RawOutput:
     """Relate a load's CPU time, less what its start took (both of a CPU), to the seconds in which it sent."""
     share = raw.client_cpu
     if share is not None:
@@ -103,64 +103,66 @@ def while_sending(raw: Raw, start_seconds: float, sending_seconds: float) -> Raw
 
 
 @dataclass(frozen=True)
-class Part:
+class ClientShare:
     """What one client does: a program that takes turns, over so many connections."""
 
-    program: Resident
+    program: ResidentProgram
     connections: int
     clock: Clock = field(default_factory=Clock)
 
 
 @dataclass
-class Together:
+class SharedLoad:
     """The parts of a load; a single one has no appointments, and prints as it always does."""
 
-    parts: Sequence[Part]
-    common: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))  # what windows of turns share
+    client_shares: Sequence[ClientShare]
+    common_shares: dict[str, list[float]] = field(
+        default_factory=lambda: defaultdict(list)
+    )  # what windows of turns share
 
-    def turn(self, label: str, lines: Sequence[str], timeout: float, warm_up: bool = False) -> Raw:
+    def run_turn(self, label: str, lines: Sequence[str], timeout: float, warm_up: bool = False) -> RawOutput:
         """Let each part work on its line; return what all have printed, each below the number of its client.
 
         Raises TrialFailed or TimedOut, with the client's number.
         """
-        if len(self.parts) == 1:
-            return self.parts[0].program.turn(label, lines[0], timeout, warm_up)
-        error_seconds = max(part.clock.error_seconds for part in self.parts)
+        if len(self.client_shares) == 1:
+            return self.client_shares[0].program.run_turn(label, lines[0], timeout, warm_up)
+        error_seconds = max(part.clock.error_seconds for part in self.client_shares)
         began = time.monotonic()
         moment = began + _LEAD_SECONDS + 2 * _ROUND_TRIPS * error_seconds
-        for number, (part, line) in enumerate(zip(self.parts, lines, strict=True), start=1):
-            with _named(number):
-                part.program.ask(f"{line} {moment + part.clock.ahead_seconds:.9f}")
+        for number, (part, line) in enumerate(zip(self.client_shares, lines, strict=True), start=1):
+            with _prefix_errors_with_client(number):
+                part.program.send_line(f"{line} {moment + part.clock.ahead_seconds:.9f}")
         answers = []
-        for number, part in enumerate(self.parts, start=1):
-            with _named(number):
-                answers.append(part.program.answer(label, began, timeout, warm_up))
+        for number, part in enumerate(self.client_shares, start=1):
+            with _prefix_errors_with_client(number):
+                answers.append(part.program.read_answer(label, began, timeout, warm_up))
         text = "".join(f"client {n} of {len(answers)}\n{each.text}" for n, each in enumerate(answers, start=1))
         if not warm_up:
-            self.common[label].append(common_share(windows_in(text), 2 * error_seconds))
-        return Raw(label, answers[0].argv, text, answers[-1].seconds, warm_up=warm_up)
+            self.common_shares[label].append(common_share(read_windows(text), 2 * error_seconds))
+        return RawOutput(label, answers[0].argv, text, answers[-1].seconds, warm_up=warm_up)
 
-    def end(self, timeout: float) -> tuple[Raw, ...]:
+    def end(self, timeout: float) -> tuple[RawOutput, ...]:
         """End all parts; return what each of them printed."""
-        return tuple(part.program.turn("end", "end", timeout) for part in self.parts)
+        return tuple(part.program.run_turn("end", "end", timeout) for part in self.client_shares)
 
-    def doubt(self, raw: Raw) -> str:
+    def describe_overlap_caution(self, raw: RawOutput) -> str:
         """Describe how little the parts of the point that ends had in common; empty if it was enough.
 
         Raises TrialFailed if it was less than half.
         """
-        share = median(self.common.get(raw.label, [1.0]))
-        if share >= _LITTLE:
+        share = median(self.common_shares.get(raw.label, [1.0]))
+        if share >= _COMMON_SHARE_CAUTION:
             return ""
         what = f"at {raw.label}, the clients asked together for {share:.0%} of a turn"
-        if share < _TOO_LITTLE:
+        if share < _COMMON_SHARE_FAILURE:
             hint = "give a longer duration: turns are a tenth of it; or clients on a quicker network"
             raise TrialFailed(what, hint, as_output(raw))
         return what
 
 
 @contextmanager
-def _named(number: int) -> Iterator[None]:
+def _prefix_errors_with_client(number: int) -> Iterator[None]:
     """Let a failure in the block say which client has failed."""
     try:
         yield
@@ -169,31 +171,31 @@ def _named(number: int) -> Iterator[None]:
 
 
 @contextmanager
-def started_together(
-    clients: Sequence[Host], connections: int, start: Callable[[ExitStack, Host, int], Resident]
-) -> Iterator[Together]:
+def running_shared_load(
+    clients: Sequence[Host], connections: int, start: Callable[[ExitStack, Host, int], ResidentProgram]
+) -> Iterator[SharedLoad]:
     """Start the parts of a load, by `start` with each client's connections; they are gone after the block.
 
     Where there are fewer connections than clients, the last clients have no part.
     """
     with ExitStack() as stack:
-        divided = zip(clients, shares(connections, len(clients)), strict=True)
+        divided = zip(clients, split_evenly(connections, len(clients)), strict=True)
         own = [(client, count) for client, count in divided if count]
         parts = [
-            Part(start(stack, client, count), count, read_clock(client, RUN) if len(own) > 1 else Clock())
+            ClientShare(start(stack, client, count), count, read_clock(client, RUN) if len(own) > 1 else Clock())
             for client, count in own
         ]
-        yield Together(parts)
+        yield SharedLoad(parts)
 
 
-def shares(whole: int, parts: int) -> tuple[int, ...]:
+def split_evenly(whole: int, parts: int) -> tuple[int, ...]:
     """Divide a number as evenly as integers allow."""
     return tuple(whole // parts + (number < whole % parts) for number in range(parts))
 
 
-def texts_in(text: str) -> list[str]:
+def split_client_texts(text: str) -> list[str]:
     """Return what each client printed of a turn; the whole text if it is of one client, or not of all."""
-    found = list(_PART.finditer(text))
+    found = list(_CLIENT_HEAD.finditer(text))
     numbers = [(int(each["number"]), int(each["count"])) for each in found]
     if not found or numbers != [(number, len(found)) for number in range(1, 1 + len(found))]:
         return [text]
@@ -201,9 +203,9 @@ def texts_in(text: str) -> list[str]:
     return [text[each.end() : end] for each, end in zip(found, ends, strict=True)]
 
 
-def windows_in(text: str) -> list[tuple[float, float]]:
+def read_windows(text: str) -> list[tuple[float, float]]:
     """Return when each client of several began to count in a turn, and when it ended; none unless all say so."""
-    parts = texts_in(text)
+    parts = split_client_texts(text)
     found = [(_BEHIND.search(each), _SECONDS.search(each)) for each in parts]
     begun = [(float(behind["behind"]), float(seconds["seconds"])) for behind, seconds in found if behind and seconds]
     return [(behind, behind + seconds) for behind, seconds in begun] if len(begun) == len(parts) else []
@@ -221,13 +223,14 @@ def common_share(windows: Sequence[tuple[float, float]], error_seconds: float) -
     return max(0.0, common - error_seconds) / whole if whole > 0 else 0.0
 
 
-def with_cpu_shares(raw: Raw, turn: re.Pattern[str], client_limit: str) -> Raw:
+def with_cpu_shares(raw: RawOutput, turn: re.Pattern[str], client_limit: str) -> RawOutput:
     """Return the output of a turn with what the clients could not do, and their CPU shares: none has that warms up.
 
-    `turn` matches what a client printed; its groups are `seconds`, `cpu` in seconds, and `cpus` where it used several.
+    `run_turn` matches what a client printed; its groups are `seconds`, `cpu` in seconds, and `cpus` where it used
+    several.
     """
     used: list[float | None] = []
-    for found in map(turn.fullmatch, texts_in(raw.text)):
+    for found in map(turn.fullmatch, split_client_texts(raw.text)):
         seconds = float(found["seconds"]) if found and not raw.warm_up else 0.0
         cpus = int(found.groupdict().get("cpus", 1)) if found else 1
         used.append(min(1.0, float(found["cpu"]) / seconds / cpus) if found and seconds else None)

@@ -20,27 +20,34 @@ from pydantic import Field
 
 from tare.hosts.host import Host
 from tare.loads.parsing import check_labels
-from tare.loads.turns import SLOWEST, InTurns, filled_turns, limit_seconds, rounds_of, turn_seconds
-from tare.model.errors import TrialFailed, printed
-from tare.model.trial import LimitsWanted, Metric, Raw, Value
+from tare.loads.turns import (
+    SLOWEST_CPU_FACTOR,
+    TurnWorkload,
+    count_rounds,
+    limit_seconds,
+    run_filled_turns,
+    turn_seconds,
+)
+from tare.model.errors import TrialFailed, quote_output
+from tare.model.trial import LimitsSpec, Metric, RawOutput, Value
 from tare.model.units import Duration
 from tare.plugins.workload import MeasurementContext, Workload
 
-_MOST_PASSES = 2_147_483_627  # VTmark's of Dhrystone, which counts them in 32 bits
+_MAX_PASSES = 2_147_483_627  # VTmark's of Dhrystone, which counts them in 32 bits
 HEAD = (
     r"sysbench 1\.\S+ .*\n\nRunning the test with following options:\nNumber of threads: (?P<threads>\d+)\n"
     r"Initializing random number generator from current time\n\n\n"
 )
-STARTED = r"Initializing worker threads\.\.\.\n\nThreads started!\n\n"
+THREADS_STARTED = r"Initializing worker threads\.\.\.\n\nThreads started!\n\n"
 TAIL = (
     r"General statistics:\n    total time: .*\n    total number of events: +(?P<events>\d{1,18})\n\n"
     r"Latency \(ms\):\n(?:    .*\n){4}         sum: +(?P<worked>\d+\.\d+)\n\nThreads fairness:\n(?:    .*\n){2}\n"
 )
-_LEAST_SECONDS = 1e-5  # of work that sysbench prints
+_MIN_SECONDS = 1e-5  # of work that sysbench prints
 
 
 @dataclass(frozen=True)
-class Computing(Workload):
+class ComputeWorkload(Workload):
     """A workload of one command and one speed.
 
     `result` matches a whole good output; its group `speed` is a number of `scale` times the metric's unit, and `passes`
@@ -56,35 +63,35 @@ class Computing(Workload):
     scale = 1.0
 
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
-    passes: Annotated[int, Field(ge=0, le=_MOST_PASSES)] = 0
+    passes: Annotated[int, Field(ge=0, le=_MAX_PASSES)] = 0
     repetitions: Annotated[int, Field(ge=1, le=100)] = 5
 
     @property
     def rounds(self) -> int:
         """Turns of a tenth of the duration; each repetition of a number of passes is one."""
-        return self.repetitions if self.passes else rounds_of(self.duration)
+        return self.repetitions if self.passes else count_rounds(self.duration)
 
     @property
-    def shortened_by(self) -> str:
+    def duration_setting(self) -> str:
         """The setting that decides how long it takes."""
         return "passes" if self.passes else "duration"
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Start the program inside in each turn; raises TrialFailed without an inside, or for wrong results.
 
         Where the kernel puts a program's memory and stack can decide a tenth of its speed, and changes with each
         start (docs/decisions/turns.md).
         """
-        inside, seconds = setup.inside(self.name), self._turn_seconds
+        inside, seconds = setup.require_inside(self.name), self._turn_seconds
         work = (self.count_option, f"{self.passes}") if self.passes else ("--seconds", f"{seconds:.6g}")
         argv = (f"/usr/lib/tare/{self.name}", *work)
         for _ in range(self.rounds):
-            output = inside.run(*argv, timeout=limit_seconds(SLOWEST * seconds))
-            raw = Raw(self.name, argv, output.text, output.seconds)
+            output = inside.run(*argv, timeout=limit_seconds(SLOWEST_CPU_FACTOR * seconds))
+            raw = RawOutput(self.name, argv, output.text, output.seconds)
             yield raw
             self.parse((raw,))  # what is wrong ends the trial now, not with its last turn
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the speed; raises TrialFailed for anything but one whole verified result."""
         check_labels(raw, [self.name])
         match = self.result.fullmatch(raw[0].text)
@@ -92,10 +99,10 @@ class Computing(Workload):
         speed = float(match["speed"]) * self.scale if match and whole else 0.0
         if not 0 < speed < math.inf:
             hint = "`tare show` has the whole output; the program ends with `verified: yes` when its results are right"
-            raise TrialFailed(f"{self.name} gave no verified speed; {printed(raw[0].text)}", hint)
+            raise TrialFailed(f"{self.name} gave no verified speed; {quote_output(raw[0].text)}", hint)
         return (Value("speed", None, speed),)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`: shorter stretches come before the one that counts, which fills a time."""
         return 0.1 + (self.repetitions * self._turn_seconds if self.passes else 1.3 * self.duration)
 
@@ -105,7 +112,7 @@ class Computing(Workload):
 
 
 @dataclass(frozen=True)
-class SysbenchTest(InTurns):
+class SysbenchTest(TurnWorkload):
     """A test of sysbench, and its one metric. A plug-in defines the options of its test, and reads its whole output."""
 
     name: ClassVar[str]
@@ -117,7 +124,7 @@ class SysbenchTest(InTurns):
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
 
-    def within(self, limits: LimitsWanted) -> Mapping[str, object]:
+    def fit_to_limits(self, limits: LimitsSpec) -> Mapping[str, object]:
         """Start no more threads than the instance has CPUs: those beyond would only wait for their turn."""
         return {"threads": min(self.threads, limits.cpus)}
 
@@ -126,29 +133,29 @@ class SysbenchTest(InTurns):
         """Return the options of the test, beside threads, events and time, for so many events."""
 
     @abstractmethod
-    def read(self, text: str) -> re.Match[str] | None:
-        """Match a whole output of this test with these settings: `HEAD`, `STARTED` and `TAIL` are parts of it."""
+    def match_output(self, text: str) -> re.Match[str] | None:
+        """Match a whole output of this test with these settings, made of `HEAD`, `THREADS_STARTED` and `TAIL`."""
 
     @property
-    def amount(self) -> int:
+    def units_per_event(self) -> int:
         """What an event adds to the metric."""
         return 1
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run sysbench inside; raises TrialFailed without an inside."""
-        run = functools.partial(self._run, setup.inside(self.name))
-        yield from filled_turns(run, self._events, self.threads, self.rounds)
+        run = functools.partial(self._run, setup.require_inside(self.name))
+        yield from run_filled_turns(run, self._estimate_events, self.threads, self.rounds)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the rate; raises TrialFailed for anything but one whole result with these settings."""
         check_labels(raw, [self.name])
-        events, seconds = self._work(raw[0].text)
-        rate = events * self.amount / seconds if 0 < seconds < math.inf else 0.0
+        events, seconds = self._read_work(raw[0].text)
+        rate = events * self.units_per_event / seconds if 0 < seconds < math.inf else 0.0
         if not 0 < rate < math.inf:
-            raise TrialFailed(f"sysbench gave no rate; {printed(raw[0].text)}", self._hint)
+            raise TrialFailed(f"sysbench gave no rate; {quote_output(raw[0].text)}", self._hint)
         return (Value(self.metrics[0].name, None, rate),)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`: probes, and the start of sysbench in each turn."""
         return 0.1 + 1.1 * self.duration + turn_seconds(self.duration) + 0.01 * self.rounds
 
@@ -156,22 +163,22 @@ class SysbenchTest(InTurns):
     def _hint(self) -> str:
         return f"`tare show` has the whole output; it is that of `sysbench {self.test}`, version 1.0"
 
-    def _run(self, inside: Host, events: int) -> Raw:
+    def _run(self, inside: Host, events: int) -> RawOutput:
         how = (f"--threads={self.threads}", f"--events={events}", "--time=0", *self.options(events))
         argv = ("sysbench", self.test, *how, "run")
         # How long an event takes is unknown before; more than one in each thread are as many as fill a turn.
         usual_seconds = self.duration if events == self.threads else turn_seconds(self.duration)
         output = inside.run(*argv, timeout=limit_seconds(usual_seconds))
-        return Raw(self.name, argv, output.text, output.seconds)
+        return RawOutput(self.name, argv, output.text, output.seconds)
 
-    def _events(self, raw: Raw) -> int:
+    def _estimate_events(self, raw: RawOutput) -> int:
         """Return the number of events that fill a turn, judged by an output; each thread has one at least."""
-        events, seconds = self._work(raw.text)
-        return max(self.threads, math.ceil(events / max(seconds, _LEAST_SECONDS) * turn_seconds(self.duration)))
+        events, seconds = self._read_work(raw.text)
+        return max(self.threads, math.ceil(events / max(seconds, _MIN_SECONDS) * turn_seconds(self.duration)))
 
-    def _work(self, text: str) -> tuple[int, float]:
+    def _read_work(self, text: str) -> tuple[int, float]:
         """Read the number of events, and the mean of the seconds that the threads worked on them."""
-        found = self.read(text)
+        found = self.match_output(text)
         if found is None or int(found["threads"]) != self.threads:
-            raise TrialFailed(f"sysbench gave no result as asked; {printed(text)}", self._hint)
+            raise TrialFailed(f"sysbench gave no result as asked; {quote_output(text)}", self._hint)
         return int(found["events"]), float(found["worked"]) / 1000 / self.threads

@@ -24,18 +24,22 @@ from typing import Annotated
 from pydantic import Field
 
 from tare.hosts.network import SLOTS
-from tare.model.errors import NoRoom, OutOfMemory, TimedOut, TrialFailed, printed
-from tare.model.trial import End, Metric, Raw, Service, Sweep, Value
+from tare.model.errors import OutOfMemory, TimedOut, TrialFailed, Unschedulable, quote_output
+from tare.model.trial import DensityStop, Metric, RawOutput, Service, Sweep, Value
 from tare.model.units import Duration, Percent
-from tare.plugins.workload import Further, MeasurementContext, Workload
+from tare.plugins.workload import InstanceStarter, MeasurementContext, Workload
 
-_AMID = (End.OUT_OF_MEMORY, End.LATE)  # it may come while instances are asked
-_ENDS: Mapping[type[TrialFailed], End] = {OutOfMemory: End.OUT_OF_MEMORY, TimedOut: End.LATE, NoRoom: End.NO_ROOM}
-_LOOKS = 3
-_START_SECONDS, _ASKING_SECONDS = 1.0, 0.1
+_STOPS_DURING_REQUESTS = (DensityStop.OUT_OF_MEMORY, DensityStop.LATE)  # it may come while instances are asked
+_STOP_BY_ERROR: Mapping[type[TrialFailed], DensityStop] = {
+    OutOfMemory: DensityStop.OUT_OF_MEMORY,
+    TimedOut: DensityStop.LATE,
+    Unschedulable: DensityStop.NO_ROOM,
+}
+_GOAL_ATTEMPTS = 3
+_START_SECONDS, _REQUEST_SECONDS = 1.0, 0.1
 
 
-class ServedByLoad(Workload):
+class LoadServerWorkload(Workload):
     """Serves as its `load` does."""
 
     @property
@@ -49,27 +53,27 @@ class ServedByLoad(Workload):
         return self.load.port
 
     @property
-    def server(self) -> str:
+    def service_name(self) -> str:
         """The name under which it is served."""
-        return self.load.server
+        return self.load.service_name
 
     def service(self, listen: str) -> Service | None:
         """Return its server."""
         return self.load.service(listen)
 
 
-class WithFurther(ServedByLoad):
+class MultiInstanceWorkload(LoadServerWorkload):
     """Starts further instances with the server of its load, and has a single round."""
 
-    def further(self, setup: MeasurementContext) -> Further:
+    def find_starter(self, setup: MeasurementContext) -> InstanceStarter:
         """Return what starts further instances; raises TrialFailed where there are none."""
-        if setup.further is None:
+        if setup.instance_starter is None:
             raise TrialFailed(f"{self.name} starts further instances", "this is a bug: it has a single round")
-        return setup.further
+        return setup.instance_starter
 
 
 @dataclass(frozen=True)
-class Density(WithFurther):
+class Density(MultiInstanceWorkload):
     """Counts instances of a server. A plug-in provides the server, a short load, and the reader of its latency."""
 
     metrics = (
@@ -79,39 +83,44 @@ class Density(WithFurther):
         Metric("slowest", "99th percentile of the slowest instance", "s", "lower", headline=False),
     )
     sweep = Sweep("instances")
-    shortened_by = "most"
+    duration_setting = "most"
 
     goal: Annotated[Duration, Field(gt=0, le=60)] = 0.01
     most: Annotated[int, Field(ge=2, le=SLOTS)] = 16
     spare: Annotated[Percent, Field(ge=0.05, lt=1)] = 0.2
 
     @abstractmethod
-    def ask(self, setup: MeasurementContext, label: str) -> Raw:
+    def run_requests(self, setup: MeasurementContext, label: str) -> RawOutput:
         """Ask an instance for a moment."""
 
     @abstractmethod
-    def slow_seconds(self, text: str) -> float:
+    def read_slow_seconds(self, text: str) -> float:
         """Read the 99th percentile of the latency; raises TrialFailed if there is none."""
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Start one instance after the other, and ask them all; the last output has the reason of the end."""
         try:
-            end, reason = (yield from self._filled(setup, self.further(setup))), ""
-        except tuple(_ENDS) as error:
-            end, reason = next(end for kind, end in _ENDS.items() if isinstance(error, kind)), str(error)
-        yield Raw(f"end: {end}", (), f"{reason}\n", 0.0)
+            end, reason = (yield from self._start_until_stop(setup, self.find_starter(setup))), ""
+        except tuple(_STOP_BY_ERROR) as error:
+            end, reason = next(end for kind, end in _STOP_BY_ERROR.items() if isinstance(error, kind)), str(error)
+        yield RawOutput(f"end: {end}", (), f"{reason}\n", 0.0)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read memory and latency over the instances, and how many there were; raises TrialFailed unless whole."""
-        steps, end = self._steps(raw), raw[-1].label.removeprefix("end: ") if raw else ""
+        steps, end = self._read_steps(raw), raw[-1].label.removeprefix("end: ") if raw else ""
         missed = [slowest > self.goal for _, slowest in steps]
-        whole = (end == End.MOST and len(steps) == self.most) or end in (End.SLOW, End.SPARE, End.NO_ROOM, *_AMID)
-        if not steps or any(missed[:-1]) or missed[-1] != (end == End.SLOW) or not whole:
+        whole = (end == DensityStop.MOST and len(steps) == self.most) or end in (
+            DensityStop.SLOW,
+            DensityStop.SPARE,
+            DensityStop.NO_ROOM,
+            *_STOPS_DURING_REQUESTS,
+        )
+        if not steps or any(missed[:-1]) or missed[-1] != (end == DensityStop.SLOW) or not whole:
             what = f"{self.name} has {len(steps)} numbers of instances, and ended with {raw[-1:]}"
             raise TrialFailed(what, "the outputs are not those of one whole measurement with these settings")
         if all(missed):
             raise TrialFailed(f"{self.name}: a single instance misses the goal already", "set a longer goal")
-        values = [Value("instances", None, len(steps) - sum(missed))] if end != End.MOST else []
+        values = [Value("instances", None, len(steps) - sum(missed))] if end != DensityStop.MOST else []
         if len(steps) > 1:
             more_bytes = steps[-1][0] - steps[0][0]
             values.append(Value("further", None, more_bytes / (len(steps) - 1)))
@@ -120,37 +129,39 @@ class Density(WithFurther):
             values.append(Value("slowest", float(count), slowest_seconds))
         return values
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`."""
-        return self.most * (_START_SECONDS + _ASKING_SECONDS * (self.most + 1) / 2)
+        return self.most * (_START_SECONDS + _REQUEST_SECONDS * (self.most + 1) / 2)
 
-    def _filled(self, setup: MeasurementContext, further: Further) -> Generator[Raw, None, End]:
+    def _start_until_stop(
+        self, setup: MeasurementContext, starter: InstanceStarter
+    ) -> Generator[RawOutput, None, DensityStop]:
         """Start one more until something ends it, and return what; all but the trial's own are then gone."""
         alive = [setup]
         with ExitStack() as exits:
             while True:
                 slow = False
                 for number, each in enumerate(alive, start=1):
-                    slow = not (yield from self._keeps_goal(each, f"instance {number} of {len(alive)}")) or slow
-                yield _memory(further, len(alive))
+                    slow = not (yield from self._meets_goal(each, f"instance {number} of {len(alive)}")) or slow
+                yield _memory_output(starter, len(alive))
                 if slow:
-                    return End.SLOW
+                    return DensityStop.SLOW
                 if len(alive) == self.most:
-                    return End.MOST
-                if further.spare_share() < self.spare:
-                    return End.SPARE
-                alive.append(exits.enter_context(further.started(self.load)).setup)
+                    return DensityStop.MOST
+                if starter.spare_memory_share() < self.spare:
+                    return DensityStop.SPARE
+                alive.append(exits.enter_context(starter.start_instance(self.load)).setup)
 
-    def _keeps_goal(self, setup: MeasurementContext, label: str) -> Generator[Raw, None, bool]:
+    def _meets_goal(self, setup: MeasurementContext, label: str) -> Generator[RawOutput, None, bool]:
         """Ask an instance, up to three times."""
-        for _ in range(_LOOKS):
-            raw = self.ask(setup, label)
+        for _ in range(_GOAL_ATTEMPTS):
+            raw = self.run_requests(setup, label)
             yield raw
-            if self.slow_seconds(raw.text) <= self.goal:
+            if self.read_slow_seconds(raw.text) <= self.goal:
                 return True
         return False
 
-    def _steps(self, raw: Sequence[Raw]) -> list[tuple[int, float]]:
+    def _read_steps(self, raw: Sequence[RawOutput]) -> list[tuple[int, float]]:
         """Read what so many instances cost together, and the latency of the slowest of them, for each number.
 
         What was cut off by the end is left out.
@@ -159,16 +170,16 @@ class Density(WithFurther):
         found: dict[str, list[float]] = defaultdict(list)
         for each in raw[:-1]:
             if each.label == f"memory of {len(steps) + 1}":
-                steps.append((_bytes(each.text), _slowest(found, len(steps) + 1)))
+                steps.append((_parse_bytes(each.text), _find_slowest(found, len(steps) + 1)))
                 found = defaultdict(list)
             else:
-                found[each.label].append(self.slow_seconds(each.text))
-        if found and not raw[-1].label.endswith(_AMID):
+                found[each.label].append(self.read_slow_seconds(each.text))
+        if found and not raw[-1].label.endswith(_STOPS_DURING_REQUESTS):
             raise TrialFailed(f"outputs of {[*found]} are left over", "`tare show` has the raw output")
         return steps
 
 
-def _slowest(found: Mapping[str, Sequence[float]], count: int) -> float:
+def _find_slowest(found: Mapping[str, Sequence[float]], count: int) -> float:
     """Return the latency of the slowest of so many instances, each at its best."""
     labels = [f"instance {number} of {count}" for number in range(1, count + 1)]
     if [*found] != labels:
@@ -176,14 +187,14 @@ def _slowest(found: Mapping[str, Sequence[float]], count: int) -> float:
     return max(min(each) for each in found.values())
 
 
-def _memory(further: Further, count: int) -> Raw:
-    memory_bytes = further.cost().all_memory_bytes
+def _memory_output(starter: InstanceStarter, count: int) -> RawOutput:
+    memory_bytes = starter.measure_footprint().total_memory_bytes
     if memory_bytes is None:
         raise TrialFailed("the host does not report the memory of the instances' processes")
-    return Raw(f"memory of {count}", (), f"{memory_bytes}\n", 0.0)
+    return RawOutput(f"memory of {count}", (), f"{memory_bytes}\n", 0.0)
 
 
-def _bytes(text: str) -> int:
+def _parse_bytes(text: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,15}\n", text):
-        raise TrialFailed(f"not the memory of instances; {printed(text)}", "`tare show` has the raw output")
+        raise TrialFailed(f"not the memory of instances; {quote_output(text)}", "`tare show` has the raw output")
     return int(text)

@@ -15,15 +15,15 @@ from tare.hosts.host import Host
 from tare.model.machine import DiskBytes
 from tare.plugins.workload import VOLUME, MeasurementContext, Workload
 
-Place = Literal["root", "volume"]
+FileLocation = Literal["root", "volume"]
 _ROOT = "/srv/tare-files"
 
 
 @dataclass(frozen=True)
-class OnDisk(Workload):
+class FileWorkload(Workload):
     """A workload of files, which are on the root of the instance or on a data volume."""
 
-    place: Place = "root"
+    place: FileLocation = "root"
 
     @property
     @abstractmethod
@@ -50,19 +50,19 @@ class OnDisk(Workload):
         """How much must fit on its volume; 0 if its files are on the root."""
         return self.needed_bytes if self.place == "volume" else 0
 
-    def inside(self, setup: MeasurementContext) -> Host:
+    def create_folder(self, setup: MeasurementContext) -> Host:
         """Make the folder, and return the inside; raises TrialFailed without one."""
-        inside = setup.inside(self.name)
+        inside = setup.require_inside(self.name)
         inside.run("mkdir", "-p", self.folder, timeout=60)
         return inside
 
 
-def share_seen(setup: MeasurementContext, before: DiskBytes, moved: DiskBytes) -> float:
+def disk_traffic_share(setup: MeasurementContext, before: DiskBytes, moved: DiskBytes) -> float:
     """Return the share of the bytes a workload has moved that the machine's disks have seen since `before`; at most 1.
 
     Of the shares of reads and writes it is the smaller one: what the disks have done besides makes up for nothing.
     """
-    after = setup.disks_moved()
+    after = setup.read_disk_bytes()
     read, written = after.read - before.read, after.written - before.written
     shares = [seen / asked for seen, asked in ((read, moved.read), (written, moved.written)) if asked]
     return min([1.0, *shares])

@@ -31,30 +31,30 @@ from tare.hosts.host import Host
 from tare.loads.client_load import (
     ClientCounts,
     LoadDuration,
-    Together,
+    SharedLoad,
+    read_windows,
+    running_shared_load,
     server_address,
     server_port,
-    started_together,
-    texts_in,
+    split_client_texts,
     window_seconds,
-    windows_in,
     with_cpu_shares,
 )
 from tare.loads.parsing import as_output, check_labels
-from tare.loads.turns import InTurns, Resident, limit_seconds, resident, turn_seconds
-from tare.model.errors import TrialFailed, printed
-from tare.model.files import contents
-from tare.model.trial import Metric, Raw, Sweep, Value
+from tare.loads.turns import ResidentProgram, TurnWorkload, limit_seconds, running_program, turn_seconds
+from tare.model.errors import TrialFailed, quote_output
+from tare.model.files import read_bounded
+from tare.model.trial import Metric, RawOutput, Sweep, Value
 from tare.model.units import Size
 from tare.plugins.workload import MeasurementContext, Workload
 from tare.suites.document import folder_of
 
-MOST_REQUESTS, MOST_BYTES = 10_000, 1024**2  # each of up to 256 threads of wrk has them all
-_THERE = PurePosixPath("/srv/tare-requests.lua")
+MAX_REQUESTS, MAX_BYTES = 10_000, 1024**2  # each of up to 256 threads of wrk has them all
+_REQUESTS_THERE = PurePosixPath("/srv/tare-requests.lua")
 _PATH = re.compile(r"/[!-~]{0,8000}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
 _TEXT = re.compile(r"([!-~]([\t -~]{0,8000}[!-~])?)?", re.ASCII)
-_NOT_THE_USERS = ("connection", "content-length", "expect", "transfer-encoding", "upgrade")
+_RESERVED_HEADERS = ("connection", "content-length", "expect", "transfer-encoding", "upgrade")
 HTTP_PORT = 18080  # not the usual one, which the machine may use
 _SCRIPT = Path(__file__).with_name("turns.lua")
 _SCRIPT_THERE = PurePosixPath("/srv/tare-turns.lua")
@@ -76,7 +76,7 @@ _CLOSED = "a server that closes idle connections between turns needs a longer ti
 _HINT = "`tare show` has the whole output; it is that of `wrk` with tare's script"
 
 
-def as_path(text: str) -> str:
+def check_path(text: str) -> str:
     """Return a path of a request; raises ValueError for what cannot be one."""
     if not _PATH.fullmatch(text):
         raise ValueError("a path begins with /, and has no blanks and ASCII alone, such as /search?word=caf%C3%A9")
@@ -99,11 +99,11 @@ class Request:
 
     def __post_init__(self) -> None:
         """Refuse characters that HTTP does not have, and headers that are not the user's to give."""
-        as_path(self.path)
+        check_path(self.path)
         for name, text in self.headers.items():
             if not _NAME.fullmatch(name) or not _TEXT.fullmatch(text):
                 raise ValueError(f"{name[:100]!r} is no header: its name has no blanks, its text is one line of ASCII")
-            if name.lower() in _NOT_THE_USERS:
+            if name.lower() in _RESERVED_HEADERS:
                 raise ValueError(f"{name} is a header that the load gives itself, or cannot follow")
 
 
@@ -115,30 +115,32 @@ def parse_requests(text: str) -> tuple[Request, ...]:
     lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
         raise ValueError('it has no request: a line is one, such as {"path": "/"}')
-    return _bounded(tuple(_request(line, f"line {number}") for number, line in lines))
+    return _check_count(tuple(_parse_request(line, f"line {number}") for number, line in lines))
 
 
-def _read(value: object, info: ValidationInfo) -> object:
+def _read_requests(value: object, info: ValidationInfo) -> object:
     """Take a text as the name of a request file, and tables as requests."""
     if isinstance(value, list):
         texts = (json.dumps(each, default=str) for each in value)
-        return _bounded(tuple(_request(text, f"request {number}") for number, text in enumerate(texts, start=1)))
+        return _check_count(
+            tuple(_parse_request(text, f"request {number}") for number, text in enumerate(texts, start=1))
+        )
     if not isinstance(value, str):
         return value
     try:
         if not (path := folder_of(info) / value).is_file():
             raise ValueError(f"there is no such file: {path.absolute()}")
-        return parse_requests(contents(path, MOST_BYTES).decode("utf-8-sig"))
+        return parse_requests(read_bounded(path, MAX_BYTES).decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise ValueError(f"it is no UTF-8 text: byte {error.start} cannot be read") from None
     except OSError as error:
         raise ValueError(f"it cannot be read: {(error.strerror or str(error)).lower()}") from None
 
 
-Requests = Annotated[tuple[Request, ...], BeforeValidator(_read)]
+Requests = Annotated[tuple[Request, ...], BeforeValidator(_read_requests)]
 
 
-def as_sent(request: Request, host: str, *, keep_alive: bool) -> bytes:
+def encode_request(request: Request, host: str, *, keep_alive: bool) -> bytes:
     """Return the bytes of a request to a host, which is its address and port unless the request names another."""
     body = request.body.encode()
     lines = [f"{request.method} {request.path} HTTP/1.1"]
@@ -160,10 +162,10 @@ def put_requests(client: Host, requests: Sequence[Request], host: str, *, keep_a
     if not requests:
         return ()
     with NamedTemporaryFile("w", encoding="ascii") as file:
-        file.write(as_lua(as_sent(each, host, keep_alive=keep_alive) for each in requests))
+        file.write(as_lua(encode_request(each, host, keep_alive=keep_alive) for each in requests))
         file.flush()
-        client.put(Path(file.name), _THERE)
-    return (str(_THERE),)
+        client.put(Path(file.name), _REQUESTS_THERE)
+    return (str(_REQUESTS_THERE),)
 
 
 def as_lua(texts: Iterable[bytes]) -> str:
@@ -172,7 +174,7 @@ def as_lua(texts: Iterable[bytes]) -> str:
     return "return {\n" + "".join(f'"{text}",\n' for text in written) + "}\n"
 
 
-def _request(text: str, where: str) -> Request:
+def _parse_request(text: str, where: str) -> Request:
     try:
         return _REQUEST.validate_json(text, strict=True)
     except ValidationError as error:
@@ -182,24 +184,24 @@ def _request(text: str, where: str) -> Request:
         raise ValueError(f"{where}: {key}{said}") from None
 
 
-def _bounded(requests: tuple[Request, ...]) -> tuple[Request, ...]:
-    size = sum(len(as_sent(each, "", keep_alive=True)) for each in requests)
-    if len(requests) > MOST_REQUESTS or size > MOST_BYTES:
-        raise ValueError(f"requests are at most {MOST_REQUESTS}, and 1 MiB together")
+def _check_count(requests: tuple[Request, ...]) -> tuple[Request, ...]:
+    size = sum(len(encode_request(each, "", keep_alive=True)) for each in requests)
+    if len(requests) > MAX_REQUESTS or size > MAX_BYTES:
+        raise ValueError(f"requests are at most {MAX_REQUESTS}, and 1 MiB together")
     return requests
 
 
-def servable(size_bytes: int) -> int:
+def check_page_size(size_bytes: int) -> int:
     """Return the size of a page; raises ValueError unless it is from 1 byte to 16 MiB."""
     if not 1 <= size_bytes <= 16 * 1024**2:
         raise ValueError("the file's size is from 1B to 16MiB")
     return size_bytes
 
 
-PageSize = Annotated[Size, AfterValidator(servable)]
+PageSize = Annotated[Size, AfterValidator(check_page_size)]
 
 
-def page(size_bytes: int) -> str:
+def create_page(size_bytes: int) -> str:
     """Return a page of this size."""
     return ("tare\n" * (size_bytes // 5 + 1))[:size_bytes]
 
@@ -207,13 +209,13 @@ def page(size_bytes: int) -> str:
 class WrkLoad(Workload):
     """wrk asks a server for the same page, or for several, driven by a script of ours.
 
-    `asked` are the requests, in their order; none for the page alone.
+    `requests_to_send` are the requests, in their order; none for the page alone.
     """
 
     client_packages = ("wrk",)
     port = HTTP_PORT
-    asked: tuple[Request, ...] = ()
-    splits = True  # its connections are divided among several clients
+    requests_to_send: tuple[Request, ...] = ()
+    can_split_load = True  # its connections are divided among several clients
     keep_alive = True  # a connection takes one request after the other, not one alone
 
     @property
@@ -225,38 +227,38 @@ class WrkLoad(Workload):
         return 1024
 
     @contextmanager
-    def wrk(
+    def running_wrk(
         self, setup: MeasurementContext, script: PurePosixPath, clients: int, threads: int | None = None
-    ) -> Iterator[Together]:
+    ) -> Iterator[SharedLoad]:
         """Start wrk on all clients, which have the script: with so many threads, or one for each connection."""
-        place = f"{server_address(setup)}:{server_port(setup, self.server, self.port)}"
+        place = f"{server_address(setup)}:{server_port(setup, self.service_name, self.port)}"
         header = () if self.keep_alive else ("-H", "Connection: close")
 
-        def start(stack: ExitStack, client: Host, own: int) -> Resident:
-            asked = put_requests(client, self.asked, place, keep_alive=self.keep_alive)
+        def start_client(stack: ExitStack, client: Host, own: int) -> ResidentProgram:
+            asked = put_requests(client, self.requests_to_send, place, keep_alive=self.keep_alive)
             # Its table of latencies grows with the time-out. Neither is used, nor does it run for as long as this.
             how = (f"-t{threads or own}", f"-c{own}", "-d24h", "--timeout", "1s", "-s", str(script), *header)
             argv = ("wrk", *how, f"http://{place}/file", str(own), *asked)
-            return stack.enter_context(resident(client, *argv, last="turn: done"))
+            return stack.enter_context(running_program(client, *argv, last_line="turn: done"))
 
-        with started_together(setup.clients, clients, start) as wrk:
+        with running_shared_load(setup.clients, clients, start_client) as wrk:
             yield wrk
 
 
 @dataclass(frozen=True)
-class HttpLoad(InTurns, WrkLoad):
+class HttpLoad(TurnWorkload, WrkLoad):
     """wrk asks a server for the same page again and again. A plug-in provides the server."""
 
     name: ClassVar[str]
     metrics = (Metric("throughput", "HTTP throughput", "requests/s", "higher"),)
     sweep = Sweep("clients")
-    without_pause = True
+    is_closed_loop = True
 
     clients: ClientCounts = (1, 50, 200)
     duration: LoadDuration = 1.0
     keep_alive: bool = True
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run wrk for each number of clients; raises TrialFailed if it or the server fails.
 
         All turns of a point come before those of the next one: only its connections are open. In a first turn,
@@ -265,35 +267,37 @@ class HttpLoad(InTurns, WrkLoad):
         for client in setup.clients:
             client.put(_SCRIPT, _SCRIPT_THERE)
         for clients in self.clients:
-            with self.wrk(setup, _SCRIPT_THERE, clients, 1) as wrk:
-                patience_seconds = limit_seconds(turn_seconds(self.duration), setup.patience_seconds)
-                lines = [f"{turn_seconds(self.duration):.6g}"] * len(wrk.parts)
+            with self.running_wrk(setup, _SCRIPT_THERE, clients, 1) as wrk:
+                patience_seconds = limit_seconds(turn_seconds(self.duration), setup.timeout_margin_seconds)
+                lines = [f"{turn_seconds(self.duration):.6g}"] * len(wrk.client_shares)
                 for number in range(1 + self.rounds):
-                    raw = wrk.turn(f"clients {clients}", lines, patience_seconds, warm_up=number == 0)
-                    yield with_cpu_shares(raw, _TURN, wrk.doubt(raw) if number == self.rounds else "")
+                    raw = wrk.run_turn(f"clients {clients}", lines, patience_seconds, warm_up=number == 0)
+                    yield with_cpu_shares(
+                        raw, _TURN, wrk.describe_overlap_caution(raw) if number == self.rounds else ""
+                    )
                 check_ends(wrk, self.page_bytes)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the requests a second; raises TrialFailed for a point that is missing or broken."""
         labels = [f"clients {clients}" for clients in self.clients]
         check_labels(raw, labels)
         return tuple(
-            Value("throughput", float(clients), _rate(each.text, clients))
+            Value("throughput", float(clients), _read_rate(each.text, clients))
             for clients, each in zip(self.clients, raw, strict=True)
         )
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`: a first turn comes before those that count, and a lead before each."""
         return len(self.clients) * (0.1 + (1 + self.rounds) * (turn_seconds(self.duration) + _LEAD_SECONDS))
 
 
-def check_ends(wrk: Together, page_bytes: int) -> None:
+def check_ends(wrk: SharedLoad, page_bytes: int) -> None:
     """End wrk on all clients; raise TrialFailed as `check_end` does."""
-    for part, raw in zip(wrk.parts, wrk.end(30), strict=True):
+    for part, raw in zip(wrk.client_shares, wrk.end(30), strict=True):
         check_end(raw, part.connections, page_bytes)
 
 
-def check_end(raw: Raw, clients: int, page_bytes: int) -> None:
+def check_end(raw: RawOutput, clients: int, page_bytes: int) -> None:
     """Raise TrialFailed where wrk counted errors, or where the pages cannot have had the size, unless that is 0.
 
     What it read has heads, too, and parts of answers at its end.
@@ -301,7 +305,7 @@ def check_end(raw: Raw, clients: int, page_bytes: int) -> None:
     output = as_output(raw)
     found = _END.search(raw.text)
     if found is None:
-        raise TrialFailed(f"wrk did not end as it should; {printed(raw.text)}", _HINT, output)
+        raise TrialFailed(f"wrk did not end as it should; {quote_output(raw.text)}", _HINT, output)
     if found["errors"] != _NO_ERRORS:
         hint = _HINT if ", read 0," in found["errors"] else _CLOSED
         raise TrialFailed(f"wrk with {clients} clients counted errors: {found['errors']}", hint, output)
@@ -312,12 +316,12 @@ def check_end(raw: Raw, clients: int, page_bytes: int) -> None:
         raise TrialFailed(f"wrk with {clients} clients read {each}; the page has {page_bytes}", hint, output)
 
 
-def _rate(text: str, clients: int) -> float:
+def _read_rate(text: str, clients: int) -> float:
     """Read the requests a second of a turn."""
-    parts = texts_in(text)
+    parts = split_client_texts(text)
     found = [each for each in map(_TURN.fullmatch, parts) if each]
-    seconds = window_seconds(windows_in(text)) if len(parts) > 1 else sum(float(each["seconds"]) for each in found)
+    seconds = window_seconds(read_windows(text)) if len(parts) > 1 else sum(float(each["seconds"]) for each in found)
     rate = sum(float(each["requests"]) for each in found) / seconds if len(found) == len(parts) and seconds > 0 else 0.0
     if not 0 < rate < math.inf:
-        raise TrialFailed(f"wrk gave no rate for {clients} clients; {printed(text)}", _HINT)
+        raise TrialFailed(f"wrk gave no rate for {clients} clients; {quote_output(text)}", _HINT)
     return rate

@@ -24,16 +24,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tare.hosts.host import Host
-from tare.loads.client_load import client_cpus, measured_load, server_address, server_port
+from tare.loads.client_load import count_client_cpus, run_load, server_address, server_port
 from tare.loads.http import HTTP_PORT, PageSize
-from tare.loads.knee import Answers, KneeLoad
-from tare.model.errors import TrialFailed, printed
-from tare.model.trial import Metric, Raw, Value
+from tare.loads.knee import KneeLoad, RateResult
+from tare.model.errors import TrialFailed, quote_output
+from tare.model.trial import Metric, RawOutput, Value
 from tare.plugins.workload import MeasurementContext
 
-_DESCRIPTORS = 450  # of 1,024: a connection waits at most twice, for the server to accept and to answer
+_CONNECTIONS_PER_PROCESS = 450  # of 1,024: a connection waits at most twice, for the server to accept and to answer
 # Starts the same command several times at once; returns the exit code of the last one.
-_TOGETHER = 'n=$1; shift; while [ "$n" -gt 1 ]; do "$@" & n=$((n - 1)); done; "$@"; code=$?; wait; exit $code'
+_PARALLEL_SCRIPT = 'n=$1; shift; while [ "$n" -gt 1 ]; do "$@" & n=$((n - 1)); done; "$@"; code=$?; wait; exit $code'
 _N, _F, _D = r"\d{1,15}", r"\d{1,15}\.\d+", r"\d{1,15}(?:\.\d+)?"
 _RESULT = re.compile(
     rf"httperf --timeout=(?P<timeout>{_D}) .*--rate=(?P<rate>{_D}) .*--num-conns=(?P<asked>{_N}) --num-calls=1\n"
@@ -50,17 +50,17 @@ _RESULT = re.compile(
     rf"other (?P<other>{_N})\n",
     re.ASCII,
 )
-_LAST = re.compile(r"client: .*\n\Z")
-_USED_UP = 0.9  # of the ports: some are kept for others
+_CLIENT_LINE = re.compile(r"client: .*\n\Z")
+_PORTS_USED_UP_SHARE = 0.9  # of the ports: some are kept for others
 _PORTS = re.compile(rf"client: ports (?P<all>{_N}), of which wait (?P<waiting>{_N})\n\Z", re.ASCII)
 _SOCKETS, _RANGE = "/proc/net/sockstat", "/proc/sys/net/ipv4/ip_local_port_range"
-_CLIENT = {
+_CLIENT_PROBLEMS = {
     "descriptors": "the client had no descriptor free (fd-unavail {})",
     "addresses": "the client had no address free (addrunavail {})",
     "table": "the client's table of files was full (ftab-full {})",
     "other": "the client could not open connections (other {})",
 }
-Parts = Sequence[re.Match[str]]  # of each httperf that ran
+HttperfOutputs = Sequence[re.Match[str]]  # of each httperf that ran
 _HINT = "`tare show` has the whole output; it is that of httperf 0.9"
 
 
@@ -84,44 +84,44 @@ class HttperfLoad(KneeLoad):
 
     size: PageSize = 1024
 
-    def load(self, setup: MeasurementContext, rate: int) -> Raw:
+    def run_rate(self, setup: MeasurementContext, rate: int) -> RawOutput:
         """Run httperf, once for each CPU of the client."""
         place = ("--server", server_address(setup), "--port", str(server_port(setup, self.name, HTTP_PORT)))
-        count = client_cpus(setup.client)
+        count = count_client_cpus(setup.client)
         connections = max(1, math.ceil(rate * self.duration / count))
-        timeout = min(self.timeout, _DESCRIPTORS * count / rate)
+        timeout = min(self.timeout, _CONNECTIONS_PER_PROCESS * count / rate)
         how = ("--rate", f"{rate / count:.6f}", "--num-conns", str(connections), "--timeout", f"{timeout:.6f}")
-        argv = ("sh", "-c", _TOGETHER, "sh", str(count), "httperf", *place, "--uri", "/file", *how)
-        raw = measured_load(setup.client, f"rate {rate}", *argv, timeout=self.limit_seconds)
-        text = f"{raw.text}client: {_ports(setup.client)}\n"
+        argv = ("sh", "-c", _PARALLEL_SCRIPT, "sh", str(count), "httperf", *place, "--uri", "/file", *how)
+        raw = run_load(setup.client, f"rate {rate}", *argv, timeout=self.limit_seconds)
+        text = f"{raw.text}client: {_read_ports(setup.client)}\n"
         return replace(raw, text=text, client_cpu=None, sending_seconds=min(self.duration, raw.seconds))
 
-    def answers(self, raw: Raw, rate: int) -> Answers:
+    def read_rate_result(self, raw: RawOutput, rate: int) -> RateResult:
         """Read what each httperf printed, and put it together."""
-        parts = self._parts(raw, rate)
-        good, all_replies = _sum(parts, "ok", "moved"), _sum(parts, "replies")
-        per_second = rate / _sum(parts, "asked")
+        parts = self._match_outputs(raw, rate)
+        good, all_replies = _sum_groups(parts, "ok", "moved"), _sum_groups(parts, "replies")
+        per_second = rate / _sum_groups(parts, "asked")
         counts = {
             "answered": good,
-            "timed-out": _sum(parts, "late", "silent"),
-            "refused": _sum(parts, "refused"),
-            "reset": _sum(parts, "reset"),
+            "timed-out": _sum_groups(parts, "late", "silent"),
+            "refused": _sum_groups(parts, "refused"),
+            "reset": _sum_groups(parts, "reset"),
             "bad-status": all_replies - good,
         }
         values = [Value(name, float(rate), count * per_second) for name, count in counts.items()]
         if all_replies:
-            mean, deviation = _pooled(parts)
+            mean, deviation = _pool_connection_times(parts)
             values += [Value("latency", float(rate), mean), Value("latency-sd", float(rate), deviation)]
-        return Answers(good * per_second / rate, tuple(values), self._of_client(parts, raw.text))
+        return RateResult(good * per_second / rate, tuple(values), self._describe_client_problem(parts, raw.text))
 
-    def _parts(self, raw: Raw, rate: int) -> Parts:
+    def _match_outputs(self, raw: RawOutput, rate: int) -> HttperfOutputs:
         """Find the whole outputs; raises TrialFailed where there is anything else, or another page."""
         parts = list(_RESULT.finditer(raw.text))
-        is_whole = bool(parts) and "".join(part[0] for part in parts) == _LAST.sub("", raw.text)
-        asked, rates = _sum(parts, "asked"), sum(float(part["rate"]) for part in parts)
+        is_whole = bool(parts) and "".join(part[0] for part in parts) == _CLIENT_LINE.sub("", raw.text)
+        asked, rates = _sum_groups(parts, "asked"), sum(float(part["rate"]) for part in parts)
         as_asked = math.isclose(rates, rate, rel_tol=0.001) and 0 <= asked - rate * self.duration <= len(parts)
         if not is_whole or not as_asked:
-            raise TrialFailed(f"httperf gave no result at {rate}/s as asked; {printed(raw.text)}", _HINT)
+            raise TrialFailed(f"httperf gave no result at {rate}/s as asked; {quote_output(raw.text)}", _HINT)
         for part in parts:
             is_page = part["ok"] == part["replies"] != "0"
             if is_page and abs(float(part["size"]) - self.size) >= 1:
@@ -129,13 +129,17 @@ class HttperfLoad(KneeLoad):
                 raise TrialFailed(f"httperf read pages of {part['size']} bytes, not of {self.size}", hint)
         return parts
 
-    def _of_client(self, parts: Parts, text: str) -> str:
+    def _describe_client_problem(self, parts: HttperfOutputs, text: str) -> str:
         """Return what the client could not do; empty if nothing."""
         ports = _PORTS.search(text)
-        if ports and _sum(parts, "other", "addresses") and int(ports["waiting"]) >= _USED_UP * int(ports["all"]):
+        if (
+            ports
+            and _sum_groups(parts, "other", "addresses")
+            and int(ports["waiting"]) >= _PORTS_USED_UP_SHARE * int(ports["all"])
+        ):
             return f"{ports['waiting']} of the client's {ports['all']} ports wait after the end of a connection"
-        for name, what in _CLIENT.items():
-            if count := _sum(parts, name):
+        for name, what in _CLIENT_PROBLEMS.items():
+            if count := _sum_groups(parts, name):
                 return what.format(count)
         late = max(_sending_seconds(part) * float(part["rate"]) / int(part["asked"]) for part in parts)
         if late > 1 + self.tolerance:
@@ -143,7 +147,7 @@ class HttperfLoad(KneeLoad):
         return ""
 
 
-def _ports(client: Host) -> str:
+def _read_ports(client: Host) -> str:
     """Return how many ports the client has for connections, and how many wait; or that this is unknown."""
     text = client.run("cat", _SOCKETS, _RANGE, timeout=30, check=False).text
     waiting = re.search(r"^TCP: .* tw (\d+) ", text, re.MULTILINE)
@@ -153,7 +157,7 @@ def _ports(client: Host) -> str:
     return f"ports {int(ends[2]) - int(ends[1]) + 1}, of which wait {waiting[1]}"
 
 
-def _sum(parts: Parts, *names: str) -> int:
+def _sum_groups(parts: HttperfOutputs, *names: str) -> int:
     return sum(int(part[name]) for part in parts for name in names)
 
 
@@ -162,11 +166,11 @@ def _sending_seconds(part: re.Match[str]) -> float:
 
     One that timed out has waited for the server at most twice: to accept, and to answer.
     """
-    waited = 2 * float(part["timeout"]) if _sum([part], "late", "silent") else 0.0
+    waited = 2 * float(part["timeout"]) if _sum_groups([part], "late", "silent") else 0.0
     return float(part["seconds"]) - max(waited, float(part["longest"]) / 1000)
 
 
-def _pooled(parts: Parts) -> tuple[float, float]:
+def _pool_connection_times(parts: HttperfOutputs) -> tuple[float, float]:
     """Return mean and standard deviation, in seconds, of the connections with an answer of all httperfs together."""
     found = [(int(part["replies"]), float(part["mean"]) / 1000, float(part["sd"]) / 1000) for part in parts]
     count = sum(replies for replies, _, _ in found)

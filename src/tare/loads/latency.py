@@ -26,25 +26,25 @@ from pydantic import Field
 from tare.loads.client_load import (
     LoadDuration,
     Rates,
-    Together,
-    shares,
-    texts_in,
+    SharedLoad,
+    read_windows,
+    split_client_texts,
+    split_evenly,
     window_seconds,
-    windows_in,
     with_cpu_shares,
 )
 from tare.loads.http import WrkLoad, check_ends
 from tare.loads.parsing import check_labels
-from tare.loads.turns import limit_seconds, rounds_of, turn_seconds
-from tare.model.errors import TrialFailed, printed
-from tare.model.trial import Metric, Raw, Sweep, Value
+from tare.loads.turns import count_rounds, limit_seconds, turn_seconds
+from tare.model.errors import TrialFailed, quote_output
+from tare.model.trial import Metric, RawOutput, Sweep, Value
 from tare.plugins.workload import MeasurementContext
 
 _SCRIPT = Path(__file__).with_name("schedule.lua")
 _SCRIPT_THERE = PurePosixPath("/srv/tare-schedule.lua")
-_LEAST_REQUESTS = 1000  # of a turn: of fewer, the 99.9th percentile is the slowest
-_MOST_REQUESTS = 1_000_000  # of a turn, all of which wrk remembers
-_WARMING = 10  # the share of a turn before the first
+_MIN_REQUESTS = 1000  # of a turn: of fewer, the 99.9th percentile is the slowest
+_MAX_REQUESTS = 1_000_000  # of a turn, all of which wrk remembers
+_WARM_UP_PARTS = 10  # the share of a turn before the first
 _LATE_SHARE = 0.01
 _NUMBER = r"\d{1,9}\.\d{9}"
 _TURN = re.compile(
@@ -56,8 +56,8 @@ _TURN = re.compile(
     rf"(?:behind: {_NUMBER}\nclasses:(?P<classes>(?: -?\d{{1,6}}:\d{{1,9}})+)\n)?turn: done\n",
     re.ASCII,
 )
-_CLASS = 1.001  # of latencies: the ratio of its ends
-_SHARES = (0.5, 0.9, 0.99, 0.999)
+_CLASS_FACTOR = 1.001  # of latencies: the ratio of its ends
+_PERCENTILE_SHARES = (0.5, 0.9, 0.99, 0.999)
 _HINT = "`tare show` has the whole output; it is that of tare's script for wrk"
 
 
@@ -81,18 +81,18 @@ class LatencyLoad(WrkLoad):
 
     def __post_init__(self) -> None:
         """Raise ValueError for rates that cannot be measured within the duration."""
-        if self.duration * self.rates[0] < _LEAST_REQUESTS:
-            least = f"{_LEAST_REQUESTS / self.rates[0]:g}s"
+        if self.duration * self.rates[0] < _MIN_REQUESTS:
+            least = f"{_MIN_REQUESTS / self.rates[0]:g}s"
             raise ValueError(f"{self.rates[0]} requests a second need a duration of {least} for a 99.9th percentile")
-        if self._requests(self.rates[-1]) > _MOST_REQUESTS:
+        if self._count_requests(self.rates[-1]) > _MAX_REQUESTS:
             raise ValueError(f"rates of {self.rates[0]} and {self.rates[-1]} are too far apart for turns of one length")
 
     @property
     def rounds(self) -> int:
         """Turns of a tenth of the duration, or longer ones, which have enough requests at every rate."""
-        return rounds_of(self.duration, self._turn_seconds)
+        return count_rounds(self.duration, self._turn_seconds)
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Ask at each rate in each round; raises TrialFailed if wrk or the server fails.
 
         What comes before the first round, a tenth of a turn at each rate, holds no values.
@@ -100,25 +100,29 @@ class LatencyLoad(WrkLoad):
         for client in setup.clients:
             client.put(_SCRIPT, _SCRIPT_THERE)
         late = Counter[int]()
-        with self.wrk(setup, _SCRIPT_THERE, self.connections) as wrk:
+        with self.running_wrk(setup, _SCRIPT_THERE, self.connections) as wrk:
             for number in range(1 + self.rounds):
                 for rate in self.rates:
-                    raw = self._turn(wrk, rate, warm_up=number == 0)
-                    late[rate] += _late(raw)
+                    raw = self._run_turn(wrk, rate, warm_up=number == 0)
+                    late[rate] += _count_late(raw)
                     is_last = number == self.rounds
-                    doubt = (self._doubt(rate, late[rate]) or wrk.doubt(raw)) if is_last else ""
+                    doubt = (
+                        (self._describe_missed_schedule(rate, late[rate]) or wrk.describe_overlap_caution(raw))
+                        if is_last
+                        else ""
+                    )
                     yield with_cpu_shares(raw, _TURN, doubt)
             check_ends(wrk, self.page_bytes)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the latencies; raises TrialFailed for a rate that is missing or broken."""
         labels = [f"rate {rate}" for rate in self.rates]
         check_labels(raw, labels)
         values: list[Value] = []
         for rate, each in zip(self.rates, raw, strict=True):
-            requests, seconds, latencies = _read(each.text, rate)
-            if requests != self._requests(rate):
-                what = f"wrk had {requests} answers at {rate}/s, {self._requests(rate)} were asked for"
+            requests, seconds, latencies = _read_turn(each.text, rate)
+            if requests != self._count_requests(rate):
+                what = f"wrk had {requests} answers at {rate}/s, {self._count_requests(rate)} were asked for"
                 raise TrialFailed(what, _HINT)
             found = (*latencies, requests / seconds)
             values += (
@@ -126,47 +130,47 @@ class LatencyLoad(WrkLoad):
             )
         return tuple(values)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`, with a tenth of a turn at each rate before."""
-        return 0.2 + len(self.rates) * (self.duration + self._turn_seconds / _WARMING + 0.02 * self.rounds)
+        return 0.2 + len(self.rates) * (self.duration + self._turn_seconds / _WARM_UP_PARTS + 0.02 * self.rounds)
 
     @property
     def _turn_seconds(self) -> float:
-        return min(self.duration, max(turn_seconds(self.duration), _LEAST_REQUESTS / self.rates[0]))
+        return min(self.duration, max(turn_seconds(self.duration), _MIN_REQUESTS / self.rates[0]))
 
-    def _requests(self, rate: int) -> int:
+    def _count_requests(self, rate: int) -> int:
         return max(1, round(rate * self._turn_seconds))
 
-    def _turn(self, wrk: Together, rate: int, *, warm_up: bool) -> Raw:
-        requests, count = self._requests(rate) // (_WARMING if warm_up else 1), len(wrk.parts)
-        lines = [f"{rate / count:.12g} {max(1, each)}" for each in shares(requests, count)]
+    def _run_turn(self, wrk: SharedLoad, rate: int, *, warm_up: bool) -> RawOutput:
+        requests, count = self._count_requests(rate) // (_WARM_UP_PARTS if warm_up else 1), len(wrk.client_shares)
+        lines = [f"{rate / count:.12g} {max(1, each)}" for each in split_evenly(requests, count)]
         if count > 1:  # each client's first request is due a little after that of the one before it
             lines = [f"{line} {number / rate:.9f}" for number, line in enumerate(lines)]
-        return wrk.turn(f"rate {rate}", lines, limit_seconds(self._turn_seconds), warm_up)
+        return wrk.run_turn(f"rate {rate}", lines, limit_seconds(self._turn_seconds), warm_up)
 
-    def _doubt(self, rate: int, late: int) -> str:
+    def _describe_missed_schedule(self, rate: int, late: int) -> str:
         """Describe how the client missed the schedule; empty if it did not."""
-        share = late / (self._requests(rate) * self.rounds)
+        share = late / (self._count_requests(rate) * self.rounds)
         what = f"at {rate}/s, the client itself sent {100 * share:.2g} % of the requests over 1 ms late"
         return what if share > _LATE_SHARE else ""
 
 
-def _read(text: str, rate: int) -> tuple[int, float, tuple[float, ...]]:
+def _read_turn(text: str, rate: int) -> tuple[int, float, tuple[float, ...]]:
     """Read what wrk printed of a turn: requests, seconds, and latencies in the order of their metrics."""
-    parts = texts_in(text)
+    parts = split_client_texts(text)
     found = [each for each in map(_TURN.fullmatch, parts) if each]
     is_whole, is_shared = len(found) == len(parts), len(parts) > 1
     latencies: tuple[float, ...] = (0.0,)
     if is_whole:
         own = tuple(float(found[0][name]) for name in ("p50", "p90", "p99", "p999"))
-        latencies = _merged(found) if is_shared else own
-    seconds = window_seconds(windows_in(text)) if is_shared else sum(float(each["seconds"]) for each in found)
+        latencies = _merge_percentiles(found) if is_shared else own
+    seconds = window_seconds(read_windows(text)) if is_shared else sum(float(each["seconds"]) for each in found)
     if not is_whole or not seconds or not latencies[0] or list(latencies) != sorted(latencies):
-        raise TrialFailed(f"wrk gave no latencies at {rate}/s; {printed(text)}", _HINT)
+        raise TrialFailed(f"wrk gave no latencies at {rate}/s; {quote_output(text)}", _HINT)
     return sum(int(each["requests"]) for each in found), seconds, latencies
 
 
-def _merged(parts: Sequence[re.Match[str]]) -> tuple[float, ...]:
+def _merge_percentiles(parts: Sequence[re.Match[str]]) -> tuple[float, ...]:
     """Return the percentiles of the requests of all clients together: each is the middle of its class."""
     counts = Counter[int]()
     for part in parts:
@@ -178,12 +182,12 @@ def _merged(parts: Sequence[re.Match[str]]) -> tuple[float, ...]:
         return (0.0,)
     for place in sorted(counts):
         passed += counts[place]
-        while len(found) < len(_SHARES) and passed >= _SHARES[len(found)] * total - 1e-9:
-            found.append(_CLASS ** (place + 0.5))
+        while len(found) < len(_PERCENTILE_SHARES) and passed >= _PERCENTILE_SHARES[len(found)] * total - 1e-9:
+            found.append(_CLASS_FACTOR ** (place + 0.5))
     return tuple(found)
 
 
-def _late(raw: Raw) -> int:
+def _count_late(raw: RawOutput) -> int:
     """Return how many requests of a turn the clients sent too late; what wrk printed otherwise, `parse` refuses."""
-    found = [] if raw.warm_up else [_TURN.fullmatch(each) for each in texts_in(raw.text)]
+    found = [] if raw.warm_up else [_TURN.fullmatch(each) for each in split_client_texts(raw.text)]
     return sum(int(each["late"]) for each in found if each)

@@ -34,23 +34,23 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from tare.loads.client_load import MOST_RATE, LoadDuration
-from tare.loads.density import ServedByLoad, WithFurther
+from tare.loads.client_load import MAX_RATE, LoadDuration
+from tare.loads.density import LoadServerWorkload, MultiInstanceWorkload
 from tare.loads.http import PageSize
 from tare.loads.httperf import HttperfLoad
 from tare.loads.parsing import as_output
-from tare.model.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable, printed
-from tare.model.trial import Metric, Output, Raw, Sweep, Value
+from tare.model.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable, quote_output
+from tare.model.trial import Metric, Output, RawOutput, Sweep, Value
 from tare.model.units import Duration, Percent, Size, format_size
-from tare.plugins.workload import Another, Further, MeasurementContext, Workload
+from tare.plugins.workload import ExtraInstance, InstanceStarter, MeasurementContext, Workload
 
-Fate = Literal["answered", "swapped", "out of memory", "late", "failed"]
+AttemptFate = Literal["answered", "swapped", "out of memory", "late", "failed"]
 _Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
-_FATE = "fate "
-_LOOKS = 5  # one look in five misses by chance where turns are short (30 of 158), and there are ten steps
-_FINE_BELOW = 32 << 20  # guests have whole MiB, but none is as small as this
-_FINE_STEP, _STEP = 4096, 1 << 20
-_FULL, _LESS = "full: ", "less: "
+_FATE_PREFIX = "fate "
+_GOAL_ATTEMPTS = 5  # one look in five misses by chance where turns are short (30 of 158), and there are ten steps
+_FINE_BELOW_BYTES = 32 << 20  # guests have whole MiB, but none is as small as this
+_FINE_STEP_BYTES, _STEP_BYTES = 4096, 1 << 20
+_FULL_PREFIX, _LESS_PREFIX = "full: ", "less: "
 _USUAL_HALVES, _START_SECONDS = 8, 0.2
 _ROUNDS = 5
 _REPEATS = 5  # a burst of other work on the machine outlasted three short runs
@@ -58,56 +58,59 @@ _ANSWERED, _TIMED_OUT = "answered", "timed-out"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AttemptResult:
     """What is written of a try: the limit, all the memory, and how it went."""
 
     limit_bytes: Annotated[_Bytes, Field(gt=0)]
     full_bytes: Annotated[_Bytes, Field(gt=0)]
-    fate: Fate
+    fate: AttemptFate
     swapped_bytes: _Bytes = 0
     reason: str = ""
 
     @property
-    def ended(self) -> bool:
+    def was_measured(self) -> bool:
         """Whether it was measured to the end of its rounds."""
         return self.fate in ("answered", "swapped")
 
-    def written(self, number: int) -> Raw:
+    def to_raw_output(self, number: int) -> RawOutput:
         """Return the last output of a try; each has a label of its own, so that `tare show` has them all."""
-        return Raw(f"{_FATE}{number}", (), f"{_OUTCOME.dump_json(self).decode()}\n", 0.0)
+        return RawOutput(f"{_FATE_PREFIX}{number}", (), f"{_ATTEMPT_RESULT.dump_json(self).decode()}\n", 0.0)
 
 
-_OUTCOME = TypeAdapter(Outcome)
+_ATTEMPT_RESULT = TypeAdapter(AttemptResult)
 
 
-def is_fate(raw: Raw) -> bool:
+def is_fate(raw: RawOutput) -> bool:
     """Return whether an output is the last of a try."""
-    return raw.label.startswith(_FATE)
+    return raw.label.startswith(_FATE_PREFIX)
 
 
-def read_outcome(raw: Raw) -> Outcome:
+def read_attempt_result(raw: RawOutput) -> AttemptResult:
     """Read the last output of a try; raises TrialFailed."""
     try:
-        return _OUTCOME.validate_json(raw.text, strict=True)
+        return _ATTEMPT_RESULT.validate_json(raw.text, strict=True)
     except ValidationError as error:
-        raise TrialFailed(f"a try has an unknown fate; {printed(raw.text)}") from error
+        raise TrialFailed(f"a try has an unknown fate; {quote_output(raw.text)}") from error
 
 
 @dataclass(frozen=True)
-class Try:
+class Attempt:
     """A try, and the rates of both instances in its rounds, if it came to their end."""
 
-    outcome: Outcome
-    full: Sequence[float] = ()
-    less: Sequence[float] = ()
+    outcome: AttemptResult
+    full_rates: Sequence[float] = ()
+    less_rates: Sequence[float] = ()
 
     def meets(self, goal: float) -> bool:
         """Return whether the usual round has at least this share of the throughput with all the memory."""
-        return bool(self.less) and median(b / a for a, b in zip(self.full, self.less, strict=True)) >= goal
+        return (
+            bool(self.less_rates)
+            and median(b / a for a, b in zip(self.full_rates, self.less_rates, strict=True)) >= goal
+        )
 
 
 @dataclass(frozen=True)
-class Search:
+class MemorySearch:
     """What is known of the smallest memory: `high` meets the goal, `low` does not; `low` is 0 as long as all do.
 
     `slow` counts how often the goal was missed, with the memory that follows, by an instance that answered. `met`: an
@@ -119,28 +122,28 @@ class Search:
     slow: int = 0
     met: bool = False
 
-    def after(self, one: Try, goal: float) -> Search:
+    def with_attempt(self, one: Attempt, goal: float) -> MemorySearch:
         """Return what is known after one more try."""
         if one.meets(goal):
-            return Search(one.outcome.limit_bytes, self.low, met=True)
-        if one.less and self.slow + 1 < _LOOKS:
-            return Search(self.high, self.low, self.slow + 1, self.met)
-        return Search(self.high, one.outcome.limit_bytes, met=self.met)
+            return MemorySearch(one.outcome.limit_bytes, self.low, met=True)
+        if one.less_rates and self.slow + 1 < _GOAL_ATTEMPTS:
+            return MemorySearch(self.high, self.low, self.slow + 1, self.met)
+        return MemorySearch(self.high, one.outcome.limit_bytes, met=self.met)
 
-    def following(self, precision: float) -> int | None:
+    def next_limit_bytes(self, precision: float) -> int | None:
         """Return the memory to try next: half, or the middle; None where it is known as exactly as it should be."""
         if not self.low:
             return self.high // 2
         if self.high <= self.low * (1 + precision):
             return None
-        step = _FINE_STEP if self.high < _FINE_BELOW else _STEP
+        step = _FINE_STEP_BYTES if self.high < _FINE_BELOW_BYTES else _STEP_BYTES
         middle = round(math.sqrt(self.low * self.high) / step) * step
         return middle if self.low < middle < self.high else None
 
 
 @dataclass(frozen=True)
-class UnderPressure(WithFurther):
-    """Looks for the smallest memory of a server. A plug-in defines the `load`, of one value above 0 a round."""
+class SmallestMemory(MultiInstanceWorkload):
+    """Looks for the smallest memory of a server. A plug-in defines the `run_rate`, of one value above 0 a round."""
 
     metrics = (
         Metric("floor", "Smallest memory that meets the goal", "bytes", "lower", overall=False),
@@ -153,37 +156,37 @@ class UnderPressure(WithFurther):
     least: Annotated[Size, Field(ge=1 << 16)] = 1 << 20
     duration: LoadDuration = 0.5
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Try one memory after the other; raises TrialFailed if the goal is met even with the least one."""
-        further = self.further(setup)
-        search = Search(further.limit_bytes)
+        further = self.find_starter(setup)
+        search = MemorySearch(further.memory_limit_bytes)
         for number in itertools.count(1):
-            limit_bytes = search.following(self.precision)
+            limit_bytes = search.next_limit_bytes(self.precision)
             if limit_bytes is None:
                 return
             if limit_bytes < self.least:
                 what = f"{self.name} meets its goal with {format_size(search.high)}"
                 raise TrialFailed(f"{what}, and less is not tried", f"set least below {format_size(self.least)}")
-            tried: list[Raw] = []
-            for raw in self._tried(further, limit_bytes, number):
+            tried: list[RawOutput] = []
+            for raw in self._run_attempt(further, limit_bytes, number):
                 tried.append(raw)
                 yield raw
-            search = search.after(self._read([raw for raw in tried if not raw.warm_up]), self.goal)
+            search = search.with_attempt(self._read_attempt([raw for raw in tried if not raw.warm_up]), self.goal)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the smallest memory, and the rates at halves of the whole; raises TrialFailed unless it was found."""
-        tries = [self._read(each) for each in _divided(raw)]
+        tries = [self._read_attempt(each) for each in _split_attempts(raw)]
         if not tries:
             raise TrialFailed(f"{self.name} tried no memory", "`tare show` has its raw output")
-        search, rates = Search(tries[0].outcome.full_bytes), defaultdict[int, list[float]](list)
+        search, rates = MemorySearch(tries[0].outcome.full_bytes), defaultdict[int, list[float]](list)
         for each in tries:
-            if each.outcome.limit_bytes != search.following(self.precision):
+            if each.outcome.limit_bytes != search.next_limit_bytes(self.precision):
                 what = f"{self.name} tried {each.outcome.limit_bytes} bytes out of turn"
                 raise TrialFailed(what, "the outputs are not those of one search with these settings")
-            rates[each.outcome.full_bytes] += each.full
-            rates[each.outcome.limit_bytes] += () if search.low else each.less  # those at halves
-            search = search.after(each, self.goal)
-        if search.following(self.precision) is not None:
+            rates[each.outcome.full_bytes] += each.full_rates
+            rates[each.outcome.limit_bytes] += () if search.low else each.less_rates  # those at halves
+            search = search.with_attempt(each, self.goal)
+        if search.next_limit_bytes(self.precision) is not None:
             raise TrialFailed(f"{self.name} did not end its search", "`tare show` has how far it came")
         if not search.met:  # what fails whatever its memory would look like a stack that needs all of it
             last = tries[-1].outcome
@@ -193,111 +196,111 @@ class UnderPressure(WithFurther):
         values = (Value("throughput", float(limit), fmean(found)) for limit, found in sorted(rates.items()) if found)
         return (Value("floor", None, float(search.high)), *values)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`: each try starts and measures two instances."""
         between = math.ceil(math.log2(math.log(2) / math.log1p(self.precision)))
-        return 2 * (_USUAL_HALVES + between) * (_START_SECONDS + self.load.seconds())
+        return 2 * (_USUAL_HALVES + between) * (_START_SECONDS + self.load.estimate_seconds())
 
-    def _tried(self, further: Further, limit_bytes: int, number: int) -> Iterator[Raw]:
+    def _run_attempt(self, starter: InstanceStarter, limit_bytes: int, number: int) -> Iterator[RawOutput]:
         """Measure an instance with this memory in turns with one that has all of it; the last output is its fate."""
-        fate: Fate = "answered"
+        fate: AttemptFate = "answered"
         swapped_bytes, reason = 0, ""
         with ExitStack() as outer:
-            whole = _started_whole(outer, further, self.load)
+            whole = _start_full_instance(outer, starter, self.load)
             try:
-                with further.started(self.load, limit_bytes) as another, ExitStack() as exits:
-                    full, less = (_begun(exits, self.load.measure(each.setup)) for each in (whole, another))
-                    yield from _in_turns(full, less)
+                with starter.start_instance(self.load, limit_bytes) as another, ExitStack() as exits:
+                    full, less = (_start_measuring(exits, self.load.measure(each.setup)) for each in (whole, another))
+                    yield from _interleave(full, less)
                     swapped_bytes = another.swapped_bytes()
                     fate = "swapped" if swapped_bytes else "answered"
             except Unreachable:
                 raise
             except TrialFailed as error:
-                fate, reason = _fate_of(error), f"{error} ({error.hint})" if error.hint else str(error)
-                yield from _last_words(error.output)
-        yield Outcome(limit_bytes, further.limit_bytes, fate, swapped_bytes, reason).written(number)
+                fate, reason = _classify_error(error), f"{error} ({error.hint})" if error.hint else str(error)
+                yield from _final_output(error.output)
+        yield AttemptResult(limit_bytes, starter.memory_limit_bytes, fate, swapped_bytes, reason).to_raw_output(number)
 
-    def _read(self, raw: Sequence[Raw]) -> Try:
+    def _read_attempt(self, raw: Sequence[RawOutput]) -> Attempt:
         """Read the outputs of one try; raises TrialFailed unless they are whole."""
         if not raw or not is_fate(raw[-1]):
             raise TrialFailed(f"{self.name} has no fate of its last try", "`tare show` has its raw output")
-        outcome = read_outcome(raw[-1])
-        if not outcome.ended:
-            return Try(outcome)
-        full, less = (self._rates(raw[:-1], side) for side in (_FULL, _LESS))
+        outcome = read_attempt_result(raw[-1])
+        if not outcome.was_measured:
+            return Attempt(outcome)
+        full, less = (self._read_rates(raw[:-1], side) for side in (_FULL_PREFIX, _LESS_PREFIX))
         if not len(full) == len(less) == self.load.rounds or len(full) + len(less) != len(raw) - 1:
             raise TrialFailed(f"{self.name} has outputs of {[each.label for each in raw]}, not of whole rounds")
-        return Try(outcome, full, less)
+        return Attempt(outcome, full, less)
 
-    def _rates(self, raw: Sequence[Raw], side: str) -> tuple[float, ...]:
+    def _read_rates(self, raw: Sequence[RawOutput], side: str) -> tuple[float, ...]:
         """Read the rates of one of the two instances, round by round; raises TrialFailed for one without an answer."""
         own = [replace(each, label=each.label.removeprefix(side)) for each in raw if each.label.startswith(side)]
         rates = tuple(value.value for each in own for value in self.load.parse([each]))
         if not all(rate > 0 for rate in rates):
-            whose = "all its memory" if side == _FULL else "less memory"
+            whose = "all its memory" if side == _FULL_PREFIX else "less memory"
             what = f"{self.name}: the instance with {whose} gave no answer in one of its rounds"
             raise TrialFailed(what, "`tare show` has the output of each round")
         return rates
 
 
-def _started_whole(exits: ExitStack, further: Further, load: Workload) -> Another:
+def _start_full_instance(exits: ExitStack, starter: InstanceStarter, load: Workload) -> ExtraInstance:
     """Start an instance with all the memory; where that fails, it is no fate of a try but a failed trial."""
     try:
-        return exits.enter_context(further.started(load))
+        return exits.enter_context(starter.start_instance(load))
     except TrialFailed as error:
-        raise _failed_whole(error) from error
+        raise _to_trial_error(error) from error
 
 
-def _failed_whole(error: TrialFailed) -> TareError:
+def _to_trial_error(error: TrialFailed) -> TareError:
     return error if isinstance(error, Unreachable) else TareError(f"with all its memory: {error}", error.hint)
 
 
-def _begun(exits: ExitStack, measuring: Iterable[Raw]) -> Iterator[Raw]:
+def _start_measuring(exits: ExitStack, measuring: Iterable[RawOutput]) -> Iterator[RawOutput]:
     """Begin to measure; what it has started ends with the block."""
     if isinstance(measuring, Generator):
         exits.callback(measuring.close)
     return iter(measuring)
 
 
-def _in_turns(full: Iterator[Raw], less: Iterator[Raw]) -> Iterator[Raw]:
+def _interleave(full: Iterator[RawOutput], less: Iterator[RawOutput]) -> Iterator[RawOutput]:
     """Let both have their turns, each first in every other round."""
-    sides = [(_FULL, full), (_LESS, less)]
+    sides = [(_FULL_PREFIX, full), (_LESS_PREFIX, less)]
     ended = False
     while not ended:
         for side, measuring in sides:
-            raw = _next_of(measuring, side)
+            raw = _take_next(measuring, side)
             if raw is None:
                 ended = True
                 continue
             # Whether the client was the bottleneck is asked of the instance that has all the memory.
-            client_cpu = raw.client_cpu if side == _FULL else None
+            client_cpu = raw.client_cpu if side == _FULL_PREFIX else None
             yield replace(raw, label=f"{side}{raw.label}", client_cpu=client_cpu)
         sides.reverse()
 
 
-def _next_of(measuring: Iterator[Raw], side: str) -> Raw | None:
+def _take_next(measuring: Iterator[RawOutput], side: str) -> RawOutput | None:
     """Return the next output; where it fails with all the memory, that is no fate of a try but a failed trial."""
     try:
         return next(measuring, None)
     except TrialFailed as error:
-        if side == _LESS:
+        if side == _LESS_PREFIX:
             raise
-        raise _failed_whole(error) from error
+        raise _to_trial_error(error) from error
 
 
-def _fate_of(error: TrialFailed) -> Fate:
+def _classify_error(error: TrialFailed) -> AttemptFate:
     if isinstance(error, OutOfMemory):
         return "out of memory"
     return "late" if isinstance(error, TimedOut) else "failed"
 
 
-def _last_words(output: Output | None) -> Iterator[Raw]:
+def _final_output(output: Output | None) -> Iterator[RawOutput]:
     if output is not None:
         text = (output.stdout + output.stderr).decode("utf-8", "replace")
-        yield Raw(f"{_LESS}failed command", output.argv, text, output.seconds)
+        yield RawOutput(f"{_LESS_PREFIX}failed command", output.argv, text, output.seconds)
 
 
-def _divided(raw: Sequence[Raw]) -> Iterator[Sequence[Raw]]:
+def _split_attempts(raw: Sequence[RawOutput]) -> Iterator[Sequence[RawOutput]]:
     """Divide the outputs into tries: each ends with its fate."""
     begin = 0
     for at, each in enumerate(raw, start=1):
@@ -307,7 +310,7 @@ def _divided(raw: Sequence[Raw]) -> Iterator[Sequence[Raw]]:
 
 
 @dataclass(frozen=True)
-class AtRate(ServedByLoad):
+class FixedRateLoad(LoadServerWorkload):
     """The server and the load of another workload, at one rate."""
 
     name = "at-rate"
@@ -315,59 +318,59 @@ class AtRate(ServedByLoad):
     metrics = (Metric(_ANSWERED, "Answers", "requests/s", "higher"),)
     rounds = _ROUNDS
 
-    of: HttperfLoad
+    base_load: HttperfLoad
     rate: int
 
     @property
     def load(self) -> HttperfLoad:
         """The workload whose server is asked."""
-        return self.of
+        return self.base_load
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Ask; the first run warms up. Raises TrialFailed, or TimedOut for a server that is silent."""
         for number in range(1 + self.rounds):
             yield self._run(setup, warm_up=number == 0)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the answers a second."""
-        values = [value for each in raw for value in self.of.answers(each, self.rate).values]
+        values = [value for each in raw for value in self.base_load.read_rate_result(each, self.rate).values]
         return tuple(value for value in values if value.metric == _ANSWERED)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`."""
-        return (1 + self.rounds) * (0.1 + self.of.duration)
+        return (1 + self.rounds) * (0.1 + self.base_load.duration)
 
-    def _run(self, setup: MeasurementContext, *, warm_up: bool) -> Raw:
+    def _run(self, setup: MeasurementContext, *, warm_up: bool) -> RawOutput:
         for _ in range(_REPEATS):
-            raw = self.of.load(setup, self.rate)
-            answers = self.of.answers(raw, self.rate)
-            if answers.share > 0 and not answers.client:
+            raw = self.base_load.run_rate(setup, self.rate)
+            answers = self.base_load.read_rate_result(raw, self.rate)
+            if answers.answered_share > 0 and not answers.client_problem:
                 return raw.as_warm_up() if warm_up else raw
         output = as_output(raw)
-        if answers.client:
-            raise TrialFailed(f"at {self.rate}/s, {answers.client}", "set a lower rate", output)
+        if answers.client_problem:
+            raise TrialFailed(f"at {self.rate}/s, {answers.client_problem}", "set a lower rate", output)
         is_silent = any(value.metric == _TIMED_OUT and value.value > 0 for value in answers.values)
         kind = TimedOut if is_silent else TrialFailed
-        raise kind(f"the server gave no good answer at all at {self.rate}/s; {printed(raw.text)}", "", output)
+        raise kind(f"the server gave no good answer at all at {self.rate}/s; {quote_output(raw.text)}", "", output)
 
 
 @dataclass(frozen=True)
-class UnderPressureAtRate(UnderPressure):
-    """Looks for the smallest memory of a server at one rate. A plug-in sets `of`, the workload."""
+class SmallestMemoryAtRate(SmallestMemory):
+    """Looks for the smallest memory of a server at one rate. A plug-in sets `load_class`, the workload."""
 
     client_packages = HttperfLoad.client_packages
     usual_port = HttperfLoad.usual_port
-    of: ClassVar[type[HttperfLoad]]
+    load_class: ClassVar[type[HttperfLoad]]
 
     least: Annotated[Size, Field(ge=1 << 16)] = 1 << 16  # lighttpd has met its goal with 1 MiB
     duration: Annotated[LoadDuration, Field(ge=0.5)] = 1.0
-    rate: Annotated[int, Field(ge=100, le=MOST_RATE)] = 4000
+    rate: Annotated[int, Field(ge=100, le=MAX_RATE)] = 4000
     timeout: Annotated[Duration, Field(ge=0.01, le=60)] = 1.0
     size: PageSize = 1024
 
     @property
-    def load(self) -> AtRate:
+    def load(self) -> FixedRateLoad:
         """The page at the rate, in runs that take the duration together."""
         each_seconds, tolerance = self.duration / _ROUNDS, 1 - self.goal
-        of = self.of(duration=each_seconds, tolerance=tolerance, timeout=self.timeout, size=self.size)
-        return AtRate(of, self.rate)
+        of = self.load_class(duration=each_seconds, tolerance=tolerance, timeout=self.timeout, size=self.size)
+        return FixedRateLoad(of, self.rate)

@@ -16,13 +16,13 @@ from typing import Annotated, NoReturn, TypeVar
 
 from pydantic import AfterValidator
 
-from tare.model.errors import TrialFailed, printed
-from tare.model.trial import Output, Raw
+from tare.model.errors import TrialFailed, quote_output
+from tare.model.trial import Output, RawOutput
 
 _Value = TypeVar("_Value")
 
 
-def each_once(values: tuple[_Value, ...]) -> tuple[_Value, ...]:
+def check_unique(values: tuple[_Value, ...]) -> tuple[_Value, ...]:
     """Return the values; raises ValueError for none at all, and where one is given twice."""
     if not values:
         raise ValueError("give at least one value")
@@ -32,61 +32,63 @@ def each_once(values: tuple[_Value, ...]) -> tuple[_Value, ...]:
     return values
 
 
-def rising(what: str, least: int, most: int) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+def rising_check(noun: str, minimum: int, maximum: int) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
     """Return a function that returns numbers; it raises ValueError unless they rise and are within the bounds."""
 
-    def checked(numbers: tuple[int, ...]) -> tuple[int, ...]:
-        bounded = (least - 1, *numbers, most + 1)
+    def check(numbers: tuple[int, ...]) -> tuple[int, ...]:
+        bounded = (minimum - 1, *numbers, maximum + 1)
         if not numbers or any(later <= earlier for earlier, later in itertools.pairwise(bounded)):
-            raise ValueError(f"give {what} that rise, from {least} to {most}, for example [{least}, {2 * least}]")
+            raise ValueError(
+                f"give {noun} that rise, from {minimum} to {maximum}, for example [{minimum}, {2 * minimum}]"
+            )
         return numbers
 
-    return checked
+    return check
 
 
-EachOnce = Annotated[tuple[_Value, ...], AfterValidator(each_once)]
+EachOnce = Annotated[tuple[_Value, ...], AfterValidator(check_unique)]
 
 
-def check_labels(raw: Sequence[Raw], labels: Sequence[str]) -> None:
+def check_labels(raw: Sequence[RawOutput], labels: Sequence[str]) -> None:
     """Raise TrialFailed unless there is one output of each label, in this order."""
     found = [each.label for each in raw]
     if found != list(labels):
         raise TrialFailed(f"expected outputs of {list(labels)}, found {found}")
 
 
-def as_output(raw: Raw) -> Output:
+def as_output(raw: RawOutput) -> Output:
     """Return an output as that of a command, for a failure to keep."""
     return Output(raw.argv, 0, raw.text.encode(), raw.errors.encode(), raw.seconds)
 
 
 @dataclass(frozen=True)
-class Part:
+class ReportObject:
     """An object of a report. `text` is the whole of it, `program` what printed it."""
 
-    found: object
+    content: object
     text: str
     program: str
     hint: str
 
-    def has(self, name: str) -> bool:
+    def has_key(self, name: str) -> bool:
         """Return whether it has something of this name."""
-        return isinstance(self.found, dict) and name in self.found
+        return isinstance(self.content, dict) and name in self.content
 
     def value(self, name: str) -> object:
         """Return what has this name."""
-        if not isinstance(self.found, dict) or name not in self.found:
+        if not isinstance(self.content, dict) or name not in self.content:
             self.refuse(f"has no {name}")
-        return self.found[name]
+        return self.content[name]
 
-    def of(self, found: object) -> Part:
+    def of(self, found: object) -> ReportObject:
         """Return what was found in it as a part of the same report."""
-        return Part(found, self.text, self.program, self.hint)
+        return ReportObject(found, self.text, self.program, self.hint)
 
-    def part(self, name: str) -> Part:
+    def child(self, name: str) -> ReportObject:
         """Return the object of this name."""
         return self.of(self.value(name))
 
-    def only(self, name: str) -> Part:
+    def only_entry(self, name: str) -> ReportObject:
         """Return the one object of a list."""
         found = self.value(name)
         if not isinstance(found, list) or len(found) != 1:
@@ -113,38 +115,38 @@ class Part:
 
     def refuse(self, why: str) -> NoReturn:
         """Raise TrialFailed."""
-        raise TrialFailed(f"{self.program}'s report {why}; {printed(self.text)}", self.hint)
+        raise TrialFailed(f"{self.program}'s report {why}; {quote_output(self.text)}", self.hint)
 
 
-def read_report(text: str, program: str, hint: str) -> Part:
+def read_report(text: str, program: str, hint: str) -> ReportObject:
     """Read a report of one object; raises TrialFailed for what is no JSON, such as NaN."""
     try:
-        return Part(json.loads(text, parse_constant=_refuse_constant), text, program, hint)
+        return ReportObject(json.loads(text, parse_constant=_refuse_constant), text, program, hint)
     except (ValueError, RecursionError) as error:
-        raise TrialFailed(f"{program} gave no JSON: {error}; {printed(text)}", hint) from error
+        raise TrialFailed(f"{program} gave no JSON: {error}; {quote_output(text)}", hint) from error
 
 
-def find_report(text: str, program: str, hint: str) -> Part:
+def find_report(text: str, program: str, hint: str) -> ReportObject:
     """Find the one JSON document among the lines of an output; raises TrialFailed for none, several, or a broken one.
 
     A line that only looks like the first of a document, such as `[1/3] reading`, is text.
     """
     try:
-        found = list(_documents(text))
+        found = list(_find_documents(text))
     except (ValueError, RecursionError) as error:
-        raise TrialFailed(f"{program} gave no JSON: {error}; {printed(text)}", hint) from error
+        raise TrialFailed(f"{program} gave no JSON: {error}; {quote_output(text)}", hint) from error
     if len(found) != 1:
         what = f"{len(found)} JSON documents" if found else "no JSON"
-        raise TrialFailed(f"{program} gave {what}; {printed(text)}", hint)
-    return Part(found[0], text, program, hint)
+        raise TrialFailed(f"{program} gave {what}; {quote_output(text)}", hint)
+    return ReportObject(found[0], text, program, hint)
 
 
-def _documents(text: str) -> Iterator[object]:
+def _find_documents(text: str) -> Iterator[object]:
     """Yield the objects and lists of a text that begin and end with a line; raises ValueError for a broken one."""
     decoder = json.JSONDecoder(parse_constant=_refuse_constant)
     at = 0
     while at < len(text):
-        end = _line_end(text, at)
+        end = _find_line_end(text, at)
         line = text[at:end].lstrip()
         if line.startswith(("{", "[")):
             try:
@@ -155,11 +157,11 @@ def _documents(text: str) -> Iterator[object]:
             else:
                 if found and (stop > end or not text[stop:end].strip()):
                     yield found
-                    end = _line_end(text, stop)
+                    end = _find_line_end(text, stop)
         at = end + 1
 
 
-def _line_end(text: str, at: int) -> int:
+def _find_line_end(text: str, at: int) -> int:
     """Return where the line ends that has this position."""
     end = text.find("\n", at)
     return len(text) if end < 0 else end

@@ -18,20 +18,20 @@ from pydantic import Field
 
 from tare.hosts.host import Host
 from tare.loads.parsing import check_labels
-from tare.loads.turns import limit_seconds, probed
-from tare.model.errors import TrialFailed, printed
-from tare.model.trial import Metric, Raw, Value
+from tare.loads.turns import limit_seconds, probe_until_half_turn
+from tare.model.errors import TrialFailed, quote_output
+from tare.model.trial import Metric, RawOutput, Value
 from tare.plugins.workload import MeasurementContext, Workload
 
-MOST_LOOPS = 2**31 - 1  # perf counts them in an int, and cuts off what is more
+MAX_LOOPS = 2**31 - 1  # perf counts them in an int, and cuts off what is more
 
 
 @dataclass(frozen=True)
 class Bench:
     """One benchmark: `argv` is what `perf bench` takes without the number of loops, `operations` those of a loop.
 
-    `result` matches a whole good output; its group `seconds` is in seconds, or `each` in microseconds for each loop.
-    A group `loops` must be as asked.
+    `result` matches a whole good output; its group `estimate_seconds` is in seconds, or `each` in microseconds for each
+    loop. A group `loops` must be as asked.
     """
 
     argv: tuple[str, ...]
@@ -69,59 +69,60 @@ class PerfBench(Workload):
     def loops_after(self, loops: int, seconds: float) -> int:
         """Return the loops of a benchmark's next turn, after one with these loops that took so long."""
 
-    def command(self, inside: Host) -> tuple[str, ...]:  # noqa: ARG002 - one of them looks
+    def perf_command(self, inside: Host) -> tuple[str, ...]:  # noqa: ARG002 - one of them looks
         """Return what starts perf in the instance."""
         return ("perf", "bench")
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run perf inside; raises TrialFailed without an inside, and for a benchmark that failed."""
-        inside = setup.inside(self.name)
-        command = self.command(inside)
+        inside = setup.require_inside(self.name)
+        command = self.perf_command(inside)
         loops: dict[str, int] = {}
         for bench in self.benches:
             run = partial(self._run, inside, command, bench)
-            probe, loops[bench.label] = probed(run, partial(self._following, bench), 1)
+            probe, loops[bench.label] = probe_until_half_turn(run, partial(self._next_loops, bench), 1)
             yield probe.as_warm_up()
         for _ in range(self.rounds):
             for bench in self.benches:
                 raw = self._run(inside, command, bench, loops[bench.label])
                 yield raw
-                loops[bench.label] = self._following(bench, raw)
+                loops[bench.label] = self._next_loops(bench, raw)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the operations a second; raises TrialFailed for anything but whole results of the asked loops."""
         labels = [bench.label for bench in self.benches]
         check_labels(raw, labels)
         return tuple(
-            Value(bench.metric, bench.point, _rate(bench, each)) for bench, each in zip(self.benches, raw, strict=True)
+            Value(bench.metric, bench.point, _read_rate(bench, each))
+            for bench, each in zip(self.benches, raw, strict=True)
         )
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`: two turns' probes, and the start of perf in each turn."""
         return 0.1 + len(self.benches) * (2 + self.rounds) * (0.02 + self.turn_seconds)
 
-    def _following(self, bench: Bench, raw: Raw) -> int:
+    def _next_loops(self, bench: Bench, raw: RawOutput) -> int:
         """Return the loops of the turn after this output."""
-        return self.loops_after(*_work(bench, raw))
+        return self.loops_after(*_read_work(bench, raw))
 
-    def _run(self, inside: Host, command: tuple[str, ...], bench: Bench, loops: int) -> Raw:
+    def _run(self, inside: Host, command: tuple[str, ...], bench: Bench, loops: int) -> RawOutput:
         argv = (*command, *bench.argv, "-l", str(loops))
         output = inside.run(*argv, timeout=limit_seconds(self.turn_seconds))
-        return Raw(bench.label, argv, output.text + output.stderr.decode("utf-8", "replace"), output.seconds)
+        return RawOutput(bench.label, argv, output.text + output.stderr.decode("utf-8", "replace"), output.seconds)
 
 
 @dataclass(frozen=True)
-class SameLoops(PerfBench):
+class FixedLoopBench(PerfBench):
     """Benchmarks that take more than their loops, such as the start and the end of processes.
 
     Every turn makes the same loops on every stack: if it had as many as fill it, a slow stack would have few of them,
     and seem slower than it is. `usual_rate` is the loops a second of a machine of today.
     """
 
-    shortened_by = "repetitions"
+    duration_setting = "repetitions"
     usual_rate: ClassVar[float]
 
-    loops: Annotated[int, Field(ge=10, le=MOST_LOOPS)] = 100
+    loops: Annotated[int, Field(ge=10, le=MAX_LOOPS)] = 100
     repetitions: Annotated[int, Field(ge=1, le=1000)] = 10
 
     @property
@@ -139,21 +140,23 @@ class SameLoops(PerfBench):
         return self.loops
 
 
-def _rate(bench: Bench, raw: Raw) -> float:
-    loops, seconds = _work(bench, raw)
+def _read_rate(bench: Bench, raw: RawOutput) -> float:
+    loops, seconds = _read_work(bench, raw)
     rate = loops * bench.operations / seconds if 0 < seconds < math.inf else 0.0
     if not 0 < rate < math.inf:
-        raise TrialFailed(f"perf bench gave no rate for {bench.label}; {printed(raw.text)}", _hint(bench))
+        raise TrialFailed(f"perf bench gave no rate for {bench.label}; {quote_output(raw.text)}", _hint(bench))
     return rate
 
 
-def _work(bench: Bench, raw: Raw) -> tuple[int, float]:
+def _read_work(bench: Bench, raw: RawOutput) -> tuple[int, float]:
     """Read the loops that were asked for, and their seconds."""
     asked = int(raw.argv[-1]) if raw.argv[-1:] and raw.argv[-1].isdecimal() else 0
     found = bench.result.fullmatch(raw.text)
     groups = found.groupdict() if found else {}
     if found is None or asked < 1 or int(groups.get("loops", asked)) != asked:
-        raise TrialFailed(f"perf bench gave no result as asked for {bench.label}; {printed(raw.text)}", _hint(bench))
+        raise TrialFailed(
+            f"perf bench gave no result as asked for {bench.label}; {quote_output(raw.text)}", _hint(bench)
+        )
     return asked, float(groups["seconds"]) if "seconds" in groups else float(groups["each"]) * asked / 1e6
 
 

@@ -22,18 +22,20 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from tare.loads.client_load import ClientCounts, LoadDuration, measured_load, server_address, server_port, while_sending
+from tare.loads.client_load import ClientCounts, LoadDuration, relate_to_sending, run_load, server_address, server_port
 from tare.loads.parsing import EachOnce, check_labels
-from tare.loads.turns import limit_seconds, rounds_of, turn_seconds
-from tare.model.errors import TrialFailed, printed
-from tare.model.trial import Metric, Raw, Sweep, Value
+from tare.loads.turns import count_rounds, limit_seconds, turn_seconds
+from tare.model.errors import TrialFailed, quote_output
+from tare.model.trial import Metric, RawOutput, Sweep, Value
 from tare.plugins.workload import MeasurementContext, Workload
 
 Operation = Literal["GET", "SET"]
 REDIS_PORT = 16379  # not the usual one, which the machine may use
 _PROBES = 4
 _CLOCK_SECONDS = 0.001
-_FIRST_PROBE = 250  # times `pipeline`: long enough for a clock of milliseconds, short enough for an emulated machine
+_FIRST_PROBE_REQUESTS = (
+    250  # times `pipeline`: long enough for a clock of milliseconds, short enough for an emulated machine
+)
 _ROUND_TRIPS = 5  # how often each client sends at least in a turn
 _COLUMNS = ("test", "rps", *(f"{which}_latency_ms" for which in ("avg", "min", "p50", "p95", "p99", "max")))
 _HEAD = ",".join(f'"{column}"' for column in _COLUMNS)
@@ -51,7 +53,7 @@ class RedisLoad(Workload):
     sweep = Sweep("clients")
     client_packages = ("redis-tools",)
     port = REDIS_PORT
-    without_pause = True
+    is_closed_loop = True
 
     operations: EachOnce[Operation] = ("GET", "SET")
     clients: ClientCounts = (1, 50, 200)
@@ -62,95 +64,97 @@ class RedisLoad(Workload):
     @property
     def rounds(self) -> int:
         """Turns of a tenth of the duration, fewer with many clients."""
-        return rounds_of(self.duration, self._turn_seconds)
+        return count_rounds(self.duration, self._turn_seconds)
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run redis-benchmark for each operation and number of clients; raises TrialFailed if it or the server fails.
 
         What comes before the first round, the probes and a `fill`, holds no values. Every stack has as many of them, so
         that its rounds go on beside those of the others.
         """
-        fill = self._run(setup, "fill", _Call("SET", 1, self.pipeline))
+        fill = self._run(setup, "fill", _RedisCall("SET", 1, self.pipeline))
         start_seconds = (fill.client_cpu or 0.0) * fill.seconds  # of CPU, before a load sends
         yield fill.as_warm_up()
-        calls: list[_Call] = []
+        calls: list[_RedisCall] = []
         for operation in self.operations:
-            requests = _FIRST_PROBE * self.pipeline
+            requests = _FIRST_PROBE_REQUESTS * self.pipeline
             for clients in self.clients:
-                first = _Call(operation, clients, max(requests, clients * self.pipeline))
-                probe, call = self._probed(setup, first)
+                first = _RedisCall(operation, clients, max(requests, clients * self.pipeline))
+                probe, call = self._probe_until_half_turn(setup, first)
                 yield probe
                 calls.append(call)
                 requests = call.requests
         for _ in range(self.rounds):
             for at, call in enumerate(calls):
                 raw = self._run(setup, f"{call.operation} {call.clients}", call)
-                rate = _rate(raw.text, call.operation)
-                yield while_sending(raw, start_seconds, call.requests / rate)
-                calls[at] = self._filling(call, rate)
+                rate = _read_rate(raw.text, call.operation)
+                yield relate_to_sending(raw, start_seconds, call.requests / rate)
+                calls[at] = self._fill_turn(call, rate)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the requests a second; raises TrialFailed for a missing or incomplete point."""
         measured = [each for each in raw if each.label.partition(" ")[0] not in ("fill", "probe")]
         points = [(operation, clients) for operation in self.operations for clients in self.clients]
         labels = [f"{operation} {clients}" for operation, clients in points]
         check_labels(measured, labels)
         return tuple(
-            Value(operation.lower(), float(clients), _rate(each.text, operation))
+            Value(operation.lower(), float(clients), _read_rate(each.text, operation))
             for (operation, clients), each in zip(points, measured, strict=True)
         )
 
-    def ask(self, setup: MeasurementContext, label: str, requests: int) -> Raw:
+    def run_requests(self, setup: MeasurementContext, label: str, requests: int) -> RawOutput:
         """Send so many requests of the first operation from the first number of clients."""
-        return self._run(setup, label, _Call(self.operations[0], self.clients[0], requests), self.duration)
+        return self._run(setup, label, _RedisCall(self.operations[0], self.clients[0], requests), self.duration)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`: redis-benchmark starts and connects for each turn, and for two probes."""
-        connecting = sum(0.03 + _pauses(clients) for clients in self.clients)
+        connecting = sum(0.03 + _pause_seconds(clients) for clients in self.clients)
         points = len(self.operations) * len(self.clients)
         measuring = points * (self.duration + self._turn_seconds)
         return 0.1 + measuring + len(self.operations) * (2 + self.rounds) * connecting
 
     @property
     def _turn_seconds(self) -> float:
-        return min(self.duration, max(turn_seconds(self.duration), _pauses(self.clients[-1])))
+        return min(self.duration, max(turn_seconds(self.duration), _pause_seconds(self.clients[-1])))
 
-    def _probed(self, setup: MeasurementContext, call: _Call) -> tuple[Raw, _Call]:
+    def _probe_until_half_turn(self, setup: MeasurementContext, call: _RedisCall) -> tuple[RawOutput, _RedisCall]:
         """Probe until a probe takes half as long as a turn; return the last one, and the call that fills a turn."""
         for _ in range(_PROBES):
             raw = self._run(setup, f"probe {call.operation} {call.clients}", call)
-            rate = _rate_of_probe(raw.text, call)
+            rate = _read_probe_rate(raw.text, call)
             seconds = call.requests / rate
-            call = self._filling(call, rate)
+            call = self._fill_turn(call, rate)
             if seconds >= self._turn_seconds / 2:
                 break
         return raw.as_warm_up(), call
 
-    def _filling(self, call: _Call, rate: float) -> _Call:
+    def _fill_turn(self, call: _RedisCall, rate: float) -> _RedisCall:
         """Return the call with as many requests as fill a turn at this rate, and a whole number of pipelines.
 
         redis-benchmark counts answers beyond the number of requests, too, and if its timer then rings once the only
         client has gone, it takes that for a lost connection: 3 of 300 runs of one request in a pipeline of 16.
         """
         pipelines = max(_ROUND_TRIPS * call.clients, math.ceil(rate * self._turn_seconds / self.pipeline))
-        return _Call(call.operation, call.clients, pipelines * self.pipeline)
+        return _RedisCall(call.operation, call.clients, pipelines * self.pipeline)
 
-    def _run(self, setup: MeasurementContext, label: str, call: _Call, usual_seconds: float | None = None) -> Raw:
+    def _run(
+        self, setup: MeasurementContext, label: str, call: _RedisCall, usual_seconds: float | None = None
+    ) -> RawOutput:
         server = ("-h", server_address(setup), "-p", str(server_port(setup, self.name, REDIS_PORT)))
         counts = ("-n", str(call.requests), "-c", str(call.clients), "-P", str(self.pipeline))
         how = ("-t", call.operation.lower(), *counts, "-k", "1" if self.keep_alive else "0", "--csv")
         argv = ("redis-benchmark", *server, *how)
-        timeout = limit_seconds(usual_seconds or self._turn_seconds, setup.patience_seconds)
-        return measured_load(setup.client, label, *argv, timeout=timeout)
+        timeout = limit_seconds(usual_seconds or self._turn_seconds, setup.timeout_margin_seconds)
+        return run_load(setup.client, label, *argv, timeout=timeout)
 
 
-def _pauses(clients: int) -> float:
+def _pause_seconds(clients: int) -> float:
     """Return the seconds for which redis-benchmark pauses while these clients connect."""
     return 0.05 * (clients // 64)
 
 
 @dataclass(frozen=True)
-class _Call:
+class _RedisCall:
     """One call of redis-benchmark."""
 
     operation: Operation
@@ -158,24 +162,24 @@ class _Call:
     requests: int
 
 
-def _rate_of_probe(text: str, probe: _Call) -> float:
+def _read_probe_rate(text: str, probe: _RedisCall) -> float:
     """Read the requests a second of a probe: `inf` is what redis-benchmark prints when its clock shows 0 ms."""
     if re.fullmatch(rf'{_HEAD}\n"{probe.operation}","inf",.*\n', text):
         return probe.requests / _CLOCK_SECONDS
-    return _rate(text, probe.operation)
+    return _read_rate(text, probe.operation)
 
 
-def _rate(text: str, operation: Operation) -> float:
+def _read_rate(text: str, operation: Operation) -> float:
     """Read the requests a second of one operation."""
-    return _read(text, operation, "rate")
+    return _read_number(text, operation, "rate")
 
 
-def slow_seconds(text: str, operation: Operation) -> float:
+def read_slow_seconds(text: str, operation: Operation) -> float:
     """Read the 99th percentile of the latency of one operation."""
-    return _read(text, operation, "latency") / 1000
+    return _read_number(text, operation, "latency") / 1000
 
 
-def _read(text: str, operation: Operation, what: Literal["rate", "latency"]) -> float:
+def _read_number(text: str, operation: Operation, what: Literal["rate", "latency"]) -> float:
     """Read a number of one operation from redis-benchmark 7's CSV; raises TrialFailed unless it is above 0."""
     column = {"rate": "rps", "latency": "p99_latency_ms"}[what]
     row = ",".join((f'"{operation}"', *(rf'"(?P<{name}>\d+\.\d+)"' for name in _COLUMNS[1:])))
@@ -183,5 +187,5 @@ def _read(text: str, operation: Operation, what: Literal["rate", "latency"]) -> 
     number = float(match[column]) if match else 0.0
     if not 0 < number < math.inf:
         hint = "`tare show` has the whole output; it is redis-benchmark's CSV with one line of results"
-        raise TrialFailed(f"redis-benchmark gave no {what} for {operation}; {printed(text)}", hint)
+        raise TrialFailed(f"redis-benchmark gave no {what} for {operation}; {quote_output(text)}", hint)
     return number

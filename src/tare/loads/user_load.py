@@ -24,12 +24,12 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, ConfigDict, Field
 
 from tare.hosts.host import Host
-from tare.loads.client_load import client_cpus, measured_load, server_address, server_port
+from tare.loads.client_load import count_client_cpus, run_load, server_address, server_port
 from tare.loads.http import HTTP_PORT, HttpLoad, Request, WrkLoad
 from tare.loads.latency import LatencyLoad
-from tare.loads.parsing import Part, check_labels, find_report
-from tare.model.errors import TimedOut, TrialFailed, printed
-from tare.model.trial import Better, Metric, Raw, Value
+from tare.loads.parsing import ReportObject, check_labels, find_report
+from tare.model.errors import TimedOut, TrialFailed, quote_output
+from tare.model.trial import Better, Metric, RawOutput, Value
 from tare.model.units import GivenName, format_duration
 from tare.plugins.workload import MeasurementContext, Workload
 
@@ -49,15 +49,15 @@ _UNIT = re.compile(  # a spread, as in `1.09 ± 0.05 ms`, may come between a num
     rf"(?:[^\S\n]*(?:±|\+/?-)[^\S\n]*{_NUMBER})?[^\S\n]*[\[(]?"
     r"((?:[^\W\d_]|[%°]|/(?=[^\W\d_]))[^\s,;:=|\[\](){}<>\"']*)"
 )
-MOST_RUNS = 20
+MAX_RUNS = 20
 _USUAL_SECONDS = 0.2  # of a run, whose length is unknown before
 LABEL = "load"
 
 
-def _has_one_group(text: str) -> str:
+def _check_one_group(text: str) -> str:
     """Return a pattern; raises ValueError if it is no regular expression, or does not have one group."""
     try:
-        groups = re.compile(_expression(text)).groups
+        groups = re.compile(_expand_pattern(text)).groups
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"this is no regular expression: {error}") from error
     if groups != 1 and text:
@@ -67,12 +67,12 @@ def _has_one_group(text: str) -> str:
     return text
 
 
-def _expression(pattern: str) -> str:
+def _expand_pattern(pattern: str) -> str:
     """Return the regular expression of a pattern: each `{number}` becomes a group for a number."""
     return pattern.replace(_PLACEHOLDER, f"({_NUMBER})")
 
 
-def _whole_number(pattern: str) -> re.Pattern[str]:
+def _number_pattern(pattern: str) -> re.Pattern[str]:
     """Return an expression for a complete number in a text, with its sign, separators, fraction and exponent.
 
     A sign or comma that the pattern has right before or after its group is no part of the number, as between columns.
@@ -85,7 +85,7 @@ def _whole_number(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"{front}(?:0[xX][0-9a-fA-F]+|[0-9]+(?:[.{separators}][0-9]+)*(?:[eE][+-]?[0-9]+)?)")
 
 
-def _is_pointer(text: str) -> str:
+def _check_pointer(text: str) -> str:
     """Return a JSON pointer, or an empty text; raises ValueError for any other text."""
     if text and (not text.startswith("/") or re.search(r"~(?![01])", text)):
         raise ValueError("write a JSON pointer, such as /results/0/time; ~1 stands for / and ~0 for ~ in a name")
@@ -93,7 +93,7 @@ def _is_pointer(text: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnMetric(Metric):
+class UserMetric(Metric):
     """User-defined metric, whose number is found by `pattern` or by `pointer`; an empty title stands for the name."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -102,8 +102,8 @@ class OwnMetric(Metric):
     title: str = ""
     unit: Annotated[str, Field(max_length=32)] = ""
     better: Better
-    pattern: Annotated[str, AfterValidator(_has_one_group)] = ""
-    pointer: Annotated[str, AfterValidator(_is_pointer)] = ""
+    pattern: Annotated[str, AfterValidator(_check_one_group)] = ""
+    pointer: Annotated[str, AfterValidator(_check_pointer)] = ""
 
     def __post_init__(self) -> None:
         """Raise ValueError unless the metric has exactly one of pattern and pointer."""
@@ -124,16 +124,16 @@ class OwnMetric(Metric):
 
     def _match_pattern(self, text: str) -> tuple[float, str]:
         """Return the number that the pattern finds in a text, and the unit after it, or ""; raises TrialFailed."""
-        matches = list(re.finditer(_expression(self.pattern), text, re.MULTILINE))
+        matches = list(re.finditer(_expand_pattern(self.pattern), text, re.MULTILINE))
         if len(matches) != 1:
             often = f"matches {len(matches)} times" if matches else "does not match"
-            raise TrialFailed(f"the pattern of {self.name} {often}; {printed(text.strip())}", _WHOLE_HINT)
+            raise TrialFailed(f"the pattern of {self.name} {often}; {quote_output(text.strip())}", _WHOLE_HINT)
         number, (start, end) = matches[0][1], matches[0].span(1)
         self._refuse_part(text, start, end)
         if number is None or not re.fullmatch(_NUMBER, number.strip()):  # None: an optional group that did not match
             raise TrialFailed(f"the pattern of {self.name} finds {number!r}, which is no number", _NUMBER_HINT)
         try:
-            value = self._finite(float(number.translate(_TO_FLOAT)))
+            value = self._check_finite(float(number.translate(_TO_FLOAT)))
         except ValueError:
             raise TrialFailed(f"the pattern of {self.name} finds {number!r}, which is no number", _WHOLE_HINT) from None
         unit = _UNIT.match(text, end)
@@ -145,7 +145,7 @@ class OwnMetric(Metric):
         `start` and `end` are the group's bounds in the text, -1 if the group did not match.
         """
         line = text.rfind("\n", 0, max(start, 0)) + 1  # numbers do not cross lines
-        for whole in _whole_number(self.pattern).finditer(text, line):
+        for whole in _number_pattern(self.pattern).finditer(text, line):
             if whole.start() >= end:
                 return
             if whole.end() > start and (whole.start() < start or whole.end() > end):
@@ -156,36 +156,36 @@ class OwnMetric(Metric):
         """Return the number at the pointer in the JSON document of an output; raises TrialFailed."""
         part = find_report(output, "the command", _JSON_HINT)
         for token in self.pointer.split("/")[1:]:
-            part = _below(part, token.replace("~1", "/").replace("~0", "~"))
-        value = part.found
+            part = _descend(part, token.replace("~1", "/").replace("~0", "~"))
+        value = part.content
         if isinstance(value, bool) or not isinstance(value, int | float):
             part.refuse(f"has no number at {self.pointer}")
         try:
-            return self._finite(float(value))
+            return self._check_finite(float(value))
         except (OverflowError, ValueError):
             part.refuse(f"has {str(value)[:50]} at {self.pointer}")
 
-    def _finite(self, number: float) -> float:
+    def _check_finite(self, number: float) -> float:
         """Return a finite number; raises ValueError for infinity and NaN."""
         if not math.isfinite(number):
             raise ValueError
         return number
 
 
-def values_of(metrics: Iterable[OwnMetric], output: str, errors: str) -> tuple[Value, ...]:
+def read_metrics(metrics: Iterable[UserMetric], output: str, errors: str) -> tuple[Value, ...]:
     """Return the values of user-defined metrics in a program's output; raises TrialFailed."""
     return tuple(each.value(output, errors) for each in metrics)
 
 
-def _below(part: Part, token: str) -> Part:
+def _descend(part: ReportObject, token: str) -> ReportObject:
     """Return the part of a JSON document at a pointer's next token: a key, or a position in a list."""
-    found = part.found
+    found = part.content
     if isinstance(found, list) and re.fullmatch(r"0|[1-9][0-9]{0,9}", token) and int(token) < len(found):
         return part.of(found[int(token)])
-    return part.part(token)
+    return part.child(token)
 
 
-def filled(text: str, **places: object) -> str:
+def fill_placeholders(text: str, **places: object) -> str:
     """Put values in the places of a text that are named in braces, and leave all other braces as they are."""
     for name, value in places.items():
         text = text.replace(f"{{{name}}}", str(value))
@@ -193,18 +193,18 @@ def filled(text: str, **places: object) -> str:
 
 
 @dataclass(frozen=True)
-class _OfUser(WrkLoad):
+class _UserHttpLoad(WrkLoad):
     """Asks the user's server for the user's requests."""
 
-    server = "service"
+    service_name = "service"
     page_bytes = 0
 
-    asked: tuple[Request, ...] = ()
+    requests_to_send: tuple[Request, ...] = ()
     port: int = HTTP_PORT
 
 
 @dataclass(frozen=True)
-class WithoutPause(_OfUser, HttpLoad):
+class ClosedLoopHttpLoad(_UserHttpLoad, HttpLoad):
     """wrk asks for the requests again and again."""
 
     name = "without-pause"
@@ -212,7 +212,7 @@ class WithoutPause(_OfUser, HttpLoad):
 
 
 @dataclass(frozen=True)
-class AtRates(_OfUser, LatencyLoad):
+class ConstantRateHttpLoad(_UserHttpLoad, LatencyLoad):
     """wrk asks for the requests at constant rates."""
 
     name = "at-rates"
@@ -220,16 +220,16 @@ class AtRates(_OfUser, LatencyLoad):
 
 
 @dataclass(frozen=True)
-class OwnLoad(Workload):
+class UserLoad(Workload):
     """Runs a command on the client, with the server's address and port in the places of {address} and {port}."""
 
     name = "own-load"
-    server = "service"
+    service_name = "service"
     title = "A load of the user's own"
-    rounds = MOST_RUNS  # there may be fewer
+    rounds = MAX_RUNS  # there may be fewer
 
     argv: tuple[str, ...] = ()
-    metrics: tuple[OwnMetric, ...] = ()
+    metrics: tuple[UserMetric, ...] = ()
     port: int = HTTP_PORT
     duration: float = 1.0
     timeout: float = 60.0
@@ -239,33 +239,33 @@ class OwnLoad(Workload):
         """The user's metrics, as the report has them."""
         return tuple(each.metric for each in self.metrics)
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run the load again and again; raises TrialFailed where it fails, or prints no metric."""
-        address, port = server_address(setup), server_port(setup, self.server, self.port)
-        argv = tuple(filled(word, address=address, port=port) for word in self.argv)
-        cpus, spent_seconds = client_cpus(setup.client), 0.0
+        address, port = server_address(setup), server_port(setup, self.service_name, self.port)
+        argv = tuple(fill_placeholders(word, address=address, port=port) for word in self.argv)
+        cpus, spent_seconds = count_client_cpus(setup.client), 0.0
         for number in range(1 + self.rounds):
-            raw = run_own(setup.client, argv, self.timeout, cpus, warm_up=number == 0)
+            raw = run_user_load(setup.client, argv, self.timeout, cpus, warm_up=number == 0)
             yield raw
             self.parse((raw,))  # what is wrong ends the trial now, not with its last run
             spent_seconds += raw.seconds if number else 0.0
             if number and spent_seconds >= self.duration:
                 return
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the user's metrics of a run; raises TrialFailed if one is missing, or is there twice."""
         check_labels(raw, [LABEL])
-        return values_of(self.metrics, raw[0].text, raw[0].errors)
+        return read_metrics(self.metrics, raw[0].text, raw[0].errors)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`, as if a run took a fifth of a second."""
         return _USUAL_SECONDS + self.duration
 
 
-def run_own(client: Host, argv: Sequence[str], timeout: float, cpus: int, *, warm_up: bool = False) -> Raw:
+def run_user_load(client: Host, argv: Sequence[str], timeout: float, cpus: int, *, warm_up: bool = False) -> RawOutput:
     """Run a load of the user's, once; raises TrialFailed if it fails, and TimedOut if it does not end."""
     try:
-        return measured_load(client, LABEL, *argv, timeout=timeout, cpus=cpus, warm_up=warm_up)
+        return run_load(client, LABEL, *argv, timeout=timeout, cpus=cpus, warm_up=warm_up)
     except TimedOut as error:
         what = f"{argv[0]}: did not end within {format_duration(timeout)}"
         raise TimedOut(what, "give it a longer timeout, or less to do", error.output) from error

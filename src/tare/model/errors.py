@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from tare.model.trial import Output
 
 _QUOTED_FIRST, _QUOTED_LAST = 300, 150
-_PART = 0.75  # likeness of parts of names, as difflib counts it; more than of whole names, as parts are short
+_PART_SIMILARITY = (
+    0.75  # likeness of parts of names, as difflib counts it; more than of whole names, as parts are short
+)
 
 
 class TareError(Exception):
@@ -21,8 +23,8 @@ class TareError(Exception):
 
     exit_code: ClassVar[int] = 3
 
-    def __init__(self, what: str, hint: str = "") -> None:
-        super().__init__(what)
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
         self.hint = hint
 
 
@@ -32,7 +34,7 @@ class SuiteError(TareError):
     exit_code = 2
 
     def __init__(self, faults: Sequence[Fault]) -> None:
-        super().__init__("\n".join(fault.what for fault in faults))
+        super().__init__("\n".join(fault.message for fault in faults))
         self.faults = tuple(faults)
 
 
@@ -49,8 +51,8 @@ class Unavailable(TareError):
 class TrialFailed(TareError):
     """A trial has no result. It is recorded with this reason and the failed command's output; the run goes on."""
 
-    def __init__(self, what: str, hint: str = "", output: Output | None = None) -> None:
-        super().__init__(what, hint)
+    def __init__(self, message: str, hint: str = "", output: Output | None = None) -> None:
+        super().__init__(message, hint)
         self.output = output
 
 
@@ -62,7 +64,7 @@ class OutOfMemory(TrialFailed):
     """A kernel has ended a process of the instance for lack of memory, or could not boot with what it had."""
 
 
-class NoRoom(TrialFailed):
+class Unschedulable(TrialFailed):
     """A cluster has refused an instance because its nodes, or the user's quota, have no room for it."""
 
 
@@ -78,7 +80,7 @@ class NotRecorded(TareError):
     """A trial could not be written to the run folder. The run ends; `--resume` runs the trial again."""
 
 
-def in_words(error: Exception) -> TareError:
+def to_tare_error(error: Exception) -> TareError:
     """Turn any exception into a TareError: an error of the operating system, or a bug of a plug-in or of tare."""
     if isinstance(error, TareError):
         return error
@@ -90,7 +92,7 @@ def in_words(error: Exception) -> TareError:
     return TrialFailed(what, "this is a bug of a plug-in, or of tare: `tare show` has the traceback")
 
 
-def printed(text: str) -> str:
+def quote_output(text: str) -> str:
     """Quote what a program printed, or its beginning and its end, for the end of a reason."""
     if len(text) <= _QUOTED_FIRST + _QUOTED_LAST:
         return f"it printed {text!r}"
@@ -101,25 +103,25 @@ def printed(text: str) -> str:
 class Fault:
     """One fault of a file: what and where, and what to write instead."""
 
-    what: str
+    message: str
     hint: str
 
 
-def why_of(error: OSError) -> str:
+def format_os_error(error: OSError) -> str:
     """Return the operating system's reason, as the end of a sentence."""
     return (error.strerror or str(error)).lower()
 
 
-def unreadable(path: Path, error: OSError | UnicodeDecodeError, hint: str) -> Fault:
+def describe_unreadable(path: Path, error: OSError | UnicodeDecodeError, hint: str) -> Fault:
     """Return why a file of the user's cannot be read; the hint is for one that cannot be opened."""
     if isinstance(error, UnicodeDecodeError):
         return Fault(
             f"{path}: not UTF-8 text: byte {error.start} cannot be read", "save the file in the encoding UTF-8"
         )
-    return Fault(f"{path}: cannot be read: {why_of(error)}", hint)
+    return Fault(f"{path}: cannot be read: {format_os_error(error)}", hint)
 
 
-def nearest(name: str, known: Collection[str]) -> str:
+def find_nearest(name: str, known: Collection[str]) -> str:
     """Return the known name that was probably meant; empty if none is near.
 
     If none is near as a whole, it is the one with the most parts, each of which is near a part of this name:
@@ -133,10 +135,10 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def _is_near(part: str, parts: Sequence[str]) -> bool:
-    return bool(difflib.get_close_matches(part, parts, n=1, cutoff=_PART))
+    return bool(difflib.get_close_matches(part, parts, n=1, cutoff=_PART_SIMILARITY))
 
 
 def did_you_mean(name: str, known: Collection[str], otherwise: str) -> str:
     """Return the hint for an unknown name; `otherwise` if no known name is near."""
-    meant = nearest(name, known)
+    meant = find_nearest(name, known)
     return f'did you mean "{meant}"?' if meant else otherwise

@@ -9,29 +9,31 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from tare.model.errors import UsageError, unreadable, why_of
+from tare.model.errors import UsageError, describe_unreadable, format_os_error
 
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 def read_small(file: Path, kind: str) -> str:
     """Return a file's text, of which messages say what `kind` of file it should be; raises UsageError."""
     try:
-        return contents(file, _MOST_BYTES).decode("utf-8-sig")
-    except TooLarge:
+        return read_bounded(file, _MAX_BYTES).decode("utf-8-sig")
+    except FileTooLarge:
         raise UsageError(f"{file}: more than 1 MiB", f"give a {kind} of at most 1 MiB") from None
     except (OSError, UnicodeDecodeError) as error:
-        fault = unreadable(file, error, f"give the path of a {kind} that you may read")
-        raise UsageError(fault.what, fault.hint) from None
+        fault = describe_unreadable(file, error, f"give the path of a {kind} that you may read")
+        raise UsageError(fault.message, fault.hint) from None
 
 
 @contextmanager
-def writing(path: Path | None, hint: str = "") -> Iterator[None]:
+def convert_write_errors(path: Path | None, hint: str = "") -> Iterator[None]:
     """Raise UsageError, with this hint, where the block cannot write; `path` is named where the error names no file."""
     try:
         yield
     except OSError as error:
-        what = "already exists" if isinstance(error, FileExistsError) else f"cannot be written: {why_of(error)}"
+        what = (
+            "already exists" if isinstance(error, FileExistsError) else f"cannot be written: {format_os_error(error)}"
+        )
         raise UsageError(f"{error.filename or path}: {what}", hint) from error
 
 
@@ -45,16 +47,16 @@ def is_file(path: str | Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113
 
 
-class TooLarge(OSError):
+class FileTooLarge(OSError):
     """A file has more bytes than are read of its kind."""
 
 
-def contents(path: Path, most_bytes: int) -> bytes:
+def read_bounded(path: Path, max_bytes: int) -> bytes:
     """Return the bytes of a file; raises OSError, and TooLarge for more than so many, as those of an endless device."""
     with path.open("rb") as file:
-        data = file.read(most_bytes + 1)
-    if len(data) > most_bytes:
-        raise TooLarge(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise FileTooLarge(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
     return data
 
 

@@ -35,6 +35,6 @@ class Isolation:
         return f"{self.layer}: {self.reason}" if self.layer else self.reason
 
 
-def strongest(layers: Iterable[Isolation]) -> Isolation | None:
+def find_strongest(layers: Iterable[Isolation]) -> Isolation | None:
     """Return the isolation of the strongest layer, the first of equally strong ones; None without layers."""
     return max(layers, key=lambda each: LEVELS.index(each.level), default=None)

@@ -1,9 +1,9 @@
 """The run folder: a run writes it, and all later commands read it.
 
 - `suite.toml`: the suite, as the user wrote it;
-- `run.json`: what was planned and on which machine, a `RunRecord`;
+- `build_run.json`: what was planned and on which machine, a `RunRecord`;
 - `trials.jsonl`: one `Trial` a line, synced to the disk before the next one starts;
-- `raw/TRIAL.json`: what the trial's commands printed, a list of `Raw`;
+- `raw/TRIAL.json`: what the trial's commands printed, a list of `RawOutput`;
 - `telemetry/*.parquet`: what the machine and its instances used meanwhile (tare/telemetry/sampler.py).
 """
 
@@ -24,19 +24,19 @@ from typing import Any, BinaryIO, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from tare.model.errors import NotRecorded, UsageError, why_of
-from tare.model.files import contents, exists, set_umask
+from tare.model.errors import NotRecorded, UsageError, format_os_error
+from tare.model.files import exists, read_bounded, set_umask
 from tare.model.isolation import Isolation
 from tare.model.machine import Facts, Tuning
-from tare.model.trial import Family, Lowered, Metric, Raw, Stop, StopReason, Sweep, Trial
+from tare.model.trial import Family, LoweredSetting, Metric, RawOutput, Stop, StopReason, Sweep, Trial
 
 FORMAT = 1  # of run.json and of each line of trials.jsonl
-_WRITTEN = {"suite.toml", "run.json", "run.json.new", "trials.jsonl", "raw", "telemetry", "report"}
-_MOST_BYTES, _LONGEST_LINE = 256 << 20, 64 << 20  # of a run's files, which may be untrusted
+_RUN_FILES = {"suite.toml", "run.json", "run.json.new", "trials.jsonl", "raw", "telemetry", "report"}
+_MAX_BYTES, _LONGEST_LINE = 256 << 20, 64 << 20  # of a run's files, which may be untrusted
 _DAMAGED = "the file is damaged or of a newer tare"
 _TRIAL = TypeAdapter(Trial)
-_BEGINS = f'{{"format": {FORMAT}, '.encode()  # most lines, which are read without a way round by Python's objects
-_RAW = TypeAdapter(tuple[Raw, ...])
+_LINE_PREFIX = f'{{"format": {FORMAT}, '.encode()  # most lines, which are read without a way round by Python's objects
+_RAW = TypeAdapter(tuple[RawOutput, ...])
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class WorkloadRecord:
     metrics: tuple[Metric, ...]
     sweep: Sweep | None
     settings: dict[str, Any] = field(default_factory=dict)
-    lowered: tuple[Lowered, ...] = ()
+    lowered: tuple[LoweredSetting, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,19 +101,19 @@ class RunRecord:
     suite_folder: str = ""
 
     @property
-    def paths_from(self) -> Path:
+    def base_folder(self) -> Path:
         """The folder to which paths in the suite are relative; the current one where that is gone or unknown."""
         return Path(self.suite_folder) if exists(self.suite_folder) else Path()
 
     @property
-    def measured_on(self) -> Facts:
+    def instance_machine(self) -> Facts:
         """The machine that instances ran on: the server, or else the first lent machine."""
         return self.machine if "server" in self.machines else self.machines.get("lent", self.machine)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder, read; `from_report` is the way to it from where its report lies, for links to its files.
+    """A run folder, read; `path_from_report` is the way to it from where its report lies, for links to its files.
 
     `claims` names the files of claims that its report judges; if it is empty, those are the papers'.
     `digest` is the SHA-256 of the journal's whole lines; empty for what no journal holds.
@@ -122,7 +122,7 @@ class Run:
     folder: Path
     record: RunRecord
     trials: tuple[Trial, ...]
-    from_report: str = ".."
+    path_from_report: str = ".."
     claims: tuple[str, ...] = ()
     digest: str = field(default="", compare=False)
 
@@ -134,7 +134,7 @@ class Run:
             found.setdefault(trial.workload, []).append(trial)
         return {workload: tuple(trials) for workload, trials in found.items()}
 
-    def of(self, workload: str) -> tuple[Trial, ...]:
+    def trials_of(self, workload: str) -> tuple[Trial, ...]:
         """Return the trials of a workload; none where it has none."""
         return self.by_workload.get(workload, ())
 
@@ -158,7 +158,7 @@ class RunReader:
         path = self.folder / "trials.jsonl"
         try:
             record = load_record(self.folder)
-            with without_collection(), path.open("rb") if path.exists() else BytesIO() as file:
+            with pause_garbage_collection(), path.open("rb") if path.exists() else BytesIO() as file:
                 while line := file.readline(_LONGEST_LINE + 1):
                     if line.endswith(b"\n"):
                         self.add(read_trial(line, f"{path}:{len(self.trials) + 1}"), line)
@@ -166,15 +166,15 @@ class RunReader:
                         what = f"{path}:{len(self.trials) + 1}: more than {_LONGEST_LINE >> 20} MiB, and no trial"
                         raise UsageError(what, _DAMAGED)
         except OSError as error:
-            raise _no_run(self.folder, error) from error
-        return self.run(record)
+            raise _not_a_run(self.folder, error) from error
+        return self.build_run(record)
 
     def add(self, trial: Trial, line: bytes) -> None:
         """Add a trial, which is this line of the journal."""
         self.trials.append(trial)
         self._digest.update(line)
 
-    def run(self, record: RunRecord) -> Run:
+    def build_run(self, record: RunRecord) -> Run:
         """Return the run as far as it is known."""
         return Run(self.folder, record, tuple(self.trials), digest=self._digest.hexdigest())
 
@@ -193,7 +193,7 @@ class Journal:
     @property
     def run(self) -> Run:
         """The run so far."""
-        return self._reader.run(self.read())
+        return self._reader.build_run(self.read())
 
     def read(self) -> RunRecord:
         """Return the record of the run in the folder, which is read once; raises UsageError if there is none."""
@@ -223,14 +223,14 @@ class Journal:
         """Record why the run ended."""
         self.amend(stop_reason=stop.reason, stop_detail=stop.detail)
 
-    def keep_lent(self, facts: Facts) -> None:
+    def add_provisioned_machine(self, facts: Facts) -> None:
         """Add a machine that was lent for a trial to the record, unless it equals an earlier one."""
         machines = self.read().machines
         lent = [each for role, each in machines.items() if role.startswith("lent")]
         if facts not in lent:
             self.amend(machines=machines | {f"lent {len(lent) + 1}" if lent else "lent": facts})
 
-    def append(self, *trials: tuple[Trial, Sequence[Raw]]) -> None:
+    def append(self, *trials: tuple[Trial, Sequence[RawOutput]]) -> None:
         """Record trials, all or none of them: their raw output first, so that every line of the journal has it.
 
         Raises NotRecorded if the disk is full or gone. What was written before stays readable.
@@ -238,15 +238,15 @@ class Journal:
         try:
             self._append(trials)
         except OSError as error:
-            what = f"{self.folder}: a trial could not be recorded: {why_of(error)}"
+            what = f"{self.folder}: a trial could not be recorded: {format_os_error(error)}"
             raise NotRecorded(what, "make room there") from error
 
-    def _append(self, trials: Sequence[tuple[Trial, Sequence[Raw]]]) -> None:
+    def _append(self, trials: Sequence[tuple[Trial, Sequence[RawOutput]]]) -> None:
         self.read()
-        lines = [(trial, _line(trial).encode()) for trial, _ in trials]
+        lines = [(trial, _format_trial_line(trial).encode()) for trial, _ in trials]
         for trial, raw in trials:
             write_within(self.folder, f"raw/{trial.trial}.json", _RAW.dump_json(tuple(raw), indent=1) + b"\n")
-        with open(self.folder / "trials.jsonl", "ab+", opener=_unlinked) as file:
+        with open(self.folder / "trials.jsonl", "ab+", opener=_open_nofollow) as file:
             _drop_torn_end(file)
             file.write(b"".join(line for _, line in lines))
             file.flush()
@@ -255,7 +255,7 @@ class Journal:
             self._reader.add(trial, line)
 
 
-def load(folder: Path) -> Run:
+def load_run(folder: Path) -> Run:
     """Read a run folder; raises UsageError (see RunReader)."""
     return RunReader(folder).read()
 
@@ -264,13 +264,13 @@ def holds_no_trial(folder: Path) -> bool:
     """Return whether a folder is that of a run which was ended before its first trial, and has nothing else in it."""
     try:
         entries = {entry.name for entry in folder.iterdir()}
-        return not folder.is_symlink() and entries <= _WRITTEN and not load(folder).trials
+        return not folder.is_symlink() and entries <= _RUN_FILES and not load_run(folder).trials
     except (OSError, UsageError):
         return False
 
 
 @contextmanager
-def without_collection() -> Iterator[None]:
+def pause_garbage_collection() -> Iterator[None]:
     """Collect no garbage in the block, which makes many objects without cycles: the search takes as long as reading."""
     was_on = gc.isenabled()
     gc.disable()
@@ -284,20 +284,20 @@ def without_collection() -> Iterator[None]:
 def load_record(folder: Path) -> RunRecord:
     """Read what was planned, without the trials; raises UsageError."""
     try:
-        return _record(contents(folder / "run.json", _MOST_BYTES), str(folder / "run.json"))
+        return _parse_record(read_bounded(folder / "run.json", _MAX_BYTES), str(folder / "run.json"))
     except OSError as error:
-        raise _no_run(folder, error) from error
+        raise _not_a_run(folder, error) from error
 
 
-def _no_run(folder: Path, error: OSError) -> UsageError:
+def _not_a_run(folder: Path, error: OSError) -> UsageError:
     what = f"{error.filename or folder}: {error.strerror or error}"
     return UsageError(f"{folder}: not a run: {what}", "give the folder that `tare run` printed")
 
 
-def load_raw(folder: Path, trial: str) -> tuple[Raw, ...]:
+def load_raw(folder: Path, trial: str) -> tuple[RawOutput, ...]:
     """Read the raw output of a trial; raises UsageError."""
     try:
-        return _RAW.validate_json(contents(folder / "raw" / f"{trial}.json", _MOST_BYTES))
+        return _RAW.validate_json(read_bounded(folder / "raw" / f"{trial}.json", _MAX_BYTES))
     except (OSError, ValidationError) as error:
         raise UsageError(f"{folder}: no raw output of trial {trial}", "`tare show RUN` lists the trials") from error
 
@@ -327,7 +327,7 @@ def make_within(folder: Path, name: str) -> None:
     path.mkdir(exist_ok=True)
 
 
-def _unlinked(path: str, flags: int) -> int:
+def _open_nofollow(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
@@ -340,28 +340,28 @@ def _drop_torn_end(file: BinaryIO) -> None:
         file.truncate(file.read().rfind(b"\n") + 1)
 
 
-def _record(text: bytes, where: str) -> RunRecord:
-    fields = _fields(text, where, "a run's record")
+def _parse_record(text: bytes, where: str) -> RunRecord:
+    fields = _parse_fields(text, where, "a run's record")
     try:
         return _RECORD.validate_python(fields)
     except ValidationError as error:
-        raise UsageError(f"{where}: {_first(error)}", _DAMAGED) from error
+        raise UsageError(f"{where}: {_format_first_error(error)}", _DAMAGED) from error
 
 
 def read_trial(line: bytes, where: str) -> Trial:
     """Read a line of the journal; raises UsageError with its place."""
-    if line.startswith(_BEGINS):
+    if line.startswith(_LINE_PREFIX):
         with suppress(ValidationError):  # what is wrong is said below
             return _TRIAL.validate_json(line)
-    fields = _fields(line, where, "a trial")
+    fields = _parse_fields(line, where, "a trial")
     del fields["format"]
     try:
         return _TRIAL.validate_python(fields)
     except ValidationError as error:
-        raise UsageError(f"{where}: {_first(error)}", _DAMAGED) from error
+        raise UsageError(f"{where}: {_format_first_error(error)}", _DAMAGED) from error
 
 
-def _fields(text: bytes, where: str, what: str) -> dict[str, Any]:
+def _parse_fields(text: bytes, where: str, what: str) -> dict[str, Any]:
     """Read a JSON object of this format."""
     try:
         fields: dict[str, Any] = json.loads(text.decode())
@@ -374,17 +374,17 @@ def _fields(text: bytes, where: str, what: str) -> dict[str, Any]:
     return fields
 
 
-def _first(error: ValidationError) -> str:
+def _format_first_error(error: ValidationError) -> str:
     fault = error.errors()[0]
     return f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
 
 
-def rewrite(folder: Path, trials: Sequence[Trial]) -> None:
+def replace_trials(folder: Path, trials: Sequence[Trial]) -> None:
     """Replace the trials of a run; the earlier ones stay in `trials.jsonl.before`."""
     write_within(folder, "trials.jsonl.before", (folder / "trials.jsonl").read_bytes())
-    write_within(folder, "trials.jsonl", "".join(_line(trial) for trial in trials).encode())
+    write_within(folder, "trials.jsonl", "".join(_format_trial_line(trial) for trial in trials).encode())
 
 
-def _line(trial: Trial) -> str:
+def _format_trial_line(trial: Trial) -> str:
     # Not by pydantic, which would write NaN as null.
     return json.dumps({"format": FORMAT} | asdict(trial), allow_nan=False) + "\n"

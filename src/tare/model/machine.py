@@ -34,7 +34,7 @@ class Tuning:
 
 
 @dataclass(frozen=True)
-class Machine:
+class SshTarget:
     """A machine over SSH: `ssh` is OpenSSH's destination, `ssh_config` a file for its client or an empty text.
 
     `address` is its address as the other machines see it; if empty, a server has the one that answered over SSH, and a
@@ -50,12 +50,12 @@ class Machine:
 class Hosts:
     """The machines of a run; None is this one. If the two are equal, server and client are on one machine.
 
-    `further_clients` share the load with the client; none of them is the server.
+    `extra_clients` share the load with the client; none of them is the server.
     """
 
-    server: Machine | None = None
-    client: Machine | None = None
-    further_clients: tuple[Machine, ...] = ()
+    server: SshTarget | None = None
+    client: SshTarget | None = None
+    extra_clients: tuple[SshTarget, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FAULTS_OF_PROGRAM = 40  # of a small program, linked statically, and of the one that starts it by fork
-_TO_IT_AND_BACK = (("switch", 2.0),)  # from who waits for its end
+FAULTS_PER_PROGRAM = 40  # of a small program, linked statically, and of the one that starts it by fork
+_TWO_SWITCHES = (("switch", 2.0),)  # from who waits for its end
 
 
 @dataclass(frozen=True)
-class Work:
+class OperationKind:
     """A kind of work.
 
     `name` is that of its metric in a price list, which is the seconds that one `unit` takes. `title` names many of it.
-    `calls` are the system calls that are counted as this kind; one that is `undone_by` another is paid for with it.
+    `calls` are the system calls that are counted as this kind; one that is `undo_call` another is paid for with it.
     `includes` has the other kinds of work, and how much of each, that are part of its metric but not of its price.
     """
 
@@ -25,49 +25,51 @@ class Work:
     title: str
     unit: str
     calls: tuple[str, ...] = ()
-    undone_by: str = ""
+    undo_call: str = ""
     includes: tuple[tuple[str, float], ...] = ()
 
 
-USER = Work("user", "user code", "s")  # its price is the seconds that a second of bare metal takes
-CALL = Work("call", "other system calls", "call")
-FILE_READ = Work("file-read", "reads of cached files", "4 KiB", ("pread64", "preadv", "preadv2"))
-FILE_WRITE = Work("file-write", "writes to cached files", "4 KiB", ("pwrite64", "pwritev", "pwritev2"))
-SYNC = Work("sync", "syncs of a file", "sync", ("fsync", "fdatasync", "sync_file_range", "msync", "syncfs", "sync"))
-OPEN = Work("open", "files opened and closed", "file", ("open", "openat", "openat2", "creat"), "close")
-STAT = Work(
+USER = OperationKind("user", "user code", "s")  # its price is the seconds that a second of bare metal takes
+CALL = OperationKind("call", "other system calls", "call")
+FILE_READ = OperationKind("file-read", "reads of cached files", "4 KiB", ("pread64", "preadv", "preadv2"))
+FILE_WRITE = OperationKind("file-write", "writes to cached files", "4 KiB", ("pwrite64", "pwritev", "pwritev2"))
+SYNC = OperationKind(
+    "sync", "syncs of a file", "sync", ("fsync", "fdatasync", "sync_file_range", "msync", "syncfs", "sync")
+)
+OPEN = OperationKind("open", "files opened and closed", "file", ("open", "openat", "openat2", "creat"), "close")
+STAT = OperationKind(
     "stat",
     "lookups of files",
     "lookup",
     ("stat", "lstat", "newfstatat", "statx", "access", "faccessat", "faccessat2", "readlink", "readlinkat"),
 )
-MAP = Work("map", "mappings made and removed", "mapping", ("mmap", "brk", "mremap", "mprotect"), "munmap")
-FAULT = Work("fault", "page faults", "fault")
-PIPE = Work("pipe", "messages through pipes and sockets of the instance", "message")
-SWITCH = Work("switch", "context switches", "switch", includes=((PIPE.name, 1),))  # woken by a message
-FUTEX = Work("futex", "waits for another thread", "wait", ("futex", "futex_wait", "futex_waitv"))
-POLL = Work(
+MAP = OperationKind("map", "mappings made and removed", "mapping", ("mmap", "brk", "mremap", "mprotect"), "munmap")
+FAULT = OperationKind("fault", "page faults", "fault")
+PIPE = OperationKind("pipe", "messages through pipes and sockets of the instance", "message")
+SWITCH = OperationKind("switch", "context switches", "switch", includes=((PIPE.name, 1),))  # woken by a message
+FUTEX = OperationKind("futex", "waits for another thread", "wait", ("futex", "futex_wait", "futex_waitv"))
+POLL = OperationKind(
     "poll",
     "waits for events",
     "wait",
     ("epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6"),
 )
-THREAD = Work("thread", "threads started", "thread", includes=_TO_IT_AND_BACK)
-PROCESS = Work(
+THREAD = OperationKind("thread", "threads started", "thread", includes=_TWO_SWITCHES)
+PROCESS = OperationKind(
     "process",
     "programs started",
     "program",
     ("execve", "execveat"),
-    includes=(*_TO_IT_AND_BACK, (FAULT.name, FAULTS_OF_PROGRAM)),
+    includes=(*_TWO_SWITCHES, (FAULT.name, FAULTS_PER_PROGRAM)),
 )
-MESSAGE = Work("message", "messages received and answered", "message")
-CONNECTION = Work(
+MESSAGE = OperationKind("message", "messages received and answered", "message")
+CONNECTION = OperationKind(
     "connection", "connections accepted", "connection", ("accept", "accept4"), "close", includes=((MESSAGE.name, 1),)
 )
-RECEIVED = Work("received", "bytes received", "byte")
-SENT = Work("sent", "bytes sent", "byte")
+RECEIVED = OperationKind("received", "bytes received", "byte")
+SENT = OperationKind("sent", "bytes sent", "byte")
 
-WORK = (
+OPERATION_KINDS = (
     USER,
     CALL,
     FILE_READ,
@@ -89,6 +91,6 @@ WORK = (
     SENT,
 )
 
-NETWORK = (CONNECTION, MESSAGE, RECEIVED, SENT)  # what the path between client and instance decides
+NETWORK_KINDS = (CONNECTION, MESSAGE, RECEIVED, SENT)  # what the path between client and instance decides
 
-OF_CALL = {call: work for work in WORK for call in work.calls}
+KIND_BY_CALL = {call: work for work in OPERATION_KINDS for call in work.calls}

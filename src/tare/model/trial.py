@@ -62,7 +62,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class OutputLine:
     """A line that a process printed, without its end, and its time of arrival in seconds of the monotonic clock."""
 
     seconds: float
@@ -70,7 +70,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class LimitsWanted:
+class LimitsSpec:
     """What an instance may use, and how long a trial may measure in it; `cpus` is the number of CPUs."""
 
     cpus: int = 1
@@ -79,13 +79,13 @@ class LimitsWanted:
     seconds: float | None = None
 
     @property
-    def room_bytes(self) -> int:
+    def usable_memory_bytes(self) -> int:
         """What a program may fill of the memory: a guest's kernel and what runs beside it need 64 MiB and more."""
         return max((self.memory_bytes - 64 * 1024**2) * 3 // 4, self.memory_bytes // 8)
 
 
 @dataclass(frozen=True)
-class Lowered:
+class LoweredSetting:
     """A setting of a workload that a bound has lowered: what the suite asked for and what is used, as a suite has them.
 
     `bound` is that bound, such as `a trial may measure for 2 s`.
@@ -107,7 +107,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class SeenLimits:
+class ObservedLimits:
     """The limits that an instance reports; None where it does not."""
 
     cpus: int | None
@@ -116,11 +116,11 @@ class SeenLimits:
 
 
 @dataclass(frozen=True)
-class SetLimits:
+class LimitsCheck:
     """The limits asked for, and those that the instance reports."""
 
     asked: Limits
-    seen: SeenLimits
+    seen: ObservedLimits
 
 
 # --- instances -----------------------------------------------------------------------------------------------------
@@ -148,13 +148,13 @@ class Footprint:
     reported_bytes: int | None = None
 
     @property
-    def all_memory_bytes(self) -> int | None:
+    def total_memory_bytes(self) -> int | None:
         """Memory of its processes, and the kernel's where that is known; None where that of its processes is not."""
         return None if self.memory_bytes is None else self.memory_bytes + (self.kernel_bytes or 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class LayerCost:
     """What a layer of a nested stack adds: seconds since the layer around it answered, and footprint on its host."""
 
     name: str
@@ -178,9 +178,9 @@ class Problem:
     installer: str = APT
 
     @classmethod
-    def fixed_by(cls, what: str, *packages: str) -> Problem:
+    def from_packages(cls, problem: str, *packages: str) -> Problem:
         """Describe a problem that Debian packages fix."""
-        return cls(what, f"{APT} {' '.join(packages)}", packages)
+        return cls(problem, f"{APT} {' '.join(packages)}", packages)
 
 
 def combined_fix(problems: Iterable[Problem]) -> str:
@@ -232,7 +232,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Raw:
+class RawOutput:
     """One command of a workload and its output, from which values are parsed, now or by `tare reparse`.
 
     `label` names the command for the workload's parser, such as `GET 50`.
@@ -250,7 +250,7 @@ class Raw:
     errors: str = ""  # what it wrote to standard error, where that is kept separately
     clients_cpu: tuple[float | None, ...] = ()  # `client_cpu` of each client, where several share the load
 
-    def as_warm_up(self) -> Raw:
+    def as_warm_up(self) -> RawOutput:
         """Return it as an output without a value, so that nobody asks whether the client was its bottleneck."""
         return replace(self, warm_up=True, client_cpu=None)
 
@@ -285,7 +285,7 @@ class Caution:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredValue:
     """A value with its unit and direction, as the journal holds it.
 
     It is the mean over the trial's turns at this point; `turns` are their values, in order, where there were several.
@@ -343,28 +343,28 @@ class Trial:
     reason: str
     started: float
     seconds: float
-    values: tuple[Measured, ...] = ()
+    values: tuple[MeasuredValue, ...] = ()
     timeline: tuple[Mark, ...] = ()
     footprint: Footprint | None = None
-    limits: SetLimits | None = None
+    limits: LimitsCheck | None = None
     path: str = ""
     proof: tuple[tuple[str, str], ...] = ()
     cautions: tuple[Caution, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
-    layers: tuple[Layer, ...] = ()
+    layers: tuple[LayerCost, ...] = ()
     file_systems: tuple[FileSystem, ...] = ()
     hint: str = ""
     first_round: int = 0
     turns: tuple[Turn, ...] = ()
-    quarantined: tuple[Measured, ...] = ()
+    quarantined: tuple[MeasuredValue, ...] = ()
     ended: float | None = None
 
-    def failed(self, reason: str, hint: str, quarantined: tuple[Measured, ...] = ()) -> Trial:
+    def as_failed(self, reason: str, hint: str, quarantined: tuple[MeasuredValue, ...] = ()) -> Trial:
         """Return the trial as one that has failed, with these of its values in quarantine."""
         return replace(self, status="failed", reason=reason, hint=hint, values=(), quarantined=quarantined)
 
 
-class End(StrEnum):
+class DensityStop(StrEnum):
     """What ended it: the word in the workload's output, and `words` for readers."""
 
     words: str

@@ -93,7 +93,7 @@ def parse_margin(text: object) -> float:
     return share
 
 
-def margin_option(text: str | None) -> float | None:
+def parse_margin_option(text: str | None) -> float | None:
     """Read the option --margin of the command line as a share; raises UsageError."""
     try:
         return None if text is None else parse_margin(text)
@@ -105,28 +105,28 @@ Percent = Annotated[float, BeforeValidator(parse_percent, json_schema_input_type
 Margin = Annotated[float, BeforeValidator(parse_margin, json_schema_input_type=str)]
 
 
-def singular(unit: str) -> str:
+def to_singular(unit: str) -> str:
     """Return a printed unit without the s of its plural, as in `1 second` and `2 seconds`; `ms` and `ops` have none."""
     return unit.removesuffix("s") if len(unit) > 3 else unit
 
 
-def written(value: object, kind: object = None) -> str:
+def format_setting(value: object, kind: object = None) -> str:
     """Write a setting as one would in a suite: `"1s"`, `"32MiB"`, `"3%"`, `["GET", "SET"]`.
 
     `kind` is its type. A table is written inline.
     """
     if isinstance(value, dict) and value:
-        return f"{{ {', '.join(f'{written(name)} = {written(each)}' for name, each in value.items())} }}"
+        return f"{{ {', '.join(f'{format_setting(name)} = {format_setting(each)}' for name, each in value.items())} }}"
     if isinstance(value, list | tuple):
-        inner = [each for each in get_args(_bare(kind)) if each is not Ellipsis] or [None]
-        return f"[{', '.join(written(each, inner[0]) for each in value)}]"
-    if (parse := _parser(kind)) and isinstance(value, float | int):
-        return json.dumps(_with_unit(value, parse))
+        inner = [each for each in get_args(_strip_annotation(kind)) if each is not Ellipsis] or [None]
+        return f"[{', '.join(format_setting(each, inner[0]) for each in value)}]"
+    if (parse := _find_parser(kind)) and isinstance(value, float | int):
+        return json.dumps(_format_with_unit(value, parse))
     # TOML is as JSON but for one character.
     return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
 
 
-def like(example: object, value: object) -> str:
+def format_like(example: object, value: object) -> str:
     """Write a number as one writes the example in a suite: with a unit of its kind, such as `"10m"` for `"90s"`."""
     if not isinstance(value, float | int):
         return str(value)
@@ -136,21 +136,21 @@ def like(example: object, value: object) -> str:
             parse(example)
         except ValueError:
             continue
-        return json.dumps(_with_unit(value, parse))
+        return json.dumps(_format_with_unit(value, parse))
     return f"{value:g}"
 
 
-def _bare(kind: object) -> object:
+def _strip_annotation(kind: object) -> object:
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
-def _parser(kind: object) -> Callable[[object], float] | None:
+def _find_parser(kind: object) -> Callable[[object], float] | None:
     """Return the function that reads a type's text; None if it takes values unchanged."""
     parser = next((each.func for each in getattr(kind, "__metadata__", ()) if isinstance(each, BeforeValidator)), None)
     return cast("Callable[[object], float] | None", parser)
 
 
-def _with_unit(value: float, parse: Callable[[object], float]) -> str:
+def _format_with_unit(value: float, parse: Callable[[object], float]) -> str:
     """Return the shortest text that reads as this value, or as the nearest one."""
     units = _SECONDS if parse is parse_duration else _BYTES if parse is parse_size else {"%": 0.01}
     texts = (f"{value / scale:.6f}".rstrip("0").rstrip(".") + unit for unit, scale in units.items())
@@ -164,7 +164,7 @@ def _with_unit(value: float, parse: Callable[[object], float]) -> str:
     return min(texts, key=lambda text: (error(text), len(text)))
 
 
-def counted(number: int, word: str) -> str:
+def format_count(number: int, word: str) -> str:
     """Write a number of things, such as `1 stack` or `2 stacks`."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
@@ -187,7 +187,7 @@ def format_size(size_bytes: float) -> str:
         if abs(size) < 1024:
             break
         size, unit = size / 1024, larger
-    return f"{_three_digits(size)} {unit}"
+    return f"{_format_three_digits(size)} {unit}"
 
 
 def format_quantity(value: float, unit: str) -> str:
@@ -200,9 +200,9 @@ def format_quantity(value: float, unit: str) -> str:
     if unit == "bytes":
         return format_size(value)
     if unit == "%":
-        return f"{_three_digits(value)}%"
-    prefix, scale = _scale(value)
-    number = _three_digits(value / scale)
+        return f"{_format_three_digits(value)}%"
+    prefix, scale = _choose_prefix(value)
+    number = _format_three_digits(value / scale)
     if unit.startswith("bytes/"):
         return f"{number} {prefix}B/{unit.removeprefix('bytes/')}"
     return f"{number}{prefix} {unit}".rstrip()
@@ -210,44 +210,44 @@ def format_quantity(value: float, unit: str) -> str:
 
 def _format_short_time(seconds: float) -> str:
     for unit, scale in _SMALL_TIMES:
-        if math.isfinite(seconds) and _rounded(seconds / scale) >= 1:
-            return f"{_three_digits(seconds / scale)} {unit}"
+        if math.isfinite(seconds) and _round_to_three_digits(seconds / scale) >= 1:
+            return f"{_format_three_digits(seconds / scale)} {unit}"
     nothing_finer = seconds == 0 or not math.isfinite(seconds)
-    return f"{seconds:g} s" if nothing_finer else f"{_three_digits(seconds / 1e-9)} ns"
+    return f"{seconds:g} s" if nothing_finer else f"{_format_three_digits(seconds / 1e-9)} ns"
 
 
-def _scale(value: float) -> tuple[str, float]:
+def _choose_prefix(value: float) -> tuple[str, float]:
     if not math.isfinite(value):
         return "", 1.0
-    return next(((prefix, scale) for prefix, scale in _SCALES if _rounded(value / scale) >= 1), ("", 1.0))
+    return next(((prefix, scale) for prefix, scale in _SCALES if _round_to_three_digits(value / scale) >= 1), ("", 1.0))
 
 
-def _rounded(value: float) -> float:
+def _round_to_three_digits(value: float) -> float:
     """Round to three digits first: 999.96 k is 1 M for the reader."""
     return abs(float(f"{value:.3g}"))
 
 
-def _three_digits(value: float) -> str:
+def _format_three_digits(value: float) -> str:
     """Write three significant digits without an exponent; whole digits are all kept, idle zeros are not."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
-    decimals = max(0, 2 - math.floor(math.log10(_rounded(value))))
+    decimals = max(0, 2 - math.floor(math.log10(_round_to_three_digits(value))))
     text = f"{value:.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def given_name(text: str) -> str:
+def check_given_name(text: str) -> str:
     """Return a name that can be part of a file's name; raises ValueError for any other."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,63}", text):
         raise ValueError("use up to 64 of a-z, 0-9, dot and hyphen, a letter or digit first")
     return text
 
 
-def _package_name(text: str) -> str:
+def _check_package_name(text: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9+.-]+", text):
         raise ValueError('write names of Debian packages, for example "php-fpm"')
     return text
 
 
-GivenName = Annotated[str, AfterValidator(given_name)]
-PackageName = Annotated[str, AfterValidator(_package_name)]
+GivenName = Annotated[str, AfterValidator(check_given_name)]
+PackageName = Annotated[str, AfterValidator(_check_package_name)]

@@ -12,27 +12,27 @@ from contextlib import suppress
 from typing import Any
 
 from tare.model.errors import UsageError
-from tare.model.units import written
+from tare.model.units import format_setting
 from tare.plugins import registry
 from tare.plugins.technology import Technology, list_by_reason
 from tare.plugins.workload import Workload
 
-_TESTED = {
+_TEST_LABELS = {
     "real": "on the real thing",
     "emulated": "on the real thing, in an emulated machine",
     "stand-in": "only against a program that stands in for its tool",
 }
-_PATH_OF_ROOT = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # where root finds more programs than others
+_ROOT_PATH_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # where root finds more programs than others
 
 
-def entries(kind: registry.Kind, name: str) -> list[dict[str, Any]]:
+def describe_plugins(kind: registry.PluginKind, name: str) -> list[dict[str, Any]]:
     """Describe all plug-ins of a kind, or the one of a name; raises UsageError for an unknown one."""
     if name:
         registry.find(kind, name)
-    return [_entry(kind, each) for each in ((name,) if name else registry.names(kind))]
+    return [_describe_plugin(kind, each) for each in ((name,) if name else registry.names(kind))]
 
 
-def _entry(kind: registry.Kind, name: str) -> dict[str, Any]:
+def _describe_plugin(kind: registry.PluginKind, name: str) -> dict[str, Any]:
     """Describe a plug-in; a broken one by its error."""
     try:
         plugin = registry.find(kind, name)
@@ -42,28 +42,28 @@ def _entry(kind: registry.Kind, name: str) -> dict[str, Any]:
     entry = {
         "name": plugin.name,
         "title": plugin.title,
-        "settings": ", ".join(settings_of(plugin)),
-        "about": _about(plugin).partition("\n\n")[0].replace("\n", " "),
+        "settings": ", ".join(format_settings(plugin)),
+        "about": _module_docstring(plugin).partition("\n\n")[0].replace("\n", " "),
     }
     if kind == "technologies":
         technology: Technology = plugin()
         entry |= {
             "family": plugin.family,
-            "differs": dict(technology.differs),
+            "differs": dict(technology.expected_differences),
             "isolation": technology.isolation.level,
             "isolates": technology.isolation.reason,
             "needs": ", ".join((*technology.debian_packages, *filter(None, (plugin.needs,)))),
-            "tested": _TESTED.get(getattr(plugin, "tested", ""), ""),
+            "tested": _TEST_LABELS.get(getattr(plugin, "tested", ""), ""),
             "also": list(other_names(plugin)),
-            "hosts": plugin.hosts,
-            "nests": plugin.nests,
+            "hosts": plugin.can_host,
+            "nests": plugin.can_be_nested,
         }
     else:
-        entry |= _of_workload(plugin)
+        entry |= _describe_workload(plugin)
     return entry
 
 
-def _of_workload(plugin: type[Workload]) -> dict[str, Any]:
+def _describe_workload(plugin: type[Workload]) -> dict[str, Any]:
     """Return what a workload has with its default settings; nothing for one that needs a setting."""
     try:
         workload = plugin()
@@ -76,12 +76,12 @@ def _of_workload(plugin: type[Workload]) -> dict[str, Any]:
     }
 
 
-def described(kind: registry.Kind, name: str) -> Iterator[str]:
+def description_lines(kind: registry.PluginKind, name: str) -> Iterator[str]:
     """Yield the lines that describe a plug-in: its whole docstring, and what it declares."""
     plugin = registry.find(kind, name)
-    entry = _entry(kind, name)
-    yield from (f"{entry['name']}: {entry['title']}", "", _about(plugin), "", "Settings and their defaults:")
-    yield from (f"    {setting}" for setting in settings_of(plugin) or ("none",))
+    entry = _describe_plugin(kind, name)
+    yield from (f"{entry['name']}: {entry['title']}", "", _module_docstring(plugin), "", "Settings and their defaults:")
+    yield from (f"    {setting}" for setting in format_settings(plugin) or ("none",))
     if kind == "technologies":
         isolation = f"{entry['isolation']} ({entry['isolates']})"
         rest = {"Family": entry["family"], "Isolation": isolation, "Needs": entry["needs"]}
@@ -96,7 +96,7 @@ def described(kind: registry.Kind, name: str) -> Iterator[str]:
     yield from ("", *(f"{title}: {text}" for title, text in rest.items() if text))
 
 
-def _about(plugin: type[Any]) -> str:
+def _module_docstring(plugin: type[Any]) -> str:
     """Return the docstring of a plug-in's file."""
     module = inspect.getmodule(plugin)
     return (inspect.getdoc(module) if module else "") or ""
@@ -108,7 +108,7 @@ def technology_row(name: str) -> tuple[str, str, str, str]:
         technology: Technology = registry.find("technologies", name)()
     except UsageError as error:
         return name, "", "", str(error)
-    path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_PATH_OF_ROOT))
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_ROOT_PATH_FOLDERS))
     missing = [program for program in technology.tools if not shutil.which(program, path=path)]
     return name, technology.family, technology.title, ", ".join((*missing[:1], *("…" for _ in missing[1:2])))
 
@@ -131,7 +131,7 @@ def other_names(plugin: type[Technology], words: Sequence[str] | None = None) ->
     return (*((first,) if plugin.short_name else ()), *(f"{first}-{word}" for word in words))
 
 
-def title_of(kind: registry.Kind, name: str) -> str:
+def title_of(kind: registry.PluginKind, name: str) -> str:
     """Return the title of a plug-in, or what is wrong with a broken one."""
     try:
         return str(registry.find(kind, name).title)
@@ -139,11 +139,13 @@ def title_of(kind: registry.Kind, name: str) -> str:
         return str(error)
 
 
-def settings_of(plugin: type[Any]) -> list[str]:
+def format_settings(plugin: type[Any]) -> list[str]:
     """Write the settings of a plug-in that have a default, as in a suite."""
     types = typing.get_type_hints(plugin, include_extras=True)
     defaults = {field.name: _default(field) for field in dataclasses.fields(plugin) if field.init}
-    return [f"{name} = {written(default, types[name])}" for name, default in defaults.items() if default is not None]
+    return [
+        f"{name} = {format_setting(default, types[name])}" for name, default in defaults.items() if default is not None
+    ]
 
 
 def _default(field: dataclasses.Field[Any]) -> object:

@@ -20,14 +20,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tare.model.errors import in_words
+from tare.model.errors import to_tare_error
 from tare.model.files import read_text
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 _GROUP = "tare.features"  # the package of tare's own, and the group of entry points
-Kind = Literal["sections", "markdown", "figures", "after_run"]
+HookKind = Literal["sections", "markdown", "figures", "after_run"]
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class Hook:
         return (ast.get_docstring(next(functions, parsed)) or "").partition("\n")[0]
 
 
-def hooks_of(package: str, places: Mapping[str, str]) -> dict[str, Hook]:
+def resolve_hooks(package: str, places: Mapping[str, str]) -> dict[str, Hook]:
     """Return the functions at places as "module:function" in a package, by name."""
-    return {name: _hook(package, where) for name, where in places.items()}
+    return {name: _parse_hook(package, where) for name, where in places.items()}
 
 
 @cache  # reading what is installed takes milliseconds
@@ -122,43 +122,47 @@ def _has_features(folder: str) -> bool:
 
 def commands() -> dict[str, Hook]:
     """Return the functions of all features' commands, by command, in the order of the features' names."""
-    return _by_name("commands")
+    return _hooks_by_name("commands")
 
 
 def formats() -> dict[str, Hook]:
     """Return the functions of all features' report formats, by format."""
-    return _by_name("formats")
+    return _hooks_by_name("formats")
 
 
 def default_formats() -> tuple[str, ...]:
     """Return the features' report formats that are written unless others are asked for."""
-    return tuple(name for _, _, each in _all() for name in each.default_formats)
+    return tuple(name for _, _, each in _sorted_features() for name in each.default_formats)
 
 
-def call_hooks(kind: Kind, *arguments: object) -> list[Any]:
+def call_hooks(kind: HookKind, *arguments: object) -> list[Any]:
     """Call the functions of all features of a kind, in the order of the features' names, and return what they return.
 
     One of another package that raises is left out with a warning: the run was measured, and has its report. An error of
     tare's own features is raised.
     """
     returned = []
-    for name, package, feature in _all():
+    for name, package, feature in _sorted_features():
         for where in getattr(feature, kind):
             try:
-                returned.append(_hook(package, where).load()(*arguments))
+                returned.append(_parse_hook(package, where).load()(*arguments))
             except Exception as error:
                 if package.startswith(f"{_GROUP}."):
                     raise
                 what = "the feature %r is left out: its %s failed: %s; repair or remove its package"
-                _warn(what, name, kind, in_words(error))
+                _warn(what, name, kind, to_tare_error(error))
     return returned
 
 
-def _by_name(kind: Literal["commands", "formats"]) -> dict[str, Hook]:
-    return {name: hook for _, package, each in _all() for name, hook in hooks_of(package, getattr(each, kind)).items()}
+def _hooks_by_name(kind: Literal["commands", "formats"]) -> dict[str, Hook]:
+    return {
+        name: hook
+        for _, package, each in _sorted_features()
+        for name, hook in resolve_hooks(package, getattr(each, kind)).items()
+    }
 
 
-def _all() -> list[tuple[str, str, Feature]]:
+def _sorted_features() -> list[tuple[str, str, Feature]]:
     """Return all features in the order of their names: each name, its package, and what it adds."""
     return [(name, *found) for name, found in sorted(find_features().items())]
 
@@ -169,6 +173,6 @@ def _warn(what: str, *words: object) -> None:
     logging.getLogger(__name__).warning(what, *words)
 
 
-def _hook(package: str, where: str) -> Hook:
+def _parse_hook(package: str, where: str) -> Hook:
     module, _, function = where.partition(":")
     return Hook(f"{package}.{module}" if module else package, function)

@@ -16,28 +16,28 @@ from rich.text import Text
 
 from tare import __version__
 from tare.model.errors import TareError
-from tare.report.documents import in_markdown
-from tare.report.numbers import clean
+from tare.report.documents import escape_markdown
+from tare.report.numbers import strip_control_characters
 
 FORMAT = 1  # of the JSON of every command
-Outcome = Literal["passed", "failed", "cannot tell"]
-_UNDECIDED = "nothing is decided, and what is undecided does not fail it"
+GateOutcome = Literal["passed", "failed", "cannot tell"]
+_NOTHING_DECIDED = "nothing is decided, and what is undecided does not fail it"
 _TO_DECIDE = "run for longer or choose a wider --margin to decide more; --fail-on undecided fails then"
-_SIGNS: Mapping[Outcome, str] = {"passed": "✅ ", "failed": "❌ ", "cannot tell": "⚠️ "}
-_LOOKS: Mapping[Outcome, str] = {"passed": "equivalent", "failed": "worse", "cannot tell": "undecided"}
+_SIGNS: Mapping[GateOutcome, str] = {"passed": "✅ ", "failed": "❌ ", "cannot tell": "⚠️ "}
+_STYLES: Mapping[GateOutcome, str] = {"passed": "equivalent", "failed": "worse", "cannot tell": "undecided"}
 
 
 @dataclass(frozen=True)
 class Gate:
     """Outcome of `--fail-on`, which has no entry if there is no gate.
 
-    `why` says what follows the outcome in a sentence, `hint` what helps a gate that cannot tell. `is_undecided` says
+    `reason` says what follows the outcome in a sentence, `hint` what helps a gate that cannot tell. `is_undecided` says
     that the gate passed although nothing is decided.
     """
 
     fail_on: tuple[str, ...] = ()
-    outcome: Outcome = "passed"
-    why: str = ""
+    outcome: GateOutcome = "passed"
+    reason: str = ""
     hint: str = ""
     is_undecided: bool = False
 
@@ -52,19 +52,19 @@ class Gate:
         return TareError(f"the gate {self._result}", self.hint) if self.outcome == "cannot tell" else None
 
     @property
-    def warning(self) -> tuple[str, ...]:
+    def warning_lines(self) -> tuple[str, ...]:
         """Lines for a gate that passed although nothing is decided."""
         return (f"the gate {self._result}", f"hint: {_TO_DECIDE}") if self.is_undecided else ()
 
     @property
     def look(self) -> str:
         """Class of the style sheet for the sentence."""
-        return _LOOKS[self._shown]
+        return _STYLES[self._displayed_outcome]
 
     @property
     def sign(self) -> str:
         """Sign for Markdown; empty without a gate."""
-        return _SIGNS[self._shown] if self.fail_on else ""
+        return _SIGNS[self._displayed_outcome] if self.fail_on else ""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -77,16 +77,16 @@ class Gate:
 
     @property
     def _result(self) -> str:
-        why = _UNDECIDED if self.is_undecided else self.why
+        why = _NOTHING_DECIDED if self.is_undecided else self.reason
         return f"{self.outcome}: {why}" if why else self.outcome
 
     @property
-    def _shown(self) -> Outcome:
+    def _displayed_outcome(self) -> GateOutcome:
         return "cannot tell" if self.is_undecided else self.outcome
 
 
 @dataclass(frozen=True)
-class Column:
+class AnswerColumn:
     """Column of an answer's table, numbers on the right and all others on the left.
 
     Where a terminal is narrow, prose breaks between words, and names break anywhere, so that none is cut. Only a wide
@@ -99,7 +99,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class AnswerRow:
     """Row of an answer's table, a text per column, and the style of the verdict."""
 
     texts: tuple[str, ...]
@@ -111,15 +111,15 @@ class Answer:
     """What a command found.
 
     `styled` names the column that has the rows' styles; all columns have them if it is empty. `wide` is the width of a
-    terminal, in columns, from which it shows the whole table. `warning` and `opening` stand before the table. `closing`
-    ends the text and is not part of Markdown. `fields` computes the JSON document.
+    terminal, in columns, from which it shows the whole table. `warning_lines` and `opening` stand before the table.
+    `closing` ends the text and is not part of Markdown. `fields` computes the JSON document.
 
     The command ends with `error` or the gate's if there is one, and with exit code 1 if it `failed` or its gate did.
     """
 
     command: str
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    columns: tuple[AnswerColumn, ...]
+    rows: tuple[AnswerRow, ...]
     legend: str
     remarks: tuple[str, ...]
     conclusions: tuple[str, ...]
@@ -144,7 +144,7 @@ class Answer:
             texts = dict(zip(self.columns, row.texts, strict=True))
             cells = [
                 Text(
-                    clean(texts[column]),
+                    strip_control_characters(texts[column]),
                     style=row.style if column.name == self.styled else "",
                     overflow="fold" if column.kind == "name" else None,
                 )
@@ -156,10 +156,15 @@ class Answer:
     def markdown(self) -> str:
         """Return the text for a pull request or a job's summary."""
         rows = [[column.name for column in self.columns], ["---" for _ in self.columns]]
-        rows += [[in_markdown(text) for text in row.texts] for row in self.rows]
-        lines = [f"### {self.gate.sign}tare {self.command}", "", in_markdown(" ".join(reversed(self.conclusions))), ""]
+        rows += [[escape_markdown(text) for text in row.texts] for row in self.rows]
+        lines = [
+            f"### {self.gate.sign}tare {self.command}",
+            "",
+            escape_markdown(" ".join(reversed(self.conclusions))),
+            "",
+        ]
         lines += [f"| {' | '.join(texts)} |" for texts in rows]
-        lines += ["", f"_{in_markdown(self.legend)}_", "", *(f"- {in_markdown(text)}" for text in self.remarks)]
+        lines += ["", f"_{escape_markdown(self.legend)}_", "", *(f"- {escape_markdown(text)}" for text in self.remarks)]
         return "\n".join(lines).rstrip() + "\n"
 
     def document(self) -> str:

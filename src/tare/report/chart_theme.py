@@ -17,7 +17,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 DOT = "#3d94cf"
-BETTER, WORSE, ALIKE, SAME, UNKNOWN = "#0072B2", "#D55E00", "#009E73", "#7d8590", "#b08900"
+BETTER, WORSE, EQUIVALENT, SAME, UNKNOWN = "#0072B2", "#D55E00", "#009E73", "#7d8590", "#b08900"
 STACKS = (
     *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"),
     *("#695A2D", "#A578FF", "#5A3CC3", "#873C69", "#A5B469"),
@@ -34,7 +34,7 @@ SHAPES = {
 VERDICTS = {
     "better": (BETTER, "triangle-up"),
     "worse": (WORSE, "triangle-down"),
-    "equivalent": (ALIKE, "circle"),
+    "equivalent": (EQUIVALENT, "circle"),
     "undecided": (SAME, "cross"),
     "too few blocks": (UNKNOWN, "cross"),
 }
@@ -44,7 +44,7 @@ WIDTH = 290  # with names beside it, a chart fits a phone: its text stays larger
 ROW_HEIGHT = 24
 
 
-class Look(NamedTuple):
+class SeriesStyle(NamedTuple):
     """What a series is drawn with."""
 
     color: str
@@ -52,10 +52,12 @@ class Look(NamedTuple):
     dash: str = ""
 
 
-def stack_look(stack: str, stacks: Sequence[str]) -> Look:
+def stack_style(stack: str, stacks: Sequence[str]) -> SeriesStyle:
     """Return the look that a stack has in every chart of a run with these stacks."""
     at = stacks.index(stack)
-    return Look(STACKS[at % len(STACKS)], list(SHAPES)[at % len(SHAPES)], DASHES[at // len(STACKS) % len(DASHES)])
+    return SeriesStyle(
+        STACKS[at % len(STACKS)], list(SHAPES)[at % len(SHAPES)], DASHES[at // len(STACKS) % len(DASHES)]
+    )
 
 
 @cache

@@ -11,24 +11,38 @@ from typing import Any, NamedTuple
 
 from tare.model.trial import Mark
 from tare.model.units import format_duration
-from tare.report.chart_svg import Chart, RowChart, bar, group, mark, names_width, path, px, text
-from tare.report.chart_theme import DOT, ROW_HEIGHT, SAME, STACKS, VERDICTS, WIDTH, WORSE, Look
-from tare.report.numbers import cut, estimate, interval, plus_minus, relative_sd, scale
-from tare.report.svg_axes import log_scale, number, ratio_scale, round_numbers, scale_of
+from tare.report.chart_svg import (
+    Chart,
+    RowChart,
+    draw_bar,
+    draw_colored_group,
+    draw_mark,
+    draw_path,
+    draw_text,
+    names_width,
+    px,
+)
+from tare.report.chart_theme import DOT, ROW_HEIGHT, SAME, STACKS, VERDICTS, WIDTH, WORSE, SeriesStyle
+from tare.report.numbers import choose_scale, cut, format_interval, format_plus_minus, format_ratio, relative_sd
+from tare.report.svg_axes import format_tick, linear_scale, log_scale, ratio_scale, round_numbers
 from tare.statistics.cells import Cell
-from tare.statistics.stalls import SLOW
+from tare.statistics.stalls import SLOW_SHARE
 
 # What an instance does until each mark of its timeline; the last color is for marks that only one technology knows.
 MARKS = ("outer layers", "engine", "started", "kernel", "userspace", "ready")
 PHASES = ("#5A3CC3", "#695A2D", "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7")
 # How fast a turn was, and the row below.
-USUAL, SLOWER, SLOWEST = "usual speed", f"{50 * SLOW:g} % slower or more", f"{100 * SLOW:g} % slower or more"
+USUAL, SLOWER, SLOWEST = (
+    "usual speed",
+    f"{50 * SLOW_SHARE:g} % slower or more",
+    f"{100 * SLOW_SHARE:g} % slower or more",
+)
 STOLEN = "stolen CPU time"
-PACES = {USUAL: DOT, SLOWER: "#E69F00", SLOWEST: WORSE, STOLEN: SAME}
-VISIBLE = 0.01  # of the CPU time
+SPEED_COLORS = {USUAL: DOT, SLOWER: "#E69F00", SLOWEST: WORSE, STOLEN: SAME}
+VISIBLE_STEAL_SHARE = 0.01  # of the CPU time
 _TURNS_WIDTH, _SMALL_ROW = 960, 18
 _THICK = 1 / 15  # of a row: a turn, for each tenth of the usual speed
-_MOST_MARKS = 140  # in a chart: each takes some 80 bytes of the page
+_MAX_MARKS = 140  # in a chart: each takes some 80 bytes of the page
 _WIDE = 8.0  # values that spread more widely are drawn on a logarithmic axis
 # Fields of a heat map go from orange over grey to blue, which readers with the common color blindnesses can
 # distinguish. A field is light in a dark page, too: its number has a color of its own.
@@ -50,151 +64,157 @@ class TurnBar(NamedTuple):
     text: str
 
     @property
-    def pace(self) -> str:
+    def speed_class(self) -> str:
         """How fast it was, in words; `SLOWEST` if a fifth or more of the speed was missing."""
-        return SLOWEST if self.speed <= 1 - SLOW else SLOWER if self.speed <= 1 - SLOW / 2 else USUAL
+        return SLOWEST if self.speed <= 1 - SLOW_SHARE else SLOWER if self.speed <= 1 - SLOW_SHARE / 2 else USUAL
 
 
-def thinned(values: Sequence[Any], most: int) -> Sequence[Any]:
+def thin_out(values: Sequence[Any], max_count: int) -> Sequence[Any]:
     """Leave at most so many values, evenly spaced: a chart of very many is a blot, and makes the page large."""
-    return values[:: -(-len(values) // most)] if len(values) > most else values
+    return values[:: -(-len(values) // max_count)] if len(values) > max_count else values
 
 
-def fewer(values: Mapping[str, Sequence[float]]) -> Mapping[str, Sequence[float]]:
+def thin_out_values(values: Mapping[str, Sequence[float]]) -> Mapping[str, Sequence[float]]:
     """Leave as many values of each stack as a chart can show."""
-    return {stack: thinned(own, max(_MOST_MARKS // len(values), 1)) for stack, own in values.items()}
+    return {stack: thin_out(own, max(_MAX_MARKS // len(values), 1)) for stack, own in values.items()}
 
 
-def ratios(cells: Sequence[Cell], baseline: str) -> Chart | None:
+def draw_ratios(cells: Sequence[Cell], baseline: str) -> Chart | None:
     """Draw each stack's ratio to the baseline with its interval, and the blocks' ratios faintly beside it."""
     shown = {cell.stack: cell for cell in cells if cell.ratio is not None and cell.verdict != "baseline"}
     if not shown:
         return None
-    most = max(_MOST_MARKS // len(shown), 1)
-    blocks = {stack: thinned(cell.ratios, most) for stack, cell in shown.items()}
-    known = [end for cell in shown.values() for end in ends_of(cell)]
+    most = max(_MAX_MARKS // len(shown), 1)
+    blocks = {stack: thin_out(cell.ratios, most) for stack, cell in shown.items()}
+    known = [end for cell in shown.values() for end in interval_bounds(cell)]
     rows = RowChart(list(shown), ratio_scale([*known, *(each for own in blocks.values() for each in own)]))
-    x, parts = rows.area.x, [rows.area.level(1.0)]
+    x, parts = rows.area.x_of, [rows.area.draw_level(1.0)]
     for stack, cell in shown.items():
         color, shape = VERDICTS[cell.verdict]
-        y, said = rows.y(stack), f"{stack}: {estimate(cell)} {interval(cell)}, {cell.verdict}"
+        y, said = rows.y_of(stack), f"{stack}: {format_ratio(cell)} {format_interval(cell)}, {cell.verdict}"
         ticks = "".join(f"M{px(x(each))} {px(y - 5)}v10" for each in blocks[stack])
-        parts.append(path(ticks, "ink", **{"stroke-opacity": "0.3"}))
-        parts.append(group(color, interval_at(rows, y, ends_of(cell), shape, said)))
+        parts.append(draw_path(ticks, "ink", **{"stroke-opacity": "0.3"}))
+        parts.append(draw_colored_group(color, draw_interval(rows, y, interval_bounds(cell), shape, said)))
     better = "more" if next(iter(shown.values())).better == "higher" else "less"
-    return rows.chart(f"percent of {baseline}, {better} is better", parts)
+    return rows.create_chart(f"percent of {baseline}, {better} is better", parts)
 
 
-def ends_of(cell: Cell) -> tuple[float, float, float]:
+def interval_bounds(cell: Cell) -> tuple[float, float, float]:
     """Return the low end, the estimate and the high end of a ratio; all are the same without an interval."""
     ratio = cell.ratio or 1.0
     return cell.low or ratio, ratio, cell.high or ratio
 
 
-def interval_at(rows: RowChart, y: float, ends: tuple[float, float, float], shape: str, said: str) -> list[str]:
+def draw_interval(rows: RowChart, y: float, ends: tuple[float, float, float], shape: str, title: str) -> list[str]:
     """Draw an estimate with its interval in a row."""
-    low, middle, high = map(rows.area.x, ends)
-    return [bar((low, high), y, 2.5, "mark"), mark(middle, y, shape, said)]
+    low, middle, high = map(rows.area.x_of, ends)
+    return [draw_bar((low, high), y, 2.5, "mark"), draw_mark(middle, y, shape, title)]
 
 
-def strip(cells: Sequence[Cell], values: Mapping[str, Sequence[float]], title: str) -> Chart | None:
+def draw_strip(cells: Sequence[Cell], values: Mapping[str, Sequence[float]], title: str) -> Chart | None:
     """Draw the raw values of one metric off the sweep, and the mean of each stack."""
     means = {cell.stack: cell.mean for cell in cells if cell.mean is not None}
     known = [value for stack, own in values.items() if stack in means for value in own]
     if not known:
         return None
-    unit = scale(max(map(abs, known)), cells[0].unit)
+    unit = choose_scale(max(map(abs, known)), cells[0].unit)
     least, most = min(known) / unit.factor, max(known) / unit.factor
     room = (most - least) * 0.06 or abs(most) * 0.01 or 1.0
     is_wide = least > 0 and most / least > _WIDE
-    axis = log_scale(least, most, number) if is_wide else scale_of(least - room, most + room, number)
+    axis = log_scale(least, most, format_tick) if is_wide else linear_scale(least - room, most + room, format_tick)
     rows = RowChart(list(means), axis)
     circles, ticks = [], []
     for stack, mean in means.items():
-        y = rows.y(stack)
-        places = (rows.area.x(value / unit.factor) for value in values.get(stack, ()))
+        y = rows.y_of(stack)
+        places = (rows.area.x_of(value / unit.factor) for value in values.get(stack, ()))
         circles += [f'<circle cx="{px(x)}" cy="{px(y)}" r="3.5"/>' for x in places]
-        ticks.append(f"M{px(rows.area.x(mean / unit.factor))} {px(y - 8)}v16")
+        ticks.append(f"M{px(rows.area.x_of(mean / unit.factor))} {px(y - 8)}v16")
     dots = f'<g fill="{DOT}" fill-opacity=".7">{"".join(circles)}</g>'
-    parts = [dots, path("".join(ticks), "ink", **{"stroke-width": "2"})]
-    return rows.chart(f"{title}, {unit.label}" if unit.label else title, parts)
+    parts = [dots, draw_path("".join(ticks), "ink", **{"stroke-width": "2"})]
+    return rows.create_chart(f"{title}, {unit.label}" if unit.label else title, parts)
 
 
-def starts(moments: Mapping[str, Sequence[Mark]]) -> Chart | None:
+def draw_starts(moments: Mapping[str, Sequence[Mark]]) -> Chart | None:
     """Draw what each stack's start took from mark to mark of its timeline, with the total."""
     if not moments:
         return None
     most = max(marks[-1].seconds for marks in moments.values())
-    unit = scale(most, "s")
-    names = sorted({each.name for marks in moments.values() for each in marks}, key=_rank)
-    series = {name: Look(PHASES[_rank(name)], "square") for name in names}
-    rows = RowChart(list(moments), scale_of(0.0, most / unit.factor, number), series)
+    unit = choose_scale(most, "s")
+    names = sorted({each.name for marks in moments.values() for each in marks}, key=_mark_rank)
+    series = {name: SeriesStyle(PHASES[_mark_rank(name)], "square") for name in names}
+    rows = RowChart(list(moments), linear_scale(0.0, most / unit.factor, format_tick), series)
     parts: list[str] = []
     for stack, marks in moments.items():
-        y, start = rows.y(stack), 0.0
+        y, start = rows.y_of(stack), 0.0
         for each in marks:
-            across = rows.area.x(start / unit.factor), rows.area.x(each.seconds / unit.factor)
+            across = rows.area.x_of(start / unit.factor), rows.area.x_of(each.seconds / unit.factor)
             said = f"{stack}, {each.name}: {format_duration(round(each.seconds - start, 6))}"
-            parts.append(bar(across, y, 15, "mark", title=said, color=series[each.name].color))
+            parts.append(draw_bar(across, y, 15, "mark", title=said, color=series[each.name].color))
             start = each.seconds
-        x = rows.area.x(start / unit.factor)
-        parts.append(text(format_duration(start), x + 5, y + 4, kind="fine"))
-    return rows.chart(f"{unit.label} since the request", parts, room=50)
+        x = rows.area.x_of(start / unit.factor)
+        parts.append(draw_text(format_duration(start), x + 5, y + 4, kind="fine"))
+    return rows.create_chart(f"{unit.label} since the request", parts, room=50)
 
 
-def bars(costs: Mapping[tuple[str, str], float], title: str, unit: str) -> Chart | None:
+def draw_bars(costs: Mapping[tuple[str, str], float], title: str, unit: str) -> Chart | None:
     """Draw what instances of each stack cost with each workload, the bars of a stack together."""
     most = max(costs.values(), default=0.0)
     if most <= 0:
         return None
-    chosen = scale(most, unit)
+    chosen = choose_scale(most, unit)
     stacks, workloads = (list(dict.fromkeys(names)) for names in zip(*costs, strict=True))
-    series = {name: Look(STACKS[at % len(STACKS)], "square") for at, name in enumerate(workloads)}
-    rows = RowChart(stacks, scale_of(0.0, most / chosen.factor, number), series, size=(WIDTH, 12), parts=len(workloads))
-    start, parts = rows.area.x(0.0), []
+    series = {name: SeriesStyle(STACKS[at % len(STACKS)], "square") for at, name in enumerate(workloads)}
+    rows = RowChart(
+        stacks, linear_scale(0.0, most / chosen.factor, format_tick), series, size=(WIDTH, 12), parts=len(workloads)
+    )
+    start, parts = rows.area.x_of(0.0), []
     for (stack, workload), cost in costs.items():
-        x, y = rows.area.x(cost / chosen.factor), rows.y(stack, workloads.index(workload))
-        said = plus_minus(cost, None, unit)
+        x, y = rows.area.x_of(cost / chosen.factor), rows.y_of(stack, workloads.index(workload))
+        said = format_plus_minus(cost, None, unit)
         color = series[workload].color
-        parts.append(bar((start, x), y, 10, "mark", title=f"{stack} with {workload}: {said}", color=color))
-        parts.append(text(said, x + 4, y + 4, kind="fine"))
-    return rows.chart(f"{title}, {chosen.label}", parts, room=60)
+        parts.append(draw_bar((start, x), y, 10, "mark", title=f"{stack} with {workload}: {said}", color=color))
+        parts.append(draw_text(said, x + 4, y + 4, kind="fine"))
+    return rows.create_chart(f"{title}, {chosen.label}", parts, room=60)
 
 
-def turns(drawn: Sequence[TurnBar], stacks: Sequence[str], *, small: bool = False) -> Chart | None:
+def draw_turns(bars: Sequence[TurnBar], stacks: Sequence[str], *, small: bool = False) -> Chart | None:
     """Draw turns along time, a row for each stack, and a last one of the stolen CPU time; a fast turn is thick.
 
     The page has a `small` one for each block: without a legend, and without what a pointer shows.
     """
-    if not drawn:
+    if not bars:
         return None
-    begin, end = min(each.began for each in drawn), max(each.began + each.seconds for each in drawn)
-    taken = [each for each in drawn if each.steal > VISIBLE]
-    paces = {each.pace for each in drawn} | ({STOLEN} if taken else set())
-    series = {pace: Look(color, "square") for pace, color in PACES.items() if pace in paces and not small}
-    present = {each.stack for each in drawn}
+    begin, end = min(each.began for each in bars), max(each.began + each.seconds for each in bars)
+    taken = [each for each in bars if each.steal > VISIBLE_STEAL_SHARE]
+    paces = {each.speed_class for each in bars} | ({STOLEN} if taken else set())
+    series = {pace: SeriesStyle(color, "square") for pace, color in SPEED_COLORS.items() if pace in paces and not small}
+    present = {each.stack for each in bars}
     names = [*(stack for stack in stacks if stack in present), *([STOLEN] if taken else [])]
-    across = scale_of(begin, end, number, round_numbers(begin, end, 12))
+    across = linear_scale(begin, end, format_tick, round_numbers(begin, end, 12))
     rows = RowChart(names, across, series, size=(_TURNS_WIDTH, _SMALL_ROW if small else ROW_HEIGHT))
     parts, places = [], dict[tuple[str, int], list[str]]()
-    marks = [(each, each.stack, each.pace, each.speed) for each in drawn]
+    marks = [(each, each.stack, each.speed_class, each.speed) for each in bars]
     for each, row, pace, share in marks + [(each, STOLEN, STOLEN, each.steal) for each in taken]:
-        y, thick = rows.y(row), max(round(min(share, 1.2) * 10), 1)
-        start, stop = rows.area.x(each.began), rows.area.x(each.began + each.seconds)
+        y, thick = rows.y_of(row), max(round(min(share, 1.2) * 10), 1)
+        start, stop = rows.area.x_of(each.began), rows.area.x_of(each.began + each.seconds)
         stop = max(stop, start + 2)  # so that it can be seen
         if pace == SLOWEST and not small:
             parts.append(
-                bar((start, stop), y, thick * _THICK * rows.height, "mark", title=each.text, color=PACES[pace])
+                draw_bar(
+                    (start, stop), y, thick * _THICK * rows.height, "mark", title=each.text, color=SPEED_COLORS[pace]
+                )
             )
         else:
             places.setdefault((pace, thick), []).append(f"M{px(start)} {px(y)}h{px(stop - start)}")
     for (pace, thick), own in places.items():  # one path for all that are as thick as each other
         width = {"stroke-width": px(thick * _THICK * rows.height)}
-        parts.append(path("".join(own), "turn", color=PACES[pace], **width))
-    return rows.chart("seconds since the block's first turn", parts, grid=False)
+        parts.append(draw_path("".join(own), "turn", color=SPEED_COLORS[pace], **width))
+    return rows.create_chart("seconds since the block's first turn", parts, grid=False)
 
 
-def heat(columns: Mapping[str, Sequence[Cell]], stacks: Sequence[str], *, with_spread: bool = False) -> Chart | None:
+def draw_heat_map(
+    columns: Mapping[str, Sequence[Cell]], stacks: Sequence[str], *, with_spread: bool = False
+) -> Chart | None:
     """Draw percent of the baseline as VTmark's Figures 4 and 5: stacks against headlines or metrics.
 
     Color is by speed: where less is better, the inverse counts. `with_spread` adds the relative standard deviation in
@@ -215,23 +235,23 @@ def heat(columns: Mapping[str, Sequence[Cell]], stacks: Sequence[str], *, with_s
     parts = []
     for at, title in enumerate(titles):
         turned = f"translate({px(left + width * (at + 0.4))} {px(top - 8)}) rotate(-30)"
-        parts.append(f'<g transform="{turned}">{text(cut(title, 30), 0, 0)}</g>')
+        parts.append(f'<g transform="{turned}">{draw_text(cut(title, 30), 0, 0)}</g>')
     for at, stack in enumerate(rows):
         y = top + _FIELD_HEIGHT * at
-        parts.append(text(cut(stack, 24), left - 8, y + 17, "end"))
+        parts.append(draw_text(cut(stack, 24), left - 8, y + 17, "end"))
         for place, title in enumerate(titles):
             if cell := fields.get((title, stack)):
-                parts.append(_field(cell, left + width * place, y, width, with_spread=with_spread))
+                parts.append(_draw_field(cell, left + width * place, y, width, with_spread=with_spread))
     right = left + width * len(titles) + 5 * min(len(titles[-1]), 30)
     return Chart(right, top + _FIELD_HEIGHT * len(rows) + 6, tuple(parts))
 
 
-def _field(cell: Cell, x: float, y: float, width: float, *, with_spread: bool) -> str:
+def _draw_field(cell: Cell, x: float, y: float, width: float, *, with_spread: bool) -> str:
     speed = math.log(cell.ratio or 1.0) * (1 if cell.better == "higher" else -1) / _FARTHEST
     spread = f" ({relative_sd(cell)})" if with_spread and relative_sd(cell) else ""
     size = f'x="{px(x)}" y="{px(y)}" width="{px(width)}" height="{_FIELD_HEIGHT}"'
-    words = text(
-        f"{estimate(cell)}{spread}", x + width / 2, y + 17, "middle", "bright" if abs(speed) > _DARK else "dark"
+    words = draw_text(
+        f"{format_ratio(cell)}{spread}", x + width / 2, y + 17, "middle", "bright" if abs(speed) > _DARK else "dark"
     )
     return f'<rect {size} fill="{field_color(speed)}" class="field"/>{words}'
 
@@ -245,5 +265,5 @@ def field_color(speed: float) -> str:
     return "#" + "".join(f"{round(one + (other - one) * share):02x}" for one, other in zip(*ends, strict=True))
 
 
-def _rank(name: str) -> int:
+def _mark_rank(name: str) -> int:
     return MARKS.index(name) if name in MARKS else len(MARKS)

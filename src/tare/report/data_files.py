@@ -14,16 +14,28 @@ from tare import __version__
 from tare.model.journal import Run, RunRecord
 from tare.model.trial import Caution
 from tare.statistics.anytime import CONFIDENCE
-from tare.statistics.cells import CautionCount, Cell, Standing
-from tare.statistics.outcomes import with_file_systems_compared
+from tare.statistics.cells import CautionCount, Cell, OverallSpeed
+from tare.statistics.outcomes import add_file_system_cautions
 from tare.statistics.summary import Summary
 
-MEASURED = (
+VALUE_COLUMNS = (
     "suite", "workload", "stack", "block", "order", "trial", "metric", "point", "value", "unit", "better", "path",
     "cautions",
 )  # fmt: skip
-TURNS = ("suite", "workload", "stack", "block", "round", "trial", "metric", "point", "value", "unit", "better")
-FOOTPRINTS = ("suite", "workload", "stack", "block", "order", "trial", "footprint", "value", "unit", "path", "cautions")
+TURN_COLUMNS = ("suite", "workload", "stack", "block", "round", "trial", "metric", "point", "value", "unit", "better")
+FOOTPRINT_COLUMNS = (
+    "suite",
+    "workload",
+    "stack",
+    "block",
+    "order",
+    "trial",
+    "footprint",
+    "value",
+    "unit",
+    "path",
+    "cautions",
+)
 _FOOTPRINT = (
     ("memory", "memory_bytes", "bytes"),
     ("kernel-memory", "kernel_bytes", "bytes"),
@@ -31,7 +43,7 @@ _FOOTPRINT = (
     ("processes", "processes", "processes"),
     ("reported-memory", "reported_bytes", "bytes"),
 )
-SUMMARY = (
+SUMMARY_COLUMNS = (
     "suite", "workload", "metric", "point", "stack", "unit", "better", "trials", "mean", "sd", "relative_sd", "minimum",
     "maximum", "baseline", "n", "ratio", "low", "high", "mean_ratio", "usual", "usual_sd", "decision", "notes",
     "cautions", "failures", "skipped",
@@ -51,24 +63,24 @@ def render_csv(summary: Summary, run: Run) -> dict[str, bytes]:
     Base units; an empty field is no value.
     """
     return {
-        "values.csv": _table(MEASURED, _measured_rows(run)),
-        "turns.csv": _table(TURNS, _turns(run)),
-        "footprints.csv": _table(FOOTPRINTS, _footprints(run)),
-        "summary.csv": _table(SUMMARY, _summary_rows(summary)),
+        "values.csv": _render_table(VALUE_COLUMNS, _measured_rows(run)),
+        "turns.csv": _render_table(TURN_COLUMNS, _turn_rows(run)),
+        "footprints.csv": _render_table(FOOTPRINT_COLUMNS, _footprint_rows(run)),
+        "summary.csv": _render_table(SUMMARY_COLUMNS, _summary_rows(summary)),
     }
 
 
 def _measured_rows(run: Run) -> Iterable[Sequence[object]]:
-    for trial in with_file_systems_compared(run.trials, run.record.baseline):
+    for trial in add_file_system_cautions(run.trials, run.record.baseline):
         if trial.status != "ok":
             continue
         position = (run.record.suite, trial.workload, trial.stack, trial.block, trial.order, trial.trial)
-        rest = (trial.path, _kinds(trial.cautions))
+        rest = (trial.path, _join_kinds(trial.cautions))
         for value in trial.values:
             yield (*position, value.metric, value.point, value.value, value.unit, value.better, *rest)
 
 
-def _turns(run: Run) -> Iterable[Sequence[object]]:
+def _turn_rows(run: Run) -> Iterable[Sequence[object]]:
     """Yield the values of all turns; one that was measured at once has no round."""
     for trial in (trial for trial in run.trials if trial.status == "ok"):
         position = (run.record.suite, trial.workload, trial.stack, trial.block)
@@ -78,15 +90,15 @@ def _turns(run: Run) -> Iterable[Sequence[object]]:
                 yield (*position, number, trial.trial, value.metric, value.point, turn, value.unit, value.better)
 
 
-def _footprints(run: Run) -> Iterable[Sequence[object]]:
+def _footprint_rows(run: Run) -> Iterable[Sequence[object]]:
     """Yield what is known of each trial's footprint, which of a nested stack is that of its outermost layer."""
-    for trial in with_file_systems_compared(run.trials, run.record.baseline):
+    for trial in add_file_system_cautions(run.trials, run.record.baseline):
         if trial.status != "ok" or trial.footprint is None:
             continue
         position = (run.record.suite, trial.workload, trial.stack, trial.block, trial.order, trial.trial)
         for name, member, unit in _FOOTPRINT:
             if (value := getattr(trial.footprint, member)) is not None:
-                yield (*position, name, value, unit, trial.path, _kinds(trial.cautions))
+                yield (*position, name, value, unit, trial.path, _join_kinds(trial.cautions))
 
 
 def _summary_rows(summary: Summary) -> Iterable[Sequence[object]]:
@@ -96,17 +108,17 @@ def _summary_rows(summary: Summary) -> Iterable[Sequence[object]]:
             "baseline": summary.baseline,
             "decision": cell.verdict,
             "notes": "; ".join(cell.notes),
-            "cautions": _kinds(cell.cautions),
+            "cautions": _join_kinds(cell.cautions),
             "failures": "; ".join(f"{failure.trial}: {failure.reason}" for failure in cell.failures),
         }
-        yield [own[name] if name in own else getattr(cell, name) for name in SUMMARY]
+        yield [own[name] if name in own else getattr(cell, name) for name in SUMMARY_COLUMNS]
 
 
-def _kinds(cautions: Sequence[Caution | CautionCount]) -> str:
+def _join_kinds(cautions: Sequence[Caution | CautionCount]) -> str:
     return "; ".join(dict.fromkeys(caution.kind for caution in cautions))
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
+def _render_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
     table = io.BytesIO()  # not a text, which would be there three times: what turns say can be 200 MB
     with io.TextIOWrapper(table, encoding="utf-8", newline="") as text:
         writer = csv.writer(text, lineterminator="\n")
@@ -121,22 +133,22 @@ class _Fields(dict[str, object]):
     """Texts as they are written. The same ones come again and again."""
 
     def __missing__(self, text: str) -> object:
-        self[text] = field(text)
+        self[text] = escape_formula(text)
         return self[text]
 
 
-def field(value: object) -> object:
+def escape_formula(value: object) -> object:
     """Keep a spreadsheet from running text as a formula: a run folder may come from an untrusted source."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "@", "-", "\t", "\r")) else value
 
 
 def render_json(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `report.json`. Values are in base units, ratios are stack over baseline."""
-    text = json.dumps(document(summary, run), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(create_document(summary, run), indent=1, ensure_ascii=False, allow_nan=False)
     return {"report.json": text.encode() + b"\n"}
 
 
-def document(summary: Summary, run: Run) -> dict[str, Any]:
+def create_document(summary: Summary, run: Run) -> dict[str, Any]:
     """Return what `report.json` holds; by `computed_by` and `journal`, a later tare checks that it still holds."""
     return {
         "format": FORMAT,
@@ -158,7 +170,7 @@ def document(summary: Summary, run: Run) -> dict[str, Any]:
         "image": run.record.image,
         "overall": {
             "workloads": summary.overall.workloads,
-            "cells": [_standing(each) for each in summary.overall.standings],
+            "cells": [_standing_fields(each) for each in summary.overall.standings],
             "tied": summary.overall.tied,
             "missing": summary.overall.missing,
         },
@@ -194,7 +206,7 @@ def cell_fields(cell: Cell) -> dict[str, Any]:
     return {name: own[name] if name in own else getattr(cell, name) for name in _DOCUMENT}
 
 
-def _standing(standing: Standing) -> dict[str, Any]:
+def _standing_fields(standing: OverallSpeed) -> dict[str, Any]:
     return {
         "stack": standing.stack,
         "estimate": standing.speed,

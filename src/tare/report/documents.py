@@ -8,24 +8,24 @@ from itertools import compress, groupby
 
 from tare.model.journal import Run, WorkloadRecord
 from tare.plugins.feature import call_hooks
-from tare.report.findings import Findings, findings
+from tare.report.findings import Findings, create_findings
 from tare.report.numbers import (
-    by_point,
-    clean,
+    cell_state,
     cut,
-    estimate,
-    interval,
-    percent,
+    describe_missing_value,
+    format_interval,
+    format_percent,
+    format_ratio,
     point,
-    reason,
     relative_sd,
-    state,
+    sort_by_point,
+    strip_control_characters,
     usual_value,
 )
-from tare.report.problems import ALL_WORKS, TITLE, not_working
-from tare.report.terminal import row as row_of
+from tare.report.problems import ALL_WORKS, TITLE, find_failures
+from tare.report.terminal import cell_texts as row_of
 from tare.statistics.cells import Cell
-from tare.statistics.summarize import records
+from tare.statistics.summarize import workload_records
 from tare.statistics.summary import Summary
 
 _LATEX = {
@@ -67,28 +67,34 @@ _PREAMBLE = r"""\documentclass[a4paper]{article}
 """
 _END, _WITH_NEXT = r"\\", r"\\*"
 _REASON = 300  # letters
-_TOGETHER = 25  # rows: no page ends within a group of so many
+_MOST_ROWS_TOGETHER = 25  # rows: no page ends within a group of so many
 _TEXTS = ("workload", "metric", "stack", "verdict")
 _HEADLINES = ("workload", "stack", "verdict", "estimate", "interval", "n")
 _VALUES = ("metric", "point", "stack", "usual value ± SD", "relative SD", "trials", "estimate", "interval", "n")
-_MOST = 60_000  # letters: GitHub takes 65,536 in a comment
+_MAX_CHARACTERS = 60_000  # letters: GitHub takes 65,536 in a comment
 _MARKDOWN_REASON = 120
 _CAUSE = 400  # letters of each part of a cause
-_LEAST_ROWS = 8_000  # letters that sentences leave for rows
+_MIN_ROWS = 8_000  # letters that sentences leave for rows
 
 
-def in_markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Keep Markdown and HTML from reading a text as theirs."""
-    plain = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
+    plain = (
+        strip_control_characters(text)
+        .replace("&", "&amp;")
+        .replace("<", "&lt;")
+        .replace(">", "&gt;")
+        .replace("@", "&#64;")
+    )
     return re.sub(r"([\\|`*_\[\]~#])", r"\\\1", plain).replace("&\\#64;", "&#64;")
 
 
-def in_latex(text: str) -> str:
+def escape_latex(text: str) -> str:
     """Keep LaTeX from reading a text as its own; a letter that its fonts lack is written as [U+4E2D]."""
-    return _LIGATURE.sub(r"\1{}", "".join(_letter(letter) for letter in clean(text)))
+    return _LIGATURE.sub(r"\1{}", "".join(_escape_letter(letter) for letter in strip_control_characters(text)))
 
 
-def _letter(letter: str) -> str:
+def _escape_letter(letter: str) -> str:
     if letter in _LATEX:
         return _LATEX[letter]
     return letter if letter.isascii() or letter in _LETTERS else f"{{[}}U+{ord(letter):04X}]"
@@ -100,44 +106,51 @@ def render_latex(summary: Summary, run: Run) -> dict[str, bytes]:
     `report.tex` shows the figures that the format pdf has written beside it.
     """
     tables = "\n".join(_tables(summary, run))
-    return {"tables.tex": tables.encode(), "report.tex": "\n".join(_document(summary, run)).encode()}
+    return {"tables.tex": tables.encode(), "report.tex": "\n".join(_latex_document(summary, run)).encode()}
 
 
 def _tables(summary: Summary, run: Run) -> Iterator[str]:
-    baseline = in_latex(summary.baseline)
-    within = in_latex(f"95 % intervals; equivalent: within {percent(summary.margin)}")
+    baseline = escape_latex(summary.baseline)
+    within = escape_latex(f"95 % intervals; equivalent: within {format_percent(summary.margin)}")
     compared = [cell for cell in summary.headlines if cell.stack != summary.baseline]
-    reasons = {why: number for number, why in enumerate(dict.fromkeys(filter(None, map(_reason, compared))), start=1)}
-    rows = [_headline(cell, reasons) for cell in compared]
-    yield from _table(f"Percent of {baseline} over n blocks; {within}.", (_HEADLINES, 1), rows)
-    yield from _notes(reasons)
-    for record in records(run):
-        caption = f"{in_latex(record.title)} ({in_latex(record.name)}): usual values, and percent of {baseline}."
-        yield from _table(caption, (_VALUES, 2), [_value(cell, record) for cell in by_point(summary.of(record.name))])
+    reasons = {
+        why: number
+        for number, why in enumerate(dict.fromkeys(filter(None, map(_describe_missing_value, compared))), start=1)
+    }
+    rows = [_headline_row(cell, reasons) for cell in compared]
+    yield from _latex_table(f"Percent of {baseline} over n blocks; {within}.", (_HEADLINES, 1), rows)
+    yield from _latex_notes(reasons)
+    for record in workload_records(run):
+        caption = (
+            f"{escape_latex(record.title)} ({escape_latex(record.name)}): usual values, and percent of {baseline}."
+        )
+        yield from _latex_table(
+            caption, (_VALUES, 2), [_value_row(cell, record) for cell in sort_by_point(summary.cells_of(record.name))]
+        )
 
 
-def _reason(cell: Cell) -> str:
+def _describe_missing_value(cell: Cell) -> str:
     """Describe why a stack has no value; empty if it has one."""
-    return "" if cell.ratio is not None else cut(reason(cell) or "; ".join(cell.notes), _REASON)
+    return "" if cell.ratio is not None else cut(describe_missing_value(cell) or "; ".join(cell.notes), _REASON)
 
 
-def _headline(cell: Cell, reasons: dict[str, int]) -> list[str]:
-    name, why = f"{cell.name} {'↑' if cell.better == 'higher' else '↓'}", _reason(cell)
-    verdict = f"{state(cell)} ({reasons[why]})" if why else state(cell)
-    return [name, cell.stack, verdict, *_compared(cell)]
+def _headline_row(cell: Cell, reasons: dict[str, int]) -> list[str]:
+    name, why = f"{cell.name} {'↑' if cell.better == 'higher' else '↓'}", _describe_missing_value(cell)
+    verdict = f"{cell_state(cell)} ({reasons[why]})" if why else cell_state(cell)
+    return [name, cell.stack, verdict, *_comparison_texts(cell)]
 
 
-def _value(cell: Cell, record: WorkloadRecord) -> list[str]:
+def _value_row(cell: Cell, record: WorkloadRecord) -> list[str]:
     title = next((metric.title for metric in record.metrics if metric.name == cell.metric), cell.metric)
     at = point(cell.point, record.sweep.unit if record.sweep else "")
-    return [title, at, cell.stack, usual_value(cell), relative_sd(cell), str(cell.trials), *_compared(cell)]
+    return [title, at, cell.stack, usual_value(cell), relative_sd(cell), str(cell.trials), *_comparison_texts(cell)]
 
 
-def _compared(cell: Cell) -> list[str]:
-    return [estimate(cell), interval(cell), str(cell.n or "")]
+def _comparison_texts(cell: Cell) -> list[str]:
+    return [format_ratio(cell), format_interval(cell), str(cell.n or "")]
 
 
-def _table(caption: str, head: tuple[Sequence[str], int], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _latex_table(caption: str, head: tuple[Sequence[str], int], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Write a table that may be longer than a page; without rows, a sentence.
 
     `head` has the names of the columns, and how many of the first ones group the rows. A column without a
@@ -153,41 +166,41 @@ def _table(caption: str, head: tuple[Sequence[str], int], rows: Sequence[Sequenc
     yield rf"\begin{{longtable}}{{{''.join('l' if name in _TEXTS else 'r' for name in names)}}}"
     yield rf"\caption{{{caption}}}\\"
     yield r"\toprule"
-    yield rf"{_cells(names)} \\"
+    yield rf"{_latex_cells(names)} \\"
     yield "\\midrule\n\\endhead\n\\bottomrule\n\\endfoot"
     groups = [[*group] for _, group in groupby(rows, lambda row: row[:first])]
-    yield "\n\\addlinespace\n".join("\n".join(_grouped(group, first)) for group in groups)
+    yield "\n\\addlinespace\n".join("\n".join(_latex_groups(group, first)) for group in groups)
     yield "\\end{longtable}\n\\endgroup\n"
 
 
-def _grouped(rows: Sequence[Sequence[str]], first: int) -> Iterator[str]:
+def _latex_groups(rows: Sequence[Sequence[str]], first: int) -> Iterator[str]:
     """Write rows that begin alike: their names once, and on one page if they are few."""
-    few = len(rows) <= _TOGETHER
+    few = len(rows) <= _MOST_ROWS_TOGETHER
     for number, row in enumerate(rows, start=1):
         shown = [*[""] * first, *row[first:]] if few and number > 1 else row
-        yield f"{_cells(shown)} {_WITH_NEXT if few and number < len(rows) else _END}"
+        yield f"{_latex_cells(shown)} {_WITH_NEXT if few and number < len(rows) else _END}"
 
 
-def _cells(texts: Sequence[str]) -> str:
-    return " & ".join(map(in_latex, texts))
+def _latex_cells(texts: Sequence[str]) -> str:
+    return " & ".join(map(escape_latex, texts))
 
 
-def _notes(reasons: dict[str, int]) -> Iterator[str]:
+def _latex_notes(reasons: dict[str, int]) -> Iterator[str]:
     """Describe below a table why stacks have no values."""
     if reasons:
-        notes = "\\par\n".join(rf"\noindent({number}) {in_latex(why)}" for why, number in reasons.items())
+        notes = "\\par\n".join(rf"\noindent({number}) {escape_latex(why)}" for why, number in reasons.items())
         yield f"\\begingroup\\footnotesize\\raggedright\n{notes}\\par\\endgroup\\bigskip\n"
 
 
-def _document(summary: Summary, run: Run) -> Iterator[str]:
+def _latex_document(summary: Summary, run: Run) -> Iterator[str]:
     yield _PREAMBLE
-    yield rf"\section*{{{in_latex(summary.suite)}}}"
-    found = findings(summary, run.record.measured_on)
-    yield in_latex(found.opening)
-    for part in found.parts:
+    yield rf"\section*{{{escape_latex(summary.suite)}}}"
+    found = create_findings(summary, run.record.instance_machine)
+    yield escape_latex(found.opening)
+    for part in found.sections:
         yield rf"\subsection*{{{part.title}}}"
         yield r"\begin{itemize}\setlength{\itemsep}{0pt}"
-        yield from (rf"\item {in_latex(sentence)}" for sentence in (*part.sentences, *part.remarks))
+        yield from (rf"\item {escape_latex(sentence)}" for sentence in (*part.sentences, *part.remarks))
         yield r"\end{itemize}"
     yield "\\input{tables}\n\\clearpage\n\\InputIfFileExists{figures/figures}{}{}"
     yield "\\end{document}\n"
@@ -196,57 +209,61 @@ def _document(summary: Summary, run: Run) -> Iterator[str]:
 def render_markdown(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `report.md`; what is too long for a comment is cut, and says so."""
     added = "".join(call_hooks("markdown", summary, run))
-    found = [*_sentences(findings(summary, run.record.measured_on)), *_failing(summary)]
-    sentences = _cut(found, _MOST - _LEAST_ROWS - len(added))
-    head = f"### {in_markdown(summary.suite)[:500]}: percent of {in_markdown(summary.baseline)[:500]}\n\n"
-    lines = [_row(cell) for cell in summary.headlines if cell.stack != summary.baseline]
-    table = table_line(_HEADLINES) + table_line(["---"] * len(_HEADLINES))
-    room = _MOST - len(head) - len(table) - len(added) - sum(map(len, sentences))
-    rows = _cut(lines, room) if lines else [table_line(["no value", *[""] * 5])]
-    within = in_markdown(f"95 % intervals, n blocks; equivalent: within {percent(summary.margin)}; ! has cautions")
+    found = [*_finding_lines(create_findings(summary, run.record.instance_machine)), *_failure_lines(summary)]
+    sentences = _cut_lines(found, _MAX_CHARACTERS - _MIN_ROWS - len(added))
+    head = f"### {escape_markdown(summary.suite)[:500]}: percent of {escape_markdown(summary.baseline)[:500]}\n\n"
+    lines = [_markdown_row(cell) for cell in summary.headlines if cell.stack != summary.baseline]
+    table = format_table_line(_HEADLINES) + format_table_line(["---"] * len(_HEADLINES))
+    room = _MAX_CHARACTERS - len(head) - len(table) - len(added) - sum(map(len, sentences))
+    rows = _cut_lines(lines, room) if lines else [format_table_line(["no value", *[""] * 5])]
+    within = escape_markdown(
+        f"95 % intervals, n blocks; equivalent: within {format_percent(summary.margin)}; ! has cautions"
+    )
     text = f"{head}{''.join(sentences)}\n{table}{''.join(rows)}\n{added}_{within}_\n"
     return {"report.md": text.encode()}
 
 
-def _sentences(found: Findings) -> Iterator[str]:
-    yield f"{in_markdown(found.opening)}\n"
-    for part in found.measured:
+def _finding_lines(found: Findings) -> Iterator[str]:
+    yield f"{escape_markdown(found.opening)}\n"
+    for part in found.measured_sections:
         yield f"\n**{part.title}**\n\n"
-        yield from (f"- {in_markdown(text)}\n" for text in (*part.sentences, *part.remarks))
+        yield from (f"- {escape_markdown(text)}\n" for text in (*part.sentences, *part.remarks))
 
 
-def _failing(summary: Summary) -> Iterator[str]:
+def _failure_lines(summary: Summary) -> Iterator[str]:
     """Write what does not work: a table whose numbers lead to the causes below it; or one sentence."""
-    found = not_working(summary)
+    found = find_failures(summary)
     yield f"\n**{TITLE}**\n\n"
     if not found.causes:
         yield f"{ALL_WORKS}\n"
     if found.rows:
-        yield table_line(["stack", *map(in_markdown, found.workloads)])
-        yield table_line(["---"] * (len(found.workloads) + 1))
+        yield format_table_line(["stack", *map(escape_markdown, found.workloads)])
+        yield format_table_line(["---"] * (len(found.workloads) + 1))
     for tried in found.rows:
-        words = (" ".join((each.words, *(f"({number})" for number in each.causes))) for each in tried)
-        yield table_line([in_markdown(summary.title(tried[0].stack)), *words])
+        words = (" ".join((each.text, *(f"({number})" for number in each.causes))) for each in tried)
+        yield format_table_line([escape_markdown(summary.title(tried[0].stack)), *words])
     yield "\n" if found.rows else ""
     for cause in found.causes:
         hint = f". Hint: {cause.hint}" if cause.hint else ""
         text = f"{cut(cause.text, _CAUSE)} ({cut('; '.join(cause.where), _CAUSE)}){cut(hint, _CAUSE)}"
-        yield f"{cause.number}. {in_markdown(text)}\n"
+        yield f"{cause.number}. {escape_markdown(text)}\n"
 
 
-def _row(cell: Cell) -> str:
+def _markdown_row(cell: Cell) -> str:
     """Write a row; a stack without a value has the reason in place of the estimate."""
     name, stack, verdict, estimate, interval = row_of(cell)
-    why = estimate or cut(reason(cell) or "; ".join(cell.notes), _MARKDOWN_REASON)
-    return table_line([in_markdown(text) for text in (name, stack, verdict, why, interval, str(cell.n or ""))])
+    why = estimate or cut(describe_missing_value(cell) or "; ".join(cell.notes), _MARKDOWN_REASON)
+    return format_table_line(
+        [escape_markdown(text) for text in (name, stack, verdict, why, interval, str(cell.n or ""))]
+    )
 
 
-def table_line(cells: Sequence[str]) -> str:
+def format_table_line(cells: Sequence[str]) -> str:
     """Write a line of a table in Markdown; the cells are escaped."""
     return f"| {' | '.join(cells)} |\n"
 
 
-def _cut(lines: list[str], room: int) -> list[str]:
+def _cut_lines(lines: list[str], room: int) -> list[str]:
     """Keep the first lines that there is room for, and say how many are left out."""
     kept: list[str] = []
     used = 0
@@ -254,6 +271,6 @@ def _cut(lines: list[str], room: int) -> list[str]:
         used += len(line)
         if used > room - 200:
             left = f"{len(lines) - len(kept)} more: summary.csv has all"
-            return [*kept, table_line([left, *[""] * 5]) if line.startswith("|") else f"- {left}\n"]
+            return [*kept, format_table_line([left, *[""] * 5]) if line.startswith("|") else f"- {left}\n"]
         kept.append(line)
     return kept

@@ -12,10 +12,10 @@ from tare.model.journal import Run
 from tare.plugins.feature import call_hooks
 from tare.report import overview, tradeoff
 from tare.report.chart_svg import Drawing
-from tare.report.documents import in_latex
-from tare.report.html.charts import MOST_DRAWN, costs, headlines_map, starts, workload_drawings
-from tare.report.overview import card
-from tare.statistics.summarize import records
+from tare.report.documents import escape_latex
+from tare.report.html.charts import MAX_DRAWN, draw_costs, draw_headlines_map, draw_starts, draw_workload
+from tare.report.overview import draw_card
+from tare.statistics.summarize import workload_records
 from tare.statistics.summary import Summary
 
 _CONVERTER, _PACKAGE = "rsvg-convert", "librsvg2-bin"
@@ -24,37 +24,37 @@ _SECONDS = 60.0  # for a chart, which takes a tenth of one
 _FITTED = r"""\providecommand{\fit}[1]{\includegraphics[width=\linewidth,height=0.8\textheight,keepaspectratio]{#1}}
 \providecommand{\fitted}[1]{\sbox0{\includegraphics[scale=0.7]{#1}}%
 \ifdim\wd0>\linewidth\fit{#1}\else\ifdim\ht0>0.8\textheight\fit{#1}\else\usebox0\fi\fi}"""
-_BESIDE = 12  # figures that wait for their places: TeX keeps few
+_FIGURES_PER_PAGE = 12  # figures that wait for their places: TeX keeps few
 
 
-def plots(summary: Summary, run: Run) -> dict[str, tuple[str, str]]:
+def draw_plots(summary: Summary, run: Run) -> dict[str, tuple[str, str]]:
     """Return the charts and their captions by the names of their files, without the ends: those of the whole run first.
 
     The others are in the page's order, named after what they show; there are none of more stacks than can be read.
     """
     whole = {
-        "00-overview": (overview.figure(summary, run), f"What each stack costs beside {summary.baseline}."),
-        "00-trade": (tradeoff.figure(summary, run), f"{tradeoff.TITLE}."),
+        "00-overview": (overview.draw_figure(summary, run), f"What each stack costs beside {summary.baseline}."),
+        "00-trade": (tradeoff.draw_figure(summary, run), f"{tradeoff.TITLE}."),
     }
     for drawn in call_hooks("figures", summary, run):
         whole |= drawn
     files = {name: (svg, caption) for name, (svg, caption) in whole.items() if svg}
-    return files | dict(_charts(summary, run) if len(summary.stacks) <= MOST_DRAWN else ())
+    return files | dict(_list_charts(summary, run) if len(summary.stacks) <= MAX_DRAWN else ())
 
 
-def converted(svg: str, name: str) -> bytes:
+def convert_figure(svg: str, name: str) -> bytes:
     """Convert a figure to `pdf` or `png`; raises UsageError where the program for that is not installed."""
     if which(_CONVERTER) is None:
         raise UsageError(f"{_CONVERTER} is not installed: it makes {name.upper()} files", f"apt install {_PACKAGE}")
     return execute((_CONVERTER, f"--format={name}"), _SECONDS, svg.encode()).stdout
 
 
-def _charts(summary: Summary, run: Run) -> Iterator[tuple[str, tuple[str, str]]]:
+def _list_charts(summary: Summary, run: Run) -> Iterator[tuple[str, tuple[str, str]]]:
     shown: list[tuple[str, Iterable[Drawing], str]] = [
-        (record.name, workload_drawings(summary, run, record), f"{record.title}: ") for record in records(run)
+        (record.name, draw_workload(summary, run, record), f"{record.title}: ") for record in workload_records(run)
     ]
-    shown.append(("map", headlines_map(summary.headlines, summary.stacks, summary.baseline), ""))
-    shown += [("start", starts(run, summary), ""), ("footprint", costs(run, summary), "")]
+    shown.append(("map", draw_headlines_map(summary.headlines, summary.stacks, summary.baseline), ""))
+    shown += [("start", draw_starts(run, summary), ""), ("footprint", draw_costs(run, summary), "")]
     for number, (what, drawings, title) in enumerate(shown, start=1):
         # The number keeps names different where no letter may be in a file's name.
         name = "-".join(filter(None, (f"{number:02}", re.sub(r"[^A-Za-z0-9]+", "-", what)[:40].strip("-").lower())))
@@ -65,29 +65,29 @@ def _charts(summary: Summary, run: Run) -> Iterator[tuple[str, tuple[str, str]]]
 
 
 def render_card(summary: Summary, run: Run) -> dict[str, bytes]:
-    """Render `card.png`; nothing where no stack has a value."""
-    drawn = card(summary, run)
-    return {"card.png": converted(drawn, "png")} if drawn else {}
+    """Render `draw_card.png`; nothing where no stack has a value."""
+    drawn = draw_card(summary, run)
+    return {"card.png": convert_figure(drawn, "png")} if drawn else {}
 
 
 def render_pdf(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `figures/*.pdf`, and `figures/figures.tex`, which needs graphicx; nothing without charts."""
-    drawn = plots(summary, run)
-    files = {f"figures/{name}.pdf": converted(svg, "pdf") for name, (svg, _) in drawn.items()}
+    drawn = draw_plots(summary, run)
+    files = {f"figures/{name}.pdf": convert_figure(svg, "pdf") for name, (svg, _) in drawn.items()}
     captions = {name: caption for name, (_, caption) in drawn.items()}
-    return files | ({"figures/figures.tex": "\n".join(_figures(captions)).encode()} if captions else {})
+    return files | ({"figures/figures.tex": "\n".join(_latex_figures(captions)).encode()} if captions else {})
 
 
-def _figures(captions: Mapping[str, str]) -> Iterator[str]:
+def _latex_figures(captions: Mapping[str, str]) -> Iterator[str]:
     yield _FITTED
     for number, (name, caption) in enumerate(captions.items(), start=1):
         yield rf"\begin{{figure}}[htbp]\centering\fitted{{figures/{name}.pdf}}"
-        yield rf"\caption{{{in_latex(caption)}}}\end{{figure}}"
-        if number % _BESIDE == 0:
+        yield rf"\caption{{{escape_latex(caption)}}}\end{{figure}}"
+        if number % _FIGURES_PER_PAGE == 0:
             yield r"\clearpage"
     yield ""
 
 
 def render_svg(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render the page's charts as `figures/*.svg`, the figures of the whole run as the first of them."""
-    return {f"figures/{name}.svg": svg.encode() for name, (svg, _) in plots(summary, run).items()}
+    return {f"figures/{name}.svg": svg.encode() for name, (svg, _) in draw_plots(summary, run).items()}

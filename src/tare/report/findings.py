@@ -9,22 +9,32 @@ from dataclasses import dataclass
 
 from tare.model.machine import Facts
 from tare.model.trial import SERVICE_READY
-from tare.model.units import counted, format_duration, format_size
-from tare.report.numbers import NAMED, bounds, cut, from_twice, listing, percent, roughly, some_of
-from tare.report.problems import ALL_WORKS, IN_PLAIN_WORDS, TITLE, firmness, noise, not_working, said
-from tare.statistics.anytime import least_count
-from tare.statistics.cells import DECIDED, CautionCount, Cell, Standing
+from tare.model.units import format_count, format_duration, format_size
+from tare.report.numbers import NAMED, cut, format_bounds, format_percent, is_factor, join_names, join_some, roughly
+from tare.report.problems import (
+    ALL_WORKS,
+    CAUTION_EXPLANATIONS,
+    TITLE,
+    describe_failures,
+    describe_noise,
+    describe_robustness,
+    find_failures,
+)
+from tare.statistics.anytime import min_value_count
+from tare.statistics.cells import DECIDED, CautionCount, Cell, OverallSpeed
 from tare.statistics.summary import Summary
 
 _NOTE_CHARACTERS = 110  # longer notes of a cell are cut
 _READINESS_GAP_SECONDS = 1.0  # between the first and the last server, from which on a hint is given
 _OVERALL = "overall speed"
 _PROGRAM = 60  # characters; longer commands and names of images are cut
-_RANGE = re.compile(r"\((about [\d.,]+|[\d.,]+( %)? to [\d.,]+) (%|times)\)")  # an interval as `bounds` writes it
+_RANGE = re.compile(
+    r"\((about [\d.,]+|[\d.,]+( %)? to [\d.,]+) (%|times)\)"
+)  # an interval as `format_bounds` writes it
 
 
 @dataclass(frozen=True)
-class Line:
+class FindingLine:
     """Statement `text` about the stacks or the headline in `names`, and about `more` others that are not named.
 
     `kind` is the kind of the caution that the statement explains; empty if it explains none.
@@ -44,11 +54,11 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Part:
+class FindingSection:
     """Section of the findings: a title, lines, the sentence `otherwise` if there are no lines, and remarks."""
 
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[FindingLine, ...]
     otherwise: str
     remarks: tuple[str, ...] = ()
 
@@ -63,121 +73,130 @@ class Findings:
     """Opening sentences (what was measured, and which stack is the cheapest) and the parts."""
 
     opening: str
-    free: Part
-    costs: Part
-    undecided: Part
-    doubts: Part
-    failing: Part
+    free: FindingSection
+    costs: FindingSection
+    undecided: FindingSection
+    cautions: FindingSection
+    failing: FindingSection
 
     @property
-    def measured(self) -> tuple[Part, ...]:
+    def measured_sections(self) -> tuple[FindingSection, ...]:
         """The parts about measured values, in reading order."""
-        return (self.free, self.costs, self.undecided, self.doubts)
+        return (self.free, self.costs, self.undecided, self.cautions)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def sections(self) -> tuple[FindingSection, ...]:
         """All parts in reading order; the last, of what does not work, only if it has lines."""
-        return (*self.measured, *((self.failing,) if self.failing.lines else ()))
+        return (*self.measured_sections, *((self.failing,) if self.failing.lines else ()))
 
 
-def findings(summary: Summary, machine: Facts) -> Findings:
+def create_findings(summary: Summary, machine: Facts) -> Findings:
     """Return the findings of a run on a machine."""
     # Cells that the run was asked about; the baseline and its control only serve to compare them.
     asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
-    baseline, terms = summary.baseline, _terms(summary)
-    opening = " ".join(filter(None, (what_was_compared(summary, machine), cheapest(summary))))
-    open_lines = (*undecided(summary, asked), *too_few(summary))
+    baseline, terms = summary.baseline, _term_explanations(summary)
+    opening = " ".join(filter(None, (describe_comparison(summary, machine), describe_cheapest(summary))))
+    open_lines = (*undecided_lines(summary, asked), *too_few_blocks_lines(summary))
 
-    def part(title: str, lines: Iterable[Line], otherwise: str, remarks: Iterable[str] = (), before: str = "") -> Part:
+    def create_section(
+        title: str, lines: Iterable[FindingLine], otherwise: str, remarks: Iterable[str] = (), before: str = ""
+    ) -> FindingSection:
         """Make a part; its first remarks explain the terms that no part and text before it has."""
-        made = Part(title, tuple(lines), otherwise)
+        made = FindingSection(title, tuple(lines), otherwise)
         text = " ".join((*made.sentences, before))
         explained = [terms.pop(term) for term in [*terms] if term.search(text)]
-        return Part(title, made.lines, otherwise, (*explained, *remarks))
+        return FindingSection(title, made.lines, otherwise, (*explained, *remarks))
 
     return Findings(
         opening,
-        part(
+        create_section(
             "No measurable cost",
             _free_lines(summary, asked),
-            f"No stack was shown to cost less than {percent(summary.margin)}.",
+            f"No stack was shown to cost less than {format_percent(summary.margin)}.",
         ),
-        part(
+        create_section(
             "Measurable cost",
             _cost_lines(summary, asked),
             f"No stack was shown to cost more than {baseline}.",
-            readiness(summary),
+            describe_readiness(summary),
             opening,  # which has no place for remarks
         ),
-        part(
+        create_section(
             "Undecided",
-            (*open_lines, *_without_reason(summary, asked)),
+            (*open_lines, *_missing_value_lines(summary, asked)),
             f"Nothing is undecided: every stack could be compared with {baseline}.",
-            (*(["Run more blocks to decide more."] if open_lines else []), *noise(summary)),
+            (*(["Run more blocks to decide more."] if open_lines else []), *describe_noise(summary)),
         ),
-        part("Read with care", _doubt_lines(summary, asked), "Nothing speaks against the numbers.", firmness(asked)),
-        Part(TITLE, tuple(_line(*each) for each in said(not_working(summary), summary)), ALL_WORKS),
+        create_section(
+            "Read with care",
+            _caution_lines(summary, asked),
+            "Nothing speaks against the numbers.",
+            describe_robustness(asked),
+        ),
+        FindingSection(
+            TITLE, tuple(_create_line(*each) for each in describe_failures(find_failures(summary), summary)), ALL_WORKS
+        ),
     )
 
 
-def _terms(summary: Summary) -> dict[re.Pattern[str], str]:
+def _term_explanations(summary: Summary) -> dict[re.Pattern[str], str]:
     """Return what explains the terms that findings use, by what finds them."""
     names = summary.overall.workloads
     lower = any(summary.rule(name).better == "lower" for name in names)
     inverse = "; where less is better, the inverse counts" * lower
     return {
         _RANGE: "The range in brackets has the true value in it, in 95 of 100 cases.",
-        re.compile(_OVERALL): f"The {_OVERALL} is that over {listing(names)} together{inverse}.",
+        re.compile(_OVERALL): f"The {_OVERALL} is that over {join_names(names)} together{inverse}.",
     }
 
 
-def relative_to(baseline: str, cell: Cell) -> str:
+def describe_relative_to(baseline: str, cell: Cell) -> str:
     """Return a cell relative to the baseline as text with its interval, such as `68 % of native's speed in nginx (…)`.
 
     Where less is better, the text is `… as long as native`, or `… as much as native`.
     """
     ratio = cell.ratio or 1.0
     if cell.better == "higher":
-        what = f"{'' if from_twice(ratio) else 'of '}{baseline}'s speed"
+        what = f"{'' if is_factor(ratio) else 'of '}{baseline}'s speed"
     else:
         what = f"as {'long' if cell.unit == 's' else 'much'} as {baseline}"
-    return f"{roughly(ratio)} {what} in {cell.name} ({bounds(cell.low, cell.high, ratio)})"
+    return f"{roughly(ratio)} {what} in {cell.name} ({format_bounds(cell.low, cell.high, ratio)})"
 
 
-def what_was_compared(summary: Summary, machine: Facts) -> str:
+def describe_comparison(summary: Summary, machine: Facts) -> str:
     """Return a sentence with the numbers of stacks and workloads, the machine and the baseline."""
     stacks = sum(stack not in (summary.baseline, summary.control) for stack in summary.stacks)
-    where = f" ({place(machine)})" if place(machine) else ""
-    several = counted(stacks, "stack"), counted(len(summary.workloads), "workload")
+    where = f" ({describe_machine(machine)})" if describe_machine(machine) else ""
+    several = format_count(stacks, "stack"), format_count(len(summary.workloads), "workload")
     return f"{several[0]} with {several[1]} on this machine{where}, each compared with {summary.baseline}."
 
 
-def place(machine: Facts) -> str:
+def describe_machine(machine: Facts) -> str:
     """Return a machine's CPU model, number of CPUs, memory and system as text, without unknown ones; "" if all are."""
     parts = (
         machine.cpu_model,
-        counted(machine.cpus, "CPU") if machine.cpus else "",
+        format_count(machine.cpus, "CPU") if machine.cpus else "",
         format_size(machine.memory_bytes) if machine.memory_bytes else "",
         machine.operating_system,
     )
     return ", ".join(part for part in parts if part)
 
 
-def cheapest(summary: Summary) -> str:
+def describe_cheapest(summary: Summary) -> str:
     """Return a sentence about the cheapest stack and those that cannot be distinguished from it; "" for one stack."""
     standings, tied = summary.overall.standings, summary.overall.tied
     if len(standings) < 2:
         return ""
     best = standings[0]
     if _is_decided(summary, best):
-        others = f"; {listing(tied)} cannot be distinguished from it" if tied else ""
+        others = f"; {join_names(tied)} cannot be distinguished from it" if tied else ""
         return f"The cheapest is {best.stack}: {_describe_speed(summary, best)}{others}."
     if tied:
-        return f"Which stack is the cheapest is undecided: {some_of((best.stack, *tied))} cannot be distinguished."
+        return f"Which stack is the cheapest is undecided: {join_some((best.stack, *tied))} cannot be distinguished."
     return f"{best.stack} costs less than the other stacks, and may cost something or nothing."
 
 
-def dearest(summary: Summary) -> str:
+def describe_dearest(summary: Summary) -> str:
     """Return a sentence about the stack that costs most; "" for one stack, or if it or its cost is undecided."""
     standings = summary.overall.standings
     if len(standings) < 2 or standings[-1].stack in summary.overall.tied or not _is_decided(summary, standings[-1]):
@@ -185,63 +204,63 @@ def dearest(summary: Summary) -> str:
     return f"The dearest is {standings[-1].stack}: {_describe_speed(summary, standings[-1])}."
 
 
-def _is_decided(summary: Summary, standing: Standing) -> bool:
+def _is_decided(summary: Summary, standing: OverallSpeed) -> bool:
     """Return whether the verdict on a stack is decided: the overall one, or that of the only workload that counts."""
     names = summary.overall.workloads
     judged = summary.headline(names[0], standing.stack) if len(names) == 1 else standing
     return judged.verdict in DECIDED
 
 
-def _describe_speed(summary: Summary, standing: Standing) -> str:
+def _describe_speed(summary: Summary, standing: OverallSpeed) -> str:
     """Return a stack's overall speed as text, or its speed in the only workload that counts."""
     names = summary.overall.workloads
     if len(names) == 1:
-        return relative_to(summary.baseline, summary.headline(names[0], standing.stack))
+        return describe_relative_to(summary.baseline, summary.headline(names[0], standing.stack))
     return _describe_overall(summary.baseline, standing)
 
 
-def _describe_overall(baseline: str, standing: Standing) -> str:
+def _describe_overall(baseline: str, standing: OverallSpeed) -> str:
     """Return a stack's overall speed as text, relative to the baseline's, with its interval."""
-    speed = f"{roughly(standing.speed)} {'' if from_twice(standing.speed) else 'of '}{baseline}'s {_OVERALL}"
-    return f"{speed} ({bounds(standing.low, standing.high, standing.speed)})"
+    speed = f"{roughly(standing.speed)} {'' if is_factor(standing.speed) else 'of '}{baseline}'s {_OVERALL}"
+    return f"{speed} ({format_bounds(standing.low, standing.high, standing.speed)})"
 
 
-def _standings(summary: Summary) -> Mapping[str, Standing]:
+def _standings(summary: Summary) -> Mapping[str, OverallSpeed]:
     """Return each stack's standing over several workloads; empty for a single workload, whose cells say the same."""
     several = len(summary.overall.workloads) > 1
     return {each.stack: each for each in summary.overall.standings} if several else {}
 
 
-def _free_lines(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
+def _free_lines(summary: Summary, compared_cells: Sequence[Cell]) -> Iterator[FindingLine]:
     """Yield a line for each stack that is equivalent to the baseline somewhere, or better and not impossibly fast."""
     baseline, standings = summary.baseline, _standings(summary)
-    for stack, cells in _by_stack(summary, asked):
+    for stack, cells in _group_by_stack(summary, compared_cells):
         texts = []
         overall = standings.get(stack)
         equivalent = [_OVERALL] if overall and overall.verdict == "equivalent" else []
         equivalent += [cell.name for cell in cells if cell.verdict == "equivalent"]
         if equivalent:
-            texts.append(f"less than {percent(summary.margin)} away from {baseline} in {some_of(equivalent)}")
+            texts.append(f"less than {format_percent(summary.margin)} away from {baseline} in {join_some(equivalent)}")
         if overall and overall.verdict == "better":
             texts.append(f"better: {_describe_overall(baseline, overall)}, look for the cause before you believe it")
         gains = [cell for cell in cells if cell.verdict == "better" and not cell.has_caution("faster-than-bare-metal")]
-        texts += [f"better: {relative_to(baseline, cell)}" for cell in gains]
+        texts += [f"better: {describe_relative_to(baseline, cell)}" for cell in gains]
         if texts:
-            yield Line((stack,), "; ".join(texts))
+            yield FindingLine((stack,), "; ".join(texts))
 
 
-def _cost_lines(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
+def _cost_lines(summary: Summary, compared_cells: Sequence[Cell]) -> Iterator[FindingLine]:
     """Yield a line for each stack that is worse than the baseline somewhere, the cheapest first."""
     found, standings = [], _standings(summary)
-    for stack, cells in _by_stack(summary, asked):
+    for stack, cells in _group_by_stack(summary, compared_cells):
         worse = [cell for cell in cells if cell.verdict == "worse"]
         overall = standings.get(stack)
         if worse or (overall and overall.verdict == "worse"):
-            found.append((_log_speed(overall, worse), Line((stack,), _describe_cost(summary, overall, worse))))
+            found.append((_log_speed(overall, worse), FindingLine((stack,), _describe_cost(summary, overall, worse))))
     yield from (line for _, line in sorted(found, key=lambda each: -each[0]))
 
 
-def _describe_cost(summary: Summary, overall: Standing | None, worse: Sequence[Cell]) -> str:
+def _describe_cost(summary: Summary, overall: OverallSpeed | None, worse: Sequence[Cell]) -> str:
     """Return the overall speed with extremes if it is worse, or else worse cells; then those that count in no speed."""
     counting = sorted((cell for cell in worse if summary.rule(cell.name).overall), key=lambda cell: -_as_speed(cell))
     not_counting = [cell for cell in worse if not summary.rule(cell.name).overall]
@@ -253,28 +272,28 @@ def _describe_cost(summary: Summary, overall: Standing | None, worse: Sequence[C
             texts[0] += f", from {first} to {last}"
         counting = []  # the overall speed stands for them
     shown = [*counting[:NAMED], *not_counting[:NAMED]]
-    texts += [relative_to(summary.baseline, cell) for cell in shown]
+    texts += [describe_relative_to(summary.baseline, cell) for cell in shown]
     left = len(counting) + len(not_counting) - len(shown)
     return "; ".join(texts) + (f"; and in {left} more" if left else "")
 
 
-def undecided(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
+def undecided_lines(summary: Summary, compared_cells: Sequence[Cell]) -> Iterator[FindingLine]:
     """Yield a line for each stack with undecided verdicts, with their intervals."""
     standings = _standings(summary)
-    for stack, cells in _by_stack(summary, asked):
+    for stack, cells in _group_by_stack(summary, compared_cells):
         overall = standings.get(stack)
         texts = []
         if overall and overall.verdict == "undecided":
-            texts.append(f"{_OVERALL} ({bounds(overall.low, overall.high, overall.speed)})")
+            texts.append(f"{_OVERALL} ({format_bounds(overall.low, overall.high, overall.speed)})")
         unsure = [cell for cell in cells if cell.verdict == "undecided"]
-        texts += [f"{cell.name} ({bounds(cell.low, cell.high, cell.ratio or 1.0)})" for cell in unsure]
+        texts += [f"{cell.name} ({format_bounds(cell.low, cell.high, cell.ratio or 1.0)})" for cell in unsure]
         if texts:
-            yield Line((stack,), f"may cost something or nothing in {some_of(texts)}")
+            yield FindingLine((stack,), f"may cost something or nothing in {join_some(texts)}")
 
 
-def too_few(summary: Summary) -> Iterator[Line]:
+def too_few_blocks_lines(summary: Summary) -> Iterator[FindingLine]:
     """Yield a line for each headline that has too few blocks for an interval, on all stacks or on the named ones."""
-    need = f"{least_count()} are needed"
+    need = f"{min_value_count()} are needed"
     for rule in summary.rules:
         cells = [cell for cell in summary.headlines if cell.headline == rule.name and cell.stack != summary.control]
         few = [cell for cell in cells if cell.verdict == "too few blocks"]
@@ -282,15 +301,17 @@ def too_few(summary: Summary) -> Iterator[Line]:
             continue
         most = max(cell.n for cell in few)
         on_all_stacks = not any(cell.low is not None for cell in cells)
-        whom = "" if on_all_stacks else f" on {some_of([cell.stack for cell in few])}"
-        how_often = f"was measured {counted(most, 'time')}{whom}, {need}"
-        yield Line((rule.name,), how_often if most else f"was never measured{whom} together with {summary.baseline}")
+        whom = "" if on_all_stacks else f" on {join_some([cell.stack for cell in few])}"
+        how_often = f"was measured {format_count(most, 'time')}{whom}, {need}"
+        yield FindingLine(
+            (rule.name,), how_often if most else f"was never measured{whom} together with {summary.baseline}"
+        )
 
 
-def _without_reason(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
+def _missing_value_lines(summary: Summary, compared_cells: Sequence[Cell]) -> Iterator[FindingLine]:
     """Yield a line for each note of cells without a value, but for failed and skipped ones, which `failing` has."""
     notes: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for stack, cells in _by_stack(summary, asked):
+    for stack, cells in _group_by_stack(summary, compared_cells):
         by_note: dict[str, list[str]] = {}
         for cell in cells:
             if cell.verdict == "no value" and not cell.skipped and (cell.trials or not cell.failures):
@@ -298,60 +319,64 @@ def _without_reason(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
         for note, names in by_note.items():
             notes.setdefault((note, () if len(names) == len(cells) else tuple(names)), []).append(stack)
     for (note, where), stacks in notes.items():
-        yield _line(stacks, f"{f'in {some_of(where)}: ' if where else ''}{note}")
+        yield _create_line(stacks, f"{f'in {join_some(where)}: ' if where else ''}{note}")
 
 
-def _doubt_lines(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
+def _caution_lines(summary: Summary, compared_cells: Sequence[Cell]) -> Iterator[FindingLine]:
     """Yield cautions: impossible ratios, a failed A/A check, other programs, then a line for each kind of caution."""
-    yield from too_fast(summary, asked)
-    yield from unlike_itself(summary)
-    yield from own_programs(summary)
-    yield from _cautions(summary)
+    yield from too_fast_lines(summary, compared_cells)
+    yield from failed_control_lines(summary)
+    yield from override_lines(summary)
+    yield from _caution_kind_lines(summary)
 
 
-def too_fast(summary: Summary, asked: Sequence[Cell]) -> Iterator[Line]:
+def too_fast_lines(summary: Summary, compared_cells: Sequence[Cell]) -> Iterator[FindingLine]:
     """Yield one line with all stacks that are faster than bare metal; none if there are none."""
-    cells = [cell for cell in asked if cell.has_caution("faster-than-bare-metal")]
+    cells = [cell for cell in compared_cells if cell.has_caution("faster-than-bare-metal")]
     stacks = list(dict.fromkeys(cell.stack for cell in cells))
-    what = "; ".join(relative_to(summary.baseline, cell) for cell in cells[:NAMED])
+    what = "; ".join(describe_relative_to(summary.baseline, cell) for cell in cells[:NAMED])
     if len(stacks) > 1 or len(cells) > NAMED:
-        what = f"faster than {summary.baseline} in {some_of(list(dict.fromkeys(cell.name for cell in cells)))}"
+        what = f"faster than {summary.baseline} in {join_some(list(dict.fromkeys(cell.name for cell in cells)))}"
     if cells:
         reason = "nothing is faster than bare metal, so something else differs"
-        yield _line(stacks, f"{what}: {reason}", "faster-than-bare-metal")
+        yield _create_line(stacks, f"{what}: {reason}", "faster-than-bare-metal")
 
 
-def unlike_itself(summary: Summary) -> Iterator[Line]:
+def failed_control_lines(summary: Summary) -> Iterator[FindingLine]:
     """Yield a line for each headline in which the A/A check failed."""
     for cell in summary.headlines:
         if cell.stack == summary.control and cell.low and cell.high and not cell.low <= 1 <= cell.high:
             difference = f"{roughly(cell.ratio or 1.0)} of itself in {cell.name}"
-            yield Line((summary.baseline,), f"{difference}, measured twice: differences of that size may be chance")
+            yield FindingLine(
+                (summary.baseline,), f"{difference}, measured twice: differences of that size may be chance"
+            )
 
 
-def own_programs(summary: Summary) -> Iterator[Line]:
+def override_lines(summary: Summary) -> Iterator[FindingLine]:
     """Yield one line with the stacks whose command or image the suite sets, if any: they also compare programs."""
     programs: dict[str, list[str]] = {}
-    for stack, what, text in summary.own:
+    for stack, what, text in summary.overrides:
         programs.setdefault(f"{what} {text}", []).append(stack)
     if programs:
         several = len(programs) > 1
-        shown = [(cut(text, _PROGRAM), f" ({some_of(stacks)})" if several else "") for text, stacks in programs.items()]
+        shown = [
+            (cut(text, _PROGRAM), f" ({join_some(stacks)})" if several else "") for text, stacks in programs.items()
+        ]
         texts = [f"{text}{where}" for text, where in shown]
         why = "the suite sets what runs there, so the comparison is also one of programs"
-        yield _line(list(dict.fromkeys(stack for stack, *_ in summary.own)), f"{why}: {some_of(texts)}")
+        yield _create_line(list(dict.fromkeys(stack for stack, *_ in summary.overrides)), f"{why}: {join_some(texts)}")
 
 
-def readiness(summary: Summary) -> list[str]:
+def describe_readiness(summary: Summary) -> list[str]:
     """Return sentences with the times until the servers were ready, and a hint if stacks differ by a second or more."""
     sentences = []
     for workload in summary.workloads:
-        cells = [cell for cell in summary.of(workload) if cell.metric == SERVICE_READY and cell.mean is not None]
+        cells = [cell for cell in summary.cells_of(workload) if cell.metric == SERVICE_READY and cell.mean is not None]
         ready = sorted((cell.mean or 0.0, cell.stack) for cell in cells if cell.stack != summary.control)
         if not ready:
             continue
         known = [f"{format_duration(seconds)} ({stack})" for seconds, stack in ready]
-        text = listing(tuple(known)) if len(known) <= NAMED else f"{known[0]} to {known[-1]}"
+        text = join_names(tuple(known)) if len(known) <= NAMED else f"{known[0]} to {known[-1]}"
         sentences.append(f"The server of {workload} was ready {text} after its start.")
         if ready[-1][0] - ready[0][0] >= _READINESS_GAP_SECONDS:
             hint = f"look for what the server of {workload} waits for at its start, such as the look-up of a name"
@@ -359,7 +384,7 @@ def readiness(summary: Summary) -> list[str]:
     return sentences
 
 
-def _cautions(summary: Summary) -> Iterator[Line]:
+def _caution_kind_lines(summary: Summary) -> Iterator[FindingLine]:
     """Yield a line for each kind of caution, the kind with most cells first."""
     by_kind: dict[str, dict[tuple[str, str], CautionCount]] = {}
     for cell in summary.headlines:
@@ -368,26 +393,26 @@ def _cautions(summary: Summary) -> Iterator[Line]:
                 by_kind.setdefault(caution.kind, {})[cell.name, cell.stack] = caution
     for kind, cells in sorted(by_kind.items(), key=lambda each: -len(each[1])):
         names = list(dict.fromkeys(name for name, _ in cells))
-        where = "" if len(names) == len(summary.rules) else f"in {some_of(names)}: "
+        where = "" if len(names) == len(summary.rules) else f"in {join_some(names)}: "
         commonest = max(cells.values(), key=lambda caution: caution.trials).texts[0]
-        if text := IN_PLAIN_WORDS.get(kind, commonest):
-            yield _line(list(dict.fromkeys(stack for _, stack in cells)), f"{where}{text}", kind)
+        if text := CAUTION_EXPLANATIONS.get(kind, commonest):
+            yield _create_line(list(dict.fromkeys(stack for _, stack in cells)), f"{where}{text}", kind)
 
 
-def _line(names: Sequence[str], text: str, kind: str = "") -> Line:
+def _create_line(names: Sequence[str], text: str, kind: str = "") -> FindingLine:
     """Return a line that names at most `NAMED` of the names, or one more where it would be the only one left out."""
     more = max(len(names) - NAMED, 0)
-    return Line(tuple(names[: NAMED + (more == 1)]), text, kind, more if more > 1 else 0)
+    return FindingLine(tuple(names[: NAMED + (more == 1)]), text, kind, more if more > 1 else 0)
 
 
-def _by_stack(summary: Summary, asked: Sequence[Cell]) -> Iterator[tuple[str, list[Cell]]]:
+def _group_by_stack(summary: Summary, compared_cells: Sequence[Cell]) -> Iterator[tuple[str, list[Cell]]]:
     """Yield each stack that has cells, with these, in the order of the run's stacks."""
     for stack in summary.stacks:
-        if cells := [cell for cell in asked if cell.stack == stack]:
+        if cells := [cell for cell in compared_cells if cell.stack == stack]:
             yield stack, cells
 
 
-def _log_speed(overall: Standing | None, worse: Sequence[Cell]) -> float:
+def _log_speed(overall: OverallSpeed | None, worse: Sequence[Cell]) -> float:
     """Return the logarithm of a stack's overall speed, or without one the mean logarithm over its worse cells."""
     if overall:
         return math.log(overall.speed)

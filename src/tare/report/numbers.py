@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tare.statistics.cells import Cell, Standing
+from tare.statistics.cells import Cell, OverallSpeed
 
 # A verdict has both a glyph and a color, so that neither color blindness nor a grey print hides it.
 GLYPHS = {
@@ -24,7 +24,7 @@ GLYPHS = {
     "failed": "✕",
 }
 NAMED = 3  # in a sentence
-_TWICE = 2.0  # from here on a factor is easier to read than a percentage
+_FACTOR_FROM = 2.0  # from here on a factor is easier to read than a percentage
 _MIXED_FROM = 10.0  # an interval that begins below twice has its end as a factor from here on
 _THREE_DIGITS = 1.1  # the upper end of an interval over the lower, up to which a factor has three digits
 _FINE = 0.03  # half the width of an interval, up to which a cost has a decimal
@@ -34,98 +34,99 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
 @dataclass(frozen=True)
-class Scale:
+class UnitScale:
     """A unit for people: what to divide base units by, and its name."""
 
     factor: float
     label: str
 
 
-def scale(value: float, unit: str) -> Scale:
+def choose_scale(value: float, unit: str) -> UnitScale:
     """Choose the scale in which a value in base units has one to three digits before the point."""
     if unit == "s":
-        return _choose(value, _TIMES)
+        return _choose_from(value, _TIMES)
     if unit == "bytes":
-        return _choose(value, _SIZES)
-    chosen = _choose(value, _PREFIXES)
+        return _choose_from(value, _SIZES)
+    chosen = _choose_from(value, _PREFIXES)
     if unit.startswith("bytes/"):
-        return Scale(chosen.factor, f"{chosen.label}B/{unit.removeprefix('bytes/')}")
-    return Scale(chosen.factor, f"{chosen.label} {unit}".strip())
+        return UnitScale(chosen.factor, f"{chosen.label}B/{unit.removeprefix('bytes/')}")
+    return UnitScale(chosen.factor, f"{chosen.label} {unit}".strip())
 
 
-def plus_minus(mean: float, sd: float | None, unit: str) -> str:
+def format_plus_minus(mean: float, sd: float | None, unit: str) -> str:
     """Write mean ± standard deviation in one scale, with as many digits as the deviation supports."""
-    chosen = scale(mean, unit)
+    chosen = choose_scale(mean, unit)
     mean, spread = mean / chosen.factor, None if sd is None else sd / chosen.factor
-    decimals = _decimals(spread) if spread else 3 - len(f"{abs(mean):.0f}")
+    decimals = _count_decimals(spread) if spread else 3 - len(f"{abs(mean):.0f}")
     text = f"{mean:.{max(decimals, 0)}f}"
     if spread is not None:
         text += f" ± {spread:.{max(decimals, 0)}f}"
     return f"{text} {chosen.label}".strip()
 
 
-def quantity(cell: Cell) -> tuple[str, str]:
+def format_quantity_interval(cell: Cell) -> tuple[str, str]:
     """Write a usual value and its own interval in one scale, `221 ms` and `[210, 233]`; empty without an interval."""
     if cell.usual is None or cell.usual_low is None or cell.usual_high is None:
         return "", ""
-    chosen = scale(cell.usual, cell.unit)
+    chosen = choose_scale(cell.usual, cell.unit)
     width = (cell.usual_high - cell.usual_low) / 2 / chosen.factor
-    decimals = max(_decimals(width) if width else 3 - len(f"{cell.usual / chosen.factor:.0f}"), 0)
+    decimals = max(_count_decimals(width) if width else 3 - len(f"{cell.usual / chosen.factor:.0f}"), 0)
     at, low, high = (f"{each / chosen.factor:.{decimals}f}" for each in (cell.usual, cell.usual_low, cell.usual_high))
     return f"{at} {chosen.label}".strip(), f"[{low}, {high}]"
 
 
-def estimate(cell: Cell | Standing) -> str:
+def format_ratio(cell: Cell | OverallSpeed) -> str:
     """Write a ratio to the baseline: `98.2 %`, or as a factor from twice on; empty where there is none."""
-    ratio = cell.speed if isinstance(cell, Standing) else cell.ratio
+    ratio = cell.speed if isinstance(cell, OverallSpeed) else cell.ratio
     if ratio is None:
         return ""
-    if from_twice(ratio):
-        return f"\N{MULTIPLICATION SIGN}{factor(ratio, factor_digits(cell.low, cell.high))}"
-    return f"{ratio * 100:.{_percent_decimals(ratio, cell.low, cell.high)}f} %"
+    if is_factor(ratio):
+        return f"\N{MULTIPLICATION SIGN}{format_factor(ratio, count_factor_digits(cell.low, cell.high))}"
+    return f"{ratio * 100:.{_count_percent_decimals(ratio, cell.low, cell.high)}f} %"
 
 
-def interval(cell: Cell | Standing) -> str:
+def format_interval(cell: Cell | OverallSpeed) -> str:
     """Write the interval of a ratio in the same terms as its estimate: `[97.1, 99.3]`; empty where there is none."""
-    ratio = cell.speed if isinstance(cell, Standing) else cell.ratio
+    ratio = cell.speed if isinstance(cell, OverallSpeed) else cell.ratio
     if ratio is None or cell.low is None or cell.high is None:
         return ""
-    if from_twice(ratio):
-        return f"[{', '.join(factor(end, factor_digits(cell.low, cell.high)) for end in (cell.low, cell.high))}]"
-    decimals = _percent_decimals(ratio, cell.low, cell.high)
+    if is_factor(ratio):
+        digits = count_factor_digits(cell.low, cell.high)
+        return f"[{format_factor(cell.low, digits)}, {format_factor(cell.high, digits)}]"
+    decimals = _count_percent_decimals(ratio, cell.low, cell.high)
     return f"[{cell.low * 100:.{decimals}f}, {cell.high * 100:.{decimals}f}]"
 
 
 def roughly(ratio: float) -> str:
     """Write a ratio as a person says it: `68 %`, or from twice on `17 times`."""
-    return f"{_few_digits(ratio)} times" if from_twice(ratio) else f"{_in_percent(ratio)} %"
+    return f"{_format_few_digits(ratio)} times" if is_factor(ratio) else f"{_format_percent_ratio(ratio)} %"
 
 
-def bounds(low: float | None, high: float | None, ratio: float) -> str:
+def format_bounds(low: float | None, high: float | None, ratio: float) -> str:
     """Write an interval in words, in the terms of its ratio: `64 to 71 %`; empty where there is none."""
     if low is None or high is None:
         return ""
-    if from_twice(ratio):
-        return _ends(_few_digits(low), _few_digits(high), " times")
+    if is_factor(ratio):
+        return _format_ends(_format_few_digits(low), _format_few_digits(high), " times")
     if high >= _MIXED_FROM:
-        return f"{_in_percent(low)} % to {_few_digits(high)} times"
-    return _ends(_in_percent(low), _in_percent(high), " %")
+        return f"{_format_percent_ratio(low)} % to {_format_few_digits(high)} times"
+    return _format_ends(_format_percent_ratio(low), _format_percent_ratio(high), " %")
 
 
-def from_twice(ratio: float) -> bool:
+def is_factor(ratio: float) -> bool:
     """Return whether a ratio is written as a factor, which is easier to read than a percentage."""
-    return ratio >= _TWICE
+    return ratio >= _FACTOR_FROM
 
 
-def _ends(low: str, high: str, unit: str) -> str:
+def _format_ends(low: str, high: str, unit: str) -> str:
     return f"about {low}{unit}" if low == high else f"{low} to {high}{unit}"
 
 
-def _few_digits(ratio: float) -> str:
+def _format_few_digits(ratio: float) -> str:
     return f"{float(f'{ratio:.{3 if ratio >= 100 else 2}g}'):,.10g}"
 
 
-def _in_percent(ratio: float) -> str:
+def _format_percent_ratio(ratio: float) -> str:
     """Write percent without decimals, except near 0 and near 100."""
     share = ratio * 100
     if share < 10:
@@ -133,7 +134,7 @@ def _in_percent(ratio: float) -> str:
     return f"{share:.1f}" if round(share) == 100 and abs(share - 100) >= 0.05 else f"{share:.0f}"
 
 
-def cost(cell: Cell) -> str:
+def format_cost(cell: Cell) -> str:
     """Write how much longer a stack takes, or how much more it needs: `+3.9 %`, from twice on as a factor.
 
     It has no more digits than its interval supports; empty where there is no ratio.
@@ -141,29 +142,29 @@ def cost(cell: Cell) -> str:
     if cell.ratio is None:
         return ""
     times = cell.ratio if cell.better == "lower" else 1 / cell.ratio
-    if from_twice(times):
-        return f"\N{MULTIPLICATION SIGN}{_few_digits(times)}"
+    if is_factor(times):
+        return f"\N{MULTIPLICATION SIGN}{_format_few_digits(times)}"
     share, half = (times - 1) * 100, 1.0 if cell.resolution is None else cell.resolution
     text = f"{abs(share):.{1 if half < _FINE else 0}f}"
     sign = "" if not float(text) else "+" if share > 0 else "\N{MINUS SIGN}"
     return f"{sign}{text} %"
 
 
-def longer(times: float) -> str:
+def format_longer(times: float) -> str:
     """Write how much longer something takes, without an interval: `+34 %`, as a factor from twice on."""
     return (
-        f"\N{MULTIPLICATION SIGN}{_few_digits(times)}"
-        if from_twice(times)
+        f"\N{MULTIPLICATION SIGN}{_format_few_digits(times)}"
+        if is_factor(times)
         else f"+{float(f'{(times - 1) * 100:.2g}'):g} %"
     )
 
 
-def resolved(cell: Cell) -> str:
+def format_resolution(cell: Cell) -> str:
     """Write the difference to the baseline that a cell's interval could have shown, as `± 2.1 %`."""
     return "" if cell.resolution is None else f"± {float(f'{cell.resolution * 100:.2g}'):g} %"
 
 
-def tolerated(cell: Cell) -> str:
+def format_tolerated_autocorrelation(cell: Cell) -> str:
     """Write the lag-1 autocorrelation of blocks up to which a cell's interval would still decide, rounded down."""
     most = cell.tolerated_autocorrelation
     return "" if most is None else f"{math.floor(most * 100) / 100:.2f}"
@@ -173,15 +174,15 @@ def reach(cell: Cell) -> tuple[str, ...]:
     """Describe what an open cell would have shown, what a decided one rests on, and the mean over all turns."""
     said = []
     if cell.verdict == "undecided":
-        said.append(f"could have shown a difference of {resolved(cell)}")
-    elif cell.decided:
-        said.append(f"would hold up to a correlation of {tolerated(cell)} between blocks")
+        said.append(f"could have shown a difference of {format_resolution(cell)}")
+    elif cell.is_decided:
+        said.append(f"would hold up to a correlation of {format_tolerated_autocorrelation(cell)} between blocks")
     if cell.mean_ratio is not None:
         said.append(f"by the mean over all turns {roughly(cell.mean_ratio)}")
     return tuple(said)
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Write a share that somebody chose, as `3 %`."""
     return f"{share * 100:.3g} %"
 
@@ -189,8 +190,8 @@ def percent(share: float) -> str:
 def usual_value(cell: Cell) -> str:
     """Write the usual value ± its standard deviation; the mean of all trials, with a star, where there is no ratio."""
     if cell.usual is not None:
-        return plus_minus(cell.usual, cell.usual_sd, cell.unit)
-    return "" if cell.mean is None else f"{plus_minus(cell.mean, cell.sd, cell.unit)}*"
+        return format_plus_minus(cell.usual, cell.usual_sd, cell.unit)
+    return "" if cell.mean is None else f"{format_plus_minus(cell.mean, cell.sd, cell.unit)}*"
 
 
 def relative_sd(cell: Cell) -> str:
@@ -204,17 +205,17 @@ def point(value: float | None, unit: str) -> str:
         return ""
     if not unit:
         return f"{value:,.10g}"
-    chosen = scale(value, unit)
+    chosen = choose_scale(value, unit)
     return f"{value / chosen.factor:.4g} {chosen.label}"
 
 
-def by_point(cells: Sequence[Cell]) -> list[Cell]:
+def sort_by_point(cells: Sequence[Cell]) -> list[Cell]:
     """Put the stacks of one metric and point next to each other, where the eye compares them, if they have a value."""
     places = {key: at for at, key in enumerate(dict.fromkeys((cell.metric, cell.point) for cell in cells))}
     return sorted((cell for cell in cells if cell.trials), key=lambda cell: places[cell.metric, cell.point])
 
 
-def state(cell: Cell) -> str:
+def cell_state(cell: Cell) -> str:
     """Describe in one word what a cell is: its verdict, or `skipped` or `failed` where that is why it has no value."""
     if cell.verdict != "no value":
         return cell.verdict
@@ -223,7 +224,7 @@ def state(cell: Cell) -> str:
     return "failed" if cell.failures and not cell.trials else "no value"
 
 
-def reason(cell: Cell) -> str:
+def describe_missing_value(cell: Cell) -> str:
     """Describe why a cell has no value; empty where it has one."""
     if cell.verdict != "no value":
         return ""
@@ -232,7 +233,7 @@ def reason(cell: Cell) -> str:
     return "; ".join(dict.fromkeys(failure.reason for failure in cell.failures))
 
 
-def clean(text: str) -> str:
+def strip_control_characters(text: str) -> str:
     """Leave out what would steer a terminal: names and reasons may come from an untrusted run folder."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
@@ -245,30 +246,30 @@ def cut(text: str, length: int) -> str:
     return (short.rsplit(" ", 1)[0] if " " in short[length // 2 :] else short).rstrip(" ,;:") + "…"
 
 
-def listing(items: tuple[str, ...]) -> str:
+def join_names(items: tuple[str, ...]) -> str:
     """Write a list as a sentence does: `a, b and c`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
 
 
-def some_of(names: Sequence[str]) -> str:
+def join_some(names: Sequence[str]) -> str:
     """Write the first of several names as a sentence does, and how many more there are."""
     more = (f"{len(names) - NAMED} more",) if len(names) > NAMED + 1 else ()
-    return listing((*names[:NAMED], *more) if more else tuple(names))
+    return join_names((*names[:NAMED], *more) if more else tuple(names))
 
 
-def _choose(value: float, scales: tuple[tuple[float, str], ...]) -> Scale:
+def _choose_from(value: float, scales: tuple[tuple[float, str], ...]) -> UnitScale:
     if value == 0:
-        return Scale(1.0, next(label for factor, label in scales if factor == 1.0))
+        return UnitScale(1.0, next(label for factor, label in scales if factor == 1.0))
     factor, label = next((entry for entry in scales if abs(value) >= entry[0] * 0.9995), scales[-1])
-    return Scale(factor, label)
+    return UnitScale(factor, label)
 
 
-def _decimals(spread: float) -> int:
+def _count_decimals(spread: float) -> int:
     """Return the decimals that show two digits of a deviation, at most four."""
     return next((decimals for decimals in range(4) if spread * 10**decimals >= 9.5), 4)
 
 
-def _percent_decimals(ratio: float, low: float | None, high: float | None) -> int:
+def _count_percent_decimals(ratio: float, low: float | None, high: float | None) -> int:
     if low is None or high is None:
         return 1
     if high - low >= 0.2:
@@ -276,14 +277,14 @@ def _percent_decimals(ratio: float, low: float | None, high: float | None) -> in
     return 2 if ratio < 0.1 and high - low < 0.004 else 1
 
 
-def factor_digits(low: float | None, high: float | None) -> int:
+def count_factor_digits(low: float | None, high: float | None) -> int:
     """Return the significant digits of a factor that its interval supports."""
     if low is None or high is None:
         return 2
     return 3 if high / low < _THREE_DIGITS else 2
 
 
-def factor(ratio: float, digits: int) -> str:
+def format_factor(ratio: float, digits: int) -> str:
     """Write a factor with so many significant digits, and without an exponent below a million."""
     if ratio >= 1e6:
         return f"{ratio:.1e}"

@@ -3,8 +3,8 @@
 What is drawn is the cost: how much longer a stack takes than the baseline, whichever direction its metric has. A
 headline that is a quantity of its own, as a start's time is, has an axis in its unit.
 
-`overview` finds the places of all dots as shares of the axis, and the texts. The figure is drawn for the page, as a
-file, and as a card to share.
+`create_overview` finds the places of all dots as shares of the axis, and the texts. The figure is drawn for the page,
+as a file, and as a card to share.
 """
 
 from __future__ import annotations
@@ -17,16 +17,24 @@ from types import MappingProxyType
 from markupsafe import Markup
 
 from tare.model.journal import Run
-from tare.report.chart_svg import Framed, room
-from tare.report.numbers import cost, estimate, interval, listing, percent, plus_minus, state
+from tare.report.chart_svg import FramedFigure, size_within_frame
+from tare.report.numbers import (
+    cell_state,
+    format_cost,
+    format_interval,
+    format_percent,
+    format_plus_minus,
+    format_ratio,
+    join_names,
+)
 from tare.report.rendering import render_section
-from tare.report.svg_axes import Axis, Size, Ticks, cost_axis, cost_ticks, quantity_axis, quantity_ticks, size_of
+from tare.report.svg_axes import Axis, Size, Ticks, classify_cost, cost_axis, cost_ticks, quantity_axis, quantity_ticks
 from tare.statistics.cells import Cell, HeadlineRule
 from tare.statistics.summary import Summary
 
-MOST_ROWS = 40
+MAX_ROWS = 40
 _FEW = "too few blocks"
-WORDS = {"skipped": "not here", "failed": "failed", "no value": "no value", _FEW: "too few"}
+STATE_TEXTS = {"skipped": "not here", "failed": "failed", "no value": "no value", _FEW: "too few"}
 _NAMES, _AXIS, _COLUMN, _ROW = 132, 130, 220, 26  # widths and heights, pixels
 _TOP, _BOTTOM = 46, 24
 _INSET = 5  # of an axis, so that a dot at its end is whole
@@ -34,12 +42,12 @@ _HIGHEST_ROW = 44
 _IN_A_LINE = 5  # columns
 _CARD_WIDTH, _CARD_HEIGHT, _CARD_ROWS = 1200, 630, 16
 
-Logs = tuple[float | None, float | None, float | None]  # of an estimate, and of the ends of its interval
-Place = tuple[float, float | None, float | None]  # the same as shares of an axis
+CostLogs = tuple[float | None, float | None, float | None]  # of an estimate, and of the ends of its interval
+IntervalPosition = tuple[float, float | None, float | None]  # the same as shares of an axis
 
 
 @dataclass(frozen=True)
-class Entry:
+class HeadlineEntry:
     """A stack with a headline: where its dot and the ends of its interval are, and what stands beside it.
 
     Places are shares of the axis, None where there is nothing to draw. `ratio` is that to the baseline. `is_sure` says
@@ -59,12 +67,12 @@ class Entry:
     doubts: int = 0
     n: int = 0
     anchor: str = ""
-    before: Place | None = None
+    before: IntervalPosition | None = None
     ratio: str = ""
 
 
 @dataclass(frozen=True)
-class Column:
+class HeadlineColumn:
     """A headline: its axis with the places of the ticks, of the baseline, and of what counts as equivalent.
 
     `anchor` is the place of its workload's section.
@@ -75,7 +83,7 @@ class Column:
     ticks: Ticks
     baseline: float
     band: tuple[float, float]
-    entries: tuple[Entry, ...]
+    entries: tuple[HeadlineEntry, ...]
     anchor: str = ""
 
     @property
@@ -87,7 +95,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Overview:
-    """All of the figure. `decided` of the `asked` cells are decided, and `doubted` of these have a caution.
+    """All of the figure: `decided_count` of the `compared_count` cells are decided, `flagged_count` have a caution.
 
     `left_out` is the number of stacks that are not drawn: those that cost most, where there are very many.
     `compares` says that each row has a dot of an earlier run as well.
@@ -96,10 +104,10 @@ class Overview:
     baseline: str
     margin: float
     stacks: tuple[str, ...]
-    columns: tuple[Column, ...]
-    decided: int
-    asked: int
-    doubted: int
+    columns: tuple[HeadlineColumn, ...]
+    decided_count: int
+    compared_count: int
+    flagged_count: int
     left_out: int = 0
     compares: bool = False
 
@@ -113,46 +121,46 @@ class Overview:
         )
 
 
-def overview(
+def create_overview(
     summary: Summary,
     anchors: Mapping[tuple[str, str], str] = MappingProxyType({}),
-    sections: Mapping[str, str] = MappingProxyType({}),
+    section_anchors: Mapping[str, str] = MappingProxyType({}),
 ) -> Overview:
     """Make the figure of a run.
 
-    `anchors` are the places of the trials of a workload and a stack, and `sections` those of all of a workload.
+    `anchors` are the places of the trials of a workload and a stack, and `section_anchors` those of all of a workload.
     """
-    every = by_cost(summary)
-    stacks, axis = every[:MOST_ROWS], _common_axis(summary)
-    columns = (_column(summary, rule, stacks, axis, (anchors, sections)) for rule in summary.rules)
+    every = sort_by_cost(summary)
+    stacks, axis = every[:MAX_ROWS], _common_axis(summary)
+    columns = (_create_column(summary, rule, stacks, axis, (anchors, section_anchors)) for rule in summary.rules)
     asked = [
         cell
         for cell in summary.headlines
         if cell.stack not in (summary.baseline, summary.control) and cell.verdict != "no value"
     ]
-    decided = [cell for cell in asked if cell.decided]
+    decided = [cell for cell in asked if cell.is_decided]
     return Overview(
         baseline=summary.baseline,
         margin=summary.margin,
         stacks=stacks,
         columns=tuple(column for column in columns if not column.is_empty),
-        decided=len(decided),
-        asked=len(asked),
-        doubted=sum(bool(cell.cautions) for cell in decided),
+        decided_count=len(decided),
+        compared_count=len(asked),
+        flagged_count=sum(bool(cell.cautions) for cell in decided),
         left_out=len(every) - len(stacks),
     )
 
 
-def by_cost(summary: Summary) -> tuple[str, ...]:
+def sort_by_cost(summary: Summary) -> tuple[str, ...]:
     """Return the stacks without A/A: the baseline first, then those that cost least; last those without any value."""
 
-    def key(stack: str) -> tuple[bool, float]:
+    def sort_key(stack: str) -> tuple[bool, float]:
         cells = [cell for cell in summary.headlines if cell.stack == stack and cell.ratio]
         counting = [cell for cell in cells if summary.rule(cell.name).overall] or cells
-        costs = [cost_of(cell, cell.ratio or 1.0) for cell in counting]
+        costs = [log_cost(cell, cell.ratio or 1.0) for cell in counting]
         return stack != summary.baseline, sum(costs) / len(costs) if costs else math.inf
 
-    return tuple(sorted((stack for stack in summary.stacks if stack != summary.control), key=key))
+    return tuple(sorted((stack for stack in summary.stacks if stack != summary.control), key=sort_key))
 
 
 def _common_axis(summary: Summary) -> Axis:
@@ -168,14 +176,14 @@ def _has_unit(summary: Summary, name: str) -> bool:
     return cell is not None and not summary.rule(name).overall and bool(cell.unit) and (cell.usual or 0.0) > 0
 
 
-def bars(summary: Summary) -> tuple[Mapping[tuple[str, str], float], float, float]:
+def cost_bars(summary: Summary) -> tuple[Mapping[tuple[str, str], float], float, float]:
     """Return the lengths of bars that show costs, as shares of the longest, by headline and stack.
 
     Return also how many times as long things take at the whole length of a bar, and at half of it; 1 if there is none.
     """
     band = math.log1p(summary.margin)
     costs = {
-        (cell.headline, cell.stack): max(cost_of(cell, cell.ratio), 0.0)
+        (cell.headline, cell.stack): max(log_cost(cell, cell.ratio), 0.0)
         for cell in summary.headlines
         if cell.ratio is not None and cell.low is not None
     }
@@ -185,13 +193,13 @@ def bars(summary: Summary) -> tuple[Mapping[tuple[str, str], float], float, floa
     return shares, math.exp(longest), math.exp(band * math.sinh(length / 2))
 
 
-def _column(
+def _create_column(
     summary: Summary,
     rule: HeadlineRule,
     stacks: Sequence[str],
-    common: Axis,
+    common_axis: Axis,
     places: tuple[Mapping[tuple[str, str], str], Mapping[str, str]],
-) -> Column:
+) -> HeadlineColumn:
     """Make a column; `places` are those of the trials and of the workloads' sections."""
     anchors, sections = places
     cells = [summary.headline(rule.name, stack) for stack in stacks]
@@ -199,36 +207,36 @@ def _column(
     base = summary.headline(rule.name, summary.baseline).usual if in_unit else None
     shift = math.log(base or 1.0)
     logs = {cell.stack: quantity_logs(cell) if in_unit else cost_logs(cell) for cell in cells}
-    axis, ticks = common, cost_ticks(common)
+    axis, ticks = common_axis, cost_ticks(common_axis)
     if in_unit:
         known = [each for own in logs.values() for each in own if each is not None]
         axis = quantity_axis(known, summary.margin)
         ticks = quantity_ticks(axis, cells[0].unit)
-    return Column(
+    return HeadlineColumn(
         name=rule.name,
         what=rule.text if in_unit else "slowdown",
         ticks=ticks,
-        baseline=axis.place(shift),
-        band=axis.around(shift, summary.margin),
+        baseline=axis.position(shift),
+        band=axis.band(shift, summary.margin),
         entries=tuple(
-            _entry(summary, cell, logs[cell.stack], axis, anchors.get((rule.workload, cell.stack), ""))
+            _create_entry(summary, cell, logs[cell.stack], axis, anchors.get((rule.workload, cell.stack), ""))
             for cell in cells
         ),
         anchor=sections.get(rule.workload, ""),
     )
 
 
-def cost_logs(cell: Cell) -> Logs:
+def cost_logs(cell: Cell) -> CostLogs:
     """Return the logarithms of the cost and of the ends of its interval."""
     if cell.ratio is None:
         return None, None, None
     if cell.low is None or cell.high is None:
-        return cost_of(cell, cell.ratio), None, None
-    low, high = sorted((cost_of(cell, cell.low), cost_of(cell, cell.high)))
-    return cost_of(cell, cell.ratio), low, high
+        return log_cost(cell, cell.ratio), None, None
+    low, high = sorted((log_cost(cell, cell.low), log_cost(cell, cell.high)))
+    return log_cost(cell, cell.ratio), low, high
 
 
-def quantity_logs(cell: Cell) -> Logs:
+def quantity_logs(cell: Cell) -> CostLogs:
     """Return the logarithms of the quantity and of its own interval's ends."""
     if not cell.usual:
         return None, None, None
@@ -237,35 +245,35 @@ def quantity_logs(cell: Cell) -> Logs:
     return math.log(cell.usual), math.log(cell.usual_low), math.log(cell.usual_high)
 
 
-def _entry(summary: Summary, cell: Cell, logs: Logs, axis: Axis, anchor: str) -> Entry:
-    now, stack = state(cell), summary.title(cell.stack)
+def _create_entry(summary: Summary, cell: Cell, logs: CostLogs, axis: Axis, anchor: str) -> HeadlineEntry:
+    now, stack = cell_state(cell), summary.title(cell.stack)
     detail = f"{cell.stack}: {now}"
-    at, low, high = (None if each is None else axis.place(each) for each in logs)
-    quantity = "" if cell.usual is None else plus_minus(cell.usual, None, cell.unit)
+    at, low, high = (None if each is None else axis.position(each) for each in logs)
+    quantity = "" if cell.usual is None else format_plus_minus(cell.usual, None, cell.unit)
     if now == "baseline":
         text = quantity if axis.threshold is None else "baseline"
-        return Entry(stack, text, detail, "none", at, is_baseline=True, verdict=now, anchor=anchor)
+        return HeadlineEntry(stack, text, detail, "none", at, is_baseline=True, verdict=now, anchor=anchor)
     if cell.ratio is None:
-        return Entry(stack, WORDS.get(now, now), detail, verdict=now, anchor=anchor)
-    text = quantity if axis.threshold is None else cost(cell)
-    return Entry(
+        return HeadlineEntry(stack, STATE_TEXTS.get(now, now), detail, verdict=now, anchor=anchor)
+    text = quantity if axis.threshold is None else format_cost(cell)
+    return HeadlineEntry(
         stack=stack,
-        text=text if cell.low is not None else WORDS[_FEW],
-        detail=f"{detail}, {estimate(cell)} of the baseline {interval(cell)}, n={cell.n}",
-        size=size_of(cost_of(cell, cell.ratio), summary.margin),
+        text=text if cell.low is not None else STATE_TEXTS[_FEW],
+        detail=f"{detail}, {format_ratio(cell)} of the baseline {format_interval(cell)}, n={cell.n}",
+        size=classify_cost(log_cost(cell, cell.ratio), summary.margin),
         place=at,
         low=low,
         high=high,
-        is_sure=cell.decided,
+        is_sure=cell.is_decided,
         verdict=now,
         n=cell.n,
         doubts=len({caution.kind for caution in cell.cautions}),
         anchor=anchor,
-        ratio=f"{estimate(cell)} {interval(cell)}".rstrip(),
+        ratio=f"{format_ratio(cell)} {format_interval(cell)}".rstrip(),
     )
 
 
-def cost_of(cell: Cell, ratio: float) -> float:
+def log_cost(cell: Cell, ratio: float) -> float:
     """Return the logarithm of how many times as long it takes, or how many times as much it needs."""
     return math.log(ratio) if cell.better == "lower" else -math.log(ratio)
 
@@ -282,63 +290,63 @@ class Figure:
     style: str
     counts: str
     legend: str
-    columns: tuple[Column, ...]
+    columns: tuple[HeadlineColumn, ...]
 
 
-def figure_of(found: Overview) -> Figure | None:
+def draw_page_figure(found: Overview) -> Figure | None:
     """Draw the figure for a page; None where no stack has a value."""
     if not found.has_values:
         return None
     number = min(len(found.columns), _IN_A_LINE)
-    panels = tuple(_drawn(found, [column])[0] for column in found.columns)
+    panels = tuple(_draw_columns(found, [column])[0] for column in found.columns)
     columns = (
         f"grid-template-columns: {_NAMES + _COLUMN}fr{f' repeat({number - 1}, {_COLUMN}fr)' if number > 1 else ''}"
     )
     style = f"{columns}; max-width: {_NAMES + _COLUMN * number}px"
-    return Figure(panels, style, _counts(found), _legend(found), found.columns)
+    return Figure(panels, style, _describe_counts(found), _describe_legend(found), found.columns)
 
 
-def _counts(found: Overview) -> str:
+def _describe_counts(found: Overview) -> str:
     """Count what is decided; name how many stacks are not drawn."""
-    care = f", {found.doubted} of them to be read with care" if found.doubted else ""
+    care = f", {found.flagged_count} of them to be read with care" if found.flagged_count else ""
     what = "changes" if found.compares else "results"
-    counts = f"{found.decided} of {found.asked} {what} are decided{care}."
+    counts = f"{found.decided_count} of {found.compared_count} {what} are decided{care}."
     if not found.left_out:
         return counts
     return f"{counts} Drawn are the {len(found.stacks)} stacks that cost least; {found.left_out} more are below."
 
 
-def figure(summary: Summary, run: Run) -> str:
+def draw_figure(summary: Summary, run: Run) -> str:
     """Draw the figure as a file of its own; empty where no stack has a value."""
-    return _framed(overview(summary), run)
+    return _draw_framed(create_overview(summary), run)
 
 
-def card(summary: Summary, run: Run) -> str:
+def draw_card(summary: Summary, run: Run) -> str:
     """Draw as much of the figure as can be read in a card; empty where no stack has a value.
 
     A card has at most five headlines and sixteen stacks.
     """
-    found = overview(summary)
+    found = create_overview(summary)
     kept = tuple(replace(column, entries=column.entries[:_CARD_ROWS]) for column in found.columns[:_IN_A_LINE])
     size = (_CARD_WIDTH, _CARD_HEIGHT)
-    return _framed(replace(found, stacks=found.stacks[:_CARD_ROWS], columns=kept), run, size)
+    return _draw_framed(replace(found, stacks=found.stacks[:_CARD_ROWS], columns=kept), run, size)
 
 
-def _framed(found: Overview, run: Run, size: tuple[int, int] | None = None) -> str:
+def _draw_framed(found: Overview, run: Run, size: tuple[int, int] | None = None) -> str:
     if not found.has_values:
         return ""
     most = max(entry.n for column in found.columns for entry in column.entries)
-    return Framed(
-        *_drawn(found, found.columns, _row(found, size) if size else _ROW),
+    return FramedFigure(
+        *_draw_columns(found, found.columns, _row_height(found, size) if size else _ROW),
         title=f"What each stack costs beside {found.baseline}",
-        fact=f"{found.decided} of {found.asked} decided, n up to {most}",
-        legend=_legend(found),
+        fact=f"{found.decided_count} of {found.compared_count} decided, n up to {most}",
+        legend=_describe_legend(found),
     ).file(run, size)
 
 
-def _legend(found: Overview) -> str:
+def _describe_legend(found: Overview) -> str:
     """Describe how to read the figure."""
-    band = f"green band: no measurable cost, within {percent(found.margin)}"
+    band = f"green band: no measurable cost, within {format_percent(found.margin)}"
     if found.compares:
         dots = "Gray and hollow: before; below it: after, in the color of the change, pale where undecided"
         return f"{dots}; bars: intervals; {band}; \N{MIDDLE DOT}: read with care. The axis is logarithmic beyond 0."
@@ -347,20 +355,20 @@ def _legend(found: Overview) -> str:
     return f"{dots}; {band}; {marks}. The axis is linear near 0 and logarithmic beyond."
 
 
-def _row(found: Overview, size: tuple[int, int]) -> int:
+def _row_height(found: Overview, size: tuple[int, int]) -> int:
     """Return how high rows are so that these fill a picture of one line of columns."""
-    width, height = room(size)
+    width, height = size_within_frame(size)
     own_width = _NAMES + _COLUMN * min(len(found.columns), _IN_A_LINE)
     fitting = (height * own_width / width - _TOP - _BOTTOM) / len(found.stacks)
     return min(max(int(fitting), _ROW), _HIGHEST_ROW)
 
 
-def _drawn(found: Overview, columns: Sequence[Column], row: int = _ROW) -> tuple[Markup, int, int]:
+def _draw_columns(found: Overview, columns: Sequence[HeadlineColumn], row: int = _ROW) -> tuple[Markup, int, int]:
     """Draw columns in lines, with rows of this height; return the picture with its width and height."""
     tall = _TOP + row * len(found.stacks) + _BOTTOM
     lines = [columns[at : at + _IN_A_LINE] for at in range(0, len(columns), _IN_A_LINE)]
     width, height = _NAMES + _COLUMN * len(lines[0]), tall * len(lines)
-    names = listing(tuple(column.name for column in columns))
+    names = join_names(tuple(column.name for column in columns))
     svg = render_section(
         "tare.report",
         "overview.svg.j2",

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.model.units import counted
-from tare.report.numbers import cut, listing, percent, resolved, some_of
-from tare.statistics.cells import LASTING, Cell, Failure
-from tare.statistics.outcomes import Fate, Outcome, alike
+from tare.model.units import format_count
+from tare.report.numbers import cut, format_percent, format_resolution, join_names, join_some
+from tare.statistics.cells import AUDITED_AUTOCORRELATION, Cell, Failure
+from tare.statistics.outcomes import TrialOutcomes, WorkloadStatus, normalize_reason
 from tare.statistics.summary import Summary
 
 TITLE = "What does not work"
 ALL_WORKS = "Everything works: no trial failed, and none was skipped."
 _REASON = 110  # letters of a sentence
-_TROUBLE = ("fails", "fails at times", "skipped")
+_TROUBLE_STATUSES = ("fails", "fails at times", "skipped")
 # What is doubted, without the words of the method; the texts of other kinds of cautions are plain themselves. Empty are
 # those that have lines of their own: a baseline that differs from itself, and what beats bare metal.
-IN_PLAIN_WORDS: Mapping[str, str] = {
+CAUTION_EXPLANATIONS: Mapping[str, str] = {
     "busy-when-idle": "it went on working while others were measured, which may have slowed them",
     "cached": "memory answered in place of the disk, so the values are not the disk's alone",
     "client-bound": "what sent the requests was at its limit, so the server may be faster than this",
@@ -43,105 +43,107 @@ IN_PLAIN_WORDS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Tried:
+class StackStatus:
     """How a workload fares in a stack, in words such as `fails` or `2 of 5 fail`; `causes` are their numbers."""
 
     workload: str
     stack: str
-    fate: Fate
-    words: str
+    status: WorkloadStatus
+    text: str
     causes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Place:
+class FailureSite:
     """Where a cause was seen: in so many `trials` of all those of a workload in a stack."""
 
     workload: str
     stack: str
-    fate: Fate
+    status: WorkloadStatus
     trials: int
-    of: int
+    all_trials: int
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """What became of the trials."""
         plain = {"skipped": "did not run", "fails": "failed"}
-        return plain.get(self.fate, f"{self.trials} of {self.of} trials failed")
+        return plain.get(self.status, f"{self.trials} of {self.all_trials} trials failed")
 
 
 @dataclass(frozen=True)
-class Cause:
+class FailureCause:
     """Why something does not work, what may fix it, and where it was seen: `where` has it in words, stack by stack."""
 
     number: int
     text: str
     hint: str
-    places: tuple[Place, ...]
+    sites: tuple[FailureSite, ...]
     where: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class NotWorking:
+class FailureTable:
     """A table with a column for each workload that does not work in some stack, and a row for each stack.
 
     A stack that was skipped in all workloads has no row: its causes say so.
     """
 
     workloads: tuple[str, ...]
-    rows: tuple[tuple[Tried, ...], ...]
-    causes: tuple[Cause, ...]
+    rows: tuple[tuple[StackStatus, ...], ...]
+    causes: tuple[FailureCause, ...]
 
-    def why(self, tried: Tried) -> str:
+    def describe_cause(self, tried: StackStatus) -> str:
         """Return why a workload does not work in a stack: the first cause, and how many others there are."""
         texts = [self.causes[number - 1].text for number in tried.causes]
         more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
         return f"{texts[0]}{more}" if texts else ""
 
 
-def not_working(summary: Summary) -> NotWorking:
+def find_failures(summary: Summary) -> FailureTable:
     """Find what does not work in a run."""
-    found = _by_stack(summary)
+    found = _outcomes_by_stack(summary)
     ran = [stack for stack, own in found.items() if any(each.ok or each.failures for each in own.values())]
-    workloads = tuple(name for name in summary.workloads if any(found[stack][name].fate in _TROUBLE for stack in ran))
-    seen: dict[tuple[str, str], list[Place]] = {}
+    workloads = tuple(
+        name for name in summary.workloads if any(found[stack][name].status in _TROUBLE_STATUSES for stack in ran)
+    )
+    seen: dict[tuple[str, str], list[FailureSite]] = {}
     for stack, own in found.items():
         for workload, outcome in own.items():
-            for kind in _kinds(outcome, stack):
-                place = Place(workload, stack, outcome.fate, len(kind), outcome.ok + len(outcome.failures))
+            for kind in _group_failures(outcome, stack):
+                place = FailureSite(workload, stack, outcome.status, len(kind), outcome.ok + len(outcome.failures))
                 seen.setdefault((kind[0].reason, kind[0].hint), []).append(place)
     causes = tuple(
-        Cause(number, *key, tuple(places), tuple(_where(places, summary.workloads)))
+        FailureCause(number, *key, tuple(places), tuple(_describe_sites(places, summary.workloads)))
         for number, (key, places) in enumerate(seen.items(), start=1)
     )
     numbers: dict[tuple[str, str], list[int]] = {}
     for cause in causes:
-        for place in cause.places:
+        for place in cause.sites:
             numbers.setdefault((place.workload, place.stack), []).append(cause.number)
     rows = (
-        tuple(_tried(name, stack, found[stack][name], numbers.get((name, stack), [])) for name in workloads)
+        tuple(_create_status(name, stack, found[stack][name], numbers.get((name, stack), [])) for name in workloads)
         for stack in ran
     )
-    return NotWorking(workloads, tuple(rows) if workloads else (), causes)
+    return FailureTable(workloads, tuple(rows) if workloads else (), causes)
 
 
-def said(found: NotWorking, summary: Summary) -> Iterator[tuple[Sequence[str], str]]:
+def describe_failures(found: FailureTable, summary: Summary) -> Iterator[tuple[Sequence[str], str]]:
     """Yield stacks, and what is said of them: each cause once for all that it ends alike."""
     for cause in found.causes:
         own: dict[tuple[str, str], list[str]] = {}
-        for place in cause.places:
-            own.setdefault((place.stack, place.words), []).append(place.workload)
+        for place in cause.sites:
+            own.setdefault((place.stack, place.text), []).append(place.workload)
         same: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         for (stack, words), names in own.items():
             same.setdefault((words, tuple(names)), []).append(stack)
         for (words, workloads), stacks in same.items():
-            where = "" if workloads == summary.workloads else f"in {some_of(workloads)}: "
+            where = "" if workloads == summary.workloads else f"in {join_some(workloads)}: "
             yield stacks, f"{where}{words}: {cut(cause.text, _REASON)}"
 
 
-def _by_stack(summary: Summary) -> Mapping[str, Mapping[str, Outcome]]:
+def _outcomes_by_stack(summary: Summary) -> Mapping[str, Mapping[str, TrialOutcomes]]:
     """Return all outcomes; those of the A/A control only if it failed, as it is the baseline again."""
-    found: dict[str, dict[str, Outcome]] = {stack: {} for stack in summary.stacks}
+    found: dict[str, dict[str, TrialOutcomes]] = {stack: {} for stack in summary.stacks}
     for workload, outcomes in zip(summary.workloads, summary.outcomes, strict=True):
         for stack, outcome in zip(summary.stacks, outcomes, strict=True):
             found[stack][workload] = outcome
@@ -150,50 +152,52 @@ def _by_stack(summary: Summary) -> Mapping[str, Mapping[str, Outcome]]:
     return found
 
 
-def _kinds(outcome: Outcome, stack: str) -> Iterator[list[Failure]]:
+def _group_failures(outcome: TrialOutcomes, stack: str) -> Iterator[list[Failure]]:
     """Yield the failures of trials in groups of one kind: reasons that differ in numbers alone are one."""
     if outcome.skipped:
         yield [Failure("", 0, outcome.skipped.removeprefix(f"{stack}: "))]
         return
     kinds: dict[str, list[Failure]] = {}
     for failure in outcome.failures:
-        kinds.setdefault(alike(failure.reason), []).append(failure)
+        kinds.setdefault(normalize_reason(failure.reason), []).append(failure)
     yield from kinds.values()
 
 
-def _where(places: Sequence[Place], workloads: Sequence[str]) -> Iterator[str]:
+def _describe_sites(places: Sequence[FailureSite], workloads: Sequence[str]) -> Iterator[str]:
     """Yield each stack with its workloads and, where there are several, the numbers of trials."""
-    own: dict[str, list[Place]] = {}
+    own: dict[str, list[FailureSite]] = {}
     for place in places:
         own.setdefault(place.stack, []).append(place)
     for stack, at in own.items():
         counts = (f" ({place.trials} trials)" if place.trials > 1 else "" for place in at)
         names = tuple(f"{place.workload}{count}" for place, count in zip(at, counts, strict=True))
-        yield f"{stack}: {'all workloads' if names == tuple(workloads) else listing(names)}"
+        yield f"{stack}: {'all workloads' if names == tuple(workloads) else join_names(names)}"
 
 
-def _tried(workload: str, stack: str, outcome: Outcome, causes: list[int]) -> Tried:
+def _create_status(workload: str, stack: str, outcome: TrialOutcomes, causes: list[int]) -> StackStatus:
     failed = len(outcome.failures)
-    words = f"{failed} of {failed + outcome.ok} fail" if outcome.fate == "fails at times" else outcome.fate
-    return Tried(workload, stack, outcome.fate, words, tuple(causes))
+    words = f"{failed} of {failed + outcome.ok} fail" if outcome.status == "fails at times" else outcome.status
+    return StackStatus(workload, stack, outcome.status, words, tuple(causes))
 
 
-def steadiness(summary: Summary, workload: str) -> tuple[str, ...]:
+def describe_steadiness(summary: Summary, workload: str) -> tuple[str, ...]:
     """Describe what moved a workload's values beside the stacks: the block, the place in it, and the block before."""
     rules = summary.rules_of(workload)
-    moved = [(rule, _moved(summary, rule.name)) for rule in rules]
+    moved = [(rule, _describe_effects(summary, rule.name)) for rule in rules]
     return tuple(text for rule, texts in moved for text in ([f"{rule.name}:", *texts] if len(rules) > 1 else texts))
 
 
-def _moved(summary: Summary, name: str) -> list[str]:
-    effect = summary.effect(name)
+def _describe_effects(summary: Summary, name: str) -> list[str]:
+    effect = summary.block_effects(name)
     cells = [cell for cell in summary.headlines if cell.headline == name and cell.low is not None]
     sentences = []
     if effect:
-        moved = f"From block to block, all values moved together by {percent(effect.blocks)} (standard deviation)"
-        sentences.append(f"{moved}, which cancels out; {percent(effect.error)} was left.")
-        if effect.ordered:
-            slope = f"{effect.place * 100:+.2g} % [{effect.low * 100:.2g}, {effect.high * 100:.2g}]"
+        moved = (
+            f"From block to block, all values moved together by {format_percent(effect.blocks)} (standard deviation)"
+        )
+        sentences.append(f"{moved}, which cancels out; {format_percent(effect.error)} was left.")
+        if effect.has_position_effect:
+            slope = f"{effect.per_position * 100:+.2g} % [{effect.low * 100:.2g}, {effect.high * 100:.2g}]"
             sentences.append(f"The place in a block mattered: {slope} for each place later. The order is random.")
     if cells:
         most = max(cells, key=lambda cell: cell.correlation)
@@ -203,7 +207,7 @@ def _moved(summary: Summary, name: str) -> list[str]:
     return sentences
 
 
-def noise(summary: Summary) -> list[str]:
+def describe_noise(summary: Summary) -> list[str]:
     """Describe which differences noise has hidden, by the intervals of the stacks that show none."""
     texts, varies = [], False
     for rule in summary.rules:
@@ -214,19 +218,19 @@ def noise(summary: Summary) -> list[str]:
             if cell.stack not in (summary.baseline, summary.control) and cell.verdict in ("undecided", "equivalent")
         ]
         ends = sorted(cells, key=lambda cell: cell.resolution or 0.0)
-        shown = [resolved(cell).removeprefix("± ") for cell in (*ends[:1], *ends[-1:])]
+        shown = [format_resolution(cell).removeprefix("± ") for cell in (*ends[:1], *ends[-1:])]
         if shown:
             varies |= shown[0] != shown[1]
             least = shown[0].removesuffix(" %") + " to " if shown[0] != shown[1] else ""
             texts.append(f"{least}{shown[1]} in {rule.name}")
     depends = ", depending on the stack" if varies else ""
-    return [f"Noise hid differences smaller than {listing(tuple(texts))}{depends}."] if texts else []
+    return [f"Noise hid differences smaller than {join_names(tuple(texts))}{depends}."] if texts else []
 
 
-def firmness(cells: Sequence[Cell]) -> list[str]:
+def describe_robustness(cells: Sequence[Cell]) -> list[str]:
     """Describe how many decisions would hold where noise lasts from block to block, and which would not."""
-    decided = [cell for cell in cells if cell.decided]
-    close = [f"{cell.stack} in {cell.name}" for cell in decided if not cell.is_firm]
-    firm = f"{len(decided) - len(close)} of {counted(len(decided), 'decision')} would hold even if noise lasted"
-    text = f"{firm} from block to block (a correlation of {LASTING:g})"
-    return [f"{text}{f'; not {some_of(close)}' if close else ''}."] if decided else []
+    decided = [cell for cell in cells if cell.is_decided]
+    close = [f"{cell.stack} in {cell.name}" for cell in decided if not cell.is_robust]
+    firm = f"{len(decided) - len(close)} of {format_count(len(decided), 'decision')} would hold even if noise lasted"
+    text = f"{firm} from block to block (a correlation of {AUDITED_AUTOCORRELATION:g})"
+    return [f"{text}{f'; not {join_some(close)}' if close else ''}."] if decided else []

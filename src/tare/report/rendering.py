@@ -35,12 +35,12 @@ class FeatureSection:
 
 def render_page(package: str, template: str, page: object, answer: object = None, *, refresh_seconds: int = 0) -> bytes:
     """Render a template of a package; it can use the values of `page` and the answer that the page is about."""
-    script = _own("page.js")
+    script = _read_page_file("page.js")
     values = {
         "page": page,
         "answer": answer,
         "version": __version__,
-        "style": Markup(page_style()) + _own("style.css"),  # noqa: S704  # ours
+        "style": Markup(page_style()) + _read_page_file("style.css"),  # noqa: S704  # ours
         "script": script,
         "allowed": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "refresh_seconds": refresh_seconds,
@@ -65,7 +65,12 @@ def _environment(package: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"short": cut, "unbroken": _unbroken, "whole": _whole, "sentence": _as_sentence}
+    made.filters |= {
+        "short": cut,
+        "unbroken": _keep_units_together,
+        "whole": _keep_on_one_line,
+        "sentence": _as_sentence,
+    }
     made.filters |= {each.__name__: each for each in (point, reach, relative_sd, roughly, usual_value)}
     return made
 
@@ -75,16 +80,16 @@ def _as_sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _whole(text: str) -> str:
+def _keep_on_one_line(text: str) -> str:
     """Keep a text on one line."""
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def _unbroken(text: str) -> str:
+def _keep_units_together(text: str) -> str:
     """Keep a number and its percent sign in one line, and a mean and its deviation."""
     return text.replace(" %", "\N{NO-BREAK SPACE}%").replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
 
 
-def _own(name: str) -> Markup:
+def _read_page_file(name: str) -> Markup:
     """Read a file of ours that goes into the page as it is."""
     return Markup(files("tare.report.html").joinpath(name).read_text(encoding="utf-8"))  # noqa: S704  # not untrusted

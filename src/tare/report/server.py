@@ -30,17 +30,17 @@ from urllib.parse import unquote
 
 from tare.hosts.host import Process
 from tare.hosts.local import LocalHost
-from tare.hosts.process import held_back
+from tare.hosts.process import defer_signals
 from tare.model.errors import TrialFailed, UsageError
-from tare.model.journal import load, write_within
-from tare.runner.events import BlockEnded, Event, RunBegins
+from tare.model.journal import load_run, write_within
+from tare.runner.events import BlockEnded, RunBegins, RunEvent
 
 ADDRESS = "127.0.0.1"
 REFRESH_SECONDS = 5
 
 _START_SECONDS = 20.0
 _WRITE_SECONDS = 60.0  # if the report takes longer, the server is stopped
-_MOST_TIME_SHARE = 0.05  # of the run's time, for writing reports, during which the run waits
+_MAX_TIME_SHARE = 0.05  # of the run's time, for writing reports, during which the run waits
 _CONNECTION_SECONDS = 10.0
 _CONNECTIONS = 16
 _LOOPBACK_HOST = re.compile(r"(127\.0\.0\.1|localhost)(:[0-9]+)?", re.IGNORECASE)  # SSH may forward another port
@@ -57,7 +57,7 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-_WAITING = f"""<!doctype html><html lang="en"><meta charset="utf-8">
+_WAITING_PAGE = f"""<!doctype html><html lang="en"><meta charset="utf-8">
 <meta http-equiv="refresh" content="{REFRESH_SECONDS}"><link rel="icon" href="data:,"><title>tare</title>
 <p>The run has begun. Its report follows after the first block.</p>
 """.encode()
@@ -76,7 +76,7 @@ class ServedReport:
         self._due = 0.0
         self._cpus: list[int] = []
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: RunEvent) -> None:
         """Have the report written when the run begins and after a block, and wait, so that nothing is measured then.
 
         A block is skipped if writing after it would exceed the share of the run's time.
@@ -87,9 +87,9 @@ class ServedReport:
         elif not isinstance(event, BlockEnded) or time.monotonic() < self._due:
             return
         began = time.monotonic()
-        with held_back():  # the child must not still write when an interrupted run writes its last report
+        with defer_signals():  # the child must not still write when an interrupted run writes its last report
             self._order([str(event.run.folder.absolute()), self._cpus], _WRITE_SECONDS)
-        self._due = time.monotonic() + (time.monotonic() - began) / _MOST_TIME_SHARE
+        self._due = time.monotonic() + (time.monotonic() - began) / _MAX_TIME_SHARE
 
     def end(self) -> None:
         """Wait until browsers that show the unfinished report have loaded the final one."""
@@ -155,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
         elif path == "/":
             self._send_head(HTTPStatus.FOUND, {"Location": _PAGE, "Content-Length": "0"})
-        elif file := open_linked(self.server.folder, path) or (io.BytesIO(_WAITING) if path == _PAGE else None):
+        elif file := open_linked(self.server.folder, path) or (io.BytesIO(_WAITING_PAGE) if path == _PAGE else None):
             with file:
                 size, media_type = file.seek(0, os.SEEK_END), _FILES[path.split("/")[1]][1]
                 self._send_head(HTTPStatus.OK, {"Content-Type": media_type, "Content-Length": str(size)})
@@ -251,7 +251,7 @@ def _use_cpus(cpus: Collection[int]) -> None:
 
 def _write_unfinished(folder: Path) -> None:
     """Write the report of an unfinished run, unless no trial is ok yet."""
-    run = load(folder)
+    run = load_run(folder)
     if any(trial.status == "ok" for trial in run.trials):
         # Imported here, as these import large libraries, which would delay the server's start.
         from tare.report.html.page import render  # noqa: PLC0415

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tare.report.numbers import plus_minus
+from tare.report.numbers import format_plus_minus
 
 Size = Literal["gain", "none", "small", "medium", "large", "unknown"]
 Ticks = tuple[tuple[float, str], ...]
@@ -21,15 +21,15 @@ _SMALL, _MEDIUM = math.log(1.25), math.log(3)
 _FASTEST = math.log(1.25)  # how far the side of faster than the baseline reaches at most
 _TICKS = (0.8, 1.0, 1.1, 2.0, 10.0, 100.0, 1000.0, 1e4, 1e5)
 _PERCENTS = (1.0, 0.5, 2.0, 0.1, 10.0, 0.7, 1.5, 0.2, 5.0, 0.9, 1.1, 0.8, 1.2)  # those that matter most come first
-_LEAST_REACH = math.log(1.2)  # how far the side of slower reaches at least
-_LETTER = 0.058  # width of a letter of a tick, a share of the axis
-_BETWEEN = 0.05  # two percents, a share of the axis
-_BEFORE = 0.08  # how far a label may begin before the axis, a share of it
-_FEW, _MOST_TICKS = 2, 4
+_MIN_REACH = math.log(1.2)  # how far the side of slower reaches at least
+_LETTER_SHARE = 0.058  # width of a letter of a tick, a share of the axis
+_LABEL_GAP = 0.05  # two percents, a share of the axis
+_LABEL_OVERHANG = 0.08  # how far a label may begin before the axis, a share of it
+_FEW, _MAX_TICKS = 2, 4
 _ROOM = 0.04  # beyond the outermost dots, a share of the axis
-_SAME = 1e-9  # between a number and the same one after rounding
+_ROUNDING = 1e-9  # between a number and the same one after rounding
 _WIDE = 4.0  # ratios that spread more widely are drawn on a logarithmic axis
-_MOST_LABELS = 6
+_MAX_LABELS = 6
 
 
 @dataclass(frozen=True)
@@ -40,17 +40,17 @@ class Axis:
     last: float
     threshold: float | None
 
-    def place(self, logarithm: float) -> float:
+    def position(self, logarithm: float) -> float:
         """Return the share of the axis at which a value is; values beyond its ends are at the ends."""
-        first, last, own = (self._stretched(each) for each in (self.first, self.last, logarithm))
+        first, last, own = (self._to_linear(each) for each in (self.first, self.last, logarithm))
         return min(max((own - first) / (last - first), 0.0), 1.0)
 
-    def around(self, logarithm: float, margin: float) -> tuple[float, float]:
+    def band(self, logarithm: float, margin: float) -> tuple[float, float]:
         """Return the places of the ends of a band of the margin's width on either side of a value."""
         band = math.log1p(margin)
-        return self.place(logarithm - band), self.place(logarithm + band)
+        return self.position(logarithm - band), self.position(logarithm + band)
 
-    def _stretched(self, logarithm: float) -> float:
+    def _to_linear(self, logarithm: float) -> float:
         return logarithm if self.threshold is None else math.asinh(logarithm / self.threshold)
 
 
@@ -58,7 +58,7 @@ def cost_axis(known: Iterable[float], margin: float) -> Axis:
     """Return the axis of these costs, which are logarithms of factors."""
     band, costs = math.log1p(margin), [0.0, *known]
     least, most = min(costs), max(costs)
-    return Axis(max(min(least, -band), -_FASTEST) - band / 2, max(most * (1 + _ROOM), _LEAST_REACH), band)
+    return Axis(max(min(least, -band), -_FASTEST) - band / 2, max(most * (1 + _ROOM), _MIN_REACH), band)
 
 
 def quantity_axis(known: Sequence[float], margin: float) -> Axis:
@@ -75,51 +75,57 @@ class Scale:
     ticks: Ticks
     is_log: bool = False
 
-    def place(self, value: float) -> float:
+    def position(self, value: float) -> float:
         """Return the share of the axis at which a value is."""
-        return self.axis.place(math.log(max(value, sys.float_info.min)) if self.is_log else value)
+        return self.axis.position(math.log(max(value, sys.float_info.min)) if self.is_log else value)
 
 
-def scale_of(least: float, most: float, label: Callable[[float], str], at: Sequence[float] = ()) -> Scale:
+def linear_scale(
+    minimum: float, maximum: float, label: Callable[[float], str], tick_values: Sequence[float] = ()
+) -> Scale:
     """Return a linear axis from one value to the other, with ticks at round values or where they are wanted."""
-    axis = Axis(least, most if most > least else least + 1.0, None)
-    return Scale(axis, tuple((axis.place(each), label(each)) for each in at or round_numbers(axis.first, axis.last)))
+    axis = Axis(minimum, maximum if maximum > minimum else minimum + 1.0, None)
+    return Scale(
+        axis, tuple((axis.position(each), label(each)) for each in tick_values or round_numbers(axis.first, axis.last))
+    )
 
 
-def log_scale(least: float, most: float, label: Callable[[float], str], at: Sequence[float] = ()) -> Scale:
+def log_scale(
+    minimum: float, maximum: float, label: Callable[[float], str], tick_values: Sequence[float] = ()
+) -> Scale:
     """Return a logarithmic axis with a little room at its ends."""
-    least, most = least * 0.9, most * 1.1
-    axis = Axis(math.log(least), math.log(most), None)
-    round_ones = at or _powers(least, most, 3)
+    minimum, maximum = minimum * 0.9, maximum * 1.1
+    axis = Axis(math.log(minimum), math.log(maximum), None)
+    round_ones = tick_values or _round_quantities(minimum, maximum, 3)
     if len(round_ones) < _FEW:
-        round_ones = round_numbers(least, most)
-    every = max(-(-len(round_ones) // _MOST_LABELS), 1)
-    return Scale(axis, tuple((axis.place(math.log(each)), label(each)) for each in round_ones[::every]), is_log=True)
+        round_ones = round_numbers(minimum, maximum)
+    every = max(-(-len(round_ones) // _MAX_LABELS), 1)
+    return Scale(axis, tuple((axis.position(math.log(each)), label(each)) for each in round_ones[::every]), is_log=True)
 
 
 def ratio_scale(ratios: Sequence[float]) -> Scale:
     """Return an axis of ratios, with 1 on it; logarithmic where they spread widely."""
     least, most = min(*ratios, 1.0), max(*ratios, 1.0)
     if least > 0 and most / least > _WIDE:
-        return log_scale(least, most, ratio)
+        return log_scale(least, most, format_ratio_tick)
     room = (most - least) * 0.06 or 0.01
-    return scale_of(least - room, most + room, ratio)
+    return linear_scale(least - room, most + room, format_ratio_tick)
 
 
-def round_numbers(first: float, last: float, most: int = _MOST_LABELS) -> list[float]:
+def round_numbers(first: float, last: float, max_count: int = _MAX_LABELS) -> list[float]:
     """Return the multiples of 1, 2 or 5 times a power of ten within an axis, at the smallest step that gives few."""
-    least = max((last - first) / most, sys.float_info.min)
+    least = max((last - first) / max_count, sys.float_info.min)
     power = 10.0 ** math.floor(math.log10(least))
-    step = next(power * each for each in (1, 2, 5, 10) if power * each >= least * (1 - _SAME))
-    return [step * at for at in range(math.ceil(first / step - _SAME), math.floor(last / step + _SAME) + 1)]
+    step = next(power * each for each in (1, 2, 5, 10) if power * each >= least * (1 - _ROUNDING))
+    return [step * at for at in range(math.ceil(first / step - _ROUNDING), math.floor(last / step + _ROUNDING) + 1)]
 
 
-def number(value: float) -> str:
+def format_tick(value: float) -> str:
     """Write a number on an axis: as many digits as are needed, without exponents."""
     return f"{float(f'{value:.6g}'):,}".removesuffix(".0")
 
 
-def size_of(away: float, margin: float) -> Size:
+def classify_cost(away: float, margin: float) -> Size:
     """Return how large a cost is, the logarithm of a factor; one below none is a gain."""
     if abs(away) <= math.log1p(margin):
         return "none"
@@ -130,16 +136,16 @@ def size_of(away: float, margin: float) -> Size:
 
 def cost_ticks(axis: Axis) -> Ticks:
     """Return the ticks of an axis of costs."""
-    ticks = [(tick, axis.place(math.log(tick))) for tick in _TICKS if axis.first <= math.log(tick) <= axis.last]
-    return legible([(place, _factor(tick)) for tick, place in ticks])
+    ticks = [(tick, axis.position(math.log(tick))) for tick in _TICKS if axis.first <= math.log(tick) <= axis.last]
+    return drop_overlapping_labels([(place, _format_factor(tick)) for tick, place in ticks])
 
 
 def percent_ticks(axis: Axis) -> Ticks:
     """Return the ticks of an axis of ratios that has 100 %: percents of the other stack, and factors from twice on."""
     shown: list[tuple[float, str]] = []
     for each in _PERCENTS:
-        place, label = axis.place(math.log(each)), ratio(each)
-        room = [(len(label) + len(other)) * _LETTER / 2 + _BETWEEN for _, other in shown]
+        place, label = axis.position(math.log(each)), format_ratio_tick(each)
+        room = [(len(label) + len(other)) * _LETTER_SHARE / 2 + _LABEL_GAP for _, other in shown]
         is_free = all(abs(place - at) >= needed for (at, _), needed in zip(shown, room, strict=True))
         if axis.first <= math.log(each) <= axis.last and is_free:
             shown.append((place, label))
@@ -156,36 +162,36 @@ def quantity_ticks(axis: Axis, unit: str, *, upright: bool = False) -> Ticks:
         first = math.ceil(math.log2(least))
         round_ones = [2.0**power for power in range(first, math.floor(math.log2(most)) + 1)]
     else:
-        round_ones = _powers(least, most)
-    every = max(-(-len(round_ones) // _MOST_TICKS), 1)
-    ticks = tuple((axis.place(math.log(each)), _plain(each, unit)) for each in round_ones[::every])
-    return ticks if upright else legible(ticks)
+        round_ones = _round_quantities(least, most)
+    every = max(-(-len(round_ones) // _MAX_TICKS), 1)
+    ticks = tuple((axis.position(math.log(each)), _format_quantity(each, unit)) for each in round_ones[::every])
+    return ticks if upright else drop_overlapping_labels(ticks)
 
 
-def _powers(least: float, most: float, few: int = _FEW) -> list[float]:
+def _round_quantities(minimum: float, maximum: float, few: int = _FEW) -> list[float]:
     """Return the powers of ten between two quantities; where these are few, twice and five times these, too."""
-    powers = range(math.floor(math.log10(least) + _SAME), math.floor(math.log10(most) + _SAME) + 1)
+    powers = range(math.floor(math.log10(minimum) + _ROUNDING), math.floor(math.log10(maximum) + _ROUNDING) + 1)
     for digits in ((1,), (1, 2, 5)):
         found = [digit * 10.0**power for power in powers for digit in digits]
-        found = [each for each in found if least <= each * (1 + _SAME) and each <= most * (1 + _SAME)]
+        found = [each for each in found if minimum <= each * (1 + _ROUNDING) and each <= maximum * (1 + _ROUNDING)]
         if len(found) >= few:
             break
     return found
 
 
-def _plain(quantity: float, unit: str) -> str:
+def _format_quantity(quantity: float, unit: str) -> str:
     """Write a round quantity without decimals that say nothing."""
-    amount, _, label = plus_minus(quantity, None, unit).partition(" ")
+    amount, _, label = format_plus_minus(quantity, None, unit).partition(" ")
     return f"{float(amount):g} {label}".rstrip()
 
 
-def legible(ticks: Iterable[tuple[float, str]], letter: float = _LETTER) -> Ticks:
+def drop_overlapping_labels(ticks: Iterable[tuple[float, str]], letter: float = _LETTER_SHARE) -> Ticks:
     """Leave out the labels of ticks that would cover another one, or begin far before the axis does.
 
     `letter` is the width of one, a share of the axis.
     """
     shown: list[tuple[float, str]] = []
-    end = -_BEFORE
+    end = -_LABEL_OVERHANG
     for place, label in ticks:
         half = len(label) * letter / 2
         fits = place - half >= end
@@ -194,12 +200,12 @@ def legible(ticks: Iterable[tuple[float, str]], letter: float = _LETTER) -> Tick
     return tuple(shown)
 
 
-def ratio(tick: float) -> str:
+def format_ratio_tick(tick: float) -> str:
     """Write a ratio on an axis: in percent, and as a factor from twice on, as estimates are."""
-    return f"\N{MULTIPLICATION SIGN}{number(tick)}" if tick >= 2 else f"{tick * 100:g} %"
+    return f"\N{MULTIPLICATION SIGN}{format_tick(tick)}" if tick >= 2 else f"{tick * 100:g} %"
 
 
-def _factor(tick: float) -> str:
+def _format_factor(tick: float) -> str:
     if tick == 1:
         return "0"
     if tick < 2:

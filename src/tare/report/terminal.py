@@ -11,8 +11,18 @@ from rich.text import Text
 
 from tare.model.units import format_quantity
 from tare.report.findings import Findings
-from tare.report.numbers import GLYPHS, clean, estimate, interval, longer, percent, quantity, reason, state
-from tare.report.overview import bars, by_cost
+from tare.report.numbers import (
+    GLYPHS,
+    cell_state,
+    describe_missing_value,
+    format_interval,
+    format_longer,
+    format_percent,
+    format_quantity_interval,
+    format_ratio,
+    strip_control_characters,
+)
+from tare.report.overview import cost_bars, sort_by_cost
 from tare.statistics.cells import Cell
 from tare.statistics.summary import Summary
 
@@ -25,13 +35,13 @@ STYLES = {
     "too few blocks": "dim",
 }
 WIDTH = 100
-_ONE_LINE, _TWO_LINES = 28, 14  # columns that a cell needs, with the space beside it
+_MOST_CHARACTERS_ONE_LINE, _TWO_LINES = 28, 14  # columns that a cell needs, with the space beside it
 _BAR = 8  # letters of the longest bar
 _ARROWS = {"higher": "↑", "lower": "↓"}
 _LINES = 8  # of a part of what was found
 
 
-def matrix(summary: Summary, width: int = WIDTH, *, final: bool = False) -> Table:
+def headline_table(summary: Summary, width: int = WIDTH, *, final: bool = False) -> Table:
     """Make the table of headlines for a terminal of `width` columns.
 
     Stacks are the rows and workloads the columns, or the other way round where only that fits; where neither does, the
@@ -39,16 +49,16 @@ def matrix(summary: Summary, width: int = WIDTH, *, final: bool = False) -> Tabl
     cost, and bars show it where there is room.
     """
     cells = {(cell.headline, cell.stack): cell for cell in summary.headlines}
-    order = (*by_cost(summary), *filter(None, [summary.control])) if final else summary.stacks
-    stacks = [(stack, clean(summary.title(stack))) for stack in order if stack in summary.stacks]
-    workloads = [(rule.name, f"{clean(rule.name)} {_ARROWS[rule.better]}") for rule in summary.rules]
+    order = (*sort_by_cost(summary), *filter(None, [summary.control])) if final else summary.stacks
+    stacks = [(stack, strip_control_characters(summary.title(stack))) for stack in order if stack in summary.stacks]
+    workloads = [(rule.name, f"{strip_control_characters(rule.name)} {_ARROWS[rule.better]}") for rule in summary.rules]
     label = min(max([len(title) for _, title in stacks] + [8]), 24) + 3
     room = max((width - label) // _TWO_LINES, 1)
     turned = len(workloads) > room >= len(stacks)
     rows, columns = (workloads, stacks) if turned else (stacks, workloads)
-    narrow = label + len(columns) * _ONE_LINE > width
-    has_bars = final and label + len(columns) * (_ONE_LINE + _BAR + 1) <= width
-    drawn = bars(summary)[0] if has_bars else {}
+    narrow = label + len(columns) * _MOST_CHARACTERS_ONE_LINE > width
+    has_bars = final and label + len(columns) * (_MOST_CHARACTERS_ONE_LINE + _BAR + 1) <= width
+    drawn = cost_bars(summary)[0] if has_bars else {}
     whole = Table.grid(padding=0)
     most = room if narrow else max(len(columns), 1)
     for part in (columns[at : at + most] for at in range(0, len(columns), most)):
@@ -59,34 +69,34 @@ def matrix(summary: Summary, width: int = WIDTH, *, final: bool = False) -> Tabl
         for row, title in rows:
             shown = [cells[(row, column) if turned else (column, row)] for column, _ in part]
             lengths = [drawn.get((cell.headline, cell.stack)) for cell in shown]
-            table.add_row(Text(title), *map(partial(_cell, narrow=narrow), shown, lengths))
+            table.add_row(Text(title), *map(partial(_format_cell, narrow=narrow), shown, lengths))
         whole.add_row(table)
-    whole.add_row(_legend(summary, has_bars=has_bars))
+    whole.add_row(_format_legend(summary, has_bars=has_bars))
     return whole
 
 
-def row(cell: Cell) -> tuple[str, ...]:
+def cell_texts(cell: Cell) -> tuple[str, ...]:
     """Return what a table says of a cell: its name and direction, stack, verdict, estimate and interval."""
-    verdict = f"{GLYPHS[state(cell)]} {state(cell)}{' !' if cell.cautions else ''}"
-    return f"{cell.name} {_ARROWS[cell.better]}", cell.stack, verdict, estimate(cell), interval(cell)
+    verdict = f"{GLYPHS[cell_state(cell)]} {cell_state(cell)}{' !' if cell.cautions else ''}"
+    return f"{cell.name} {_ARROWS[cell.better]}", cell.stack, verdict, format_ratio(cell), format_interval(cell)
 
 
-def what_was_found(findings: Findings) -> Group:
+def format_findings(findings: Findings) -> Group:
     """Write what a run found: the opening, and each part with its lines and remarks."""
-    shown: list[RenderableType] = ["", Text(clean(findings.opening))]
-    for part in findings.parts:
+    shown: list[RenderableType] = ["", Text(strip_control_characters(findings.opening))]
+    for part in findings.sections:
         lines = Table.grid(padding=(0, 1, 0, 0))
         for sentence in part.sentences[:_LINES]:
-            lines.add_row("-", Text(clean(sentence)))
+            lines.add_row("-", Text(strip_control_characters(sentence)))
         if len(part.lines) > _LINES:
             lines.add_row("-", f"{len(part.lines) - _LINES} more are in the report.")
         for remark in part.remarks:
-            lines.add_row("", Text(clean(remark), style="dim"))
+            lines.add_row("", Text(strip_control_characters(remark), style="dim"))
         shown += [Text(part.title, style="bold"), lines]
     return Group(*shown)
 
 
-def usual_values(summary: Summary) -> Table | None:
+def usual_value_table(summary: Summary) -> Table | None:
     """Make the table of what was measured in the end: the usual value of each metric of a single workload.
 
     Two values of a column stand to each other as their percentages do. Return None where there are several workloads,
@@ -99,70 +109,75 @@ def usual_values(summary: Summary) -> Table | None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("usual", no_wrap=True, overflow="ellipsis", max_width=26)
     for metric, arrow in metrics.items():
-        table.add_column(Text(f"{clean(metric)} {arrow}"))
+        table.add_column(Text(f"{strip_control_characters(metric)} {arrow}"))
     for stack in summary.stacks:
-        table.add_row(Text(clean(summary.title(stack))), *(_usual(found.get((stack, metric))) for metric in metrics))
+        table.add_row(
+            Text(strip_control_characters(summary.title(stack))),
+            *(_usual_value_text(found.get((stack, metric))) for metric in metrics),
+        )
     whole = Table.grid(padding=0)
     whole.add_row(table)
-    baseline = f"usual: {clean(summary.baseline)}'s geometric mean over its blocks"
+    baseline = f"usual: {strip_control_characters(summary.baseline)}'s geometric mean over its blocks"
     whole.add_row(Text(f"{baseline}; of others that times their ratio, from the blocks of both", style="dim"))
     if any(cell.usual is None and cell.mean is not None for cell in found.values()):
         whole.add_row(Text("* mean of all trials, as there is no ratio", style="dim"))
     return whole
 
 
-def _usual(cell: Cell | None) -> Text:
+def _usual_value_text(cell: Cell | None) -> Text:
     if cell is None or cell.mean is None:
         return Text("-")
     if cell.usual is None:
-        return Text(f"{clean(format_quantity(cell.mean, cell.unit))}*")
-    return Text(clean(format_quantity(cell.usual, cell.unit)))
+        return Text(f"{strip_control_characters(format_quantity(cell.mean, cell.unit))}*")
+    return Text(strip_control_characters(format_quantity(cell.usual, cell.unit)))
 
 
-def _legend(summary: Summary, *, has_bars: bool) -> Text:
+def _format_legend(summary: Summary, *, has_bars: bool) -> Text:
     """Explain the percentages, the signs, and the scale of the bars, which is linear within about the margin alone."""
     legend = Text(style="dim")
     itself = " or the time itself" if any(cell.usual_low for cell in summary.headlines) else ""
-    what = f"percent of {clean(summary.baseline)}{itself} [95 % interval] n blocks"
+    what = f"percent of {strip_control_characters(summary.baseline)}{itself} [95 % interval] n blocks"
     legend.append(f"{what};  ↑ more is better, ↓ less is better\n")
     for verdict in ("better", "worse", "equivalent", "undecided", "too few blocks"):
-        within = f" within {percent(summary.margin)}" if verdict == "equivalent" else ""
+        within = f" within {format_percent(summary.margin)}" if verdict == "equivalent" else ""
         legend.append(f"{GLYPHS[verdict]} {verdict}{within}   ", style=STYLES[verdict])
     legend.append("! read with care")
-    _, whole, half = bars(summary)
+    _, whole, half = cost_bars(summary)
     if has_bars and whole > 1:
-        legend.append(f"\n{'█' * _BAR} bars: the cost, {longer(whole)} at this length, {longer(half)} at half of it")
+        legend.append(
+            f"\n{'█' * _BAR} bars: the cost, {format_longer(whole)} at this length, {format_longer(half)} at half of it"
+        )
     return legend
 
 
-def _cell(cell: Cell, length: float | None, *, narrow: bool) -> Text:
-    is_now = state(cell)
+def _format_cell(cell: Cell, length: float | None, *, narrow: bool) -> Text:
+    is_now = cell_state(cell)
     if is_now in ("skipped", "failed", "no value"):
-        return _without_value(cell, is_now)
-    own, own_between = quantity(cell)
+        return _format_missing_value(cell, is_now)
+    own, own_between = format_quantity_interval(cell)
     if is_now == "baseline":
         text = Text(f"{GLYPHS[is_now]} {own or '100 %'}", STYLES[is_now])
         return text.append(f" {own_between}" * (not narrow and bool(own)) + f" n={cell.n or cell.trials}", "dim")
     if cell.ratio is None:
         return Text(f"{GLYPHS[is_now]} no pair", style="dim")
-    shown = own or (estimate(cell).replace(" %", "%") if narrow else estimate(cell))
+    shown = own or (format_ratio(cell).replace(" %", "%") if narrow else format_ratio(cell))
     text = Text(f"{GLYPHS[is_now]} {shown}", style=STYLES[is_now])
     marks = "!" if cell.cautions else ""
-    count, between = f" n={cell.n}{marks}", own_between or interval(cell)
+    count, between = f" n={cell.n}{marks}", own_between or format_interval(cell)
     if narrow:
         return text.append(count, "dim").append(f"\n{between}", "dim")
     text.append(f" {between}" if between else "", "dim").append(count, "dim")
     if length is not None:
-        text.append(" " * max(_ONE_LINE - len(text), 1) + _bar(length), STYLES[is_now])
+        text.append(" " * max(_MOST_CHARACTERS_ONE_LINE - len(text), 1) + _draw_bar(length), STYLES[is_now])
     return text
 
 
-def _bar(length: float) -> str:
+def _draw_bar(length: float) -> str:
     """Draw a share in eighths of a letter."""
     eighths = round(length * _BAR * 8)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8]
 
 
-def _without_value(cell: Cell, is_now: str) -> Text:
-    is_open = reason(cell) == "no trial was run"
+def _format_missing_value(cell: Cell, is_now: str) -> Text:
+    is_open = describe_missing_value(cell) == "no trial was run"
     return Text("·" if is_open else f"{GLYPHS[is_now]} {is_now}", style="dim")

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from tare.model.isolation import LEVELS, Isolation, strongest
+from tare.model.isolation import LEVELS, Isolation, find_strongest
 from tare.model.journal import Run
 from tare.model.trial import Trial
-from tare.report.chart_svg import Framed
-from tare.report.numbers import estimate, interval, listing, plus_minus
+from tare.report.chart_svg import FramedFigure
+from tare.report.numbers import format_interval, format_plus_minus, format_ratio, join_names
 from tare.report.overview import quantity_logs
 from tare.report.rendering import render_section
-from tare.report.svg_axes import Axis, Size, Ticks, cost_axis, cost_ticks, quantity_axis, quantity_ticks, size_of
-from tare.statistics.cells import Standing
+from tare.report.svg_axes import Axis, Size, Ticks, classify_cost, cost_axis, cost_ticks, quantity_axis, quantity_ticks
+from tare.statistics.cells import OverallSpeed
 from tare.statistics.summary import Summary
 
 UNKNOWN = "unknown"
@@ -36,15 +36,15 @@ _NOT_KATA = "shared-kernel"  # kind of the caution of an instance whose runtime 
 TITLE = "Cost against isolation, memory and start-up"
 _LEFT, _ACROSS, _LEAD, _NAMES = 110, 170, 16, 116  # widths of a panel's parts, pixels
 _WIDTH = _LEFT + _ACROSS + _LEAD + _NAMES
-_TOP, _BOTTOM, _LEAST_UP = 46, 40, 190  # heights
+_TOP, _BOTTOM, _MIN_UP = 46, 40, 190  # heights
 _LINE = 15  # from one name to the next
 _NAMED = 4  # in the sentence of those that are left out
-_MOST_POINTS = 40
-_LEAST_TRIALS = 4  # that have a middle half
+_MAX_POINTS = 40
+_MIN_TRIALS = 4  # that have a middle half
 Logs = tuple[float, float, float]  # of the low end, the middle and the high end
 
 
-def isolation_of(run: Run, stacks: Iterable[str]) -> Mapping[str, Isolation]:
+def find_isolation(run: Run, stacks: Iterable[str]) -> Mapping[str, Isolation]:
     """Return the isolation of each of the stacks, without those for which the run has recorded none.
 
     The runtime in the proof of the trials (gVisor's or Kata's) counts as a layer, as containerd and Kubernetes isolate
@@ -63,16 +63,16 @@ def isolation_of(run: Run, stacks: Iterable[str]) -> Mapping[str, Isolation]:
     for stack in stacks:
         if not (recorded := run.record.isolation.get(stack)):
             continue
-        inner, *outer = recorded  # the innermost layer first, which `strongest` prefers among equal ones
+        inner, *outer = recorded  # the innermost layer first, which `find_strongest` prefers among equal ones
         layers = [inner, *(_RUNTIME_ISOLATION[name] for name in runtimes.get(stack, ()))]
         if stack in without_guest:
             layers = [Isolation("shared kernel", "it ran on the machine's kernel, under the name of Kata", inner.layer)]
-        found[stack] = strongest((*layers, *outer)) or inner
+        found[stack] = find_strongest((*layers, *outer)) or inner
     return found
 
 
 @dataclass(frozen=True)
-class Span:
+class IntervalSpan:
     """An estimate and the ends of its interval, as shares of an axis; the ends are None where there is no interval."""
 
     place: float
@@ -88,14 +88,14 @@ class Point:
     detail: str
     isolation: str
     size: Size
-    across: Span
-    up: Span
+    across: IntervalSpan
+    up: IntervalSpan
     is_sure: bool
     is_baseline: bool
 
 
 @dataclass(frozen=True)
-class Panel:
+class TradeoffPanel:
     """The stacks by their costs and by another quantity, with the ticks of that and the places of its lines."""
 
     name: str
@@ -106,7 +106,7 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Trade:
+class Tradeoff:
     """All panels, and their common axis of costs. `left_out` names the stacks that have no cost over all workloads."""
 
     baseline: str
@@ -114,63 +114,67 @@ class Trade:
     ticks: Ticks
     zero: float
     band: tuple[float, float]
-    panels: tuple[Panel, ...]
+    panels: tuple[TradeoffPanel, ...]
     left_out: tuple[str, ...]
     more: int = 0
 
 
 @dataclass(frozen=True)
-class _Costs:
+class _CostScale:
     """The stacks that have a cost, the baseline first, and the axis of these."""
 
     summary: Summary
-    standings: Mapping[str, Standing]
+    standings: Mapping[str, OverallSpeed]
     isolation: Mapping[str, Isolation]
     axis: Axis
 
-    def level(self, stack: str) -> str:
+    def isolation_level(self, stack: str) -> str:
         """Return the stack's level of isolation, or that it is unknown."""
         return self.isolation[stack].level if stack in self.isolation else UNKNOWN
 
-    def point(self, stack: str, up: Span, text: str) -> Point:
+    def create_point(self, stack: str, up: IntervalSpan, text: str) -> Point:
         """Place a stack; `text` is the other quantity."""
         standing, baseline = self.standings.get(stack), self.summary.baseline
-        isolation = self.level(stack)
+        isolation = self.isolation_level(stack)
         if standing is None:
-            across, size, said = Span(self.axis.place(0.0)), size_of(0.0, self.summary.margin), "baseline"
+            across, size, said = (
+                IntervalSpan(self.axis.position(0.0)),
+                classify_cost(0.0, self.summary.margin),
+                "baseline",
+            )
         else:
-            low, at, high = _costs_of(standing)
-            ends = (None, None) if standing.low is None else (self.axis.place(low), self.axis.place(high))
-            across, size = Span(self.axis.place(at), *ends), size_of(at, self.summary.margin)
-            said = f"{estimate(standing)} of {baseline}'s overall speed {interval(standing)}".rstrip()
+            low, at, high = _cost_logs(standing)
+            ends = (None, None) if standing.low is None else (self.axis.position(low), self.axis.position(high))
+            across, size = IntervalSpan(self.axis.position(at), *ends), classify_cost(at, self.summary.margin)
+            said = f"{format_ratio(standing)} of {baseline}'s overall speed {format_interval(standing)}".rstrip()
         is_sure = standing is None or standing.verdict in ("better", "worse", "equivalent")
         title = self.summary.title(stack)
         return Point(title, f"{stack}: {said}; {text}", isolation, size, across, up, is_sure, standing is None)
 
 
-def trade(summary: Summary, run: Run) -> Trade | None:
+def create_tradeoff(summary: Summary, run: Run) -> Tradeoff | None:
     """Compare costs with what they are paid for; None where no stack has a cost over all workloads."""
     every = summary.overall.standings
-    standings = {each.stack: each for each in every[:_MOST_POINTS]}
-    axis = cost_axis((each for standing in standings.values() for each in _costs_of(standing)), summary.margin)
-    costs = _Costs(summary, standings, isolation_of(run, (summary.baseline, *standings)), axis)
-    found = (_isolated(costs), _memory(costs, run), _starts(costs, run))
+    standings = {each.stack: each for each in every[:_MAX_POINTS]}
+    axis = cost_axis((each for standing in standings.values() for each in _cost_logs(standing)), summary.margin)
+    costs = _CostScale(summary, standings, find_isolation(run, (summary.baseline, *standings)), axis)
+    found = (_isolation_panel(costs), _memory_panel(costs, run), _start_panel(costs, run))
     panels = tuple(panel for panel in found if panel)
     if not standings or not panels:
         return None
-    return Trade(
+    return Tradeoff(
         baseline=summary.baseline,
         workloads=summary.overall.workloads,
         ticks=cost_ticks(axis),
-        zero=axis.place(0.0),
-        band=axis.around(0.0, summary.margin),
+        zero=axis.position(0.0),
+        band=axis.band(0.0, summary.margin),
         panels=panels,
         left_out=summary.overall.missing,
         more=len(every) - len(standings),
     )
 
 
-def _costs_of(standing: Standing) -> Logs:
+def _cost_logs(standing: OverallSpeed) -> Logs:
     """Return how many times as long everything takes, as logarithms."""
     at = -math.log(standing.speed)
     if standing.low is None or standing.high is None:
@@ -178,48 +182,53 @@ def _costs_of(standing: Standing) -> Logs:
     return -math.log(standing.high), at, -math.log(standing.low)
 
 
-def _isolated(costs: _Costs) -> Panel | None:
+def _isolation_panel(costs: _CostScale) -> TradeoffPanel | None:
     """Place the stacks in lanes, those of a level next to each other, the weakest isolation at the top."""
     if not any(stack in costs.isolation for stack in costs.standings):
         return None
     stacks = (costs.summary.baseline, *costs.standings)
-    by_level = {level: [each for each in stacks if costs.level(each) == level] for level in LANES}
+    by_level = {level: [each for each in stacks if costs.isolation_level(each) == level] for level in LANES}
     rows = [(level, stack) for level, own in by_level.items() for stack in own]
     places = {stack: 1 - (at + 0.5) / len(rows) for at, (_, stack) in enumerate(rows)}
     reasons = {stack: f" ({found.explanation})" for stack, found in costs.isolation.items()}
     points = tuple(
-        costs.point(stack, Span(places[stack]), f"isolation: {level}{reasons.get(stack, '')}") for level, stack in rows
+        costs.create_point(stack, IntervalSpan(places[stack]), f"isolation: {level}{reasons.get(stack, '')}")
+        for level, stack in rows
     )
     ticks = tuple((statistics.mean(places[stack] for stack in own), level) for level, own in by_level.items() if own)
     ends = [min(places[stack] for stack in own) - 0.5 / len(rows) for own in by_level.values() if own]
-    return Panel("Isolation", "the weakest at the top", ticks, tuple(ends[:-1]), points)
+    return TradeoffPanel("Isolation", "the weakest at the top", ticks, tuple(ends[:-1]), points)
 
 
-def _memory(costs: _Costs, run: Run) -> Panel | None:
-    sizes = _by_stack(run, lambda trial: trial.footprint.all_memory_bytes if trial.footprint else None)
-    return _panel(costs, ("Memory", "of an instance: median, middle half of trials", "bytes"), _spans(sizes))
+def _memory_panel(costs: _CostScale, run: Run) -> TradeoffPanel | None:
+    sizes = _values_by_stack(run, lambda trial: trial.footprint.total_memory_bytes if trial.footprint else None)
+    return _create_panel(
+        costs, ("Memory", "of an instance: median, middle half of trials", "bytes"), _median_spans(sizes)
+    )
 
 
-def _starts(costs: _Costs, run: Run) -> Panel | None:
+def _start_panel(costs: _CostScale, run: Run) -> TradeoffPanel | None:
     """Take the starts of the workload that is about these; else those of all instances."""
     measured = {record.name for record in run.record.workloads if record.use == "startup"}
     for rule in costs.summary.rules:
         cells = [cell for cell in costs.summary.headlines if cell.headline == rule.name]
         if rule.workload in measured and cells and cells[0].unit == "s":
-            known = {cell.stack: _span(quantity_logs(cell)) for cell in cells if cell.usual}
-            return _panel(costs, ("Start-up", f"{rule.name}: estimate and interval", "s"), known)
-    seconds = _by_stack(run, lambda trial: max((mark.seconds for mark in trial.timeline), default=None))
-    return _panel(costs, ("Start-up", "of an instance: median, middle half of trials", "s"), _spans(seconds))
+            known = {cell.stack: _as_logs(quantity_logs(cell)) for cell in cells if cell.usual}
+            return _create_panel(costs, ("Start-up", f"{rule.name}: estimate and interval", "s"), known)
+    seconds = _values_by_stack(run, lambda trial: max((mark.seconds for mark in trial.timeline), default=None))
+    return _create_panel(
+        costs, ("Start-up", "of an instance: median, middle half of trials", "s"), _median_spans(seconds)
+    )
 
 
-def _span(logs: tuple[float | None, float | None, float | None]) -> Logs:
+def _as_logs(logs: tuple[float | None, float | None, float | None]) -> Logs:
     """Return a quantity between the ends of its interval, or alone where it has none."""
     at, low, high = logs
     middle = at or 0.0
     return (middle if low is None else low), middle, (middle if high is None else high)
 
 
-def _by_stack(run: Run, read: Callable[[Trial], float | None]) -> Mapping[str, list[float]]:
+def _values_by_stack(run: Run, read: Callable[[Trial], float | None]) -> Mapping[str, list[float]]:
     """Return what is read of the trials that went well, by stack; without what is not above zero."""
     values: dict[str, list[float]] = {}
     for trial in run.trials:
@@ -229,19 +238,19 @@ def _by_stack(run: Run, read: Callable[[Trial], float | None]) -> Mapping[str, l
     return values
 
 
-def _spans(values: Mapping[str, Sequence[float]]) -> Mapping[str, Logs]:
+def _median_spans(values: Mapping[str, Sequence[float]]) -> Mapping[str, Logs]:
     """Return the logarithms of medians and of the quartiles, which few trials do not have."""
     found = {}
     for stack, own in values.items():
         middle = statistics.median(own)
         low, high = middle, middle
-        if len(own) >= _LEAST_TRIALS:
+        if len(own) >= _MIN_TRIALS:
             low, _, high = statistics.quantiles(own, method="inclusive")
         found[stack] = (math.log(low), math.log(middle), math.log(high))
     return found
 
 
-def _panel(costs: _Costs, names: tuple[str, str, str], known: Mapping[str, Logs]) -> Panel | None:
+def _create_panel(costs: _CostScale, names: tuple[str, str, str], known: Mapping[str, Logs]) -> TradeoffPanel | None:
     """Make a panel of a quantity; None where no stack but the baseline has it."""
     shown = {stack: known[stack] for stack in (costs.summary.baseline, *costs.standings) if stack in known}
     if not shown.keys() & costs.standings.keys():
@@ -250,57 +259,61 @@ def _panel(costs: _Costs, names: tuple[str, str, str], known: Mapping[str, Logs]
     axis = quantity_axis([each for logs in shown.values() for each in logs], costs.summary.margin)
     points = []
     for stack, (low, at, high) in shown.items():
-        up = Span(axis.place(at), axis.place(low), axis.place(high)) if low < high else Span(axis.place(at))
-        points.append(costs.point(stack, up, f"{name.lower()} {plus_minus(math.exp(at), None, unit)}"))
+        up = (
+            IntervalSpan(axis.position(at), axis.position(low), axis.position(high))
+            if low < high
+            else IntervalSpan(axis.position(at))
+        )
+        points.append(costs.create_point(stack, up, f"{name.lower()} {format_plus_minus(math.exp(at), None, unit)}"))
     ticks = quantity_ticks(axis, unit, upright=True)
-    return Panel(name, what, ticks, tuple(place for place, _ in ticks), tuple(points))
+    return TradeoffPanel(name, what, ticks, tuple(place for place, _ in ticks), tuple(points))
 
 
 @dataclass(frozen=True)
-class Choice:
+class TradeoffFigures:
     """The panels for the page, and the sentence that says how to read them."""
 
     panels: tuple[Markup, ...]
     caption: str
 
 
-def choice(summary: Summary, run: Run) -> Choice | None:
+def draw_page_figures(summary: Summary, run: Run) -> TradeoffFigures | None:
     """Draw the panels, each as a picture of its own; None where there is nothing to choose between."""
-    found = trade(summary, run)
+    found = create_tradeoff(summary, run)
     if not found:
         return None
-    return Choice(tuple(_drawn((panel,), found) for panel in found.panels), _caption(found))
+    return TradeoffFigures(tuple(_draw_panels((panel,), found) for panel in found.panels), _describe_caption(found))
 
 
-def figure(summary: Summary, run: Run) -> str:
+def draw_figure(summary: Summary, run: Run) -> str:
     """Draw the panels beside each other as a file of its own; empty where there are none."""
-    found = trade(summary, run)
+    found = create_tradeoff(summary, run)
     if not found:
         return ""
-    size = (_WIDTH * len(found.panels), _TOP + _up(found) + _BOTTOM)
-    words = (TITLE, f"over {listing(found.workloads)}", _caption(found, short=True))
-    return Framed(_drawn(found.panels, found), *size, *words).file(run)
+    size = (_WIDTH * len(found.panels), _TOP + _axis_height(found) + _BOTTOM)
+    words = (TITLE, f"over {join_names(found.workloads)}", _describe_caption(found, short=True))
+    return FramedFigure(_draw_panels(found.panels, found), *size, *words).file(run)
 
 
-def _drawn(panels: Sequence[Panel], found: Trade) -> Markup:
-    up = _up(found)
+def _draw_panels(panels: Sequence[TradeoffPanel], found: Tradeoff) -> Markup:
+    up = _axis_height(found)
     return render_section(
         "tare.report",
         "tradeoff.svg.j2",
         trade=found,
-        panels=[(panel, labels(panel.points, up)) for panel in panels],
+        panels=[(panel, place_labels(panel.points, up)) for panel in panels],
         size={"left": _LEFT, "across": _ACROSS, "lead": _LEAD, "top": _TOP, "up": up, "width": _WIDTH},
         height=_TOP + up + _BOTTOM,
-        label=f"{listing(tuple(panel.name for panel in panels))} beside the cost of each stack",
+        label=f"{join_names(tuple(panel.name for panel in panels))} beside the cost of each stack",
     )
 
 
-def _up(found: Trade) -> int:
+def _axis_height(found: Tradeoff) -> int:
     """Return the height of the axes, which have room for all names."""
-    return max(_LEAST_UP, _LINE * max(len(panel.points) for panel in found.panels))
+    return max(_MIN_UP, _LINE * max(len(panel.points) for panel in found.panels))
 
 
-def labels(points: Sequence[Point], up: int) -> list[tuple[Point, float]]:
+def place_labels(points: Sequence[Point], up: int) -> list[tuple[Point, float]]:
     """Return the points with the heights of their names, in pixels from the top of the axes.
 
     Names are below each other, each as near to the height of its point as the others allow.
@@ -317,9 +330,9 @@ def labels(points: Sequence[Point], up: int) -> list[tuple[Point, float]]:
     return list(zip(order, heights, strict=True))
 
 
-def _caption(found: Trade, *, short: bool = False) -> str:
+def _describe_caption(found: Tradeoff, *, short: bool = False) -> str:
     """Describe how to read the panels, and which stacks are not in them."""
-    where = "" if short else f" over {listing(found.workloads)}"
+    where = "" if short else f" over {join_names(found.workloads)}"
     read = f"Across: the cost{where}, with its interval. Nearer to the lower left is better in memory and start-up."
     if short:
         return read
@@ -327,7 +340,7 @@ def _caption(found: Trade, *, short: bool = False) -> str:
     if found.left_out:
         names = found.left_out[:_NAMED]
         more = len(found.left_out) - len(names)
-        which = listing((*names, *((f"{more} more",) if more else ())))
+        which = join_names((*names, *((f"{more} more",) if more else ())))
         texts.append(f"Not drawn, as not every workload has enough values of it: {which}.")
     if found.more:
         texts.append(f"Drawn are the stacks that cost least; {found.more} more are below.")

@@ -9,24 +9,24 @@ from dataclasses import dataclass
 
 from tare.model.errors import UsageError
 from tare.model.journal import Run, WorkloadRecord, load_raw
-from tare.model.trial import End, Lowered, Raw, SetLimits, Trial
+from tare.model.trial import DensityStop, LimitsCheck, LoweredSetting, RawOutput, Trial
 from tare.model.units import format_size
 from tare.report.numbers import cut
 
 _SWEEP, _END = "instances", "end: "
-_MOST_LETTERS = 300
+_MAX_LETTERS = 300
 _NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 CommandLine = tuple[str, ...]
 
 
-def ends(run: Run, record: WorkloadRecord) -> tuple[str, ...]:
+def density_stops(run: Run, record: WorkloadRecord) -> tuple[str, ...]:
     """Describe how many instances of each stack there were and what ended that; nothing for other workloads."""
     if record.sweep is None or record.sweep.name != _SWEEP:
         return ()
     trials = [trial for trial in run.trials if trial.workload == record.name and trial.status == "ok"]
     counted: dict[str, Counter[str]] = {}
     for trial in trials:
-        counted.setdefault(trial.stack, Counter()).update(_of_trial(run, trial))
+        counted.setdefault(trial.stack, Counter()).update(_describe_stop(run, trial))
     return tuple(
         f"{stack}: {text} ({times} of {found.total()} trials)."
         for stack, found in counted.items()
@@ -34,7 +34,7 @@ def ends(run: Run, record: WorkloadRecord) -> tuple[str, ...]:
     )
 
 
-def raw_of(run: Run, trial: Trial) -> tuple[Raw, ...]:
+def load_raw_output(run: Run, trial: Trial) -> tuple[RawOutput, ...]:
     """Return the raw output of a trial; nothing where its file is not there or cannot be read."""
     if "/" in trial.trial:  # the run may be untrusted
         return ()
@@ -44,23 +44,23 @@ def raw_of(run: Run, trial: Trial) -> tuple[Raw, ...]:
         return ()
 
 
-def _of_trial(run: Run, trial: Trial) -> Iterator[str]:
+def _describe_stop(run: Run, trial: Trial) -> Iterator[str]:
     """Yield what ended a trial; nothing where its output is not there or says something else."""
-    raw = raw_of(run, trial)
+    raw = load_raw_output(run, trial)
     word = raw[-1].label.removeprefix(_END) if raw else ""
-    if word not in frozenset(End):
+    if word not in frozenset(DensityStop):
         return
     counts = {value.metric: value.value for value in trial.values if value.point is None}
     points = [value.point for value in trial.values if value.metric == "memory" and value.point is not None]
     count = counts.get("instances", max(points, default=0.0))
     reason = " ".join(raw[-1].text.split())
-    words = End(word).words
+    words = DensityStop(word).words
     why = f"{words}: {reason}" if reason else words
-    yield cut(f"{count:g} instance{'' if count == 1 else 's'}; {why}", _MOST_LETTERS)
+    yield cut(f"{count:g} instance{'' if count == 1 else 's'}; {why}", _MAX_LETTERS)
 
 
 @dataclass(frozen=True)
-class Alike:
+class CommandGroup:
     """The first of the command lines that are the same but for their numbers, and how many more there are."""
 
     first: CommandLine
@@ -72,17 +72,17 @@ class Alike:
         return f"and {self.more} more like it, with other numbers" if self.more else ""
 
 
-def alike(commands: Sequence[CommandLine]) -> Iterator[Alike]:
+def group_commands(commands: Sequence[CommandLine]) -> Iterator[CommandGroup]:
     """Yield one of each kind, in the order in which they came."""
     kinds: dict[CommandLine, list[CommandLine]] = {}
     for argv in commands:
         kinds.setdefault(tuple("" if _NUMBER.fullmatch(word) else word for word in argv), []).append(argv)
     for first, *rest in kinds.values():
-        yield Alike(first, len(rest))
+        yield CommandGroup(first, len(rest))
 
 
 @dataclass(frozen=True)
-class Limit:
+class LimitRow:
     """One limit: asked for, seen from inside, and whether they differ."""
 
     name: str
@@ -91,12 +91,12 @@ class Limit:
     differs: bool
 
 
-def said_lowered(lowered: Iterable[Lowered]) -> str:
+def describe_lowered(lowered: Iterable[LoweredSetting]) -> str:
     """Describe which settings of a workload were lowered, and why; empty if none were."""
     return " ".join(f"{each.setting} = {each.used} instead of {each.asked}: {each.bound}." for each in lowered)
 
 
-def limits_of(limits: SetLimits, whose: str = "") -> Iterator[Limit]:
+def limit_rows(limits: LimitsCheck, whose: str = "") -> Iterator[LimitRow]:
     """Yield each limit as text; `whose` is put after its name."""
     asked, seen = limits.asked, limits.seen
     cpus = f"{len(asked.cpus)} (number {', '.join(map(str, asked.cpus))})"
@@ -106,6 +106,6 @@ def limits_of(limits: SetLimits, whose: str = "") -> Iterator[Limit]:
         ("open files", asked.open_files, seen.open_files, str, str(asked.open_files)),
     ):
         is_known = found is not None
-        yield Limit(
+        yield LimitRow(
             f"{name}{whose}", text, write(found) if found is not None else "unknown", is_known and found != wanted
         )

@@ -14,7 +14,7 @@ from tare.model.errors import UsageError, did_you_mean
 from tare.model.journal import Run, write_within
 from tare.plugins.feature import default_formats as feature_default_formats
 from tare.plugins.feature import formats as feature_formats
-from tare.plugins.feature import hooks_of
+from tare.plugins.feature import resolve_hooks
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
 
@@ -47,28 +47,28 @@ def write_report(
     are judged, the papers' if none is named. `summaries` are those of the runs, where they are already computed.
     Raises UsageError for an unknown format, before anything is written.
     """
-    renderers = [find(name) for name in dict.fromkeys(default_formats() if formats is None else formats)]
+    renderers = [find_renderer(name) for name in dict.fromkeys(default_formats() if formats is None else formats)]
     written = []
     for run, summary in zip(runs, summaries or map(summarize, runs), strict=True):
-        folder, below = _target(run, runs, out)
+        folder, below = _report_folder(run, runs, out)
         folder.mkdir(parents=True, exist_ok=True)
         way = os.path.relpath(run.folder.resolve(), (folder / below).resolve())
         for render in renderers:
-            files = render(summary, replace(run, from_report=way, claims=tuple(claims))).items()
+            files = render(summary, replace(run, path_from_report=way, claims=tuple(claims))).items()
             written += [write_within(folder, f"{below}{name}", content) for name, content in files]
     return written
 
 
-def find(name: str) -> Render:
+def find_renderer(name: str) -> Render:
     """Load the function that renders a format; raises UsageError where there is none, with the formats there are."""
-    known = {**hooks_of("tare.report", _FORMATS), **feature_formats()}
+    known = {**resolve_hooks("tare.report", _FORMATS), **feature_formats()}
     if name not in known:
         hint = did_you_mean(name, known, f"there are {', '.join(sorted(known))}")
         raise UsageError(f"no report format named {name!r}", hint)
     return known[name].load()
 
 
-def formats() -> tuple[str, ...]:
+def format_names() -> tuple[str, ...]:
     """Return the names of all formats, sorted."""
     return tuple(sorted({*_FORMATS, *feature_formats()}))
 
@@ -78,7 +78,7 @@ def default_formats() -> tuple[str, ...]:
     return (*_DEFAULT_FORMATS, *feature_default_formats())
 
 
-def _target(run: Run, runs: Sequence[Run], out: Path | None) -> tuple[Path, str]:
+def _report_folder(run: Run, runs: Sequence[Run], out: Path | None) -> tuple[Path, str]:
     """Return the folder that is trusted, and what of a path below it is not."""
     if out is None:
         return run.folder, "report/"

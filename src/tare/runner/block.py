@@ -15,7 +15,7 @@ from statistics import median
 from time import monotonic
 
 from tare.hosts.facts import parse_meminfo
-from tare.hosts.process import heed_stop
+from tare.hosts.process import raise_if_interrupted
 from tare.model.trial import Caution, Limits
 from tare.plugins.technology import Technology
 from tare.plugins.workload import Workload
@@ -23,26 +23,26 @@ from tare.runner.context import InstanceSpec, RunContext, assign_slots, outer_li
 from tare.runner.events import RunObserver, TrialBegins, TurnEnded, TurnOfStack, TurnsBegin
 from tare.runner.inside_check import InsideCheck
 from tare.runner.sanity_checks import reject_faster_than_bare_metal, time_cautions
-from tare.runner.schedule import SLOW, rounds_by_label
+from tare.runner.schedule import SLOW_FACTOR, rounds_by_label
 from tare.runner.trial import FinishedTrial, TrialRun
 from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values
-from tare.suites.plan import Block, Step
-from tare.suites.stack_overrides import OwnProgram
-from tare.suites.suite import Planned
-from tare.telemetry.sampler import Sampler, not_kept, sampling
+from tare.suites.plan import Block, PlannedTrial
+from tare.suites.stack_overrides import StackOverride
+from tare.suites.suite import PlannedWorkload
+from tare.telemetry.sampler import Sampler, lost_telemetry_caution, run_sampler
 
-_STARTS_SECONDS = 1.0  # of a block, for all starts of a stack; the first may take longer
+_MAX_STARTS_SECONDS = 1.0  # of a block, for all starts of a stack; the first may take longer
 _ONCE: Mapping[str, int] = {}
-_LEAST_ROUNDS = 3  # of a stack that is far slower than the others
-_FEWEST = 3  # stacks: of two, neither is the slow one
-_ROOM = 0.8  # share of the memory that can be had which instances may fill
-_SPARE = 1.5  # times what an instance was seen to cost
+_MIN_ROUNDS = 3  # of a stack that is far slower than the others
+_MIN_STACKS = 3  # stacks: of two, neither is the slow one
+_USABLE_MEMORY_SHARE = 0.8  # share of the memory that can be had which instances may fill
+_MEMORY_RESERVE_FACTOR = 1.5  # times what an instance was seen to cost
 _IN_GROUPS = Caution(
     "in-groups", "not all instances fit into memory together: it took turns with the baseline, not with every stack"
 )
 
-Steps = tuple[Step, ...]
+PlannedTrials = tuple[PlannedTrial, ...]
 
 
 @dataclass
@@ -57,16 +57,16 @@ class BlockRunner:
     stacks: Mapping[str, Sequence[Technology]]
     references: Collection[str]
     seed: int
-    programs: Mapping[str, OwnProgram] = field(default_factory=dict)
+    programs: Mapping[str, StackOverride] = field(default_factory=dict)
     inside_check: InsideCheck | None = None
-    _seen_bytes: dict[tuple[str, str], int] = field(default_factory=dict)
+    _observed_bytes: dict[tuple[str, str], int] = field(default_factory=dict)
     _labels: dict[str, frozenset[str]] = field(default_factory=dict)  # of a whole round of each workload
-    _warm: set[tuple[str, str]] = field(default_factory=set)  # workloads and stacks with a start before
+    _warmed_up: set[tuple[str, str]] = field(default_factory=set)  # workloads and stacks with a start before
 
     def run(
         self,
         block: Block,
-        planned: Planned,
+        planned: PlannedWorkload,
         observe: RunObserver,
         passes: Mapping[str, int] = _ONCE,
         cautions: Collection[Caution] = (),
@@ -79,30 +79,30 @@ class BlockRunner:
         closed.
         """
         self.context.await_machines()  # that they are asked for their memory
-        if planned.workload.alone:
+        if planned.workload.runs_exclusively:
             several = self._start_repeatedly if planned.workload.rounds > 1 else self._run_together
             for attempt in several(block, planned, observe):
                 attempt.log.cautions += cautions
-                yield attempt.finished()
+                yield attempt.to_finished_trial()
             return
-        target = self.context.sampling.folder / f"{block.name}.parquet"
+        target = self.context.telemetry.folder / f"{block.name}.parquet"
         # Each instance has a slot of its own: nothing that is made has an earlier name.
         with (
-            self.context.ledger.overlapping(),
-            sampling(target, self.context.sampling.of(self.context.host)) as sampler,
+            self.context.ledger.undo_in_background(),
+            run_sampler(target, self.context.telemetry.backend_for(self.context.host)) as sampler,
         ):
             ended = tuple(self._run_together(block, planned, observe, passes, sampler))
         self._compare_with_bare_metal(ended, planned.workload)
         for attempt in ended:
-            if sampler.trouble and attempt.log.status == "ok":
-                attempt.log.cautions.append(not_kept(sampler.trouble))
+            if sampler.failure_reason and attempt.log.status == "ok":
+                attempt.log.cautions.append(lost_telemetry_caution(sampler.failure_reason))
             attempt.log.cautions += cautions
-            yield attempt.finished()
+            yield attempt.to_finished_trial()
 
     def _run_together(
         self,
         block: Block,
-        planned: Planned,
+        planned: PlannedWorkload,
         observe: RunObserver,
         passes: Mapping[str, int] = _ONCE,
         sampler: Sampler | None = None,
@@ -112,49 +112,49 @@ class BlockRunner:
         Where not all instances fit into memory together, they come in groups, one after the other; the baseline and
         the control stay and have turns with each. Then each group measures once.
         """
-        workload, limits = planned.workload, self.context.limits_within(planned.limits)
+        workload, limits = planned.workload, self.context.restrict_limits(planned.limits)
         chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/turns")  # noqa: S311 - nothing secret
-        staying, groups = self.split_by_memory(block.steps, workload, limits)
+        staying, groups = self.split_by_memory(block.trials, workload, limits)
         passes = passes if len(groups) == 1 else _ONCE
-        labels = () if workload.alone else self._labels.get(block.workload, ())
-        turns = _TurnScheduler(chance, observe, not workload.alone, labels, self.references)
-        slots = assign_slots({step.stack: self.stacks[step.stack] for step in block.steps})
+        labels = () if workload.runs_exclusively else self._labels.get(block.workload, ())
+        turns = _TurnScheduler(chance, observe, not workload.runs_exclusively, labels, self.references)
+        slots = assign_slots({step.stack: self.stacks[step.stack] for step in block.trials})
 
-        def attempt_of(step: Step) -> TrialRun:
-            stack, image = tuple(self.stacks[step.stack]), self.context.images.of(step.stack)
+        def create_attempt(step: PlannedTrial) -> TrialRun:
+            stack, image = tuple(self.stacks[step.stack]), self.context.images.for_stack(step.stack)
             spec = InstanceSpec(stack, image, limits, slots[step.stack], sampler=sampler)
-            return TrialRun(self.context, step, spec, self._as_overridden(workload, step.stack), self.inside_check)
+            return TrialRun(self.context, step, spec, self._apply_overrides(workload, step.stack), self.inside_check)
 
         with ExitStack() as held:
-            stay, first = [attempt_of(step) for step in staying], 0
+            stay, first = [create_attempt(step) for step in staying], 0
             for group in groups:
                 if turns.is_hopeless:
                     break
                 with ExitStack() as exits:
-                    come = [attempt_of(step) for step in group]
+                    come = [create_attempt(step) for step in group]
                     for attempt in come if first else [*stay, *come]:
                         self.context.await_machines()
                         observe(TrialBegins(attempt.step))
                         (held if attempt in stay else exits).enter_context(attempt)
-                        heed_stop()
+                        raise_if_interrupted()
                         attempt.start()
-                    turns.work([*stay, *come], first)
+                    turns.run_turns([*stay, *come], first)
                     for number in range(1, max(passes.values(), default=1)):
                         able = [each for each in come if each.is_running and each not in turns.ended_early]
                         again = [each for each in able if passes.get(each.step.stack, 1) > number]
                         if any(each.rounds != number * workload.rounds for each in again):
                             break  # a time decided how many rounds each stack had: further ones are no pairs
-                        turns.work(again, first)
-                    for attempt in turns.tried(come):
+                        turns.run_turns(again, first)
+                    for attempt in turns.select_counted(come):
                         self._end(attempt, planned)
                         attempt.log.cautions += [_IN_GROUPS] if stay and len(groups) > 1 else []
                         yield attempt
                 first = max([each.rounds for each in stay if each.rounds > first] or [first + workload.rounds])
-            for attempt in turns.tried(stay):
+            for attempt in turns.select_counted(stay):
                 self._end(attempt, planned, len(groups))
                 yield attempt
 
-    def _start_repeatedly(self, block: Block, planned: Planned, observe: RunObserver) -> Iterator[TrialRun]:
+    def _start_repeatedly(self, block: Block, planned: PlannedWorkload, observe: RunObserver) -> Iterator[TrialRun]:
         """Start each stack of a block as often as the workload has rounds, slow ones less often.
 
         One start of each stack before its first block warms up, unless all starts are to be cold, or each start
@@ -163,18 +163,18 @@ class BlockRunner:
         workload = planned.workload
         chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/starts")  # noqa: S311 - nothing secret
 
-        def start(step: Step) -> TrialRun:
+        def start(step: PlannedTrial) -> TrialRun:
             [ended] = self._run_together(block.with_steps((step,)), planned, observe)
             return ended
 
-        starts: dict[Step, list[TrialRun]] = {step: [] for step in block.steps}
-        for step in block.steps:
-            is_provisioned = self.stacks[step.stack][-1].gives_machine
-            if not (workload.starts_cold or is_provisioned or (step.workload, step.stack) in self._warm):
+        starts: dict[PlannedTrial, list[TrialRun]] = {step: [] for step in block.trials}
+        for step in block.trials:
+            is_provisioned = self.stacks[step.stack][-1].provisions_machine
+            if not (workload.starts_cold or is_provisioned or (step.workload, step.stack) in self._warmed_up):
                 starts[step].append(start(step))
                 mark_as_warm_up(starts[step][0].log)
-                self._warm.add((step.workload, step.stack))
-        going = [step for step in block.steps if all(each.log.status == "ok" for each in starts[step])]
+                self._warmed_up.add((step.workload, step.stack))
+        going = [step for step in block.trials if all(each.log.status == "ok" for each in starts[step])]
         for number in range(workload.rounds):
             for step in going:
                 starts[step].append(start(step))
@@ -191,7 +191,7 @@ class BlockRunner:
         Only stacks are compared that run the same program as the baseline, on the machine's kernel or on another
         Linux, and only workloads that are known not to measure caches of disks.
         """
-        if workload.writes_anywhere:
+        if workload.has_unknown_paths:
             return
         able = [each for each in ended if each.log.status == "ok" and each.step.stack in self.references]
         bare = next((each for each in able if self._families(each.step.stack) == {"bare metal"}), None)
@@ -203,23 +203,25 @@ class BlockRunner:
     def _families(self, stack: str) -> set[str]:
         return {technology.family for technology in self.stacks[stack]}
 
-    def _as_overridden(self, workload: Workload, stack: str) -> Workload:
+    def _apply_overrides(self, workload: Workload, stack: str) -> Workload:
         """Return the workload as this stack runs it, with its own command and in its own image."""
-        own = self.programs[stack].workload(workload) if stack in self.programs else workload
+        own = self.programs[stack].apply_to_workload(workload) if stack in self.programs else workload
         image = self.context.images.by_stack.get(stack)
-        return own.in_image(image) if image else own
+        return own.adapt_to_image(image) if image else own
 
-    def split_by_memory(self, steps: Steps, workload: Workload, limits: Limits) -> tuple[Steps, tuple[Steps, ...]]:
+    def split_by_memory(
+        self, steps: PlannedTrials, workload: Workload, limits: Limits
+    ) -> tuple[PlannedTrials, tuple[PlannedTrials, ...]]:
         """Divide the steps of a block into those that stay for all of it, and groups that are there together."""
-        if workload.alone:
+        if workload.runs_exclusively:
             return (), tuple((step,) for step in steps)
-        room = self._room()
-        needed = {step: self._needed(step, limits) for step in steps}
+        room = self._usable_memory_bytes()
+        needed = {step: self._estimate_memory_bytes(step, limits) for step in steps}
         if sum(needed.values()) <= room:
             return (), (tuple(steps),)
         staying = tuple(step for step in steps if step.stack in self.references)
         room -= sum(needed[step] for step in staying)
-        groups: list[list[Step]] = []
+        groups: list[list[PlannedTrial]] = []
         left = 0.0
         for step in steps:
             if step in staying:
@@ -231,39 +233,39 @@ class BlockRunner:
             left -= needed[step]
         return staying, tuple(tuple(group) for group in groups) or ((),)
 
-    def _room(self) -> float:
+    def _usable_memory_bytes(self) -> float:
         available = parse_meminfo(self.context.host.read("/proc/meminfo")).available_bytes
-        return float("inf") if available is None else available * _ROOM
+        return float("inf") if available is None else available * _USABLE_MEMORY_SHARE
 
-    def _needed(self, step: Step, limits: Limits) -> float:
+    def _estimate_memory_bytes(self, step: PlannedTrial, limits: Limits) -> float:
         """Return the memory that an instance takes: its limit, or that of its outer machine, until one was seen.
 
         What was seen may be more than the limit: a machine has a monitor in addition.
         """
-        seen = self._seen_bytes.get((step.workload, step.stack))
+        seen = self._observed_bytes.get((step.workload, step.stack))
         if seen is not None:
-            return seen * _SPARE
+            return seen * _MEMORY_RESERVE_FACTOR
         inner = len(self.stacks[step.stack]) - 1
         return (outer_limits(limits, inner) if inner else limits).memory_bytes
 
-    def _end(self, attempt: TrialRun, planned: Planned, times: int = 1) -> None:
+    def _end(self, attempt: TrialRun, planned: PlannedWorkload, group_count: int = 1) -> None:
         """End an attempt, which has measured so many times: once with each of the groups."""
         attempt.end()
         log, step = attempt.log, attempt.step
-        if log.footprint and (cost := log.footprint.all_memory_bytes) is not None:
-            self._seen_bytes[step.workload, step.stack] = cost
+        if log.footprint and (cost := log.footprint.total_memory_bytes) is not None:
+            self._observed_bytes[step.workload, step.stack] = cost
         if log.status == "ok":
             self._labels[step.workload] = frozenset(rounds_by_label(log.turns))
         if self.inside_check:
-            self.inside_check.describe(step.stack, log)
+            self.inside_check.record_differences(step.stack, log)
         if planned.limits.seconds is not None:
-            log.cautions += time_cautions(log.measured_seconds, times * planned.limits.seconds)
+            log.cautions += time_cautions(log.measured_seconds, group_count * planned.limits.seconds)
 
 
 def has_time_for_another_start(starts: Sequence[TrialLog]) -> bool:
     """Return whether another start of this stack would end in time. None follows a failure."""
     seconds = [log.seconds for log in starts]
-    return starts[-1].status == "ok" and sum(seconds) + seconds[-1] <= _STARTS_SECONDS
+    return starts[-1].status == "ok" and sum(seconds) + seconds[-1] <= _MAX_STARTS_SECONDS
 
 
 def mark_as_warm_up(log: TrialLog) -> None:
@@ -310,64 +312,64 @@ class _TurnScheduler:
     time-out. Then `is_hopeless` is true, and no more turns are taken.
     """
 
-    chance: random.Random
+    rng: random.Random
     observe: RunObserver
     side_by_side: bool
     labels: Collection[str] = ()
     references: Collection[str] = ()
     count: int = 0
-    since: float = 0.0
+    started_at: float = 0.0
     ended_early: list[TrialRun] = field(default_factory=list)
     is_hopeless: bool = False
-    _tried: set[str] = field(default_factory=set)
+    _had_turn: set[str] = field(default_factory=set)
 
-    def tried(self, attempts: Sequence[TrialRun]) -> list[TrialRun]:
+    def select_counted(self, attempts: Sequence[TrialRun]) -> list[TrialRun]:
         """Return the attempts that count: where the workload is hopeless, those that had a turn or failed to start."""
         return [
-            each for each in attempts if not (self.is_hopeless and each.is_running) or each.step.trial in self._tried
+            each for each in attempts if not (self.is_hopeless and each.is_running) or each.step.trial in self._had_turn
         ]
 
-    def work(self, attempts: Sequence[TrialRun], first_round: int) -> None:
-        self.since = self.since or monotonic()
+    def run_turns(self, attempts: Sequence[TrialRun], first_round: int) -> None:
+        self.started_at = self.started_at or monotonic()
         for attempt in attempts:
             attempt.measure_from(first_round)
         going = list(attempts)
         while going:
             if self.side_by_side:
                 self.observe(TurnsBegin(self.count, len(going)))
-            self.chance.shuffle(going)
-            if not (self.labels or self._tried):
+            self.rng.shuffle(going)
+            if not (self.labels or self._had_turn):
                 first = list(self.references)
                 going.sort(key=lambda each: first.index(each.step.stack) if each.step.stack in first else len(first))
-            going = [attempt for attempt in going if self._has_more(attempt)]
+            going = [attempt for attempt in going if self._run_turn(attempt)]
             if self.is_hopeless:
                 return
-            slow = self._far_slower(going)
+            slow = self._find_far_slower(going)
             self.ended_early += slow
             going = [attempt for attempt in going if attempt not in slow]
             self.count += 1
 
-    def _has_more(self, attempt: TrialRun) -> bool:
-        heed_stop()
+    def _run_turn(self, attempt: TrialRun) -> bool:
+        raise_if_interrupted()
         if self.is_hopeless:
             return False
         self.observe(TurnOfStack(attempt.step))
-        raw = attempt.run_turn(self.count, self.since)
-        is_first = not (self.labels or self._tried)
-        self._tried.add(attempt.step.trial)
+        raw = attempt.run_turn(self.count, self.started_at)
+        is_first = not (self.labels or self._had_turn)
+        self._had_turn.add(attempt.step.trial)
         self.is_hopeless = is_first and attempt.timed_out and attempt.step.stack in self.references
         if raw is not None:
             self.observe(TurnEnded(attempt.step, raw))
         return raw is not None
 
-    def _far_slower(self, going: Sequence[TrialRun]) -> list[TrialRun]:
-        if not self.labels or len(going) < _FEWEST:
+    def _find_far_slower(self, going: Sequence[TrialRun]) -> list[TrialRun]:
+        if not self.labels or len(going) < _MIN_STACKS:
             return []
-        usual = SLOW * median(attempt.log.measured_seconds for attempt in going)
+        usual = SLOW_FACTOR * median(attempt.log.measured_seconds for attempt in going)
         return [
             attempt
             for attempt in going
             if attempt.step.stack not in self.references
             and attempt.log.measured_seconds > usual
-            and attempt.rounds_of_all(self.labels) >= _LEAST_ROUNDS
+            and attempt.count_whole_rounds(self.labels) >= _MIN_ROUNDS
         ]

@@ -20,23 +20,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tare.hosts.host import Host
-from tare.hosts.ledger import Leftovers, in_short, keep, ledgers, leftovers, state_folder, trouble_of
+from tare.hosts.ledger import (
+    PendingUndo,
+    ledger_folder,
+    read_pending_undos,
+    rewrite_ledger,
+    run_undo,
+    shorten_command,
+    state_folder,
+)
 from tare.hosts.local import LocalHost
 from tare.hosts.lock import LockHolder
-from tare.hosts.ssh import machine
-from tare.images.build_environment import remove_abandoned
-from tare.images.cache import GOING
+from tare.hosts.ssh import connect_machine
+from tare.images.build_environment import remove_abandoned_builds
+from tare.images.cache import REMOVAL_PREFIX
 from tare.model.errors import TareError, TrialFailed
 from tare.model.files import read_text
-from tare.model.machine import Machine
+from tare.model.machine import SshTarget
 
 _UNDO_SECONDS = 60.0
 _SOCKETS, _SOCKET = "/run", "tare-clean-"  # to other machines: their folder, and the begin of their names
 # A lock of systemd-nspawn and a network namespace of Podman's are named by numbers.
-_OURS = re.compile("tare-|^inode-|^netns-")
-_RUN = re.compile(r"tare-[0-9a-f]+(?!\w)")  # prefix of the names of one run's resources
+_TARE_NAME = re.compile("tare-|^inode-|^netns-")
+_RUN_PREFIX = re.compile(r"tare-[0-9a-f]+(?!\w)")  # prefix of the names of one run's resources
 _IN_HOME = ("instances", "ledgers")  # kinds that are searched in this process's home only
-_MARKS = ("tare-", "/tare/", "TARE_")  # in a process's command line, environment, control groups or root
+_TARE_MARKS = ("tare-", "/tare/", "TARE_")  # in a process's command line, environment, control groups or root
 _ENGINE_FOLDERS = ("/run", "/var/lib", "/etc")
 _FIND_DEPTH = "4"  # as deep as /run/systemd/nspawn/locks/inode-…
 _SECONDS = 60.0
@@ -59,47 +67,49 @@ def clean_up(say: Callable[[str], None]) -> list[str]:
 
     `say` is told of each thing.
     """
-    for half_written in ledgers().glob("*.new"):  # its new entries were not made yet
+    for half_written in ledger_folder().glob("*.new"):  # its new entries were not made yet
         half_written.unlink()
-    remove_abandoned()
+    remove_abandoned_builds()
     _remove_sockets()
-    for half in (state_folder() / "images").glob(f"{GOING}*"):
+    for half in (state_folder() / "images").glob(f"{REMOVAL_PREFIX}*"):
         shutil.rmtree(half)
-    troubles = [trouble for path, left in leftovers(ledgers()).items() for trouble in _undo(path, left, say)]
+    troubles = [
+        trouble for path, left in read_pending_undos(ledger_folder()).items() for trouble in _undo(path, left, say)
+    ]
     instances = state_folder() / "instances"
     if not troubles and instances.exists():  # what is not undone may be mounted there
         LocalHost().run("rm", "-rf", "--one-file-system", str(instances), timeout=_UNDO_SECONDS, check=False)
     return list(dict.fromkeys(troubles))
 
 
-def _undo(path: Path, left: Leftovers, say: Callable[[str], None]) -> list[str]:
+def _undo(path: Path, pending: PendingUndo, say: Callable[[str], None]) -> list[str]:
     """Undo the entries of a ledger and keep those that fail; return the reasons, with the machine's name."""
-    name = left.machine.ssh if left.machine else "this machine"
-    kept = list(left.entries)
+    name = pending.machine.ssh if pending.machine else "this machine"
+    kept = list(pending.entries)
     troubles = []
     try:
-        with _machine(left.machine) as host:
-            for argv in left.entries:
-                trouble = trouble_of(host, argv, _UNDO_SECONDS)
+        with _open_host(pending.machine) as host:
+            for argv in pending.entries:
+                trouble = run_undo(host, argv, _UNDO_SECONDS)
                 if trouble:
                     troubles.append(f"on {name}: {trouble}")
                 else:
                     kept.remove(argv)
-                say(f"{'not undone' if trouble else 'undone'}: {in_short(argv)}")
+                say(f"{'not undone' if trouble else 'undone'}: {shorten_command(argv)}")
     except TareError as error:  # it cannot be reached, or not any more
         troubles.append(f"on {name}: {error}")
         say(f"not undone: {len(kept)} things on {name}")
     finally:
-        keep(path, Leftovers(left.machine, tuple(kept)))
+        rewrite_ledger(path, PendingUndo(pending.machine, tuple(kept)))
     return troubles
 
 
 @contextmanager
-def _machine(target: Machine | None) -> Iterator[Host]:
+def _open_host(target: SshTarget | None) -> Iterator[Host]:
     if target is None:
         yield LocalHost()
     else:
-        with machine(LocalHost(), target, f"{_SOCKETS}/{_SOCKET}{os.getpid():x}.ssh", None) as host:
+        with connect_machine(LocalHost(), target, f"{_SOCKETS}/{_SOCKET}{os.getpid():x}.ssh", None) as host:
             yield host
 
 
@@ -112,40 +122,40 @@ def _remove_sockets() -> None:
 
 
 @dataclass(frozen=True)
-class Remains:
-    """Names of the resources on a machine, by their kind, such as `links` or `mounts`.
+class HostInventory:
+    """Names of the resources on a machine, by their kind, such as `links` or `read_mount_points`.
 
-    `ours` are tare's resources. `settings` are the machine's: kernel settings and firewall rules, as `NAME = VALUE` or
-    as a line of the firewall's listing.
+    `ours` are tare's resources. `read_settings` are the machine's: kernel settings and firewall rules, as `NAME =
+    VALUE` or as a line of the firewall's listing.
     """
 
     ours: Mapping[str, frozenset[str]]
     settings: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
-    def beyond(self, before: Remains) -> Remains:
+    def subtract(self, before: HostInventory) -> HostInventory:
         """Return the resources that `before` lacks; a changed setting is among them with its new value."""
-        return Remains(_beyond(self.ours, before.ours), _beyond(self.settings, before.settings))
+        return HostInventory(_subtract(self.ours, before.ours), _subtract(self.settings, before.settings))
 
-    def within(self, others: Remains) -> Remains:
+    def intersect(self, others: HostInventory) -> HostInventory:
         """Return the resources that `others` have too."""
-        return Remains(_within(self.ours, others.ours), _within(self.settings, others.settings))
+        return HostInventory(_intersect(self.ours, others.ours), _intersect(self.settings, others.settings))
 
-    def not_of(self, holder: LockHolder) -> Remains:
+    def select_of_other_runs(self, holder: LockHolder) -> HostInventory:
         """Return tare's resources that belong to another run than that of the lock's `holder`; no settings.
 
         A resource's owner is the run in its name, or else the run of the home that the resource is in. If neither is
         known, the resource counts as the holder's.
         """
-        runs = holder.runs()
+        runs = holder.resource_prefixes()
         ours = holder.home == str(state_folder())
 
         def is_other(kind: str, name: str) -> bool:
             if kind in _IN_HOME and not ours:
                 return True
-            named = _RUN.findall(_process_texts(name.rpartition(" ")[2]) if kind == "processes" else name)
+            named = _RUN_PREFIX.findall(_read_process_texts(name.rpartition(" ")[2]) if kind == "processes" else name)
             return bool(runs and named) and not runs.intersection(named)
 
-        return Remains(
+        return HostInventory(
             {kind: frozenset(name for name in names if is_other(kind, name)) for kind, names in self.ours.items()}
         )
 
@@ -157,7 +167,7 @@ class Remains:
         """Return a line for each of tare's resources, such as `links: tare-1ef1-m`."""
         return [f"{kind}: {name}" for kind, names in self.ours.items() for name in sorted(names)]
 
-    def document(self) -> dict[str, dict[str, list[str]]]:
+    def to_document(self) -> dict[str, dict[str, list[str]]]:
         """Return the names as `tare clean --check --json` prints them: part, kind, sorted list."""
         return {
             part: {kind: sorted(names) for kind, names in kinds.items()}
@@ -165,58 +175,65 @@ class Remains:
         }
 
 
-def _beyond(now: Mapping[str, frozenset[str]], before: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+def _subtract(now: Mapping[str, frozenset[str]], before: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
     return {kind: names - before.get(kind, frozenset()) for kind, names in now.items()}
 
 
-def _within(some: Mapping[str, frozenset[str]], others: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+def _intersect(some: Mapping[str, frozenset[str]], others: Mapping[str, frozenset[str]]) -> dict[str, frozenset[str]]:
     return {kind: names & others.get(kind, frozenset()) for kind, names in some.items()}
 
 
-def remains(programs: Collection[str], lists: Iterable[tuple[str, ...]]) -> Remains:
+def take_inventory(programs: Collection[str], list_commands: Iterable[tuple[str, ...]]) -> HostInventory:
     """Return tare's resources on this machine, without settings; complete only for root.
 
-    `programs` are the names of the programs that tare starts. `lists` are commands that print the names of engines'
-    resources, such as containers; a command that fails, as that of an engine without its daemon, lists nothing.
+    `programs` are the names of the programs that tare starts. `list_commands` are commands that print the names of
+    engines' resources, such as containers; a command that fails, as that of an engine without its daemon, lists
+    nothing.
     """
     home = state_folder()
     ours = {
-        "links": of_tare(link["ifname"] for link in json.loads(said("ip", "-json", "link") or "[]")),
-        "mounts": of_tare(mounts("/proc/1/mountinfo")),
+        "links": filter_tare_names(
+            link["ifname"] for link in json.loads(read_command_output("ip", "-json", "link") or "[]")
+        ),
+        "mounts": filter_tare_names(read_mount_points("/proc/1/mountinfo")),
         "control groups": _control_groups(),
         "processes": _processes(programs),
-        "instances": _names(home / "instances"),
-        "ledgers": _names(ledgers()),
-        "images under way": frozenset(_images_under_way(home)),
-        "files": _files(home),
+        "instances": _list_names(home / "instances"),
+        "ledgers": _list_names(ledger_folder()),
+        "images under way": frozenset(_list_unfinished_images(home)),
+        "files": _list_tare_files(home),
         "dead network namespaces": _dead_namespaces(),
-        "disks": of_tare(_disks(home)),
-        "tracing": of_tare(path.name for path in Path("/sys/kernel/tracing/instances").glob("*")),
+        "disks": filter_tare_names(_disks(home)),
+        "tracing": filter_tare_names(path.name for path in Path("/sys/kernel/tracing/instances").glob("*")),
     }
-    commands = sorted(lists)
+    commands = sorted(list_commands)
     with ThreadPoolExecutor() as pool:  # a client whose daemon does not run takes seconds to fail
-        texts = pool.map(lambda words: said(*words), commands)
+        texts = pool.map(lambda words: read_command_output(*words), commands)
         listed = {
-            " ".join(words): of_tare(re.split(r"[\s,]+", text)) for words, text in zip(commands, texts, strict=True)
+            " ".join(words): filter_tare_names(re.split(r"[\s,]+", text))
+            for words, text in zip(commands, texts, strict=True)
         }
-    return Remains(ours | listed)
+    return HostInventory(ours | listed)
 
 
-def settings() -> Mapping[str, frozenset[str]]:
+def read_settings() -> Mapping[str, frozenset[str]]:
     """Return the kernel's settings but those of single network devices, and the firewall's rules, by their kind."""
     return {
         "sysctl": frozenset(_sysctls()),
-        "nft": frozenset(said("nft", "--stateless", "list", "ruleset").splitlines()),
-        **{name: frozenset(_COUNTERS.sub("", said(name)).splitlines()) for name in ("iptables-save", "ip6tables-save")},
+        "nft": frozenset(read_command_output("nft", "--stateless", "list", "ruleset").splitlines()),
+        **{
+            name: frozenset(_COUNTERS.sub("", read_command_output(name)).splitlines())
+            for name in ("iptables-save", "ip6tables-save")
+        },
     }
 
 
-def of_tare(names: Iterable[str]) -> frozenset[str]:
+def filter_tare_names(names: Iterable[str]) -> frozenset[str]:
     """Return those of the names that belong to tare."""
-    return frozenset(name for name in names if _OURS.search(name))
+    return frozenset(name for name in names if _TARE_NAME.search(name))
 
 
-def mounts(path: str) -> frozenset[str]:
+def read_mount_points(path: str) -> frozenset[str]:
     """Return the mount points in a file such as /proc/1/mountinfo, without the lasting ones of Podman and `ip netns`.
 
     Empty if the file cannot be read.
@@ -225,7 +242,7 @@ def mounts(path: str) -> frozenset[str]:
     return frozenset(point for point in points if point not in _LASTING_MOUNTS)
 
 
-def said(*argv: str) -> str:
+def read_command_output(*argv: str) -> str:
     """Return a command's standard output, whatever its exit code; empty after a time-out."""
     try:
         output = LocalHost().run(*argv, timeout=_SECONDS, check=False)
@@ -234,24 +251,26 @@ def said(*argv: str) -> str:
     return output.text
 
 
-def _images_under_way(home: Path) -> Iterator[str]:
+def _list_unfinished_images(home: Path) -> Iterator[str]:
     """Yield the names of folders in which images are being built: in tare's folder, and mmdebstrap's in /tmp."""
     for folder in (home / "images", Path(tempfile.gettempdir())):
         yield from (path.name for path in folder.glob("tare-building-*"))
 
 
-def _files(home: Path) -> frozenset[str]:
+def _list_tare_files(home: Path) -> frozenset[str]:
     """Return the paths with tare's name in the folders of engines' state; other kinds cover `home`."""
-    found = said(
+    found = read_command_output(
         "find", *_ENGINE_FOLDERS, "-maxdepth", _FIND_DEPTH, "-path", str(home), "-prune", "-o", "-print"
     ).splitlines()
-    return frozenset(path for path in found if _OURS.search(Path(path).name))
+    return frozenset(path for path in found if _TARE_NAME.search(Path(path).name))
 
 
 def _control_groups() -> frozenset[str]:
     kinds = ("(", "-fstype", "cgroup", "-o", "-fstype", "cgroup2", ")")
     names = ("(", "-name", "*tare-*", "-prune", ")")  # -prune: the groups below it are removed with it
-    return of_tare(said("find", "/sys/fs/cgroup", "-mindepth", "1", "-type", "d", *kinds, *names).splitlines())
+    return filter_tare_names(
+        read_command_output("find", "/sys/fs/cgroup", "-mindepth", "1", "-type", "d", *kinds, *names).splitlines()
+    )
 
 
 def _processes(programs: Collection[str]) -> frozenset[str]:
@@ -259,17 +278,17 @@ def _processes(programs: Collection[str]) -> frozenset[str]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         name, _, rest = read_text(str(path)).partition("(")[2].rpartition(") ")
         # Zombies (Z) have ended: the machine's first process reaps them.
-        if name in programs and not rest.startswith("Z") and _is_tares(path.parent):
+        if name in programs and not rest.startswith("Z") and _is_tare_process(path.parent):
             found.add(f"{name} {path.parent.name}")
     return frozenset(found)
 
 
-def _is_tares(process: Path) -> bool:
+def _is_tare_process(process: Path) -> bool:
     """Return whether tare started a process, by its command line, environment, control groups and root."""
-    return any(mark in _process_texts(process.name) for mark in _MARKS)
+    return any(mark in _read_process_texts(process.name) for mark in _TARE_MARKS)
 
 
-def _process_texts(pid: str) -> str:
+def _read_process_texts(pid: str) -> str:
     """Return a process's command line, environment, control groups and root as one text; empty if it has ended."""
     process = Path("/proc", pid)
     try:
@@ -281,14 +300,14 @@ def _process_texts(pid: str) -> str:
 
 def _dead_namespaces() -> frozenset[str]:
     """Return the names in /run/netns at which no network namespace is mounted, for this process or the first one."""
-    points = mounts("/proc/1/mountinfo") | mounts("/proc/self/mountinfo")
-    return frozenset(name for name in _names(Path("/run/netns")) if f"/run/netns/{name}" not in points)
+    points = read_mount_points("/proc/1/mountinfo") | read_mount_points("/proc/self/mountinfo")
+    return frozenset(name for name in _list_names(Path("/run/netns")) if f"/run/netns/{name}" not in points)
 
 
 def _disks(home: Path) -> Iterator[str]:
     """Yield loop devices with their files, and names of device-mapper devices.
 
-    `tare-loop` marks a loop device whose file is in tare's folder, so that `of_tare` finds it.
+    `tare-loop` marks a loop device whose file is in tare's folder, so that `filter_tare_names` finds it.
     """
     for path in Path("/sys/block").glob("loop*/loop/backing_file"):
         file = read_text(str(path)).strip()
@@ -297,7 +316,7 @@ def _disks(home: Path) -> Iterator[str]:
     yield from (read_text(str(path)).strip() for path in Path("/sys/block").glob("dm-*/dm/name"))
 
 
-def _names(folder: Path) -> frozenset[str]:
+def _list_names(folder: Path) -> frozenset[str]:
     try:
         return frozenset(path.name for path in folder.iterdir())
     except OSError:

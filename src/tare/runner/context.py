@@ -13,20 +13,20 @@ from pathlib import Path
 from tare.hosts.exec import ExecHost
 from tare.hosts.facts import read_cores
 from tare.hosts.host import Host, HostCache
-from tare.hosts.ledger import DoomedLedger, Ledger
+from tare.hosts.ledger import EphemeralLedger, Ledger
 from tare.hosts.network import Network
 from tare.hosts.ssh import SshHost
-from tare.images.image import located
+from tare.images.image import with_remote_paths
 from tare.model.errors import Unavailable
-from tare.model.image import Image, ImageWanted
-from tare.model.machine import Hosts, Machine
-from tare.model.trial import Caution, Limits, LimitsWanted
-from tare.plugins.technology import ANSWER_PORT, Technology
+from tare.model.image import Image, ImageSpec
+from tare.model.machine import Hosts, SshTarget
+from tare.model.trial import Caution, Limits, LimitsSpec
+from tare.plugins.technology import READINESS_PORT, Technology
 from tare.plugins.workload import Instance, Workload
 from tare.suites.tables import TelemetryTable
-from tare.telemetry.sampler import Sampler, Way, way_to
+from tare.telemetry.sampler import Sampler, SamplingBackend, backend_for
 
-_INSTANCES = Path("/var/lib/tare/instances")  # on a host that is not this machine
+_INSTANCES_FOLDER = Path("/var/lib/tare/instances")  # on a host that is not this machine
 # What a machine needs for its kernel, its engine and their caches, beyond the limits of the layer in it. A machine in
 # it needs the same again for its monitor.
 _OUTER_BYTES = 1 << 30
@@ -34,26 +34,26 @@ _OUTER_FILES = 1 << 16
 
 
 @dataclass(frozen=True)
-class Placement:
+class CpuPlacement:
     """CPU numbers of the instance and of the client, with cautions. tare itself runs on the client's CPUs.
 
     Services beside the one under test have the client's or, where that is on another machine, those that the machine of
-    the instances `has_beside` them.
+    the instances `server_sidecar_cpus` them.
     """
 
     server: tuple[int, ...]
     client: tuple[int, ...]
     cautions: tuple[Caution, ...] = ()
-    has_beside: tuple[int, ...] = ()
+    server_sidecar_cpus: tuple[int, ...] = ()
 
     @property
-    def beside(self) -> tuple[int, ...]:
+    def sidecar_cpus(self) -> tuple[int, ...]:
         """The CPUs of services beside the one under test."""
-        return self.has_beside or self.client
+        return self.server_sidecar_cpus or self.client
 
 
-def choose_cpus(cores: Sequence[Sequence[int]], wanted: int) -> Placement:
-    """Return the instance the last `wanted` CPUs, of different cores where possible, and the client the other cores.
+def choose_cpus(cores: Sequence[Sequence[int]], count: int) -> CpuPlacement:
+    """Return the instance the last `requested` CPUs, of different cores where possible, and the client the other cores.
 
     `cores` are the CPUs that tare may use, grouped by physical core. The instance gets the last ones because interrupts
     and kernel threads prefer the first.
@@ -61,26 +61,26 @@ def choose_cpus(cores: Sequence[Sequence[int]], wanted: int) -> Placement:
     one_of_each = [core[0] for core in cores]
     others = [cpu for core in cores for cpu in core[1:]]
     every = [*one_of_each, *others]
-    server = tuple(sorted(one_of_each[-wanted:] if wanted <= len(one_of_each) else every[-wanted:]))
+    server = tuple(sorted(one_of_each[-count:] if count <= len(one_of_each) else every[-count:]))
     used = [core for core in cores if set(core) & set(server)]
     client = tuple(sorted(cpu for core in cores if core not in used for cpu in core))
-    if client and len(server) == wanted:
-        return Placement(server, client)
+    if client and len(server) == count:
+        return CpuPlacement(server, client)
     cautions = []
-    if len(server) < wanted:
-        cautions.append(Caution("too-few-cpus", f"{wanted} CPUs were asked for, the machine has {len(server)}"))
+    if len(server) < count:
+        cautions.append(Caution("too-few-cpus", f"{count} CPUs were asked for, the machine has {len(server)}"))
     if not client:
         siblings = tuple(sorted(set(every) - set(server)))
         shared = "share a core" if siblings else "run on the same CPUs"
         cautions.append(Caution("shared-cpus", f"client and instance {shared}: the machine is too small"))
         client = siblings or server
-    return Placement(server, client, tuple(cautions))
+    return CpuPlacement(server, client, tuple(cautions))
 
 
-def fewer_cpus(cpus: tuple[int, ...], cores: Sequence[Sequence[int]], wanted: int) -> tuple[int, ...]:
+def select_cpus(cpus: tuple[int, ...], cores: Sequence[Sequence[int]], count: int) -> tuple[int, ...]:
     """Return so many of these CPUs, of different cores where possible."""
     among = [core for each in cores if (core := tuple(cpu for cpu in each if cpu in cpus))]
-    return choose_cpus(among or [(cpu,) for cpu in cpus], wanted).server
+    return choose_cpus(among or [(cpu,) for cpu in cpus], count).server
 
 
 @dataclass(frozen=True)
@@ -91,40 +91,40 @@ class RunHosts:
     `provisioned_prefix`: it replaces the run's prefix of all names there.
     """
 
-    reached: Hosts
+    targets: Hosts
     server: Host
     client: Host
-    placement: Placement
+    placement: CpuPlacement
     extra_clients: tuple[Host, ...] = ()
     provisioned_prefix: str = ""
 
     @property
     def client_is_local(self) -> bool:
         """Whether the client is on the machine of the instances."""
-        return self.reached.server == self.reached.client
+        return self.targets.server == self.targets.client
 
     @property
-    def clients(self) -> tuple[tuple[Host, Machine | None], ...]:
+    def clients(self) -> tuple[tuple[Host, SshTarget | None], ...]:
         """All clients, in the order of the suite, each with how it is reached."""
-        extra = zip(self.extra_clients, self.reached.further_clients, strict=True)
-        return ((self.client, self.reached.client), *extra)
+        extra = zip(self.extra_clients, self.targets.extra_clients, strict=True)
+        return ((self.client, self.targets.client), *extra)
 
     @property
     def server_address(self) -> str:
         """Address of the instances' machine as the client's machine sees it."""
-        if self.reached.server is not None and self.reached.server.address:
-            return self.reached.server.address
+        if self.targets.server is not None and self.targets.server.address:
+            return self.targets.server.address
         if isinstance(self.server, SshHost):
-            return self.server.own_address
+            return self.server.machine_address
         assert isinstance(self.client, SshHost)  # noqa: S101 - one of the two is not this machine
-        return self.client.our_address
+        return self.client.controller_address
 
 
 @dataclass(frozen=True)
 class RunImages:
     """Images of a run: `main` is the suite's, `client` that of the loads.
 
-    `outer` is the image of machines around other layers, None if no stack needs one. `by_stack` has the images of
+    `base_image` is the image of machines around other layers, None if no stack needs one. `by_stack` has the images of
     stacks that override the main one, `sidecars` those of sidecar services.
     """
 
@@ -132,33 +132,33 @@ class RunImages:
     client: Image
     outer: Image | None = None
     by_stack: Mapping[str, Image] = field(default_factory=dict)
-    sidecars: Mapping[ImageWanted, Image] = field(default_factory=dict)
+    sidecars: Mapping[ImageSpec, Image] = field(default_factory=dict)
 
-    def of(self, stack: str) -> Image:
+    def for_stack(self, stack: str) -> Image:
         """Return the image of a stack."""
         return self.by_stack.get(stack, self.main)
 
 
 @dataclass(frozen=True)
-class Sampling:
+class TelemetryConfig:
     """Telemetry of a run: the folder of its files, and the suite's settings."""
 
     folder: Path
     settings: TelemetryTable = field(default_factory=TelemetryTable)
 
-    def of(self, host: Host) -> Way:
+    def backend_for(self, host: Host) -> SamplingBackend:
         """Return how a host is sampled."""
-        return way_to(host, self.settings.every)
+        return backend_for(host, self.settings.every)
 
 
 @dataclass(frozen=True)
 class RunContext:
     """What all instances on a host share: the run's hosts, images, limits and telemetry, and the host's own network.
 
-    `ledger` is that of the host on which instances are started, and has that host; `images` are in its paths. `live`
-    are the instances on it, in whichever slot. `extra_clients` share the load with the client, which they see at
-    `client_address`; the client's clock is ahead of ours by `clock_ahead_seconds`. `provision` opens a context on a
-    machine that a technology provisions, None where that is not possible.
+    `ledger` is that of the host on which instances are started, and has that host; `images` are in its paths.
+    `live_instances` are the instances on it, in whichever slot. `extra_clients` share the load with the client, which
+    they see at `client_address`; the client's clock is ahead of ours by `clock_ahead_seconds`. `provision` opens a
+    context on a machine that a technology provisions, None where that is not possible.
     """
 
     hosts: RunHosts
@@ -166,14 +166,14 @@ class RunContext:
     network: Network
     ledger: Ledger
     limits: Limits
-    sampling: Sampling
+    telemetry: TelemetryConfig
     client: Host
-    instances: Path
+    instances_folder: Path
     extra_clients: tuple[Host, ...] = ()
     client_address: str = ""
     clock_ahead_seconds: float = 0.0
     cache: HostCache = field(default_factory=HostCache)
-    live: list[Instance] = field(default_factory=list)
+    live_instances: list[Instance] = field(default_factory=list)
     provision: Provision | None = None
 
     @property
@@ -181,40 +181,40 @@ class RunContext:
         """The host that instances are started on."""
         return self.ledger.host
 
-    def spec(self, *stack: Technology, name: str = "") -> InstanceSpec:
+    def create_spec(self, *stack: Technology, name: str = "") -> InstanceSpec:
         """Return what an instance of a stack is started with; `name` is the stack's, which may have its own image."""
-        return InstanceSpec(stack, self.images.of(name), self.limits)
+        return InstanceSpec(stack, self.images.for_stack(name), self.limits)
 
-    def limits_within(self, wanted: LimitsWanted) -> Limits:
+    def restrict_limits(self, requested: LimitsSpec) -> Limits:
         """Return limits that lie within those of the run, on CPUs of different cores where it can."""
-        if (len(self.limits.cpus), self.limits.memory_bytes) == (wanted.cpus, wanted.memory_bytes):
+        if (len(self.limits.cpus), self.limits.memory_bytes) == (requested.cpus, requested.memory_bytes):
             return self.limits
-        cpus = fewer_cpus(self.limits.cpus, read_cores(self.host.read), wanted.cpus)
-        return Limits(cpus, wanted.memory_bytes, self.limits.open_files)
+        cpus = select_cpus(self.limits.cpus, read_cores(self.host.read), requested.cpus)
+        return Limits(cpus, requested.memory_bytes, self.limits.open_files)
 
     def await_machines(self) -> None:
         """Wait until the run's machines over SSH respond; raises Unreachable after 90 s."""
         clients = (self.client, *self.extra_clients)
         for host in (self.host, *(each.outer for each in clients if isinstance(each, ExecHost))):
-            if isinstance(host, SshHost) and host.master:
-                host.master.await_back()
-        self.ledger.catch_up()
+            if isinstance(host, SshHost) and host.connection:
+                host.connection.await_reconnection()
+        self.ledger.run_overdue_undos()
 
-    def inside(self, instance: Instance, spec: InstanceSpec) -> RunContext:
+    def create_inner_context(self, instance: Instance, spec: InstanceSpec) -> RunContext:
         """Return the context of an instance's inside; all that is made there vanishes with the instance."""
         if instance.inside is None:
             raise Unavailable(f"{instance.name} has no inside", "choose another outer layer")
-        instance.inside.run("mkdir", "-p", str(_INSTANCES), timeout=30)
-        image, outer, limits = located(spec.image), self.images.outer, spec.limits
-        ledger = DoomedLedger(instance.inside, image.root)
+        instance.inside.run("mkdir", "-p", str(_INSTANCES_FOLDER), timeout=30)
+        image, outer, limits = with_remote_paths(spec.image), self.images.outer, spec.limits
+        ledger = EphemeralLedger(instance.inside, image.root)
         return replace(
             self,
-            images=RunImages(image, self.images.client, located(outer) if outer else None),
-            network=self.network.at(spec.slot).within(ledger),
+            images=RunImages(image, self.images.client, with_remote_paths(outer) if outer else None),
+            network=self.network.with_slot(spec.slot).create_inner(ledger),
             ledger=ledger,
             limits=Limits(tuple(range(len(limits.cpus))), limits.memory_bytes, limits.open_files),
-            instances=_INSTANCES,
-            live=[],
+            instances_folder=_INSTANCES_FOLDER,
+            live_instances=[],
             cache=HostCache(),
         )
 
@@ -246,34 +246,34 @@ class InstanceSpec:
         """The outermost technology, which is started next."""
         return self.stack[-1]
 
-    def serving(self, workload: Workload) -> InstanceSpec:
+    def with_workload(self, workload: Workload) -> InstanceSpec:
         """Return it with the port and the volume that a workload needs."""
         return replace(self, port=workload.port, udp=workload.datagrams, volume_bytes=workload.volume_bytes)
 
-    def outer(self, image: Image) -> InstanceSpec:
+    def outer_spec(self, image: Image) -> InstanceSpec:
         """Return what the machine around the inner layers is started with, from this image."""
         return replace(self, image=image, limits=outer_limits(self.limits, len(self.stack) - 1), volume_bytes=0)
 
-    def inner(self, within: RunContext, parent_ready_at: float | None = None) -> InstanceSpec:
-        """Return what the inner layers are started with in the machine around them, whose inside is `within`."""
+    def inner_spec(self, context: RunContext, parent_ready_at: float | None = None) -> InstanceSpec:
+        """Return what the inner layers are started with in the machine around them, whose inside is `context`."""
         return replace(
             self,
             stack=self.stack[:-1],
-            image=within.images.main,
-            limits=within.limits,
+            image=context.images.main,
+            limits=context.limits,
             parent_ready_at=parent_ready_at,
         )
 
-    def prepared(self, outer: Image | None) -> Image:
+    def outer_image(self, base_image: Image | None) -> Image:
         """Return the image of the machine around the inner layers, with the disk that `layers.prepare_disk` makes."""
-        if outer is None:
+        if base_image is None:
             raise Unavailable("there is no image for the machine around the inner layers", "report this bug of tare")
         names = "/".join(technology.name for technology in self.stack)
-        key = hashlib.sha256(f"{outer.digest} {self.image.digest} {names}".encode()).hexdigest()
-        return replace(outer, disk=outer.disk.parents[1] / f"nested-{key[:24]}.qcow2")
+        key = hashlib.sha256(f"{base_image.digest} {self.image.digest} {names}".encode()).hexdigest()
+        return replace(base_image, disk=base_image.disk.parents[1] / f"nested-{key[:24]}.qcow2")
 
 
-Provision = Callable[[Machine, InstanceSpec], AbstractContextManager[RunContext]]
+Provision = Callable[[SshTarget, InstanceSpec], AbstractContextManager[RunContext]]
 
 
 def outer_limits(limits: Limits, layers: int) -> Limits:
@@ -284,7 +284,7 @@ def outer_limits(limits: Limits, layers: int) -> Limits:
 
 def outer_port(context: RunContext) -> int:
     """Return the port on which a machine around others answers; an instance in it may publish its own there."""
-    return ANSWER_PORT + 1 + context.network.level
+    return READINESS_PORT + 1 + context.network.level
 
 
 def assign_slots(stacks: Mapping[str, Sequence[Technology]]) -> dict[str, int]:
@@ -292,10 +292,10 @@ def assign_slots(stacks: Mapping[str, Sequence[Technology]]) -> dict[str, int]:
 
     Stacks whose address is built into an image always have the same: they come first, by their names.
     """
-    fixed = sorted(name for name, stack in stacks.items() if any(layer.built_in_address for layer in stack))
+    fixed = sorted(name for name, stack in stacks.items() if any(layer.has_fixed_address for layer in stack))
     return {name: slot for slot, name in enumerate(dict.fromkeys((*fixed, *stacks)))}
 
 
-def new_name(network: Network) -> str:
+def create_instance_name(network: Network) -> str:
     """Name an instance by its slot, in which nothing else is alive, and by the time. No name begins another."""
     return f"{network.prefix}-{network.slot:02}-{time.monotonic_ns() // 1_000_000:x}"

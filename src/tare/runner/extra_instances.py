@@ -18,31 +18,33 @@ from tare.hosts.host import Host
 from tare.hosts.network import SLOTS
 from tare.model.errors import OutOfMemory, TareError, TrialFailed, Unavailable, Unreachable
 from tare.model.trial import Footprint, Limits, Mark
-from tare.plugins.workload import Another, Further, Instance, MeasurementContext, Workload
+from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Workload
 from tare.runner.context import InstanceSpec, RunContext
 from tare.runner.layers import combine_layers, start_stack
 from tare.runner.service import start_service
 from tare.runner.trial_log import TrialLog
-from tare.telemetry.processes import footprint
+from tare.telemetry.processes import measure_proportional_memory
 
 _VMSTAT = "/proc/vmstat"
-_OF_GROUPS = ("memory.events", "memory.oom_control")  # version 2 and 1
+_CGROUP_KILL_FILES = ("memory.events", "memory.oom_control")  # version 2 and 1
 _KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _GROUP_SWAP = re.compile(r"^total_swap (\d+)$", re.MULTILINE)
 _GUEST_SWAP = re.compile(r"^pswp(?:in|out) (\d+)$", re.MULTILINE)
 _PAGE_BYTES = 4096
 _MACHINE, _GUEST = "the machine's kernel", "the guest's kernel"
-_PATIENCE = 5  # times as long as the trial's own instance took to start
+_START_TIMEOUT_FACTOR = 5  # times as long as the trial's own instance took to start
 
 
 def measure_footprint(context: RunContext, instances: Collection[Instance]) -> Footprint:
     """Read what these instances cost their host together: those that are alive in addition do not count."""
     host, processes = context.host, [instance.processes() for instance in instances]
-    others = (pid for other in context.live if other not in instances for pid in other.processes())
-    memory, count = footprint(host, context.images.main.root, [pid for pids in processes for pid in pids], others)
-    kernel = _sum(kernel_bytes(host, group_folder(host, pids[0])) if pids else None for pids in processes)
-    reported = _sum(_reported_bytes(host, instance) for instance in instances)
-    return Footprint(memory, kernel, _sum(instance.disk() for instance in instances), count, reported)
+    others = (pid for other in context.live_instances if other not in instances for pid in other.processes())
+    memory, count = measure_proportional_memory(
+        host, context.images.main.root, [pid for pids in processes for pid in pids], others
+    )
+    kernel = _sum_if_known(kernel_bytes(host, group_folder(host, pids[0])) if pids else None for pids in processes)
+    reported = _sum_if_known(_reported_bytes(host, instance) for instance in instances)
+    return Footprint(memory, kernel, _sum_if_known(instance.written_bytes() for instance in instances), count, reported)
 
 
 def _reported_bytes(host: Host, instance: Instance) -> int | None:
@@ -53,24 +55,24 @@ def _reported_bytes(host: Host, instance: Instance) -> int | None:
     return None
 
 
-def _sum(numbers: Iterable[int | None]) -> int | None:
+def _sum_if_known(numbers: Iterable[int | None]) -> int | None:
     """Add up; None if one is unknown: a partial sum would look like a result."""
     known = [*numbers]
     return sum(number for number in known if number is not None) if known and None not in known else None
 
 
-def total(pattern: re.Pattern[str], text: str) -> int | None:
+def sum_matches(pattern: re.Pattern[str], text: str) -> int | None:
     """Add up the numbers that a pattern finds; None if it finds none."""
     found = [int(number) for number in pattern.findall(text)]
     return sum(found) if found else None
 
 
-class Shortage:
+class MemoryShortageWatch:
     """Watches one instance on a host, from before its start."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._before = self._kills_here()
+        self._before = self._count_host_kills()
         self._instance: Instance | None = None
         self._folder = ""
         self._has_kernel = False
@@ -84,37 +86,37 @@ class Shortage:
         with suppress(TareError):
             self._has_kernel = instance.inside is not None and has_own_kernel(self._host, instance.inside)
 
-    def look(self) -> None:
+    def read_killer(self) -> None:
         """Read who has killed processes of the instance, while it exists."""
-        if self._has_kernel and total(_KILLS, self._inside(_VMSTAT)):
+        if self._has_kernel and sum_matches(_KILLS, self._read_inside(_VMSTAT)):
             self._killer = _GUEST
-        elif (kills := self._kills_in_group()) is not None:
+        elif (kills := self._count_cgroup_kills()) is not None:
             self._killer = _MACHINE if kills else ""
 
-    def killer(self) -> str:
+    def find_killer(self) -> str:
         """Return whose kernel has killed a process of the instance for lack of memory; empty if none has."""
         if self._killer is None:
-            return _MACHINE if self._kills_here() > self._before else ""
+            return _MACHINE if self._count_host_kills() > self._before else ""
         return self._killer
 
     def swapped_bytes(self) -> int:
         """Return what is in swap of the instance, or of a guest what has come and gone."""
         if self._has_kernel:
-            return _PAGE_BYTES * (total(_GUEST_SWAP, self._inside(_VMSTAT)) or 0)
+            return _PAGE_BYTES * (sum_matches(_GUEST_SWAP, self._read_inside(_VMSTAT)) or 0)
         if not self._folder:
             return 0
         second = self._host.read(f"{self._folder}/memory.swap.current").strip()
-        return int(second) if second else total(_GROUP_SWAP, self._host.read(f"{self._folder}/memory.stat")) or 0
+        return int(second) if second else sum_matches(_GROUP_SWAP, self._host.read(f"{self._folder}/memory.stat")) or 0
 
-    def _kills_here(self) -> int:
-        return total(_KILLS, self._host.read(_VMSTAT)) or 0
+    def _count_host_kills(self) -> int:
+        return sum_matches(_KILLS, self._host.read(_VMSTAT)) or 0
 
-    def _kills_in_group(self) -> int | None:
+    def _count_cgroup_kills(self) -> int | None:
         if not self._folder:
             return None
-        return total(_KILLS, "".join(self._host.gather(self._folder, name) for name in _OF_GROUPS))
+        return sum_matches(_KILLS, "".join(self._host.read_matching(self._folder, name) for name in _CGROUP_KILL_FILES))
 
-    def _inside(self, path: str) -> str:
+    def _read_inside(self, path: str) -> str:
         """Return a file's text inside; empty where it cannot be read."""
         inside = self._instance.inside if self._instance else None
         with suppress(TareError):
@@ -123,108 +125,108 @@ class Shortage:
 
 
 @dataclass
-class ExtraInstances(Further):
+class ExtraInstances(InstanceStarter):
     """Starts instances of a stack in the slots that are free; `spec` and `timeline` are those of the trial's own.
 
-    A server without memory is often silent, and its load would wait for it: both have `patience_seconds`. An instance
-    is late that takes five times as long to start as the trial's own, and these seconds more.
+    A server without memory is often silent, and its load would wait for it: both have `timeout_margin_seconds`. An
+    instance is late that takes five times as long to start as the trial's own, and these seconds more.
     """
 
     context: RunContext
     spec: InstanceSpec
     timeline: Sequence[Mark]
-    patience_seconds: float = 10.0
-    _taken: set[int] = field(default_factory=set)
+    timeout_seconds: float = 10.0
+    _used_slots: set[int] = field(default_factory=set)
 
     @property
-    def limit_bytes(self) -> int:
+    def memory_limit_bytes(self) -> int:
         """The memory limit of the trial's own instance."""
         return self.spec.limits.memory_bytes
 
     @contextmanager
-    def started(self, workload: Workload, limit_bytes: int | None = None) -> Iterator[Another]:
-        """Start an instance with the workload's server; see `Further.started`."""
+    def start_instance(self, workload: Workload, limit_bytes: int | None = None) -> Iterator[ExtraInstance]:
+        """Start an instance with the workload's server; see `InstanceStarter.start_instance`."""
         for technology in self.spec.stack:
-            if technology.built_in_address or technology.gives_machine:
+            if technology.has_fixed_address or technology.provisions_machine:
                 what = f"{technology.name}: tare cannot start further instances of it"
                 raise Unavailable(what, "leave this stack out of workloads that start several instances")
         with ExitStack() as exits:
-            spec = self._in_free_slot(exits, limit_bytes or self.limit_bytes).serving(workload)
-            shortage, log = Shortage(self.context.host), TrialLog()
-            exits.enter_context(_lack_of_memory(shortage))
+            spec = self._take_free_slot(exits, limit_bytes or self.memory_limit_bytes).with_workload(workload)
+            shortage, log = MemoryShortageWatch(self.context.host), TrialLog()
+            exits.enter_context(_detect_out_of_memory(shortage))
             parts = exits.enter_context(start_stack(self.context, spec, log))
             instance = combine_layers(parts)
             shortage.watch(instance)
-            exits.enter_context(_looking(shortage))
+            exits.enter_context(_read_killer_on_failure(shortage))
             serving = start_service(parts[-1].instance, workload, spec.image, host=parts[-1].host)
             server = exits.enter_context(serving)
-            exits.enter_context(_explained(server.why_soon))
-            server.await_answer(self.context.client, self.patience_seconds)
+            exits.enter_context(_explain_failure(server.await_failure_reason))
+            server.await_ready(self.context.client, self.timeout_seconds)
             setup = MeasurementContext(
                 instance,
-                server.asking(self.context.client),
+                server.scoped_client(self.context.client),
                 tuple(log.marks),
-                patience_seconds=self.patience_seconds,
-                start=spec.image.start,
+                timeout_margin_seconds=self.timeout_seconds,
+                start_command=spec.image.start_command,
             )
-            yield Another(setup, shortage.swapped_bytes)
+            yield ExtraInstance(setup, shortage.swapped_bytes)
 
-    def cost(self) -> Footprint:
-        """Return what all instances cost together; see `Further.cost`."""
-        return measure_footprint(self.context, self.context.live)
+    def measure_footprint(self) -> Footprint:
+        """Return what all instances cost together; see `InstanceStarter.measure_footprint`."""
+        return measure_footprint(self.context, self.context.live_instances)
 
-    def spare_share(self) -> float:
-        """Return the share of memory that would be left; see `Further.spare_share`. Raises TrialFailed."""
+    def spare_memory_share(self) -> float:
+        """Return the share of memory that would be left; see `InstanceStarter`. Raises TrialFailed."""
         memory = parse_meminfo(self.context.host.read("/proc/meminfo"))
         if not memory.total_bytes or memory.available_bytes is None:
             raise TrialFailed("the machine does not report its memory", "see /proc/meminfo there")
-        return (memory.available_bytes - self.limit_bytes) / memory.total_bytes
+        return (memory.available_bytes - self.memory_limit_bytes) / memory.total_bytes
 
-    def _in_free_slot(self, exits: ExitStack, limit_bytes: int) -> InstanceSpec:
+    def _take_free_slot(self, exits: ExitStack, limit_bytes: int) -> InstanceSpec:
         """Return what an instance with this limit of memory is started with in the first slot that is free."""
-        taken = {self.spec.slot, *self._taken}
+        taken = {self.spec.slot, *self._used_slots}
         slot = next((each for each in range(SLOTS) if each not in taken), None)
         if slot is None:
             raise TrialFailed(f"a network has {SLOTS} instances at most", "ask for fewer")
-        self._taken.add(slot)
-        exits.callback(self._taken.remove, slot)
+        self._used_slots.add(slot)
+        exits.callback(self._used_slots.remove, slot)
         moments = [mark.seconds for mark in self.timeline]
-        seconds = _PATIENCE * (max(moments) - min(moments)) + self.patience_seconds
+        seconds = _START_TIMEOUT_FACTOR * (max(moments) - min(moments)) + self.timeout_seconds
         limits = Limits(self.spec.limits.cpus, limit_bytes, self.spec.limits.open_files)
         return replace(self.spec, slot=slot, limits=limits, start_timeout_seconds=seconds)
 
 
 @contextmanager
-def _explained(why: Callable[[], str]) -> Iterator[None]:
+def _explain_failure(failure_reason: Callable[[], str]) -> Iterator[None]:
     """Describe why the server has ended, where it has: then this is why the load failed."""
     try:
         yield
     except TrialFailed as error:
-        words = "" if isinstance(error, Unreachable) else why()
+        words = "" if isinstance(error, Unreachable) else failure_reason()
         if not words:
             raise
         raise TrialFailed(f"{words}; {error}", error.hint, error.output) from error
 
 
 @contextmanager
-def _looking(shortage: Shortage) -> Iterator[None]:
+def _read_killer_on_failure(shortage: MemoryShortageWatch) -> Iterator[None]:
     """Look, after a failure, before the instance is taken away with what its control group has counted."""
     try:
         yield
     except TrialFailed:
-        shortage.look()
+        shortage.read_killer()
         raise
 
 
 @contextmanager
-def _lack_of_memory(shortage: Shortage) -> Iterator[None]:
+def _detect_out_of_memory(shortage: MemoryShortageWatch) -> Iterator[None]:
     """Raise a failure as OutOfMemory where a kernel has killed a process of the instance."""
     try:
         yield
     except (Unreachable, OutOfMemory):
         raise
     except TrialFailed as error:
-        if killer := shortage.killer():
+        if killer := shortage.find_killer():
             what = f"{killer} ended a process of it for lack of memory; {error}"
             raise OutOfMemory(what, error.hint, error.output) from error
         raise

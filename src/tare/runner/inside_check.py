@@ -1,8 +1,9 @@
 """Inside check: comparison of the conditions of a process in each stack with those in the baseline.
 
 Conditions are the environment, host name, mounts, devices, capabilities, limits, umask, locale and time zone of one
-process in an instance (programs/inspect.c). A technology declares those that it cannot make equal (`differs`); any
-other difference is a caution on all trials of the stack. docs/decisions/inside.md has the reasons.
+process in an instance (programs/inspect.c). A technology declares those that it cannot make equal
+(`expected_differences`); any other difference is a caution on all trials of the stack. docs/decisions/inside.md has the
+reasons.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tare.runner.trial_log import TrialLog
 
 INSPECT = "/usr/lib/tare/inspect"
 _INSPECT_SECONDS = 30.0
-_MOST_SHOWN = 3  # differences in the text of a caution
+_MAX_SHOWN = 3  # differences in the text of a caution
 # Mount options that change what a program can do there; the others are parameters of the file system.
 _OPTIONS = frozenset(("ro", "rw", "nosuid", "nodev", "noexec"))
 # A trial records the root's file system in `file_systems`; the workload asks for the data volume.
@@ -33,7 +34,7 @@ class Difference:
     """Condition whose value in a stack is not that in the baseline.
 
     `here` is the value in the stack. A value is None if the condition is absent, as a mount may be. `pattern` and
-    `reason` are an entry of a technology's `differs`, and empty if no technology declares the difference.
+    `reason` are an entry of a technology's `expected_differences`, and empty if no technology declares the difference.
     """
 
     name: str
@@ -68,15 +69,15 @@ class InsideCheck:
         technologies = (*self.stacks[stack], *self.stacks[self.baseline])
         return compare_conditions(here, there, technologies)
 
-    def describe(self, stack: str, log: TrialLog) -> None:
+    def record_differences(self, stack: str, log: TrialLog) -> None:
         """Add the differences of a stack to the log of its trial.
 
         Undeclared differences become a caution. Declared ones, grouped by their reasons, become part of the proof.
         """
         differences = self.differences(stack)
         if undeclared := [each for each in differences if not each.reason]:
-            more = f"; and {len(undeclared) - _MOST_SHOWN} more" if len(undeclared) > _MOST_SHOWN else ""
-            log.cautions.append(Caution("inside-differs", "; ".join(map(str, undeclared[:_MOST_SHOWN])) + more))
+            more = f"; and {len(undeclared) - _MAX_SHOWN} more" if len(undeclared) > _MAX_SHOWN else ""
+            log.cautions.append(Caution("inside-differs", "; ".join(map(str, undeclared[:_MAX_SHOWN])) + more))
         if known := list_by_reason((each.pattern, each.reason) for each in differences if each.reason):
             log.proof += (("not equal inside", known),)
 
@@ -116,8 +117,8 @@ def _describe_mount(path: str, file_system: str, options: str) -> str:
 def compare_conditions(
     here: Conditions, baseline: Conditions, technologies: Iterable[Technology]
 ) -> tuple[Difference, ...]:
-    """Return the conditions that differ, in order of names, each with the first matching entry of `differs`."""
-    reasons = [each for technology in technologies for each in technology.differs.items()]
+    """Return the conditions that differ, by name, each with the first matching entry of `expected_differences`."""
+    reasons = [each for technology in technologies for each in technology.expected_differences.items()]
     return tuple(
         Difference(name, here.get(name), baseline.get(name), *_find_reason(name, reasons))
         for name in sorted(here.keys() | baseline.keys())

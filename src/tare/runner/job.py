@@ -17,13 +17,13 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from tare import __version__
-from tare.hosts.distributions import refuse_incomplete
-from tare.hosts.ledger import in_short, ledgers, leftovers
+from tare.hosts.distributions import require_tools
+from tare.hosts.ledger import ledger_folder, read_pending_undos, shorten_command
 from tare.hosts.local import LocalHost, isolate_mounts
-from tare.hosts.lock import only_one
-from tare.hosts.tuning import look
-from tare.images.foreign_images import client_root, images_beside, refuse_absent, wanted_image
-from tare.model.errors import Rebooted, TareError, UsageError, why_of
+from tare.hosts.lock import lock_this_machine
+from tare.hosts.tuning import read_tuning
+from tare.images.foreign_images import require_source_files, resolve_client_root, resolve_image, resolve_sidecar_images
+from tare.model.errors import Rebooted, TareError, UsageError, format_os_error
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.journal import FORMAT, Journal, RunRecord, WorkloadRecord, holds_no_trial, make_within
@@ -31,30 +31,39 @@ from tare.model.machine import Facts
 from tare.model.trial import Stop, StopReason
 from tare.plugins.technology import Technology
 from tare.runner.cleanup import clean_up
-from tare.runner.context import RunContext, RunHosts, RunImages, Sampling
-from tare.runner.events import Preparing, RunBegins, RunObserver, StackSkipped, Warned, as_step_reporter
+from tare.runner.context import RunContext, RunHosts, RunImages, TelemetryConfig
+from tare.runner.events import (
+    PreparationStepBegins,
+    RunBegins,
+    RunObserver,
+    StackSkipped,
+    WarningIssued,
+    as_step_reporter,
+)
 from tare.runner.loop import RemainingWork, RunLoop
 from tare.runner.machines import connect_machines, open_context
 from tare.runner.prepare import (
     Problems,
+    build_outer_image,
     build_stack_images,
     check_programs,
     copy_to_server,
     find_unusable,
-    outer_image,
     prepare_stacks,
 )
-from tare.runner.sanitize import names_of_secrets, settings_without_secrets
-from tare.suites.suite import Planned, Suite, read_suite
-from tare.telemetry.noise import assess
+from tare.runner.sanitize import find_secret_names, redact_settings
+from tare.suites.suite import PlannedWorkload, Suite, read_suite
+from tare.telemetry.noise import assess_noise
 
 _SETTINGS = TypeAdapter(dict[str, Any])
 
 
 def make_record(suite: Suite, hosts: RunHosts, images: RunImages) -> RunRecord:
     """Return the record of a run that is prepared."""
-    noise = tuple((each.name, f"{each.value} ({each.verdict})") for each in assess(hosts.server.read))
-    overrides = {stack.name: stack.own.described(images.by_stack.get(stack.name)) for stack in suite.measured}
+    noise = tuple((each.name, f"{each.value} ({each.verdict})") for each in assess_noise(hosts.server.read))
+    overrides = {
+        stack.name: stack.override.describe(images.by_stack.get(stack.name)) for stack in suite.measured_stacks
+    }
     return RunRecord(
         format=FORMAT,
         tare=__version__,
@@ -63,7 +72,7 @@ def make_record(suite: Suite, hosts: RunHosts, images: RunImages) -> RunRecord:
         seed=suite.seed,
         baseline=suite.baseline,
         blocks=suite.blocks,
-        stacks=tuple(stack.name for stack in suite.measured),
+        stacks=tuple(stack.name for stack in suite.measured_stacks),
         workloads=tuple(workload_record(planned) for planned in suite.workloads),
         image=images.main.digest,
         image_origin=images.main.origin,
@@ -74,13 +83,13 @@ def make_record(suite: Suite, hosts: RunHosts, images: RunImages) -> RunRecord:
         margin=suite.margin,
         control=suite.control,
         machines=machines_by_role(suite, hosts),
-        tuning=look(hosts.server.read),
+        tuning=read_tuning(hosts.server.read),
         sample_seconds=suite.telemetry.every,
-        beside=_beside(suite, images),
+        beside=_sidecar_images(suite, images),
         own={name: own for name, own in overrides.items() if own},
         years=_years(suite, hosts),
-        families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured},
-        isolation={stack.name: _isolation(stack.layers) for stack in suite.measured},
+        families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured_stacks},
+        isolation={stack.name: _isolation(stack.layers) for stack in suite.measured_stacks},
         suite_folder=str(suite.folder.absolute()),
     )
 
@@ -93,12 +102,12 @@ def _isolation(layers: Sequence[Technology]) -> tuple[Isolation, ...]:
 def _years(suite: Suite, hosts: RunHosts) -> dict[str, str]:
     """Return the year of each stack of one layer whose technology is an old one."""
     own = {stack.name: stack.layers[0] for stack in suite.stacks if len(stack.layers) == 1}
-    asked = {name: layer for name, layer in own.items() if type(layer).old is not Technology.old}
-    years = {name: layer.old(layer.version(hosts.server)) for name, layer in asked.items()}
+    asked = {name: layer for name, layer in own.items() if type(layer).outdated_since is not Technology.outdated_since}
+    years = {name: layer.outdated_since(layer.version(hosts.server)) for name, layer in asked.items()}
     return {name: year for name, year in years.items() if year}
 
 
-def workload_record(planned: Planned) -> WorkloadRecord:
+def workload_record(planned: PlannedWorkload) -> WorkloadRecord:
     """Return what the record of a run has of a workload."""
     return WorkloadRecord(
         name=planned.name,
@@ -106,21 +115,21 @@ def workload_record(planned: Planned) -> WorkloadRecord:
         title=planned.workload.title,
         metrics=tuple(planned.workload.all_metrics),
         sweep=planned.workload.sweep,
-        settings=settings_without_secrets(_SETTINGS.dump_python(dict(vars(planned.workload)), mode="json")),
+        settings=redact_settings(_SETTINGS.dump_python(dict(vars(planned.workload)), mode="json")),
         lowered=planned.lowered,
     )
 
 
-def _beside(suite: Suite, images: RunImages) -> dict[str, str]:
+def _sidecar_images(suite: Suite, images: RunImages) -> dict[str, str]:
     """Return the images of sidecar services, by the services' names."""
-    services = [each for workload in suite.by_name.values() for each in workload.beside]
+    services = [each for workload in suite.by_name.values() for each in workload.sidecars]
     found = {each.name: images.sidecars[each.image] for each in services}
     return {name: image.origin or image.digest for name, image in found.items()}
 
 
 def machines_by_role(suite: Suite, hosts: RunHosts) -> dict[str, Facts]:
     """Return the machines that take part, by role, except those that a technology will lend."""
-    lent = all(stack.layers[-1].gives_machine for stack in suite.stacks)
+    lent = all(stack.layers[-1].provisions_machine for stack in suite.stacks)
     server = {} if lent else {"server": hosts.server.facts()}
     further = {f"client {number}": each.facts() for number, each in enumerate(hosts.extra_clients, start=2)}
     return {"controller": LocalHost().facts(), **server, "client": hosts.client.facts(), **further}
@@ -137,7 +146,7 @@ def check_same(before: RunRecord, now: RunRecord) -> None:
         raise UsageError("the run was made by a tare that measured other stacks of this suite", "start a new run")
     if (before.image, before.beside, before.own) != (now.image, now.beside, now.own):
         raise UsageError("the run was made with another image", "start a new run, or use the tare that made it")
-    if other := _other_settings(before, now):
+    if other := _find_changed_settings(before, now):
         hint = "a file that the suite names may have changed: restore it, or start a new run"
         raise UsageError(f"settings are not those that the run began with: {', '.join(other)}", hint)
     fitted = {each.name: each.fits for each in before.tuning}
@@ -146,7 +155,7 @@ def check_same(before: RunRecord, now: RunRecord) -> None:
         raise UsageError(f"settings of the machine are not those that the run began with: {', '.join(other)}", hint)
 
 
-def _other_settings(before: RunRecord, now: RunRecord) -> list[str]:
+def _find_changed_settings(before: RunRecord, now: RunRecord) -> list[str]:
     """Return the settings of workloads that have changed, such as requests that come from a file; new ones have not."""
     began = {each.name: each.settings for each in before.workloads}
     return [
@@ -174,7 +183,7 @@ def new_job(suite: Suite, out: Path | None = None, budget_seconds: float | None 
     return Job(suite, Journal(folder), budget_seconds or suite.budget_seconds)
 
 
-def resumed_job(folder: Path, budget_seconds: float | None = None) -> Job:
+def resume_job(folder: Path, budget_seconds: float | None = None) -> Job:
     """Return the job that continues a run; raises UsageError if the folder is none."""
     journal = Journal(folder)
     record = journal.read()
@@ -185,7 +194,7 @@ def resumed_job(folder: Path, budget_seconds: float | None = None) -> Job:
         raise UsageError(f"{folder}: the run cannot go on, as nothing can be written there", hint)
     for name in ("raw", "telemetry"):
         make_within(folder, name)
-    suite = read_suite(folder / "suite.toml", folder=record.paths_from)
+    suite = read_suite(folder / "suite.toml", folder=record.base_folder)
     return Job(suite, journal, budget_seconds or suite.budget_seconds)
 
 
@@ -193,7 +202,7 @@ def restrict_to_blocks(job: Job, numbers: frozenset[int]) -> Job:
     """Return a job of some blocks, from 0, all of which are measured; raises UsageError where it has not so many."""
     if beyond := [number + 1 for number in numbers if number >= job.suite.blocks]:
         raise UsageError(f"--blocks: the suite has no block {max(beyond)}", f"its blocks are 1-{job.suite.blocks}")
-    return Job(replace(job.suite, only=numbers, until="blocks"), job.journal, job.budget_seconds)
+    return Job(replace(job.suite, only_blocks=numbers, until="blocks"), job.journal, job.budget_seconds)
 
 
 def require_root(command: str) -> None:
@@ -209,25 +218,25 @@ def execute(job: Job, observe: RunObserver) -> Stop:
     budget. This puts the process into a private mount namespace, for good. Raises TareError if nothing can be measured.
     """
     say, journal, before = as_step_reporter(observe), job.journal, job.journal.record
-    with only_one(), _usual_scheduling():
-        refuse_incomplete(LocalHost())
-        refuse_absent(stack.own.image(job.suite.image) for stack in job.suite.stacks)
-        _remove_left(say, observe)
+    with lock_this_machine(), _usual_scheduling():
+        require_tools(LocalHost())
+        require_source_files(stack.override.apply_to_image(job.suite.image) for stack in job.suite.stacks)
+        _remove_leftovers(say, observe)
         isolate_mounts()
-        main = wanted_image(job.suite.image, job.suite.by_name.values(), say, before.image_origin if before else "")
-        suite = job.suite.in_image(main)
+        main = resolve_image(job.suite.image, job.suite.by_name.values(), say, before.image_origin if before else "")
+        suite = job.suite.configured_for(main)
         by_stack = build_stack_images(suite, say, before)
         check_programs(suite, main, by_stack)
         began, stop, left_seconds = monotonic(), None, job.budget_seconds
         while stop is None:
             try:
-                with _prepared(suite, journal, main, by_stack, observe) as (context, unusable):
+                with _prepare_run(suite, journal, main, by_stack, observe) as (context, unusable):
                     work = RemainingWork(suite, journal.run.trials, unusable, left_seconds)
                     cpus = () if suite.hosts.server else context.hosts.placement.server
                     observe(RunBegins(journal.run, len(suite.stacks) - len(unusable), suite.by_name, cpus))
                     stop = RunLoop(work, context, journal, observe).run()
             except Rebooted as error:
-                observe(Warned(f"{error}: what was made there is made again, and the run goes on"))
+                observe(WarningIssued(f"{error}: what was made there is made again, and the run goes on"))
                 if job.budget_seconds is not None:
                     left_seconds = max(1.0, job.budget_seconds - (monotonic() - began))
             except KeyboardInterrupt:
@@ -240,7 +249,7 @@ def execute(job: Job, observe: RunObserver) -> Stop:
 
 
 @contextmanager
-def _prepared(
+def _prepare_run(
     suite: Suite, journal: Journal, main: Image, by_stack: Mapping[str, Image], observe: RunObserver
 ) -> Iterator[tuple[RunContext, Problems]]:
     """Context manager: connect to the machines, make what the run needs, and begin or continue its record.
@@ -248,13 +257,13 @@ def _prepared(
     Yield the context with the problems of the stacks that cannot run.
     """
     say, before, workloads = as_step_reporter(observe), journal.record, tuple(suite.by_name.values())
-    with _reported_leftovers(observe), connect_machines(suite.hosts, main, suite.limits.cpus) as hosts:
+    with _report_leftovers(observe), connect_machines(suite.hosts, main, suite.limits.cpus) as hosts:
         copy_to_server(hosts, (main, *by_stack.values()), say)
         unusable = find_unusable(suite.stacks, hosts.server, say)
         usable = [stack for stack in suite.stacks if stack.name not in unusable]
-        outer = outer_image(usable, say)
-        client = client_root(workloads, suite.image.release, say)
-        sidecars = images_beside(workloads, say, before.beside if before else {})
+        outer = build_outer_image(usable, say)
+        client = resolve_client_root(workloads, suite.image.release, say)
+        sidecars = resolve_sidecar_images(workloads, say, before.beside if before else {})
         images = RunImages(main, client, outer, by_stack, sidecars)
         if suite.hosts.client is None:
             os.sched_setaffinity(0, hosts.placement.client)
@@ -262,8 +271,8 @@ def _prepared(
         record = make_record(suite, hosts, images)
         if before is not None:
             check_same(before, record)
-        sampling = Sampling(journal.folder / "telemetry", suite.telemetry)
-        with open_context(hosts, images, suite.limits, sampling, journal.keep_lent) as context:
+        sampling = TelemetryConfig(journal.folder / "telemetry", suite.telemetry)
+        with open_context(hosts, images, suite.limits, sampling, journal.add_provisioned_machine) as context:
             failed = prepare_stacks(context, usable, say)
             _report_skipped(suite, failed, observe, unusable)
             _create_folder(journal, record, suite.text, observe)
@@ -277,13 +286,17 @@ def _create_folder(journal: Journal, record: RunRecord, suite_text: str, observe
         return
     if journal.folder.exists():
         text = f"{journal.folder}: a run was ended there before its first trial; this one takes its place"
-        observe(Preparing(text))
-    if names := names_of_secrets(suite_text):
-        observe(Warned(f"the run folder keeps the suite as it is written, with {', '.join(names)}: show it to nobody"))
+        observe(PreparationStepBegins(text))
+    if names := find_secret_names(suite_text):
+        observe(
+            WarningIssued(
+                f"the run folder keeps the suite as it is written, with {', '.join(names)}: show it to nobody"
+            )
+        )
     try:
         journal.create(record, suite_text)
     except OSError as error:
-        what = f"{journal.folder}: cannot be made: {why_of(error)}"
+        what = f"{journal.folder}: cannot be made: {format_os_error(error)}"
         raise UsageError(what, "choose another folder with --out") from error
 
 
@@ -315,25 +328,25 @@ def _usual_scheduling() -> Iterator[None]:
         os.sched_setaffinity(0, cpus)
 
 
-def _remove_left(say: Callable[[str], None], observe: RunObserver) -> None:
+def _remove_leftovers(say: Callable[[str], None], observe: RunObserver) -> None:
     """Remove what killed runs have left; report what stays."""
-    if leftovers(ledgers()):
+    if read_pending_undos(ledger_folder()):
         say("removing what a killed run has left")
     for trouble in clean_up(lambda _: None):
-        observe(Warned(f"a killed run left what cannot be undone: {trouble}"))
+        observe(WarningIssued(f"a killed run left what cannot be undone: {trouble}"))
 
 
 @contextmanager
-def _reported_leftovers(observe: RunObserver) -> Iterator[None]:
+def _report_leftovers(observe: RunObserver) -> Iterator[None]:
     """Report what a run could not undo, which stays in the ledger."""
-    before = leftovers(ledgers())
+    before = read_pending_undos(ledger_folder())
     try:
         yield
     finally:
-        after = leftovers(ledgers())
+        after = read_pending_undos(ledger_folder())
         stays = [(left, argv) for path, left in after.items() if path not in before for argv in left.entries]
         for left, argv in stays:
             machine = f" (on {left.machine.ssh})" if left.machine else ""
-            observe(Warned(f"not undone: {in_short(argv)}{machine}"))
+            observe(WarningIssued(f"not undone: {shorten_command(argv)}{machine}"))
         if stays:
-            observe(Warned("`tare clean` tries again, and says what is in the way"))
+            observe(WarningIssued("`tare clean` tries again, and says what is in the way"))

@@ -16,20 +16,20 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from tare.hosts.exec import ExecHost, at_hand
+from tare.hosts.exec import ExecHost, ensure_resident
 from tare.hosts.host import Host, Process
 from tare.hosts.local import LocalHost
-from tare.images.cache import in_use
-from tare.images.image import carried
-from tare.model.errors import NoRoom, OutOfMemory, TareError, TimedOut, TrialFailed, Unavailable
-from tare.model.trial import Caution, LimitsWanted, Mark, Output
-from tare.plugins.technology import ANSWER_PORT, PATIENCE, LaunchRequest, Technology, Timeline
+from tare.images.cache import hold_in_cache
+from tare.images.image import copy_to_host
+from tare.model.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unavailable, Unschedulable
+from tare.model.trial import Caution, LimitsSpec, Mark, Output
+from tare.plugins.technology import NESTED_TIMEOUT_FACTOR, READINESS_PORT, LaunchRequest, StartTimeline, Technology
 from tare.plugins.workload import Instance
-from tare.runner.context import InstanceSpec, RunContext, new_name, outer_port
+from tare.runner.context import InstanceSpec, RunContext, create_instance_name, outer_port
 from tare.runner.trial_log import TrialLog
 
 PROBE = "/usr/lib/tare/knock"
-_LAST_WORD_SECONDS = 5.0  # for the client to report that no answer came
+_PROBE_REPORT_SECONDS = 5.0  # for the client to report that no answer came
 _IN_LAYER = "in the layer "
 _COPY_SECONDS = 600.0
 
@@ -40,8 +40,14 @@ class CommandRecorder:
     def __init__(self, host: Host, commands: list[tuple[str, ...]]) -> None:
         self._host = host
         self._commands: list[tuple[str, ...]] | None = commands
-        self.command_line, self.facts, self.lost = host.command_line, host.facts, host.lost
-        self.put, self.get, self.read, self.write, self.gather = host.put, host.get, host.read, host.write, host.gather
+        self.command_line, self.facts, self.connection_error = host.command_line, host.facts, host.connection_error
+        self.put, self.get, self.read, self.write, self.read_matching = (
+            host.put,
+            host.get,
+            host.read,
+            host.write,
+            host.read_matching,
+        )
 
     def stop(self) -> None:
         """Record no more: the commands that follow are the workload's."""
@@ -49,15 +55,15 @@ class CommandRecorder:
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
         """Run a command; see `Host.run`."""
-        self._note(argv)
+        self._record(argv)
         return self._host.run(*argv, timeout=timeout, input=input, check=check)
 
-    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:
+    def spawn(self, *argv: str, die_with_parent: bool = False) -> AbstractContextManager[Process]:
         """Start a command; see `Host.spawn`."""
-        self._note(argv)
-        return self._host.spawn(*argv, life_line=life_line)
+        self._record(argv)
+        return self._host.spawn(*argv, die_with_parent=die_with_parent)
 
-    def _note(self, argv: tuple[str, ...]) -> None:
+    def _record(self, argv: tuple[str, ...]) -> None:
         if self._commands is not None:
             self._commands.append(argv)
 
@@ -88,9 +94,9 @@ def combine_layers(parts: StartedLayers) -> Instance:
         return innermost
     return replace(
         innermost,
-        path="/".join(part.instance.path for part in reversed(parts)),
+        network_path="/".join(part.instance.network_path for part in reversed(parts)),
         processes=outermost.processes,
-        disk=outermost.disk,
+        written_bytes=outermost.written_bytes,
         proof={f"{part.name}: {name}": value for part in parts for name, value in part.instance.proof.items()},
         cautions=tuple(dict.fromkeys(each for part in parts for each in part.instance.cautions)),
     )
@@ -106,11 +112,11 @@ def start_stack(
     TrialFailed or Unavailable, which name the layer of a nested stack.
     """
     technology, nested = spec.technology, len(spec.stack) > 1
-    if technology.gives_machine:
+    if technology.provisions_machine:
         with _start_on_provisioned_machine(context, spec, log) as parts:
             yield parts
         return
-    here = spec.outer(spec.prepared(context.images.outer)) if nested else spec
+    here = spec.outer_spec(spec.outer_image(context.images.outer)) if nested else spec
     before = len(log.marks)
     with ExitStack() as exits:
         try:
@@ -128,10 +134,10 @@ def start_stack(
             yield (part,)
             return
         with prefix_errors(spec.stack[-2], nested=True):
-            within = context.inside(instance, spec)
+            within = context.create_inner_context(instance, spec)
             exits.enter_context(within.cache)
-            exits.enter_context(spec.stack[-2].engine(within.host))
-        yield (part, *exits.enter_context(start_stack(within, spec.inner(within, ready), log)))
+            exits.enter_context(spec.stack[-2].run_engine(within.host))
+        yield (part, *exits.enter_context(start_stack(within, spec.inner_spec(within, ready), log)))
 
 
 @contextmanager
@@ -146,19 +152,19 @@ def _start_on_provisioned_machine(context: RunContext, spec: InstanceSpec, log: 
         raise Unavailable(
             f"{technology.name} lends a machine, but not when [hosts.server] names one", "leave out [hosts.server]"
         )
-    timeline = Timeline(technology=technology.name)
+    timeline = StartTimeline(technology=technology.name)
     host = CommandRecorder(context.host, log.commands)
-    folder = context.instances / new_name(context.network.at(spec.slot))
+    folder = context.instances_folder / create_instance_name(context.network.with_slot(spec.slot))
     with ExitStack() as exits:
         try:
             with prefix_errors(technology, nested=True):
-                lent = technology.lent(host, context.ledger, folder, timeline.mark)
+                lent = technology.provision_machine(host, context.ledger, folder, timeline.mark)
                 machine, instance = exits.enter_context(lent)
                 host.stop()
                 within = exits.enter_context(context.provision(machine, spec))
                 asked = spec.limits
-                wanted = LimitsWanted(len(asked.cpus), asked.memory_bytes, asked.open_files)
-                limits = within.limits_within(wanted)
+                wanted = LimitsSpec(len(asked.cpus), asked.memory_bytes, asked.open_files)
+                limits = within.restrict_limits(wanted)
         finally:
             log.marks += timeline.marks
             _name_by_layer(log, len(log.marks) - len(timeline.marks), technology.name, outermost=True, innermost=False)
@@ -178,11 +184,11 @@ def _start_on_provisioned_machine(context: RunContext, spec: InstanceSpec, log: 
         yield (part, *exits.enter_context(start_stack(within, there, log)))
 
 
-def start_seconds(technology: Technology, level: int, cautions: Iterable[Caution]) -> float:
+def start_timeout_seconds(technology: Technology, level: int, cautions: Iterable[Caution]) -> float:
     """Return the seconds in which an instance must answer, `level` layers deep on machines with these cautions."""
     emulated = any(caution.kind == "emulated" for caution in cautions)
-    machines = level + technology.hosts + emulated
-    return technology.start_seconds * (PATIENCE if machines > 1 else 1)
+    machines = level + technology.can_host + emulated
+    return technology.start_timeout_seconds * (NESTED_TIMEOUT_FACTOR if machines > 1 else 1)
 
 
 @contextmanager
@@ -190,14 +196,14 @@ def start_layer(
     context: RunContext, spec: InstanceSpec, log: TrialLog, before_request: Callable[[], None] | None = None
 ) -> Iterator[Instance]:
     """Start the outermost layer of a stack, and wait until it is ready for the client on the first of its ports."""
-    technology, network = spec.technology, context.network.at(spec.slot)
-    name = new_name(network)
-    ports = (ANSWER_PORT, *([spec.port] if spec.port else ())) if len(spec.stack) == 1 else (outer_port(context),)
+    technology, network = spec.technology, context.network.with_slot(spec.slot)
+    name = create_instance_name(network)
+    ports = (READINESS_PORT, *([spec.port] if spec.port else ())) if len(spec.stack) == 1 else (outer_port(context),)
     probes: list[Process] = []
-    timeline = Timeline(technology=technology.name, before_request=before_request)
-    usual_seconds = start_seconds(technology, network.level, context.hosts.placement.cautions)
+    timeline = StartTimeline(technology=technology.name, before_request=before_request)
+    usual_seconds = start_timeout_seconds(technology, network.level, context.hosts.placement.cautions)
     seconds = min(usual_seconds, spec.start_timeout_seconds)
-    with context.ledger.overlapping(), ExitStack() as exits:
+    with context.ledger.undo_in_background(), ExitStack() as exits:
 
         def probe(address: str, port: int | None = None) -> None:
             argv = (PROBE, address, str(port or ports[0]), f"{seconds:g}", *(("connect",) if port else ()))
@@ -209,13 +215,13 @@ def start_layer(
             limits=spec.limits,
             network=network,
             ports=ports,
-            datagrams=spec.udp,
-            folder=context.instances / name,
+            uses_udp=spec.udp,
+            folder=context.instances_folder / name,
             ledger=context.ledger,
-            knock=probe,
+            start_probe=probe,
             timeline=timeline,
-            answer_port=ports[0],
-            start_seconds=seconds,
+            readiness_port=ports[0],
+            start_timeout_seconds=seconds,
             cache=context.cache,
             volume_bytes=spec.volume_bytes,
         )
@@ -223,26 +229,26 @@ def start_layer(
         try:
             instance = exits.enter_context(technology.launch(host, request))
             for process in probes:
-                _mark_answer(process, timeline, seconds, context.clock_ahead_seconds)
+                _mark_ready(process, timeline, seconds, context.clock_ahead_seconds)
         finally:
             log.marks += timeline.marks
         host.stop()
         if instance.inside is not None:
-            exits.enter_context(at_hand(instance.inside))
-        context.live.append(instance)
-        exits.callback(context.live.remove, instance)
+            exits.enter_context(ensure_resident(instance.inside))
+        context.live_instances.append(instance)
+        exits.callback(context.live_instances.remove, instance)
         yield instance
 
 
-def _mark_answer(knock: Process, timeline: Timeline, most_seconds: float, clock_ahead_seconds: float) -> None:
+def _mark_ready(probe: Process, timeline: StartTimeline, timeout_seconds: float, clock_ahead_seconds: float) -> None:
     """Mark the first answer, and the moment at which `init` began, if its clock is the client's."""
     try:
-        answered, word, *began = knock.read_line(most_seconds + _LAST_WORD_SECONDS).text.split()
+        answered, word, *began = probe.read_line(timeout_seconds + _PROBE_REPORT_SECONDS).text.split()
     except TrialFailed as error:
-        target, _, problem = knock.errors().strip().rpartition("knock: ")[2].partition(": ")
+        target, _, problem = probe.errors().strip().rpartition("knock: ")[2].partition(": ")
         if not problem:
             raise
-        what = f"{target} did not answer the client within {most_seconds:g} s: {problem}"
+        what = f"{target} did not answer the client within {timeout_seconds:g} s: {problem}"
         raise TimedOut(what, error.hint) from error
     ready = int(answered) / 1e9 - clock_ahead_seconds
     requested = timeline.marks[0].seconds
@@ -271,7 +277,7 @@ def prefix_errors(technology: Technology, nested: bool) -> Iterator[None]:
             raise
         what = f"{_IN_LAYER}{technology.name}: {str(error).removeprefix(f'{technology.name}: ')}"
         if isinstance(error, TrialFailed):
-            kind = next(kind for kind in (TimedOut, OutOfMemory, NoRoom, TrialFailed) if isinstance(error, kind))
+            kind = next(kind for kind in (TimedOut, OutOfMemory, Unschedulable, TrialFailed) if isinstance(error, kind))
             raise kind(what, error.hint, error.output) from error
         raise (Unavailable if isinstance(error, Unavailable) else TareError)(what, error.hint) from error
 
@@ -282,39 +288,39 @@ def prepare_disk(context: RunContext, spec: InstanceSpec, say: Callable[[str], N
     Raises Unavailable, which names the layer.
     """
     technology, inner, outer = spec.technology, spec.stack[:-1], context.images.outer
-    if not inner or technology.gives_machine:  # there, it is done when the machine is provisioned
+    if not inner or technology.provisions_machine:  # there, it is done when the machine is provisioned
         return
-    disk = str(spec.prepared(outer).disk)
+    disk = str(spec.outer_image(outer).disk)
     if context.host.run("test", "-e", disk, timeout=30, check=False).exit_code == 0:
         if isinstance(context.host, LocalHost):
-            in_use(Path(disk))
+            hold_in_cache(Path(disk))
         return
-    assert outer is not None  # noqa: S101 - `prepared` has looked
+    assert outer is not None  # noqa: S101 - `outer_image` has looked
     say(f"starting {technology.name}, to put the image into it once")
     with (
         prefix_errors(technology, nested=True),
-        start_layer(context, spec.outer(outer), TrialLog()) as instance,
+        start_layer(context, spec.outer_spec(outer), TrialLog()) as instance,
     ):
-        if instance.inside is None or instance.storage is None:
+        if instance.inside is None or instance.disk_file is None:
             raise Unavailable(f"{technology.name}: its machine has no disk that can be kept", "report this")
-        within = context.inside(instance, spec)
-        with prefix_errors(inner[-1], nested=True), inner[-1].engine(within.host):
+        within = context.create_inner_context(instance, spec)
+        with prefix_errors(inner[-1], nested=True), inner[-1].run_engine(within.host):
             if problems := tuple(inner[-1].problems(within.host)):
                 words = "; ".join(problem.what for problem in problems)
                 raise Unavailable(f"in the layer {inner[-1].name}, inside {technology.name}: {words}", problems[0].fix)
             say(f"carrying the image into {technology.name}")
-            image = carried(within.host, spec.image)
+            image = copy_to_host(within.host, spec.image)
             if len(inner) > 1:
-                carried(within.host, outer)
-                prepare_disk(within, spec.inner(within), say)
+                copy_to_host(within.host, outer)
+                prepare_disk(within, spec.inner_spec(within), say)
             else:
                 say(f"giving the image to {inner[-1].name}")
-                inner[-1].imported(within.host, image)
+                inner[-1].prepare_image(within.host, image)
             within.host.run("sync", timeout=_COPY_SECONDS)
         say("keeping the disk")
-        form = PurePosixPath(instance.storage).suffix[1:]
+        form = PurePosixPath(instance.disk_file).suffix[1:]
         copy = ("qemu-img", "convert", "-U", "-f", form, "-O", "qcow2", "-B", str(outer.disk), "-F", "raw")
-        context.host.run(*copy, instance.storage, f"{disk}.new", timeout=_COPY_SECONDS)
+        context.host.run(*copy, instance.disk_file, f"{disk}.new", timeout=_COPY_SECONDS)
         # A relative name, beside the disk: the folder may be moved, or have another path.
         base = f"{outer.digest}/{outer.disk.name}"
         context.host.run("qemu-img", "rebase", "-u", "-b", base, "-F", "raw", f"{disk}.new", timeout=30)

@@ -24,19 +24,19 @@ from tare.plugins.technology import Technology
 from tare.runner.block import BlockRunner
 from tare.runner.context import RunContext
 from tare.runner.decisions import Decisions
-from tare.runner.events import BlockBegins, BlockEnded, RunObserver, TrialEnded, Warned
+from tare.runner.events import BlockBegins, BlockEnded, RunObserver, TrialEnded, WarningIssued
 from tare.runner.inside_check import InsideCheck
-from tare.runner.schedule import DurationEstimates, Schedule, least_blocks, shortfall
+from tare.runner.schedule import DurationEstimates, Schedule, find_shortfall, least_blocks
 from tare.runner.trial import FinishedTrial
 from tare.runner.values import PrintedUnits
-from tare.statistics.anytime import LEAST
-from tare.statistics.outcomes import alike
-from tare.statistics.planning import Components
-from tare.suites.plan import Block, Step, plan, remaining
-from tare.suites.stack_overrides import OwnProgram
-from tare.suites.suite import Planned, Suite
+from tare.statistics.anytime import MIN_VALUES
+from tare.statistics.outcomes import normalize_reason
+from tare.statistics.planning import VarianceComponents
+from tare.suites.plan import Block, PlannedTrial, plan, select_remaining
+from tare.suites.stack_overrides import StackOverride
+from tare.suites.suite import PlannedWorkload, Suite
 
-_MOST = 10  # passes: beyond it, the variance between blocks is known too badly to go on
+_MAX_PASSES = 10  # passes: beyond it, the variance between blocks is known too badly to go on
 _RESUMED = Caution(
     "resumed-block", "the run was stopped within this block and resumed: its trials are not close in time"
 )
@@ -59,7 +59,7 @@ class FailureWatch:
         if trial.status == "ok":
             self._works = True
         elif trial.status == "failed":
-            self._reasons.setdefault(trial.workload, set()).add(alike(trial.reason))
+            self._reasons.setdefault(trial.workload, set()).add(normalize_reason(trial.reason))
 
     def is_certain(self) -> bool:
         """Return whether every workload has failed, each for one reason."""
@@ -71,33 +71,33 @@ class FailureWatch:
 class BlockDuration:
     """What a block takes: seconds of all its starts, and of a pass, which has so many rounds."""
 
-    starting: float
-    once: float
+    start_seconds: float
+    pass_seconds: float
     rounds: int
 
     @property
     def seconds(self) -> float:
         """What a block of one pass takes."""
-        return self.starting + self.once
+        return self.start_seconds + self.pass_seconds
 
 
-def block_duration(block: Block, pace: DurationEstimates) -> BlockDuration:
+def block_duration(block: Block, estimates: DurationEstimates) -> BlockDuration:
     """Estimate what a block takes."""
     return BlockDuration(
-        sum(pace.starting_seconds_of(step) for step in block.steps),
-        sum(pace.pass_seconds_of(step) for step in block.steps),
-        pace.workloads[block.workload].rounds,
+        sum(estimates.start_seconds_of(step) for step in block.trials),
+        sum(estimates.pass_seconds_of(step) for step in block.trials),
+        estimates.workloads[block.workload].rounds,
     )
 
 
-def optimal_passes(found: Components, costs: BlockDuration, seconds: float = math.inf) -> int:
+def optimal_passes(components: VarianceComponents, duration: BlockDuration, max_seconds: float = math.inf) -> int:
     """Return the number of passes of a block that may take so many seconds."""
-    if not costs.once > 0:
+    if not duration.pass_seconds > 0:
         return 1
-    per_round = costs.once / costs.rounds
-    rounds = math.sqrt(costs.starting / per_round * found.within / found.between)
-    fitting = (seconds - costs.starting) / costs.once
-    return max(1, min(_MOST, round(rounds / costs.rounds), int(min(fitting, _MOST))))
+    per_round = duration.pass_seconds / duration.rounds
+    rounds = math.sqrt(duration.start_seconds / per_round * components.within / components.between)
+    fitting = (max_seconds - duration.start_seconds) / duration.pass_seconds
+    return max(1, min(_MAX_PASSES, round(rounds / duration.rounds), int(min(fitting, _MAX_PASSES))))
 
 
 @dataclass(frozen=True)
@@ -113,16 +113,16 @@ class RemainingWork:
         """Return the remaining blocks. A stack that does not run keeps one step a workload, for the reason."""
         noted = {(trial.workload, trial.stack) for trial in self.done if trial.status == "skipped"}
         left = []
-        for block in remaining(plan(self.suite), {trial.trial for trial in self.done}):
-            can = [step for step in block.steps if not self.skip_reason(step)]
-            cannot = [step for step in block.steps if self.skip_reason(step)]
+        for block in select_remaining(plan(self.suite), {trial.trial for trial in self.done}):
+            can = [step for step in block.trials if not self.skip_reason(step)]
+            cannot = [step for step in block.trials if self.skip_reason(step)]
             unsaid = [step for step in cannot if (step.workload, step.stack) not in noted]
             noted |= {(step.workload, step.stack) for step in unsaid}
             if can:
                 left.append(block.with_steps((*unsaid, *can)))
         return tuple(left)
 
-    def skip_reason(self, step: Step) -> str:
+    def skip_reason(self, step: PlannedTrial) -> str:
         """Return why a trial does not run; empty if it does."""
         problems = self.unusable.get(step.stack, ())
         if not problems and self.suite.excludes(step.workload, step.stack):
@@ -136,13 +136,13 @@ class RunLoop:
     def __init__(self, work: RemainingWork, context: RunContext, journal: Journal, observe: RunObserver) -> None:
         suite, began = work.suite, journal.run.record
         self._work, self._journal, self._observe = work, journal, observe
-        stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured}
+        stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured_stacks}
         references = (suite.baseline, suite.control)
-        overrides = {stack.name: stack.own for stack in suite.measured if stack.own != OwnProgram()}
+        overrides = {stack.name: stack.override for stack in suite.measured_stacks if stack.override != StackOverride()}
         inside_check = InsideCheck(suite.baseline, stacks)
-        self._blocks = BlockRunner(context, stacks, references, suite.seed, overrides, inside_check)
+        self._block_runner = BlockRunner(context, stacks, references, suite.seed, overrides, inside_check)
         self._units = PrintedUnits(references)
-        self._pace = DurationEstimates(suite.by_name)
+        self._estimates = DurationEstimates(suite.by_name)
         self._decisions = Decisions(
             began.workloads,
             began.stacks,
@@ -152,30 +152,30 @@ class RunLoop:
             suite.until == "blocks",
             suite.precision,
         )
-        self._units.checked(work.done)
+        self._units.check_trials(work.done)
         for trial in work.done:
-            self._pace.learn(trial)
+            self._estimates.learn(trial)
             self._decisions.learn(trial)
         self._interrupted = {(trial.workload, trial.block) for trial in work.done if trial.status != "skipped"}
-        self._left = work.blocks()
+        self._remaining = work.blocks()
         self._recorded: set[str] = set()  # of the current block
-        self._failures = FailureWatch(frozenset(block.workload for block in self._left))
+        self._failures = FailureWatch(frozenset(block.workload for block in self._remaining))
         self._failures.resume(work.done)
-        least = least_blocks(self._left)
-        self._schedule = Schedule((), work.budget_seconds, time.monotonic(), self._pace, least=least)
+        least = least_blocks(self._remaining)
+        self._schedule = Schedule((), work.budget_seconds, time.monotonic(), self._estimates, min_blocks=least)
 
     def run(self) -> Stop:
         """Run the remaining blocks; return why it stopped."""
-        self._warn_of_shortfall(self._decisions.needed(self._left, self._pace.seconds_of))
+        self._warn_of_shortfall(self._decisions.select_needed_blocks(self._remaining, self._estimates.seconds_of))
         self._plan_needed_blocks()
         reason = StopReason.PLAN
         while block := self._next_block():
-            if not self._schedule.fits():
+            if not self._schedule.has_time_for_next():
                 reason = StopReason.BUDGET
                 self._schedule = self._schedule.with_blocks(self._schedule.blocks[1:], more_past=1)
                 continue
-            self._observe(BlockBegins(self._schedule.timing()))
-            in_turns = self._planned(block).workload.rounds > 1
+            self._observe(BlockBegins(self._schedule.estimate_next_block()))
+            in_turns = self._planned_workload(block).workload.rounds > 1
             try:
                 ended: list[FinishedTrial] = []
                 for each in self._run_block(block):
@@ -188,33 +188,33 @@ class RunLoop:
             self._observe(BlockEnded(self._journal.run))
             if self._failures.is_certain():
                 return Stop(StopReason.FAILING)
-            if not self._recorded.issuperset(step.trial for step in block.steps):
+            if not self._recorded.issuperset(step.trial for step in block.trials):
                 # Its command does not end on the baseline.
-                self._left = tuple(each for each in self._left if each.workload != block.workload)
-            if block.index == 0 and all(each.index for each in self._left):
-                self._warn_of_shortfall(self._left)
+                self._remaining = tuple(each for each in self._remaining if each.workload != block.workload)
+            if block.index == 0 and all(each.index for each in self._remaining):
+                self._warn_of_shortfall(self._remaining)
             self._plan_needed_blocks(more_past=1)
         all_decided = reason == StopReason.PLAN and self._decisions.are_complete()
         return Stop(StopReason.DECIDED if all_decided else reason)
 
     def _plan_needed_blocks(self, more_past: int = 0) -> None:
         """Schedule the blocks that are still needed: how often each measures, and those first that add most."""
-        needed = self._decisions.needed(self._left, self._pace.seconds_of)
+        needed = self._decisions.select_needed_blocks(self._remaining, self._estimates.seconds_of)
         self._schedule = self._schedule.with_blocks(needed, more_past)
-        _set_passes(self._pace, self._schedule, self._decisions, self._work)
-        self._schedule = self._schedule.in_order(self._decisions.nearness())
+        _set_passes(self._estimates, self._schedule, self._decisions, self._work)
+        self._schedule = self._schedule.order_blocks(self._decisions.expected_decisions())
 
     def _next_block(self) -> Block | None:
         """Take the next block from those that are left; shorten it if only that fits the budget."""
         if not self._schedule.blocks:
             return None
         block = self._schedule.blocks[0]
-        left = (each for each in self._left if (each.workload, each.index) != (block.workload, block.index))
-        self._left = tuple(left)
-        self._schedule = shorten_to_fit(self._schedule, self._decisions, once=self._work.suite.rounds is None)
+        left = (each for each in self._remaining if (each.workload, each.index) != (block.workload, block.index))
+        self._remaining = tuple(left)
+        self._schedule = shorten_to_fit(self._schedule, self._decisions, single_pass=self._work.suite.rounds is None)
         return self._schedule.blocks[0]
 
-    def _planned(self, block: Block) -> Planned:
+    def _planned_workload(self, block: Block) -> PlannedWorkload:
         return next(each for each in self._work.suite.workloads if each.name == block.workload)
 
     def _run_block(self, block: Block) -> Iterator[FinishedTrial]:
@@ -222,21 +222,23 @@ class RunLoop:
         self._recorded = set()
         is_resumed = (block.workload, block.index) in self._interrupted
         cautions = (_RESUMED,) if is_resumed else ()
-        reasons = {step: self._work.skip_reason(step) for step in block.steps}
+        reasons = {step: self._work.skip_reason(step) for step in block.trials}
         for step, reason in reasons.items():
             if reason:
-                self._record((_skipped(step, reason, cautions), ()))
+                self._record((_skipped_trial(step, reason, cautions), ()))
         steps = tuple(step for step, reason in reasons.items() if not reason)
-        passes = {step.stack: self._pace.passes_of(step) for step in steps}
-        return self._blocks.run(block.with_steps(steps), self._planned(block), self._observe, passes, cautions)
+        passes = {step.stack: self._estimates.passes_of(step) for step in steps}
+        return self._block_runner.run(
+            block.with_steps(steps), self._planned_workload(block), self._observe, passes, cautions
+        )
 
     def _record(self, *ended: FinishedTrial) -> None:
         """Write trials to the journal, and learn from them."""
-        trials = self._units.checked(trial for trial, _ in ended)
+        trials = self._units.check_trials(trial for trial, _ in ended)
         self._journal.append(*((trial, raw) for trial, (_, raw) in zip(trials, ended, strict=True)))
         self._recorded |= {trial.trial for trial in trials}
         for trial in trials:
-            self._pace.learn(trial)
+            self._estimates.learn(trial)
             self._decisions.learn(trial)
             self._failures.learn(trial)
             self._observe(TrialEnded(trial))
@@ -245,47 +247,49 @@ class RunLoop:
         """Warn if the budget is too short for an interval: before the first block, and when durations are known."""
         if blocks and self._work.budget_seconds is not None:
             references = (self._work.suite.baseline, self._work.suite.control)
-            if short := shortfall(blocks, self._pace, references, self._schedule.left_seconds()):
-                self._observe(Warned(f"the budget is {short}"))
+            if short := find_shortfall(blocks, self._estimates, references, self._schedule.remaining_seconds()):
+                self._observe(WarningIssued(f"the budget is {short}"))
 
 
-def shorten_to_fit(schedule: Schedule, decisions: Decisions, *, once: bool) -> Schedule:
-    """Return the schedule, with a next block of open cells alone, measured `once`, where only that fits the budget."""
-    if schedule.fits():
+def shorten_to_fit(schedule: Schedule, decisions: Decisions, *, single_pass: bool) -> Schedule:
+    """Return the schedule; its next block has only open cells and a single pass where no more fits the budget."""
+    if schedule.has_time_for_next():
         return schedule
-    block, passes = schedule.blocks[0], schedule.pace.passes
+    block, passes = schedule.blocks[0], schedule.estimates.passes
     usual = passes.get(block.workload, 1)
-    passes[block.workload] = 1 if once else usual
-    shorter = schedule.with_blocks((decisions.of_open_cells(block), *schedule.blocks[1:]))
-    if shorter.fits():
+    passes[block.workload] = 1 if single_pass else usual
+    shorter = schedule.with_blocks((decisions.restrict_to_open_cells(block), *schedule.blocks[1:]))
+    if shorter.has_time_for_next():
         return shorter
     passes[block.workload] = usual
     return schedule
 
 
-def _set_passes(pace: DurationEstimates, schedule: Schedule, decisions: Decisions, work: RemainingWork) -> None:
+def _set_passes(estimates: DurationEstimates, schedule: Schedule, decisions: Decisions, work: RemainingWork) -> None:
     """Set how often the next block of each workload is measured: as often as the suite says, or as tells most.
 
     The latter matters only where the first blocks do not decide all cells anyway. It takes no more than its share of
     the time that the first blocks of all workloads leave.
     """
     following = {block.workload: block for block in reversed(schedule.blocks)}
-    costs = {name: block_duration(block, pace) for name, block in following.items()}
-    once = sum(costs[name].seconds * max(0, LEAST - block.index) for name, block in following.items())
-    spare = max(0.0, schedule.left_seconds() - once) / max(1, len(following))
+    costs = {name: block_duration(block, estimates) for name, block in following.items()}
+    once = sum(costs[name].seconds * max(0, MIN_VALUES - block.index) for name, block in following.items())
+    spare = max(0.0, schedule.remaining_seconds() - once) / max(1, len(following))
     for planned in work.suite.workloads:
         block, workload = following.get(planned.name), planned.workload
-        if block is None or workload.alone or workload.searches or planned.limits.seconds:
+        if block is None or workload.runs_exclusively or workload.is_adaptive or planned.limits.seconds:
             continue
         if work.suite.rounds is not None:
-            pace.passes[planned.name] = math.ceil(work.suite.rounds / workload.rounds)
-        elif block.index and (found := decisions.components(planned.name)):
-            further = max(1, LEAST - block.index)
+            estimates.passes[planned.name] = math.ceil(work.suite.rounds / workload.rounds)
+        elif block.index and (found := decisions.variance_components(planned.name)):
+            further = max(1, MIN_VALUES - block.index)
             is_enough, own = decisions.are_soon_decided(planned.name, further), costs[planned.name]
-            pace.passes[planned.name] = 1 if is_enough else optimal_passes(found, own, own.seconds + spare / further)
+            estimates.passes[planned.name] = (
+                1 if is_enough else optimal_passes(found, own, own.seconds + spare / further)
+            )
 
 
-def _skipped(step: Step, reason: str, cautions: tuple[Caution, ...]) -> Trial:
+def _skipped_trial(step: PlannedTrial, reason: str, cautions: tuple[Caution, ...]) -> Trial:
     return Trial(
         trial=step.trial,
         block=step.block,

@@ -12,60 +12,62 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
-from tare.hosts.cgroups import controllers_restored
-from tare.hosts.exec import RUN, ExecHost, at_hand, fresh_root, make_enterable
+from tare.hosts.cgroups import restore_controllers
+from tare.hosts.exec import RUN, ExecHost, ensure_resident, fresh_root, mount_system_folders
 from tare.hosts.facts import is_emulated, read_clock, read_cores
 from tare.hosts.host import BOOT_ID, Host, HostCache
-from tare.hosts.ledger import Ledger, ledgers, state_folder
+from tare.hosts.ledger import Ledger, ledger_folder, state_folder
 from tare.hosts.local import LocalHost
-from tare.hosts.lock import only_one_on
-from tare.hosts.network import Network, connected, routed, source_address
-from tare.hosts.ssh import SshHost, machine
-from tare.images.image import carried
+from tare.hosts.lock import lock_remote_machine
+from tare.hosts.network import Network, create_local_network, create_routed_network, source_address
+from tare.hosts.ssh import SshHost, connect_machine
+from tare.images.image import copy_to_host
 from tare.model.errors import TareError, Unavailable
 from tare.model.image import Image
-from tare.model.machine import Facts, Hosts, Machine
-from tare.model.trial import Caution, Limits, LimitsWanted
+from tare.model.machine import Facts, Hosts, SshTarget
+from tare.model.trial import Caution, Limits, LimitsSpec
 from tare.plugins.technology import ENVIRONMENT
 from tare.runner.context import (
+    CpuPlacement,
     InstanceSpec,
-    Placement,
     Provision,
     RunContext,
     RunHosts,
     RunImages,
-    Sampling,
+    TelemetryConfig,
     choose_cpus,
 )
 from tare.runner.layers import prepare_disk
 
-_MARK = "TARE_CLIENT"
+_CLIENT_MARK = "TARE_CLIENT"
 # Ends the loads of a killed tare: on another machine, nothing else ends them before their time limit.
-_END = f"""
-grep -slzxF "{_MARK}=$1" /proc/[0-9]*/environ | while IFS=/ read -r _ _ process _; do kill -9 "$process"; done
+_KILL_LOADS_SCRIPT = f"""
+grep -slzxF "{_CLIENT_MARK}=$1" /proc/[0-9]*/environ | while IFS=/ read -r _ _ process _; do kill -9 "$process"; done
 true
 """
 # When tare is killed, the kernel sends SIGTERM to `run`, which ends the load's process tree.
-_DIES_WITH_US = ("setpriv", "--pdeathsig", "TERM", "--")
-_CARRIED_TO = Path("/var/lib/tare")
-_MOST_PROCESSES = 1 << 22  # of Linux
+_DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "TERM", "--")
+_REMOTE_STATE_FOLDER = Path("/var/lib/tare")
+_MAX_PROCESSES = 1 << 22  # of Linux
 
 
 @contextmanager
-def client_of(ledger: Ledger, network: Network, loads: Image, cpus: Sequence[int], folder: Path) -> Iterator[ExecHost]:
+def create_client(
+    ledger: Ledger, network: Network, client_image: Image, cpus: Sequence[int], folder: Path
+) -> Iterator[ExecHost]:
     """Yield the client of a run as a host; remove it after the block. `ledger` is that of the client's machine."""
     name = f"{network.prefix}-client"
     with (
-        fresh_root(ledger, loads, folder) as root,
-        ledger.undone_by("sh", "-c", _END, "sh", name),
+        fresh_root(ledger, client_image, folder) as root,
+        ledger.register_undo("sh", "-c", _KILL_LOADS_SCRIPT, "sh", name),
     ):
-        make_enterable(ledger, root)
-        guard = _DIES_WITH_US if isinstance(ledger.host, LocalHost) else ()
-        namespace = ("nsenter", f"--net=/run/netns/{network.client}", "--") if network.near else ()
+        mount_system_folders(ledger, root)
+        guard = _DIE_WITH_PARENT if isinstance(ledger.host, LocalHost) else ()
+        namespace = ("nsenter", f"--net=/run/netns/{network.client_namespace}", "--") if network.client_is_local else ()
         pinned = ("taskset", "--cpu-list", ",".join(map(str, cpus)))
-        environment = ("env", "-i", *ENVIRONMENT, f"{_MARK}={name}")
+        environment = ("env", "-i", *ENVIRONMENT, f"{_CLIENT_MARK}={name}")
         client = ExecHost(ledger.host, *guard, *namespace, *pinned, *environment, "chroot", str(root))
-        with at_hand(client):
+        with ensure_resident(client):
             yield client
 
 
@@ -75,43 +77,43 @@ def connect_machines(hosts: Hosts, image: Image, cpus: int, provisioned_prefix: 
 
     Raises Unreachable or TareError with the reason.
     """
-    prefix = provisioned_prefix or _own_prefix(hosts)
+    prefix = provisioned_prefix or _name_prefix(hosts)
     supervisor = image.root / RUN[1:]
-    ledger = Ledger(ledgers() / f"{prefix}-sockets.jsonl")
-    known: dict[Machine, Host] = {}
+    ledger = Ledger(ledger_folder() / f"{prefix}-sockets.jsonl")
+    known: dict[SshTarget, Host] = {}
     with ExitStack() as stack:
-        for target in (hosts.server, hosts.client, *hosts.further_clients):
+        for target in (hosts.server, hosts.client, *hosts.extra_clients):
             if target is not None and target not in known:
                 socket = f"/run/{prefix}-{len(known)}.ssh"
-                stack.enter_context(ledger.undone_by("rm", "-f", socket))
-                known[target] = stack.enter_context(machine(LocalHost(), target, socket, supervisor))
+                stack.enter_context(ledger.register_undo("rm", "-f", socket))
+                known[target] = stack.enter_context(connect_machine(LocalHost(), target, socket, supervisor))
                 if provisioned_prefix:  # a provisioned server is ours alone, and the clients are locked already
                     continue
-                is_another = stack.enter_context(only_one_on(known[target], target.ssh))
-                if hosts.further_clients and not is_another:
+                is_another = stack.enter_context(lock_remote_machine(known[target], target.ssh))
+                if hosts.extra_clients and not is_another:
                     what = f"{target.ssh} is a machine that [hosts] has under another name"
                     raise TareError(what, "name each machine once: several clients are machines of their own")
 
-        def host(target: Machine | None) -> Host:
+        def host(target: SshTarget | None) -> Host:
             return LocalHost() if target is None else known[target]
 
-        server, client, *extra = map(host, (hosts.server, hosts.client, *hosts.further_clients))
+        server, client, *extra = map(host, (hosts.server, hosts.client, *hosts.extra_clients))
         placement = assign_cpus((server, client, *extra), cpus, client_is_local=hosts.server == hosts.client)
         yield RunHosts(hosts, server, client, placement, tuple(extra), provisioned_prefix)
 
 
-def assign_cpus(hosts: Sequence[Host], wanted: int, *, client_is_local: bool = True) -> Placement:
+def assign_cpus(hosts: Sequence[Host], count: int, *, client_is_local: bool = True) -> CpuPlacement:
     """Choose the CPUs of instances and client: different ones if both are on one machine.
 
     `hosts` are the server, the client, and the extra clients.
     """
     server, client, *_ = hosts
-    placement = choose_cpus(_cores(server), wanted)
+    placement = choose_cpus(_cores(server), count)
     cautions = (*placement.cautions, *emulation_cautions(hosts))
     if client_is_local:
-        return Placement(placement.server, placement.client, cautions)
+        return CpuPlacement(placement.server, placement.client, cautions)
     cautions = tuple(caution for caution in cautions if caution.kind != "shared-cpus")
-    return Placement(placement.server, _cpus(client), cautions, placement.client)
+    return CpuPlacement(placement.server, _cpus(client), cautions, placement.client)
 
 
 def _cores(host: Host) -> Sequence[Sequence[int]]:
@@ -136,27 +138,27 @@ def emulation_cautions(hosts: Sequence[Host]) -> tuple[Caution, ...]:
 def open_context(
     hosts: RunHosts,
     images: RunImages,
-    limits: LimitsWanted,
-    sampling: Sampling,
+    limits: LimitsSpec,
+    telemetry: TelemetryConfig,
     on_provisioned: Callable[[Facts], None] = lambda _: None,
 ) -> Iterator[RunContext]:
     """Make what all trials of a run share, the network and the client; remove it after the block.
 
     All images are those of this machine. `on_provisioned` is called with the facts of each provisioned machine.
     """
-    prefix = hosts.provisioned_prefix or _own_prefix(hosts.reached)
+    prefix = hosts.provisioned_prefix or _name_prefix(hosts.targets)
     with ExitStack() as stack:
         kept = not hosts.provisioned_prefix
-        server = stack.enter_context(_ledger(hosts.server, hosts.reached.server, prefix, kept=kept))
-        clients = (server,) if hosts.client_is_local else _client_ledgers(stack, hosts, prefix)
-        roots = [_on(each.host, images.client) for each in clients]
+        server = stack.enter_context(_open_ledger(hosts.server, hosts.targets.server, prefix, is_persistent=kept))
+        clients = (server,) if hosts.client_is_local else _open_client_ledgers(stack, hosts, prefix)
+        roots = [_copy_if_remote(each.host, images.client) for each in clients]
         if not hosts.client_is_local:
             for ledger, root in zip(clients, roots, strict=True):
-                stack.enter_context(ledger.making(root.root))
-        there = _images_on(hosts, images)
-        stack.enter_context(server.making(there.main.root))
-        stack.enter_context(controllers_restored(server))
-        network = stack.enter_context(_network(hosts, server, clients, prefix))
+                stack.enter_context(ledger.open_setup_helper(root.root))
+        there = _copy_images(hosts, images)
+        stack.enter_context(server.open_setup_helper(there.main.root))
+        stack.enter_context(restore_controllers(server))
+        network = stack.enter_context(_create_network(hosts, server, clients, prefix))
         for ledger in (server, *clients):
             ledger.host.run("mkdir", "-p", "-m", "700", str(_instances(ledger.host)), timeout=30)
         client, *extra = map(stack.enter_context, _clients(hosts, clients, roots, network))
@@ -166,31 +168,31 @@ def open_context(
             network=network,
             ledger=server,
             limits=Limits(hosts.placement.server, limits.memory_bytes, limits.open_files),
-            sampling=sampling,
+            telemetry=telemetry,
             client=client,
-            instances=_instances(server.host),
+            instances_folder=_instances(server.host),
             extra_clients=tuple(extra),
             client_address=_client_address(hosts) if extra else "",
-            clock_ahead_seconds=_clock_ahead(hosts.client),
+            clock_ahead_seconds=_clock_ahead_seconds(hosts.client),
             cache=stack.enter_context(HostCache()),
-            provision=None if hosts.reached.server else _provisioner(hosts, images, limits, sampling, on_provisioned),
+            provision=None if hosts.targets.server else _provisioner(hosts, images, limits, telemetry, on_provisioned),
         )
 
 
 def _provisioner(
     hosts: RunHosts,
     images: RunImages,
-    limits: LimitsWanted,
-    sampling: Sampling,
+    limits: LimitsSpec,
+    sampling: TelemetryConfig,
     on_provisioned: Callable[[Facts], None],
 ) -> Provision:
     """Return what opens a context on a provisioned machine, and prepares the inner layers of a stack there."""
 
     @contextmanager
-    def provision(target: Machine, spec: InstanceSpec) -> Iterator[RunContext]:
+    def provision(target: SshTarget, spec: InstanceSpec) -> Iterator[RunContext]:
         inner = spec.stack[:-1]
-        reached = Hosts(target, hosts.reached.client, hosts.reached.further_clients)
-        with connect_machines(reached, images.main, len(hosts.placement.server), _own_prefix(reached)) as machines:
+        reached = Hosts(target, hosts.targets.client, hosts.targets.extra_clients)
+        with connect_machines(reached, images.main, len(hosts.placement.server), _name_prefix(reached)) as machines:
             on_provisioned(machines.server.facts())
             # Nothing runs beside what is on a provisioned server.
             needed = RunImages(images.main, images.client, images.outer if len(inner) > 1 else None, images.by_stack)
@@ -198,7 +200,7 @@ def _provisioner(
                 if problems := tuple(inner[-1].problems(context.host)):
                     words = "; ".join(problem.what for problem in problems)
                     raise Unavailable(f"in the layer {inner[-1].name}: {words}", problems[0].fix)
-                prepare_stack(context, context.spec(*inner), lambda _: None)
+                prepare_stack(context, context.create_spec(*inner), lambda _: None)
                 yield context
 
     return provision
@@ -209,7 +211,7 @@ def prepare_stack(context: RunContext, spec: InstanceSpec, say: Callable[[str], 
     if len(spec.stack) > 1:
         prepare_disk(context, spec, say)
     else:
-        spec.technology.imported(context.host, spec.image)
+        spec.technology.prepare_image(context.host, spec.image)
 
 
 class _InMemoryLedger(Ledger):
@@ -219,7 +221,7 @@ class _InMemoryLedger(Ledger):
         pass
 
 
-def _own_prefix(hosts: Hosts) -> str:
+def _name_prefix(hosts: Hosts) -> str:
     """Return the prefix of a run's names: its process number, or on other machines a hash of it and this controller.
 
     The hash is also of the server's name: several machines may be provisioned at the same time. The name of a network
@@ -227,8 +229,8 @@ def _own_prefix(hosts: Hosts) -> str:
     until `tare clean`, and another number is taken, which no process can have.
     """
     if hosts == Hosts():
-        names = [f"tare-{os.getpid() + further:x}" for further in range(0, 1 << 24, _MOST_PROCESSES)]
-        folder = ledgers()
+        names = [f"tare-{os.getpid() + further:x}" for further in range(0, 1 << 24, _MAX_PROCESSES)]
+        folder = ledger_folder()
         return next((name for name in names if not (folder / f"{name}.jsonl").exists()), names[-1])
     server = hosts.server.ssh if hosts.server else ""
     unlike = f"{os.getpid()} {server} {LocalHost().read(BOOT_ID)}"
@@ -236,55 +238,55 @@ def _own_prefix(hosts: Hosts) -> str:
 
 
 @contextmanager
-def _ledger(host: Host, target: Machine | None, name: str, kept: bool = True) -> Iterator[Ledger]:
-    ledger = (Ledger if kept else _InMemoryLedger)(ledgers() / f"{name}.jsonl", host, target)
+def _open_ledger(host: Host, target: SshTarget | None, name: str, is_persistent: bool = True) -> Iterator[Ledger]:
+    ledger = (Ledger if is_persistent else _InMemoryLedger)(ledger_folder() / f"{name}.jsonl", host, target)
     try:
         yield ledger
     finally:
-        ledger.sweep()
+        ledger.undo_all()
 
 
-def _network(
+def _create_network(
     hosts: RunHosts, server: Ledger, clients: Sequence[Ledger], prefix: str
 ) -> AbstractContextManager[Network]:
     if hosts.client_is_local:
-        return connected(server, prefix)
-    return routed(server, clients, prefix, hosts.server_address)
+        return create_local_network(server, prefix)
+    return create_routed_network(server, clients, prefix, hosts.server_address)
 
 
 def _instances(host: Host) -> Path:
     """Return the folder of the instances and the client on a machine of the run."""
-    return (state_folder() if isinstance(host, LocalHost) else _CARRIED_TO) / "instances"
+    return (state_folder() if isinstance(host, LocalHost) else _REMOTE_STATE_FOLDER) / "instances"
 
 
-def _on(host: Host, image: Image) -> Image:
-    return image if isinstance(host, LocalHost) else carried(host, image)
+def _copy_if_remote(host: Host, image: Image) -> Image:
+    return image if isinstance(host, LocalHost) else copy_to_host(host, image)
 
 
-def _images_on(hosts: RunHosts, images: RunImages) -> RunImages:
+def _copy_images(hosts: RunHosts, images: RunImages) -> RunImages:
     """Return the images with their paths on the server, after they were copied there."""
 
-    def there(image: Image) -> Image:
-        return _on(hosts.server, image)
+    def copy_image(image: Image) -> Image:
+        return _copy_if_remote(hosts.server, image)
 
     return RunImages(
-        main=there(images.main),
+        main=copy_image(images.main),
         client=images.client,
-        outer=there(images.outer) if images.outer else None,
-        by_stack={name: there(image) for name, image in images.by_stack.items()},
-        sidecars={wanted: there(image) for wanted, image in images.sidecars.items()},
+        outer=copy_image(images.outer) if images.outer else None,
+        by_stack={name: copy_image(image) for name, image in images.by_stack.items()},
+        sidecars={wanted: copy_image(image) for wanted, image in images.sidecars.items()},
     )
 
 
-def _clock_ahead(host: Host) -> float:
+def _clock_ahead_seconds(host: Host) -> float:
     """Return the seconds by which a machine's monotonic clock is ahead of ours."""
     return read_clock(host, host.supervisor).ahead_seconds if isinstance(host, SshHost) else 0.0
 
 
-def _client_ledgers(stack: ExitStack, hosts: RunHosts, prefix: str) -> tuple[Ledger, ...]:
+def _open_client_ledgers(stack: ExitStack, hosts: RunHosts, prefix: str) -> tuple[Ledger, ...]:
     """Open a ledger for each client of a run; they are closed with `stack`."""
     names = [f"{prefix}-client", *(f"{prefix}-client-{n}" for n in range(2, 2 + len(hosts.extra_clients)))]
-    opened = [_ledger(host, target, name) for name, (host, target) in zip(names, hosts.clients, strict=True)]
+    opened = [_open_ledger(host, target, name) for name, (host, target) in zip(names, hosts.clients, strict=True)]
     return tuple(map(stack.enter_context, opened))
 
 
@@ -294,10 +296,10 @@ def _clients(
     """Yield the clients of a run, each in its root and on its CPUs; they are made when they are entered."""
     cpus = (hosts.placement.client, *map(_cpus, hosts.extra_clients))
     for ledger, root, own in zip(ledgers, roots, cpus, strict=True):
-        yield client_of(ledger, network, root, own, _instances(ledger.host) / f"{network.prefix}-client")
+        yield create_client(ledger, network, root, own, _instances(ledger.host) / f"{network.prefix}-client")
 
 
 def _client_address(hosts: RunHosts) -> str:
     """Return the first client's address as the extra ones see it."""
-    target = hosts.reached.client
+    target = hosts.targets.client
     return (target.address if target else "") or source_address(hosts.client, hosts.server_address)

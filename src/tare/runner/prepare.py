@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tare.hosts.distributions import localized
+from tare.hosts.distributions import localize_problems
 from tare.hosts.host import Host
-from tare.images.foreign_images import lacking, wanted_image
-from tare.images.image import built_image, carried
+from tare.images.foreign_images import find_missing_programs, resolve_image
+from tare.images.image import copy_to_host, ensure_image
 from tare.images.recipes import machine_recipe
-from tare.model.errors import SuiteError, in_words
-from tare.model.image import Image, ImageWanted
+from tare.model.errors import SuiteError, to_tare_error
+from tare.model.image import Image, ImageSpec
 from tare.model.journal import RunRecord
 from tare.model.trial import Problem
 from tare.runner.context import RunContext, RunHosts
@@ -28,29 +28,29 @@ def build_stack_images(suite: Suite, say: Say, before: RunRecord | None = None) 
     A run that is continued (`before`) gets the same images again. Raises TareError.
     """
     workloads = tuple(suite.by_name.values())
-    known: dict[ImageWanted, Image] = {}
+    known: dict[ImageSpec, Image] = {}
     images = {}
-    for stack in suite.measured:
-        if stack.own.source is None:
+    for stack in suite.measured_stacks:
+        if stack.override.source is None:
             continue
-        wanted = stack.own.image(suite.image)
+        wanted = stack.override.apply_to_image(suite.image)
         if wanted not in known:
             origin = before.own.get(stack.name, {}).get("image", "") if before else ""
-            known[wanted] = wanted_image(wanted, workloads, say, origin)
+            known[wanted] = resolve_image(wanted, workloads, say, origin)
         images[stack.name] = known[wanted]
         for workload in workloads:
-            stack.own.workload(workload).in_image(known[wanted])  # raises now for what is missing
+            stack.override.apply_to_workload(workload).adapt_to_image(known[wanted])  # raises now for what is missing
     return images
 
 
-def check_programs(suite: Suite, image: Image, own: Mapping[str, Image]) -> None:
+def check_programs(suite: Suite, image: Image, stack_images: Mapping[str, Image]) -> None:
     """Raise SuiteError for each program that the image of its stack does not have."""
     missing = [
         fault
-        for stack in suite.measured
-        for fault in lacking(
-            own.get(stack.name, image),
-            [name for each in suite.by_name.values() for name in stack.own.workload(each).programs],
+        for stack in suite.measured_stacks
+        for fault in find_missing_programs(
+            stack_images.get(stack.name, image),
+            [name for each in suite.by_name.values() for name in stack.override.apply_to_workload(each).programs],
         )
     ]
     if missing:
@@ -59,17 +59,17 @@ def check_programs(suite: Suite, image: Image, own: Mapping[str, Image]) -> None
 
 def copy_to_server(hosts: RunHosts, images: Iterable[Image], say: Say) -> None:
     """Copy images to the server of a run, if that is another machine; technologies look for them there."""
-    if hosts.reached.server is not None:
-        say(f"copying the image to {hosts.reached.server.ssh} (first run only)")
+    if hosts.targets.server is not None:
+        say(f"copying the image to {hosts.targets.server.ssh} (first run only)")
         for image in images:
-            carried(hosts.server, image)
+            copy_to_host(hosts.server, image)
 
 
-def outer_image(stacks: Iterable[Stack], say: Say) -> Image | None:
+def build_outer_image(stacks: Iterable[Stack], say: Say) -> Image | None:
     """Return the image of the machines around inner layers; None if no stack has one that tare boots."""
-    nested = [stack for stack in stacks if len(stack.layers) - stack.layers[-1].gives_machine > 1]
+    nested = [stack for stack in stacks if len(stack.layers) - stack.layers[-1].provisions_machine > 1]
     inner = [layer for stack in nested for layer in stack.layers[:-1]]
-    return built_image(say, machine_recipe(inner)) if nested else None
+    return ensure_image(say, machine_recipe(inner)) if nested else None
 
 
 def prepare_stacks(context: RunContext, stacks: Iterable[Stack], say: Say) -> Problems:
@@ -78,20 +78,22 @@ def prepare_stacks(context: RunContext, stacks: Iterable[Stack], say: Say) -> Pr
     def prepare(stack: Stack) -> Sequence[Problem]:
         if len(stack.layers) == 1:
             say(f"preparing {stack.name}")
-        prepare_stack(context, context.spec(*stack.layers, name=stack.name), lambda text: say(f"{stack.name}: {text}"))
+        prepare_stack(
+            context, context.create_spec(*stack.layers, name=stack.name), lambda text: say(f"{stack.name}: {text}")
+        )
         return ()
 
     return problems_by_stack(stacks, prepare)
 
 
-def problems_by_stack(stacks: Iterable[Stack], look: Callable[[Stack], Sequence[Problem]]) -> Problems:
+def problems_by_stack(stacks: Iterable[Stack], check: Callable[[Stack], Sequence[Problem]]) -> Problems:
     """Return the problems of the stacks that have some; an engine that hangs, or a bug, costs its own stack alone."""
     found: dict[str, tuple[Problem, ...]] = {}
     for stack in stacks:
         try:
-            problems = tuple(look(stack))
+            problems = tuple(check(stack))
         except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
-            reason = in_words(error)
+            reason = to_tare_error(error)
             problems = (Problem(str(reason), reason.hint or "`tare doctor` says more"),)
         if problems:
             found[stack.name] = problems
@@ -101,8 +103,8 @@ def problems_by_stack(stacks: Iterable[Stack], look: Callable[[Stack], Sequence[
 def find_unusable(stacks: Iterable[Stack], host: Host, say: Callable[[str], None]) -> Problems:
     """Return the problems of the stacks whose outermost technology cannot run on a host, by stack."""
 
-    def look(stack: Stack) -> Sequence[Problem]:
+    def check(stack: Stack) -> Sequence[Problem]:
         say(f"checking {stack.name}")
-        return localized(host, stack.layers[-1].problems(host))
+        return localize_problems(host, stack.layers[-1].problems(host))
 
-    return problems_by_stack(stacks, look)
+    return problems_by_stack(stacks, check)

@@ -15,12 +15,12 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
 
-from tare.model.trial import Caution, Raw, Trial
+from tare.model.trial import Caution, RawOutput, Trial
 
 _FIELDS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(hint) for name, hint in get_type_hints(Trial).items()}
-_RAW: TypeAdapter[Any] = TypeAdapter(Raw)
-_SHOWN = 200  # characters of what a plug-in returned
-HIDDEN = "***"
+_RAW: TypeAdapter[Any] = TypeAdapter(RawOutput)
+_MAX_SHOWN_CHARACTERS = 200  # characters of what a plug-in returned
+MASK = "***"
 _ENDS = r"passwd|password|passphrase|requirepass|pwd|secret|token|api[_-]?key|private[_-]?key|credentials?"
 _NAME = rf"(?:[\w.-]*(?:{_ENDS})|(?:[\w.-]*[_.-])?pass)"
 _NAMES = re.compile(_NAME, re.IGNORECASE)
@@ -28,53 +28,57 @@ _GIVEN = re.compile(rf"(-{{0,2}}{_NAME}[=:])(.+)", re.IGNORECASE | re.DOTALL)  #
 _OPTION = re.compile(rf"--?{_NAME}|{_NAME}=", re.IGNORECASE)  # its value is the next word, which may be quoted
 _ADDRESS = re.compile(r"(://[^/\s:@]*:)([^/\s@]+)@")
 _APART = re.compile(r"[\s\"']+")  # words of a script that is one word
-_SHORT = 6
+_MIN_SECRET_CHARACTERS = 6
 Secret = tuple[str, str]  # what comes right before it, and its value
 
 
 def drop_unserializable(
-    trial: Trial, raw: Sequence[Raw], technology: str, workload: str
-) -> tuple[Trial, tuple[Raw, ...]]:
+    trial: Trial, raw: Sequence[RawOutput], technology: str, workload: str
+) -> tuple[Trial, tuple[RawOutput, ...]]:
     """Return a trial and its raw output without what JSON cannot hold or what could not be read again.
 
     If there was any, a trial that was ok has failed: its reason names the plug-in and what it returned.
     """
-    faults = [f"{workload}: a run cannot hold its raw output: {_shown(each)}" for each in raw if not _holds(_RAW, each)]
+    faults = [
+        f"{workload}: a run cannot hold its raw output: {_describe_value(each)}"
+        for each in raw
+        if not _is_serializable(_RAW, each)
+    ]
     held: dict[str, Any] = {}
     for name in _FIELDS:
         value = getattr(trial, name)
-        wrong = tuple(_wrong(name, value))
+        wrong = tuple(_find_unserializable(name, value))
         if wrong:
             who = workload if name == "values" else technology
-            faults.append(f"{who}: a run cannot hold its {name}: {_shown(wrong[0])}")
-            held[name] = _rest(name, value)
+            faults.append(f"{who}: a run cannot hold its {name}: {_describe_value(wrong[0])}")
+            held[name] = _select_serializable(name, value)
     if not faults:
         return trial, tuple(raw)
     if held.get("status", trial.status) == "ok":
         hint = "this is a bug of the plug-in: it may return texts and finite numbers"
         held |= {"status": "failed", "reason": faults[0], "hint": hint, "values": ()}
     return replace(trial, **held), tuple(
-        each if _holds(_RAW, each) else Raw("not recordable", (), repr(each), 0.0) for each in raw
+        each if _is_serializable(_RAW, each) else RawOutput("not recordable", (), repr(each), 0.0) for each in raw
     )
 
 
-def _wrong(name: str, value: object) -> Iterator[object]:
+def _find_unserializable(name: str, value: object) -> Iterator[object]:
     """Return what cannot be recorded of a field: some of its elements, or all of it."""
     for each in value if isinstance(value, tuple) else ():
-        if not _holds(_FIELDS[name], (each,)):
+        if not _is_serializable(_FIELDS[name], (each,)):
             yield each
-    if not isinstance(value, tuple) and not _holds(_FIELDS[name], value):
+    if not isinstance(value, tuple) and not _is_serializable(_FIELDS[name], value):
         yield value
 
 
-def _rest(name: str, value: object) -> object:
+def _select_serializable(name: str, value: object) -> object:
     """Return what can be recorded of a field: its other elements, a text without lone surrogates, or None."""
     if isinstance(value, tuple):
-        return tuple(each for each in value if _holds(_FIELDS[name], (each,)))
-    return str(value).encode("utf-8", "replace").decode("utf-8") if _holds(_FIELDS[name], "") else None
+        return tuple(each for each in value if _is_serializable(_FIELDS[name], (each,)))
+    return str(value).encode("utf-8", "replace").decode("utf-8") if _is_serializable(_FIELDS[name], "") else None
 
 
-def _holds(adapter: TypeAdapter[Any], value: object) -> bool:
+def _is_serializable(adapter: TypeAdapter[Any], value: object) -> bool:
     """Return whether a value can be written as JSON and read again as its type."""
     try:
         adapter.validate_json(json.dumps(value, default=asdict, allow_nan=False))
@@ -83,71 +87,72 @@ def _holds(adapter: TypeAdapter[Any], value: object) -> bool:
     return True
 
 
-def _shown(value: object) -> str:
+def _describe_value(value: object) -> str:
     """Show what a plug-in returned; of a dataclass, only the field that is wrong."""
     if is_dataclass(value) and not isinstance(value, type):
         for name, hint in get_type_hints(type(value)).items():
-            if not _holds(TypeAdapter(hint), getattr(value, name)):
-                return f"{name}={getattr(value, name)!r}"[:_SHOWN]
-    return repr(value)[:_SHOWN]
+            if not _is_serializable(TypeAdapter(hint), getattr(value, name)):
+                return f"{name}={getattr(value, name)!r}"[:_MAX_SHOWN_CHARACTERS]
+    return repr(value)[:_MAX_SHOWN_CHARACTERS]
 
 
-def redact_secrets(trial: Trial, raw: Sequence[Raw]) -> tuple[Trial, tuple[Raw, ...]]:
+def redact_secrets(trial: Trial, raw: Sequence[RawOutput]) -> tuple[Trial, tuple[RawOutput, ...]]:
     """Return a trial and its raw output without the secrets that its commands name."""
     commands = (*trial.commands, *(each.argv for each in raw))
-    secrets = {secret for words in commands for secret in _found(words)}
+    secrets = {secret for words in commands for secret in _find_secrets(words)}
     if not secrets:
         return trial, tuple(raw)
 
-    def cleared(text: str) -> str:
-        return _cleared(text, secrets)
+    def mask_text(text: str) -> str:
+        return _mask_text(text, secrets)
 
-    def hidden(words: Sequence[str]) -> tuple[str, ...]:
-        return _hidden(words, secrets)
+    def mask_words(words: Sequence[str]) -> tuple[str, ...]:
+        return _mask_words(words, secrets)
 
     trial = replace(
         trial,
-        reason=cleared(trial.reason),
-        hint=cleared(trial.hint),
-        commands=tuple(map(hidden, trial.commands)),
-        proof=tuple((name, cleared(text)) for name, text in trial.proof),
-        cautions=tuple(Caution(each.kind, cleared(each.text)) for each in trial.cautions),
+        reason=mask_text(trial.reason),
+        hint=mask_text(trial.hint),
+        commands=tuple(map(mask_words, trial.commands)),
+        proof=tuple((name, mask_text(text)) for name, text in trial.proof),
+        cautions=tuple(Caution(each.kind, mask_text(each.text)) for each in trial.cautions),
     )
     return trial, tuple(
-        replace(each, argv=hidden(each.argv), text=cleared(each.text), errors=cleared(each.errors)) for each in raw
+        replace(each, argv=mask_words(each.argv), text=mask_text(each.text), errors=mask_text(each.errors))
+        for each in raw
     )
 
 
-def settings_without_secrets(value: Any) -> Any:
+def redact_settings(value: Any) -> Any:
     """Return settings, in JSON's types, without secrets: of names and texts, of commands, and of pairs of both."""
     match value:
         case dict():
             return {
-                key: HIDDEN if isinstance(each, str) and _NAMES.fullmatch(key) else settings_without_secrets(each)
+                key: MASK if isinstance(each, str) and _NAMES.fullmatch(key) else redact_settings(each)
                 for key, each in value.items()
             }
         case [str(name), str()] if _NAMES.fullmatch(name):
-            return [name, HIDDEN]
+            return [name, MASK]
         case list() if all(isinstance(each, str) for each in value):
-            return list(_hidden(value, {*_found(value)}))
+            return list(_mask_words(value, {*_find_secrets(value)}))
         case list():
-            return [settings_without_secrets(each) for each in value]
+            return [redact_settings(each) for each in value]
         case str():
-            return _cleared(value, {*_found([value])})
+            return _mask_text(value, {*_find_secrets([value])})
     return value
 
 
-def names_of_secrets(text: str) -> tuple[str, ...]:
+def find_secret_names(text: str) -> tuple[str, ...]:
     """Return the names of the secrets that a text such as a suite has."""
-    names = (before.strip(" =:") for before, _ in _found([text.replace(",", " ")]))
+    names = (before.strip(" =:") for before, _ in _find_secrets([text.replace(",", " ")]))
     return tuple(dict.fromkeys("the password of an address" if name.startswith("//") else name for name in names))
 
 
-def _found(words: Sequence[str]) -> Iterator[Secret]:
+def _find_secrets(words: Sequence[str]) -> Iterator[Secret]:
     for at, word in enumerate(words):
         parts = [part for part in _APART.split(word) if part]
         if len(parts) > 1:
-            yield from _found(parts)
+            yield from _find_secrets(parts)
         elif given := _GIVEN.fullmatch(word):
             yield given[1], given[2]
         elif _OPTION.fullmatch(word) and at + 1 < len(words):
@@ -156,14 +161,14 @@ def _found(words: Sequence[str]) -> Iterator[Secret]:
             yield from ((address[1], address[2]) for address in _ADDRESS.finditer(word))
 
 
-def _hidden(words: Sequence[str], secrets: Collection[Secret]) -> tuple[str, ...]:
+def _mask_words(words: Sequence[str], secrets: Collection[Secret]) -> tuple[str, ...]:
     pairs = zip(("", *words), words, strict=False)  # the last word is before none
-    return tuple(HIDDEN if (f"{before} ", word) in secrets else _cleared(word, secrets) for before, word in pairs)
+    return tuple(MASK if (f"{before} ", word) in secrets else _mask_text(word, secrets) for before, word in pairs)
 
 
-def _cleared(text: str, secrets: Collection[Secret]) -> str:
+def _mask_text(text: str, secrets: Collection[Secret]) -> str:
     for before, value in sorted(secrets, key=lambda secret: len(secret[1]), reverse=True):
-        text = text.replace(f"{before}{value}", f"{before}{HIDDEN}")
-        if len(value) >= _SHORT:
-            text = text.replace(value, HIDDEN)
+        text = text.replace(f"{before}{value}", f"{before}{MASK}")
+        if len(value) >= _MIN_SECRET_CHARACTERS:
+            text = text.replace(value, MASK)
     return text

@@ -25,29 +25,32 @@ from tare.hosts.cgroups import memory_limit_of
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
 from tare.model.errors import TrialFailed
-from tare.model.trial import Caution, Measured, Raw, SeenLimits, SetLimits
+from tare.model.trial import Caution, LimitsCheck, MeasuredValue, ObservedLimits, RawOutput
 from tare.model.units import format_duration, format_quantity
 from tare.plugins.technology import Technology
 from tare.plugins.workload import Instance
-from tare.runner.context import Placement
+from tare.runner.context import CpuPlacement
 from tare.runner.layers import StartedLayer
 from tare.runner.trial_log import TrialLog
-from tare.telemetry.procfs import parse_swapped_pages, read_as
+from tare.telemetry.procfs import parse_swapped_pages, read_or_none
 
-_BUSY = 0.95  # a load generator that uses this share of its CPU counts as the bottleneck
-_WAITING = 0.1  # of a CPU, for server and load together: twice the work of both would then change a tenth
-_SEEN = 0.9  # the share of what a workload moves past all caches that disks must see
+_BUSY_SHARE = 0.95  # a load generator that uses this share of its CPU counts as the bottleneck
+_IDLE_CPUS = 0.1  # of a CPU, for server and load together: twice the work of both would then change a tenth
+_MIN_DISK_SHARE = 0.9  # the share of what a workload moves past all caches that disks must see
 _LATE_SHARE = 0.1  # of the allowed time, by which a trial may be longer: it includes what carries its commands
-_GUESTS = ("type 1", "type 2", "emulator")  # families whose instances have a kernel of their own
+_GUEST_FAMILIES = ("type 1", "type 2", "emulator")  # families whose instances have a kernel of their own
 _KERNEL_SHARE = 0.15  # the share of its memory that a guest's kernel may keep for itself
 _HERTZ, _INSTRUCTIONS, _BYTES = 10e9, 10, 128  # the last two are of a cycle
-_APART = 0.001
-_BEYOND, _LEAST_TURNS = 2.0, 3
-_SHARES_CLOCK = ("bare metal", "container")  # families whose instances read the clock of the kernel around them
+_MAX_DRIFT_SHARE = 0.001
+_IMPOSSIBLE_RATIO, _MIN_TURNS = 2.0, 3
+_SHARED_CLOCK_FAMILIES = (
+    "bare metal",
+    "container",
+)  # families whose instances read the clock of the kernel around them
 _CLOCK_SECONDS = 30.0
 
 
-def read_observed_limits(part: StartedLayer) -> SeenLimits:
+def read_observed_limits(part: StartedLayer) -> ObservedLimits:
     """Read the limits back from inside; for memory also from the control groups of the first process."""
     values: dict[str, int] = {}
     instance = part.instance
@@ -62,10 +65,10 @@ def read_observed_limits(part: StartedLayer) -> SeenLimits:
     first = instance.processes()[:1] if instance.inside is not None else ()
     around = [memory_limit_of(part.host, pid) for pid in first]
     memory = [limit for limit in (*around, values.get("memory")) if limit is not None]
-    return SeenLimits(values.get("cpus"), min(memory, default=None), values.get("open_files"))
+    return ObservedLimits(values.get("cpus"), min(memory, default=None), values.get("open_files"))
 
 
-def limit_cautions(limits: SetLimits) -> tuple[Caution, ...]:
+def limit_cautions(limits: LimitsCheck) -> tuple[Caution, ...]:
     """Compare the limits asked for with those seen. A guest's kernel may keep up to 15 % of the memory for itself."""
     asked, seen, texts = limits.asked, limits.seen, []
     if seen.cpus not in (None, len(asked.cpus)):
@@ -78,11 +81,11 @@ def limit_cautions(limits: SetLimits) -> tuple[Caution, ...]:
     return tuple(Caution("limits-differ", text) for text in texts)
 
 
-def refuse_swapping(stack: Sequence[Technology], instance: Instance) -> None:
+def reject_swapping(stack: Sequence[Technology], instance: Instance) -> None:
     """Raise TrialFailed if a guest's own kernel moved pages to swap or back: its values are those of its disk."""
-    if instance.inside is None or not any(technology.family in _GUESTS for technology in stack):
+    if instance.inside is None or not any(technology.family in _GUEST_FAMILIES for technology in stack):
         return
-    pages = sum(read_as(parse_swapped_pages, instance.inside.read, "/proc/vmstat") or ())
+    pages = sum(read_or_none(parse_swapped_pages, instance.inside.read, "/proc/vmstat") or ())
     if pages:
         raise TrialFailed(f"the guest swapped: {pages} pages went to its swap or came back", "give it more memory")
 
@@ -95,24 +98,26 @@ def time_cautions(measured_seconds: float, seconds: float) -> tuple[Caution, ...
     return (Caution("over-time", text),)
 
 
-def client_cautions(raw: Sequence[Raw], server_busy: float | None) -> tuple[Caution, ...]:
+def client_cautions(raw: Sequence[RawOutput], server_busy: float | None) -> tuple[Caution, ...]:
     """Warn if the load was the bottleneck: its CPU was busy and the server's were not. Shares are from 0 to 1.
 
     The mean over the turns of a point decides, because single turns are short. A limit of the client that the workload
     itself reports counts in any case.
     """
     said = tuple(Caution("client-bound", each.client_limit) for each in raw if each.client_limit)
-    if server_busy is not None and server_busy >= _BUSY:
+    if server_busy is not None and server_busy >= _BUSY_SHARE:
         return said
     loads = {
-        f"the load of client {number}" if number else "the load": [label for label, share in by_label if share >= _BUSY]
-        for number, by_label in _of_each_client(raw)
+        f"the load of client {number}" if number else "the load": [
+            label for label, share in by_label if share >= _BUSY_SHARE
+        ]
+        for number, by_label in _cpu_shares_by_client(raw)
     }
     texts = (f"{load} had no CPU time to spare at {', '.join(bound)}" for load, bound in loads.items() if bound)
     return (*said, *(Caution("client-bound", text) for text in texts))
 
 
-def _of_each_client(raw: Sequence[Raw]) -> Iterator[tuple[int, Iterable[tuple[str, float]]]]:
+def _cpu_shares_by_client(raw: Sequence[RawOutput]) -> Iterator[tuple[int, Iterable[tuple[str, float]]]]:
     """Yield the CPU shares by label of each client: under its number where several share the load, else under 0."""
     yield 0, _mean_by_label((each.label, each.client_cpu) for each in raw if not each.clients_cpu).items()
     for place in range(max((len(each.clients_cpu) for each in raw), default=0)):
@@ -120,7 +125,7 @@ def _of_each_client(raw: Sequence[Raw]) -> Iterator[tuple[int, Iterable[tuple[st
         yield place + 1, _mean_by_label(own).items()
 
 
-def waiting_cautions(raw: Sequence[Raw], server_cpus: Mapping[str, Sequence[float]]) -> tuple[Caution, ...]:
+def waiting_cautions(raw: Sequence[RawOutput], server_cpus: Mapping[str, Sequence[float]]) -> tuple[Caution, ...]:
     """Warn if neither the server nor a load without pauses was busy: what such a value shows is a wait.
 
     `server_cpus` has, for each label, how many CPUs of the instance were busy in each turn. As with the client, the
@@ -128,7 +133,7 @@ def waiting_cautions(raw: Sequence[Raw], server_cpus: Mapping[str, Sequence[floa
     """
     clients = _mean_by_label((each.label, each.client_cpu) for each in raw)
     busy = {label: own + fmean(server_cpus[label]) for label, own in clients.items() if label in server_cpus}
-    waiting = [label for label, cpus in busy.items() if cpus < _WAITING]
+    waiting = [label for label, cpus in busy.items() if cpus < _IDLE_CPUS]
     if not waiting:
         return ()
     text = f"neither the server nor the load was busy at {', '.join(waiting)}: this is a wait, not a cost"
@@ -144,44 +149,46 @@ def _mean_by_label(shares: Iterable[tuple[str, float | None]]) -> Mapping[str, f
     return {label: fmean(found) for label, found in known.items()}
 
 
-def place_cautions(placement: Placement) -> tuple[Caution, ...]:
+def placement_cautions(placement: CpuPlacement) -> tuple[Caution, ...]:
     """Warn if services beside the one under test share CPUs with it, on a machine that the client is not on."""
-    if not set(placement.has_beside) & set(placement.server):
+    if not set(placement.server_sidecar_cpus) & set(placement.server):
         return ()
     text = "services beside the one under test run on the same CPUs: the machine is too small"
     return (Caution("shared-cpus", text),)
 
 
-def sidecar_cautions(client_busy: float | None, server_busy: float | None, near: bool = True) -> tuple[Caution, ...]:
+def sidecar_cautions(
+    client_busy: float | None, server_busy: float | None, client_is_local: bool = True
+) -> tuple[Caution, ...]:
     """Warn if the load and the services beside had used up the client's CPUs, and the server had not used up its own.
 
-    Shares are from 0 to 1, None where they are unknown. Where the client is not `near`, the CPUs are those of the
-    services beside alone.
+    Shares are from 0 to 1, None where they are unknown. Where the client is not `client_is_local`, the CPUs are those
+    of the services beside alone.
     """
-    if client_busy is None or client_busy < _BUSY or (server_busy is not None and server_busy >= _BUSY):
+    if client_busy is None or client_busy < _BUSY_SHARE or (server_busy is not None and server_busy >= _BUSY_SHARE):
         return ()
     text = "the load and the services beside the one under test had no CPU time to spare together"
-    text = text if near else "the services beside the one under test had no CPU time to spare"
+    text = text if client_is_local else "the services beside the one under test had no CPU time to spare"
     return (Caution("client-bound", text),)
 
 
-def cache_cautions(raw: Sequence[Raw]) -> tuple[Caution, ...]:
+def cache_cautions(raw: Sequence[RawOutput]) -> tuple[Caution, ...]:
     """Warn if a cache answered a workload of files that wanted to reach the disk."""
     shares = [entry.disk_share for entry in raw if entry.disk_share is not None]
-    if not shares or min(shares) >= _SEEN:
+    if not shares or min(shares) >= _MIN_DISK_SHARE:
         return ()
     text = f"the machine's disks saw {min(shares):.0%} of what should reach them: a cache is in the values"
     return (Caution("cached", text),)
 
 
-def reject_impossible_values(values: Sequence[Measured], cpus: int) -> None:
+def reject_impossible_values(values: Sequence[MeasuredValue], cpus: int) -> None:
     """Raise TrialFailed for a value that no machine with so many CPUs can give."""
     for value in values:
-        if why := _absurd(value, cpus):
+        if why := _find_impossibility(value, cpus):
             raise TrialFailed(f"quarantined: {value.metric} of {format_quantity(value.value, value.unit)}: {why}")
 
 
-def _absurd(value: Measured, cpus: int) -> str:
+def _find_impossibility(value: MeasuredValue, cpus: int) -> str:
     if value.unit not in ("s", "bytes") and not value.unit.endswith("/s"):
         return ""  # of a user's own metric, whose unit may mean anything
     each = (value.value, *value.turns)
@@ -202,9 +209,9 @@ def reject_faster_than_bare_metal(log: TrialLog, bare: TrialLog) -> None:
         other = known.get((value.metric, value.point))
         if other is None or not value.unit.endswith("/s") or value.better != "higher":
             continue
-        if min(len(value.turns), len(other.turns)) < _LEAST_TURNS:
+        if min(len(value.turns), len(other.turns)) < _MIN_TURNS:
             continue
-        if (times := min(value.turns) / max(other.turns)) >= _BEYOND:
+        if (times := min(value.turns) / max(other.turns)) >= _IMPOSSIBLE_RATIO:
             why = f"quarantined: {value.metric}: in each turn, at least {times:.1f} times that of bare metal"
             log.fail(why, "look for what differs, such as a clock inside or a cache")
 
@@ -225,20 +232,20 @@ class GuestClockCheck:
     inside: Host
     first: ClockReading
 
-    def refuse_apart(self) -> None:
+    def reject_drift(self) -> None:
         """Raise TrialFailed if it has run apart from the machine's clock since."""
-        apart = clock_drift_share(self.first, _look(self.inside))
-        if abs(apart) > _APART:
+        apart = clock_drift_share(self.first, _read_clock(self.inside))
+        if abs(apart) > _MAX_DRIFT_SHARE:
             what = f"quarantined: the clock inside ran {abs(apart):.2%} too {'fast' if apart > 0 else 'slow'}"
             raise TrialFailed(what, "what its programs timed is wrong: give the guest another clock source")
 
 
 def read_guest_clock(stack: Sequence[Technology], inside: Host | None) -> GuestClockCheck | None:
     """Look at an instance's clock for the first time; None where there is none of its own, or it cannot be read."""
-    if inside is None or all(technology.family in _SHARES_CLOCK for technology in stack):
+    if inside is None or all(technology.family in _SHARED_CLOCK_FAMILIES for technology in stack):
         return None
     try:
-        return GuestClockCheck(inside, _look(inside))
+        return GuestClockCheck(inside, _read_clock(inside))
     except TrialFailed:  # an image of the user's is without tare's programs
         return None
 
@@ -246,9 +253,9 @@ def read_guest_clock(stack: Sequence[Technology], inside: Host | None) -> GuestC
 def find_invalid(stack: Sequence[Technology], instance: Instance, clock: GuestClockCheck | None) -> TrialFailed | None:
     """Ask an instance that still runs whether what it has measured can be right; return what speaks against it."""
     try:
-        refuse_swapping(stack, instance)
+        reject_swapping(stack, instance)
         if clock is not None:
-            clock.refuse_apart()
+            clock.reject_drift()
     except TrialFailed as error:
         return error
     return None
@@ -268,7 +275,7 @@ def clock_drift_share(first: ClockReading, last: ClockReading) -> float:
     return gone / shortest - 1 if gone < shortest else 0.0
 
 
-def _look(inside: Host) -> ClockReading:
+def _read_clock(inside: Host) -> ClockReading:
     before = time.monotonic()
     nanoseconds = inside.run(RUN, "--clock", timeout=_CLOCK_SECONDS).text
     after = time.monotonic()

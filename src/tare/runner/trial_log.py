@@ -9,8 +9,19 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tare.model.machine import FileSystem
-from tare.model.trial import Caution, Footprint, Layer, Mark, Measured, Raw, SetLimits, Status, Trial, Turn
-from tare.suites.plan import Step
+from tare.model.trial import (
+    Caution,
+    Footprint,
+    LayerCost,
+    LimitsCheck,
+    Mark,
+    MeasuredValue,
+    RawOutput,
+    Status,
+    Trial,
+    Turn,
+)
+from tare.suites.plan import PlannedTrial
 
 _Item = TypeVar("_Item")
 
@@ -26,15 +37,15 @@ class TrialLog:
 
     marks: list[Mark] = field(default_factory=list)
     commands: list[tuple[str, ...]] = field(default_factory=list)
-    raw: list[Raw] = field(default_factory=list)
+    raw: list[RawOutput] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     cautions: list[Caution] = field(default_factory=list)
-    values: tuple[Measured, ...] = ()
+    values: tuple[MeasuredValue, ...] = ()
     footprint: Footprint | None = None
-    limits: SetLimits | None = None
+    limits: LimitsCheck | None = None
     path: str = ""
     proof: tuple[tuple[str, str], ...] = ()
-    layers: tuple[Layer, ...] = ()
+    layers: tuple[LayerCost, ...] = ()
     file_systems: tuple[FileSystem, ...] = ()
     ready_seconds: float | None = None
     busy_cpus: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -65,7 +76,7 @@ class TrialLog:
         ordered = sorted(self.marks, key=lambda mark: mark.seconds)
         return tuple(Mark(mark.name, mark.seconds - start) for mark in ordered)
 
-    def trial(self, step: Step) -> Trial:
+    def to_trial(self, step: PlannedTrial) -> Trial:
         """Return the trial as it is recorded."""
         return Trial(
             trial=step.trial,
@@ -86,8 +97,8 @@ class TrialLog:
             file_systems=self.file_systems,
             path=self.path,
             proof=self.proof,
-            cautions=_each_once(self.cautions),
-            commands=_each_once([*self.commands, *(raw.argv for raw in self.raw)]),
+            cautions=_drop_duplicates(self.cautions),
+            commands=_drop_duplicates([*self.commands, *(raw.argv for raw in self.raw)]),
             first_round=self.first_round,
             turns=tuple(self.turns),
             quarantined=self.values if self.status == "failed" else (),
@@ -95,6 +106,6 @@ class TrialLog:
         )
 
 
-def _each_once(items: Sequence[_Item]) -> tuple[_Item, ...]:
+def _drop_duplicates(items: Sequence[_Item]) -> tuple[_Item, ...]:
     """Leave out repetitions. Values of plug-ins may have no hash."""
     return tuple(each for index, each in enumerate(items) if each not in items[:index])

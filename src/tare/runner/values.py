@@ -9,53 +9,53 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
 from tare.model.errors import TrialFailed
-from tare.model.trial import SERVICE_READY, Measured, Metric, Raw, Trial, Value
-from tare.model.units import singular
+from tare.model.trial import SERVICE_READY, MeasuredValue, Metric, RawOutput, Trial, Value
+from tare.model.units import to_singular
 from tare.plugins.workload import Workload
 
-Key = tuple[str, float | None]  # a metric and a point
+ValueKey = tuple[str, float | None]  # a metric and a point
 _UNIT_HINT = "let the command print this number in one unit always, or as JSON"
 
 
-def read_values(workload: Workload, raw: Sequence[Raw]) -> tuple[Measured, ...]:
+def read_values(workload: Workload, raw: Sequence[RawOutput]) -> tuple[MeasuredValue, ...]:
     """Return a trial's values, parsed from its commands' output. Raises TrialFailed for missing or non-finite values.
 
     A value is the mean over the rounds, with the value of each turn. Where stacks are measured one at a time, it is the
     median over the rounds, without turns.
     """
     metrics = {metric.name: metric for metric in workload.all_metrics}
-    if workload.rounds == 1 or workload.searches:
+    if workload.rounds == 1 or workload.is_adaptive:
         values = _reject_impossible(workload, workload.parse([each for each in raw if not each.warm_up]))
-        return tuple(_measured(metrics[each.metric], [each]) for each in values)
-    turns: dict[Key, list[Value]] = defaultdict(list)
-    rounds = _in_rounds(workload, raw)
+        return tuple(_average_turns(metrics[each.metric], [each]) for each in values)
+    turns: dict[ValueKey, list[Value]] = defaultdict(list)
+    rounds = _split_rounds(workload, raw)
     for number, each in enumerate(rounds, start=1):
         for value in _reject_impossible(workload, workload.parse(each)):
             turns[value.metric, value.point].append(value)
         if any(len(values) != number for values in turns.values()):
             raise TrialFailed(f"{workload.name} gave other points in round {number}", "its plug-in has a bug")
-    if workload.alone:  # turns of two stacks are then not close in time, and cannot be compared in pairs
-        return tuple(_measured(metrics[name], values, in_pairs=False) for (name, _), values in turns.items())
-    labels = _labels(workload, rounds[0], rounds[-1])
-    return tuple(_measured(metrics[key[0]], values, labels.get(key, "")) for key, values in turns.items())
+    if workload.runs_exclusively:  # turns of two stacks are then not close in time, and cannot be compared in pairs
+        return tuple(_average_turns(metrics[name], values, in_pairs=False) for (name, _), values in turns.items())
+    labels = _find_labels(workload, rounds[0], rounds[-1])
+    return tuple(_average_turns(metrics[key[0]], values, labels.get(key, "")) for key, values in turns.items())
 
 
-def service_ready(seconds: float | None) -> tuple[Measured, ...]:
+def service_ready_values(seconds: float | None) -> tuple[MeasuredValue, ...]:
     """Return the seconds until a trial's server was ready as a value that no verdict uses; empty without a server."""
-    return () if seconds is None else (Measured(SERVICE_READY, None, seconds, "s", "lower"),)
+    return () if seconds is None else (MeasuredValue(SERVICE_READY, None, seconds, "s", "lower"),)
 
 
-def latest_values(workload: Workload, latest: Sequence[Raw]) -> tuple[Measured, ...]:
+def latest_values(workload: Workload, latest: Sequence[RawOutput]) -> tuple[MeasuredValue, ...]:
     """Return preliminary values of an unfinished trial, for the display: the latest output of each label as one round.
 
     Outputs of warm-up count too. Empty if the outputs cannot be parsed, as those of an incomplete round.
     """
-    if workload.rounds == 1 or workload.searches:
+    if workload.rounds == 1 or workload.is_adaptive:
         return ()
     metrics = {metric.name: metric for metric in workload.all_metrics}
     try:
         values = _reject_impossible(workload, workload.parse([replace(each, warm_up=False) for each in latest]))
-        return tuple(_measured(metrics[each.metric], [each]) for each in values)
+        return tuple(_average_turns(metrics[each.metric], [each]) for each in values)
     except Exception:  # noqa: BLE001 - a plug-in's parser may raise anything; `read_values` reports it at the trial's end
         return ()
 
@@ -71,7 +71,7 @@ class PrintedUnits:
     references: Sequence[str]
     _first: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # (workload, metric): (unit, stack)
 
-    def checked(self, trials: Iterable[Trial]) -> list[Trial]:
+    def check_trials(self, trials: Iterable[Trial]) -> list[Trial]:
         """Return the trials in their order; fail those with another unit than the first, and quarantine their values.
 
         The first trial is of the earliest block and, in that block, of the first of `references` that has the metric.
@@ -85,50 +85,52 @@ class PrintedUnits:
     def _check_trial(self, trial: Trial) -> Trial:
         for value in trial.values:
             unit, stack = self._first.setdefault((trial.workload, value.metric), (value.printed_unit, trial.stack))
-            if singular(unit) != singular(value.printed_unit):
-                units = f"{_shown_unit(value.printed_unit)} here, and {_shown_unit(unit)} in {stack}"
+            if to_singular(unit) != to_singular(value.printed_unit):
+                units = f"{_format_unit(value.printed_unit)} here, and {_format_unit(unit)} in {stack}"
                 why = f"two units of {value.metric}: the command printed {units}"
-                return trial.failed(why, _UNIT_HINT, quarantined=trial.values)
+                return trial.as_failed(why, _UNIT_HINT, quarantined=trial.values)
         return trial
 
 
-def _shown_unit(unit: str) -> str:
+def _format_unit(unit: str) -> str:
     return repr(unit) if unit else "no unit"
 
 
-def _measured(metric: Metric, values: Sequence[Value], label: str = "", *, in_pairs: bool = True) -> Measured:
+def _average_turns(metric: Metric, values: Sequence[Value], label: str = "", *, in_pairs: bool = True) -> MeasuredValue:
     """Return a metric's mean over its turns; with several turns, also the value of each and their output's label.
 
     Where turns cannot be compared `in_pairs`, it is their median, without them. Raises TrialFailed if the command
     printed the turns in different units.
     """
     first, numbers = values[0], tuple(each.value for each in values)
-    if other := next((each for each in values if singular(each.printed_unit) != singular(first.printed_unit)), None):
-        units = f"{_shown_unit(first.printed_unit)}, and later {_shown_unit(other.printed_unit)}"
+    if other := next(
+        (each for each in values if to_singular(each.printed_unit) != to_singular(first.printed_unit)), None
+    ):
+        units = f"{_format_unit(first.printed_unit)}, and later {_format_unit(other.printed_unit)}"
         raise TrialFailed(f"two units of {metric.name}: the command printed {units}", _UNIT_HINT)
     turns, label = (numbers, label) if in_pairs and len(numbers) > 1 else ((), "")
     value, unit = (fmean if in_pairs else median)(numbers), first.printed_unit
-    return Measured(metric.name, first.point, value, metric.unit, metric.better, turns, label, unit)
+    return MeasuredValue(metric.name, first.point, value, metric.unit, metric.better, turns, label, unit)
 
 
-def _labels(workload: Workload, first: Sequence[Raw], last: Sequence[Raw]) -> Mapping[Key, str]:
+def _find_labels(workload: Workload, first: Sequence[RawOutput], last: Sequence[RawOutput]) -> Mapping[ValueKey, str]:
     """Return the label of the output that each value is parsed from, or "" if several outputs contribute to the value.
 
     `parse` does not tell. So exchange one output of the first round after the other for that of the last round: the
     values that change are from this output.
     """
-    plain = _by_key(workload, first)
+    plain = _parse_by_key(workload, first)
     if len(first) == 1:
         return dict.fromkeys(plain, first[0].label)
-    labels: dict[Key, str] = {}
+    labels: dict[ValueKey, str] = {}
     for at, raw in enumerate(last):
-        mixed = _by_key(workload, (*first[:at], raw, *first[at + 1 :]))
+        mixed = _parse_by_key(workload, (*first[:at], raw, *first[at + 1 :]))
         for key in (key for key in plain.keys() & mixed.keys() if mixed[key] != plain[key]):
             labels[key] = "" if key in labels else raw.label
     return labels
 
 
-def _by_key(workload: Workload, raw: Sequence[Raw]) -> Mapping[Key, float]:
+def _parse_by_key(workload: Workload, raw: Sequence[RawOutput]) -> Mapping[ValueKey, float]:
     """Return the values of one round by metric and point; empty if the parser rejects the outputs."""
     try:
         return {(value.metric, value.point): value.value for value in workload.parse(raw)}
@@ -136,13 +138,13 @@ def _by_key(workload: Workload, raw: Sequence[Raw]) -> Mapping[Key, float]:
         return {}
 
 
-def _in_rounds(workload: Workload, raw: Sequence[Raw]) -> tuple[tuple[Raw, ...], ...]:
+def _split_rounds(workload: Workload, raw: Sequence[RawOutput]) -> tuple[tuple[RawOutput, ...], ...]:
     """Return the outputs of each round, without those of warm-up: round n has the n-th output of each label.
 
     Raises TrialFailed if one label has more outputs than another, as no rounds can be formed then.
     """
     counted = [each for each in raw if not each.warm_up]
-    by_label: dict[str, list[Raw]] = defaultdict(list)
+    by_label: dict[str, list[RawOutput]] = defaultdict(list)
     for each in counted:
         by_label[each.label].append(each)
     counts = {len(found) for found in by_label.values()}

@@ -24,24 +24,24 @@ CONFIDENCE = 0.95
 # one standard deviation soonest. But after five blocks its evidence is at most 36, whatever the effect: too little for
 # a matrix of many cells. The second is for effects of ten standard deviations and more. docs/decisions/anytime.md.
 _PRIORS = ((1.0, 0.98), (100.0, 0.02))
-LEAST = 5  # fewer say too little of whether they are normal at all
+MIN_VALUES = 5  # fewer say too little of whether they are normal at all
 # Fewer are enough with as many degrees of freedom borrowed from other stacks, and no more of them are believed then.
-LEAST_EARLY, MOST_EARLY = 3, 8.0
-LEAST_LENDERS = 3  # other stacks: fewer say too little of how much variances differ
-_FARTHEST = 40.0  # logarithm of a distance beyond all that are met
-_HALVINGS = 52  # of the logarithms in between, until they differ by rounding
-_NOTHING = np.array(0.0)
-ALONE = float(-np.log1p(-CONFIDENCE))  # the evidence that one statement needs
+MIN_VALUES_EARLY, EARLY_BORROWED_FREEDOM = 3, 8.0
+MIN_LENDERS = 3  # other stacks: fewer say too little of how much variances differ
+_LOG_DISTANCE_LIMIT = 40.0  # logarithm of a distance beyond all that are met
+_BISECTIONS = 52  # of the logarithms in between, until they differ by rounding
+_ZERO = np.array(0.0)
+SINGLE_STATEMENT_EVIDENCE = float(-np.log1p(-CONFIDENCE))  # the evidence that one statement needs
 
 
 def log_evidence(
     mean: NDArray[np.float64],
     deviation: NDArray[np.float64],
     count: NDArray[np.int64],
-    borrowed: NDArray[np.float64] = _NOTHING,
-    at: float = 0.0,
+    borrowed: NDArray[np.float64] = _ZERO,
+    hypothesis: float = 0.0,
 ) -> NDArray[np.float64]:
-    """Return the logarithm of the e-value against the true mean being `at`; 0 for too few values.
+    """Return the logarithm of the e-value against the true mean being `hypothesis`; 0 for too few values.
 
     All arrays have one shape: means, standard deviations, counts of values, and the degrees of freedom that the
     deviations have beyond n - 1 (`moderated_variance.py`). Too few are less than five values, or less than three
@@ -49,7 +49,7 @@ def log_evidence(
     than so few values can give.
     """
     freedom = np.maximum(count - 1, 1) + borrowed
-    square, variance = count * (mean - at) ** 2 / freedom, deviation**2
+    square, variance = count * (mean - hypothesis) ** 2 / freedom, deviation**2
     any_of = square + variance > 0
     parts = []
     for spread, weight in _PRIORS:
@@ -62,50 +62,53 @@ def log_evidence(
 
 def has_interval(count: NDArray[np.int64], borrowed: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Return where there are enough values for an interval."""
-    return (count >= LEAST) | ((count >= LEAST_EARLY) & (borrowed >= MOST_EARLY))
+    return (count >= MIN_VALUES) | ((count >= MIN_VALUES_EARLY) & (borrowed >= EARLY_BORROWED_FREEDOM))
 
 
 def widths_per_deviation(
-    count: NDArray[np.int64], borrowed: NDArray[np.float64] = _NOTHING, needed: NDArray[np.float64] | float = ALONE
+    count: NDArray[np.int64],
+    borrowed: NDArray[np.float64] = _ZERO,
+    needed_evidence: NDArray[np.float64] | float = SINGLE_STATEMENT_EVIDENCE,
 ) -> NDArray[np.float64]:
     """Return half the width of the interval in standard deviations; infinite where there are too few values for any.
 
-    It is the distance at which `log_evidence` is as much as is `needed`: by default, for an interval of 95 % alone.
+    It is the distance at which `log_evidence` is as much as is `needed_evidence`: by default, for an interval of 95 %
+    alone.
     """
-    count, borrowed, least = np.broadcast_arrays(count, borrowed, needed)
+    count, borrowed, least = np.broadcast_arrays(count, borrowed, needed_evidence)
     widths = np.empty(count.shape)
     own = borrowed == 0
     for each in {*zip(count[own].tolist(), least[own].tolist(), strict=True)}:
-        widths[own & (count == each[0]) & (least == each[1])] = _width(*each)
+        widths[own & (count == each[0]) & (least == each[1])] = _half_width(*each)
     if not own.all():
-        widths[~own] = _solved(count[~own], borrowed[~own], least[~own])
+        widths[~own] = _solve_half_width(count[~own], borrowed[~own], least[~own])
     return widths
 
 
 @cache
-def _width(count: int, needed: float) -> float:
-    return float(_solved(np.array(count), _NOTHING, np.array(needed)))
+def _half_width(count: int, needed_evidence: float) -> float:
+    return float(_solve_half_width(np.array(count), _ZERO, np.array(needed_evidence)))
 
 
-def _solved(
-    count: NDArray[np.int64], borrowed: NDArray[np.float64], needed: NDArray[np.float64]
+def _solve_half_width(
+    count: NDArray[np.int64], borrowed: NDArray[np.float64], needed_evidence: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Solve `log_evidence` for the distance, by bisection of its logarithm."""
-    low, high = np.full(count.shape, -_FARTHEST), np.full(count.shape, _FARTHEST)
+    low, high = np.full(count.shape, -_LOG_DISTANCE_LIMIT), np.full(count.shape, _LOG_DISTANCE_LIMIT)
     unit = np.ones(count.shape)
-    for _ in range(_HALVINGS):
+    for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        is_enough = log_evidence(np.exp(middle), unit, count, borrowed) >= needed
+        is_enough = log_evidence(np.exp(middle), unit, count, borrowed) >= needed_evidence
         low, high = np.where(is_enough, low, middle), np.where(is_enough, middle, high)
-    return np.where(high < _FARTHEST, np.exp(high), np.inf)
+    return np.where(high < _LOG_DISTANCE_LIMIT, np.exp(high), np.inf)
 
 
-def least_count(stacks: int = 1) -> int:
+def min_value_count(stacks: int = 1) -> int:
     """Return the number of values from which on there is an interval, if so many stacks can borrow from each other.
 
     A stack whose variance is unlike that of the others needs as many as one that is alone.
     """
-    return LEAST_EARLY if stacks > LEAST_LENDERS else LEAST
+    return MIN_VALUES_EARLY if stacks > MIN_LENDERS else MIN_VALUES
 
 
 def e_bh(evidence: NDArray[np.float64], share: float = 1 - CONFIDENCE) -> NDArray[np.bool_]:
@@ -130,7 +133,7 @@ def evidence_needed(count: int, made: int, share: float = 1 - CONFIDENCE) -> flo
     return float(np.log(count / (min(made, count) * share)))
 
 
-def needed_together(evidence: NDArray[np.float64], is_control: NDArray[np.bool_]) -> NDArray[np.float64]:
+def evidence_needed_together(evidence: NDArray[np.float64], is_control: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return the evidence that each statement needs (last axis: those that are made together), as e-BH has it.
 
     An interval that excludes all against which there is as much evidence is that of e-BY: of the intervals of what
@@ -147,6 +150,6 @@ def needed_together(evidence: NDArray[np.float64], is_control: NDArray[np.bool_]
     return needed
 
 
-def e_bh_beside_control(evidence: NDArray[np.float64], is_control: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def e_bh_with_control(evidence: NDArray[np.float64], is_control: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return the rejections of e-BH among the stacks (last axis), and those of the A/A control apart."""
-    return np.asarray(evidence >= needed_together(evidence, is_control))
+    return np.asarray(evidence >= evidence_needed_together(evidence, is_control))

@@ -23,7 +23,7 @@ from tare.statistics.anytime import CONFIDENCE
 
 _RESAMPLES = 9999
 _ROUNDING = 1e-12  # of the largest value: values that vary less do not vary
-DRAWS = 2000
+DRAW_COUNT = 2000
 RESAMPLED_CONFIDENCE = 0.9
 Draws = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ def bootstrap_share(values: Sequence[float], baseline: Sequence[float], seed: in
     are zero or negative, and no interval where a side has one value or neither side varies. Raises ValueError for
     values that are not finite.
     """
-    (ours, scale), (theirs, their_scale) = _scaled(values), _scaled(baseline)
+    (ours, scale), (theirs, their_scale) = _scale_to_largest(values), _scale_to_largest(baseline)
     if not ours.size or not theirs.size or min(ours.min(), theirs.min()) <= 0:
         return Interval()
     share = scale / their_scale
@@ -68,7 +68,7 @@ def bootstrap_share(values: Sequence[float], baseline: Sequence[float], seed: in
     return Interval(estimate, low, high) if np.isfinite([low, high]).all() else Interval(estimate)
 
 
-def _scaled(values: Sequence[float]) -> tuple[NDArray[np.float64], float]:
+def _scale_to_largest(values: Sequence[float]) -> tuple[NDArray[np.float64], float]:
     """Divide values by the largest, so that no square overflows."""
     array = np.asarray(values, dtype=float)
     if not np.isfinite(array).all():
@@ -81,13 +81,13 @@ def _varies(shares: NDArray[np.float64]) -> bool:
     return bool(np.ptp(shares) > _ROUNDING)
 
 
-def drawn_weights(count: int, chance: np.random.Generator) -> Draws:
+def bootstrap_weights(count: int, chance: np.random.Generator) -> Draws:
     """Return how often each of so many values is in each draw; the first draw has each of them once."""
-    drawn = chance.multinomial(count, np.full(count, 1 / count), size=DRAWS)
+    drawn = chance.multinomial(count, np.full(count, 1 / count), size=DRAW_COUNT)
     return np.vstack([np.ones(count), drawn])
 
 
-def drawn_means(values: Draws, present: NDArray[np.bool_], weights: Draws) -> Draws:
+def bootstrap_means(values: Draws, present: NDArray[np.bool_], weights: Draws) -> Draws:
     """Return the means along the last axis, of values that are present, of all draws (first axis).
 
     The first draw is the estimate. It is NaN where no value is present.
@@ -96,16 +96,16 @@ def drawn_means(values: Draws, present: NDArray[np.bool_], weights: Draws) -> Dr
     with np.errstate(invalid="ignore", divide="ignore"):
         means = np.einsum("db,...b->d...", weights, np.where(present, values, 0.0)) / total
     means = np.where(np.isnan(means), means[0], means)  # a draw without any of the values
-    return np.asarray(means[0] + _expansion(present.sum(axis=-1)) * (means - means[0]))
+    return np.asarray(means[0] + _expansion_factor(present.sum(axis=-1)) * (means - means[0]))
 
 
-def ends_of(draws: Draws) -> tuple[float, float]:
+def bootstrap_bounds(draws: Draws) -> tuple[float, float]:
     """Return the ends of the interval of what was computed of all draws."""
     low, high = np.quantile(draws[1:], [(1 - RESAMPLED_CONFIDENCE) / 2, (1 + RESAMPLED_CONFIDENCE) / 2])
     return float(low), float(high)
 
 
-def _expansion(count: NDArray[np.int64]) -> Draws:
+def _expansion_factor(count: NDArray[np.int64]) -> Draws:
     """Return the factor for so many values; 1 for a single one, which has no interval."""
     freedom, tail = np.maximum(count - 1, 1), (1 + RESAMPLED_CONFIDENCE) / 2
     wider = scipy.stats.t.ppf(tail, freedom) / scipy.stats.norm.ppf(tail) * np.sqrt((freedom + 1) / freedom)

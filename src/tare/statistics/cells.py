@@ -11,10 +11,10 @@ Verdict = Literal["better", "worse", "equivalent", "undecided", "too few blocks"
 Side = Literal["more", "less", "equivalent", "undecided", "too few blocks"]
 DECIDED = ("better", "worse", "equivalent")
 DECIDING = ("more", "less", "equivalent")
-LASTING = 0.5  # correlation of neighboring blocks, as large as the audit tries (research/audit.md)
+AUDITED_AUTOCORRELATION = 0.5  # correlation of neighboring blocks, as large as the audit tries (research/audit.md)
 
 
-def in_words(side: Side, better: Better) -> Verdict:
+def verdict_of_side(side: Side, better: Better) -> Verdict:
     """Return whether more or less is better."""
     if side == "more" or side == "less":  # noqa: PLR1714 - so that the type is known
         return "better" if (side == "more") == (better == "higher") else "worse"
@@ -129,7 +129,7 @@ class Cell:
         return None if self.low is None or self.high is None else (self.high / self.low) ** 0.5 - 1
 
     @property
-    def decided(self) -> bool:
+    def is_decided(self) -> bool:
         """Whether it is known how the stack compares with the baseline."""
         return self.verdict in DECIDED
 
@@ -137,16 +137,18 @@ class Cell:
         """Whether it has a caution of this kind."""
         return any(caution.kind == kind for caution in self.cautions)
 
-    def beats(self, margin: float) -> bool:
+    def is_better_by(self, margin: float) -> bool:
         """Whether it is surely better than the baseline by more than a margin, a share."""
         if self.verdict != "better" or self.low is None or self.high is None:
             return False
         return self.low > 1 + margin if self.better == "higher" else self.high < 1 / (1 + margin)
 
     @property
-    def is_firm(self) -> bool:
+    def is_robust(self) -> bool:
         """Whether it would also be decided if each block kept half of what moved the one before."""
-        return self.decided and not self.coarse and (self.tolerated_autocorrelation or 0.0) >= LASTING
+        return (
+            self.is_decided and not self.coarse and (self.tolerated_autocorrelation or 0.0) >= AUDITED_AUTOCORRELATION
+        )
 
 
 def with_caution(cell: Cell, caution: Caution) -> Cell:
@@ -171,7 +173,7 @@ class HeadlineRule:
 
 
 @dataclass(frozen=True)
-class Standing:
+class OverallSpeed:
     """A stack's speed over several workloads, relative to the baseline's; more is better."""
 
     stack: str
@@ -189,6 +191,6 @@ class Overall:
     """
 
     workloads: tuple[str, ...]
-    standings: tuple[Standing, ...]
+    standings: tuple[OverallSpeed, ...]
     tied: tuple[str, ...]
     missing: tuple[str, ...]

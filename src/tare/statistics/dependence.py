@@ -30,18 +30,18 @@ from numpy.typing import NDArray
 
 from tare.statistics.anytime import CONFIDENCE
 
-_TURNS = 100
-_CLOSE = 1e-12
-_MOST = 0.9  # beyond it, n blocks say next to nothing, and the estimate even less
-_LEAST_COUNT = 4
+_SWEEP_ITERATIONS = 100
+_ROUNDING = 1e-12
+_MAX_CORRELATION = 0.9  # beyond it, n blocks say next to nothing, and the estimate even less
+_MIN_COUNT = 4
 # Of taking out means: what a stack that has left the schedule then still has of them is small beside noise.
-_CORRELATION_TURNS = 4
+_CORRELATION_SWEEP_ITERATIONS = 4
 # Normal deviates that chance exceeds one time in twenty, ten and fifty. To believe a single stack's few blocks costs
 # runs without any correlation more blocks than it fixes in others; all together are believed sooner. A drift widens
 # intervals the more the longer a run is, and so has to be seen the best.
-_DOUBT_OF_ONE = 1.645
-_DOUBT_OF_ALL = 1.282
-_DOUBT_OF_DRIFT = 2.054
+_DEVIATE_OF_ONE = 1.645
+_DEVIATE_OF_ALL = 1.282
+_DEVIATE_OF_DRIFT = 2.054
 # Standard deviation of the correlations that stacks may have: an estimate is believed as one of these.
 _SPREAD_OF_ONE = 0.3
 _SHARE_OF_DRIFT = 0.5  # of the variance, where there is a drift
@@ -49,26 +49,28 @@ _Sizes = tuple[NDArray[np.float64], NDArray[np.float64]]  # mean number of value
 
 
 @dataclass(frozen=True)
-class Effects:
+class BlockEffects:
     """Shares: 0.01 is 1 %.
 
-    `blocks` is the standard deviation of the block effects, `error` that of what is left. `place` is by how much a
-    value is higher one place later in the order of a block, `low` and `high` its 95 % interval.
+    `blocks` is the standard deviation of the block effects, `error` that of what is left. `per_position` is by how much
+    a value is higher one place later in the order of a block, `low` and `high` its 95 % interval.
     """
 
     blocks: float
     error: float
-    place: float
+    per_position: float
     low: float
     high: float
 
     @property
-    def ordered(self) -> bool:
+    def has_position_effect(self) -> bool:
         """Whether the place within a block mattered."""
         return not self.low <= 0 <= self.high
 
 
-def find_effects(logs: NDArray[np.float64], usable: NDArray[np.bool_], positions: NDArray[np.int64]) -> Effects | None:
+def find_effects(
+    logs: NDArray[np.float64], usable: NDArray[np.bool_], positions: NDArray[np.int64]
+) -> BlockEffects | None:
     """Estimate the effects; the arrays have the axes stack and block. None where there are too few values."""
     from scipy.special import stdtrit  # noqa: PLC0415 - half a second that only commands with statistics have to wait
 
@@ -76,9 +78,9 @@ def find_effects(logs: NDArray[np.float64], usable: NDArray[np.bool_], positions
     freedom = int(usable.sum() - stacks - blocks)
     if stacks < 2 or freedom < 1:
         return None
-    values, order = swept(logs, usable), swept(positions.astype(float), usable)
+    values, order = subtract_means(logs, usable), subtract_means(positions.astype(float), usable)
     spread = float((order**2).sum())
-    if spread < _CLOSE:
+    if spread < _ROUNDING:
         return None
     slope = float((values * order).sum()) / spread
     error = float(((values - slope * order) ** 2).sum()) / freedom
@@ -88,19 +90,21 @@ def find_effects(logs: NDArray[np.float64], usable: NDArray[np.bool_], positions
     means = _means(rest, usable, 0)[0][usable.any(axis=0)]
     each = float(usable.sum() / blocks)
     variance = max(0.0, float(means.var(ddof=1)) - error / each) if blocks > 1 else 0.0
-    return Effects(variance**0.5, error**0.5, slope, slope - half, slope + half)
+    return BlockEffects(variance**0.5, error**0.5, slope, slope - half, slope + half)
 
 
-def swept(values: NDArray[np.float64], usable: NDArray[np.bool_], turns: int = _TURNS) -> NDArray[np.float64]:
+def subtract_means(
+    values: NDArray[np.float64], usable: NDArray[np.bool_], iterations: int = _SWEEP_ITERATIONS
+) -> NDArray[np.float64]:
     """Subtract the means of stacks (first axis) and of blocks (last axis) in turn; what is left of rounding is 0."""
     left = np.where(usable, values, 0.0)
-    for _ in range(turns):
+    for _ in range(iterations):
         before = left
         for axis in (-1, 0):
             left = np.where(usable, left - _means(left, usable, axis), 0.0)
-        if np.abs(left - before).max(initial=0.0) < _CLOSE:
+        if np.abs(left - before).max(initial=0.0) < _ROUNDING:
             break
-    return np.where(np.abs(left) < _CLOSE, 0.0, left)
+    return np.where(np.abs(left) < _ROUNDING, 0.0, left)
 
 
 def _means(values: NDArray[np.float64], usable: NDArray[np.bool_], axis: int) -> NDArray[np.float64]:
@@ -126,10 +130,10 @@ def autocorrelation_of_rows(
 
     No correlation where fewer than four values are present. Values that are not there interrupt the series.
     """
-    products, squares = _lagged(np.where(present, values - mean[..., np.newaxis], 0.0))
-    plain = _ratio(products, squares)
+    products, squares = _lagged_sums(np.where(present, values - mean[..., np.newaxis], 0.0))
+    plain = _divide(products, squares)
     count = np.where(squares > 0, present.sum(axis=-1), 0.0)
-    return _dependence(plain, (count, np.ones(plain.shape)), _DOUBT_OF_ONE, _SPREAD_OF_ONE)
+    return _test_correlation(plain, (count, np.ones(plain.shape)), _DEVIATE_OF_ONE, _SPREAD_OF_ONE)
 
 
 def pooled_autocorrelation(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Dependence:
@@ -142,25 +146,25 @@ def pooled_autocorrelation(logs: NDArray[np.float64], present: NDArray[np.bool_]
     stack have in common, which no number of them averages out (Kish, Survey Sampling, 1965, section 5.4: the design
     effect of a cluster).
     """
-    away = swept(logs, present, _CORRELATION_TURNS)
-    products, squares = _lagged(away)
+    away = subtract_means(logs, present, _CORRELATION_SWEEP_ITERATIONS)
+    products, squares = _lagged_sums(away)
     total = squares.sum(axis=0)
-    shares = _ratio(squares, total)
+    shares = _divide(squares, total)
     count = (shares * present.sum(axis=-1)).sum(axis=0)
     # As many series as stacks but one, fewer where some are noisier than others: Satterthwaite, "An approximate
     # distribution of estimates of variance components", Biometrics Bulletin 2 (1946), 110-114.
     stacks = np.maximum((squares > 0).sum(axis=0), 2)
-    series = np.where(total > 0, _ratio(1 - 1 / stacks, (shares**2).sum(axis=0)), 1.0)
-    pooled = _dependence(_ratio(products.sum(axis=0), total), (count, series), _DOUBT_OF_ALL)
-    drifting = _drifting(away, present, (count, series))
+    series = np.where(total > 0, _divide(1 - 1 / stacks, (shares**2).sum(axis=0)), 1.0)
+    pooled = _test_correlation(_divide(products.sum(axis=0), total), (count, series), _DEVIATE_OF_ALL)
+    drifting = _is_drifting(away, present, (count, series))
     apart = np.sqrt(1 + (np.maximum(count, 1) - 1) * _SHARE_OF_DRIFT)
     return Dependence(pooled.correlation, np.where(drifting, apart, pooled.factor))
 
 
-def _dependence(
+def _test_correlation(
     plain: NDArray[np.float64],
     sizes: _Sizes,
-    doubt: float,
+    deviate: float,
     spread: float = np.inf,
 ) -> Dependence:
     """Correct the bias of correlations, and compare them with those of independent values.
@@ -170,15 +174,15 @@ def _dependence(
     values and the number of series; `spread` is the standard deviation of true correlations.
     """
     count, series = sizes
-    known, some = count > _LEAST_COUNT - 0.5, np.maximum(count, _LEAST_COUNT)
+    known, some = count > _MIN_COUNT - 0.5, np.maximum(count, _MIN_COUNT)
     chance = (some - 2) / (some * np.sqrt((some - 1) * series))
-    correlation = np.where(known, np.clip(plain + (1 + 3 * plain) / some, -_MOST, _MOST), 0.0)
+    correlation = np.where(known, np.clip(plain + (1 + 3 * plain) / some, -_MAX_CORRELATION, _MAX_CORRELATION), 0.0)
     believed = correlation / (1 + ((1 + 3 / some) * chance / spread) ** 2)
-    beyond_chance = known & (plain > doubt * chance - 1 / some)
-    return Dependence(correlation, np.where(beyond_chance, _widening(believed), 1.0))
+    beyond_chance = known & (plain > deviate * chance - 1 / some)
+    return Dependence(correlation, np.where(beyond_chance, _widening_factor(believed), 1.0))
 
 
-def _drifting(away: NDArray[np.float64], present: NDArray[np.bool_], sizes: _Sizes) -> NDArray[np.bool_]:
+def _is_drifting(away: NDArray[np.float64], present: NDArray[np.bool_], sizes: _Sizes) -> NDArray[np.bool_]:
     """Return whether the stacks (first axis) rise and fall against each other by more than chance.
 
     Fisher's F of their slopes over the blocks against what is left, taken to a normal deviate (Paulson, "An approximate
@@ -189,23 +193,23 @@ def _drifting(away: NDArray[np.float64], present: NDArray[np.bool_], sizes: _Siz
     numbers = np.where(present, np.arange(away.shape[-1], dtype=float), 0.0)
     middle = numbers.sum(axis=-1) / np.maximum(present.sum(axis=-1), 1)
     times = np.where(present, numbers - middle[..., np.newaxis], 0.0)
-    explained = _ratio((away * times).sum(axis=-1) ** 2, (times**2).sum(axis=-1)).sum(axis=0)
+    explained = _divide((away * times).sum(axis=-1) ** 2, (times**2).sum(axis=-1)).sum(axis=0)
     left = np.maximum((away**2).sum(axis=(0, -1)) - explained, 0.0)
     freedom = series * np.maximum(count - 2, 1)
     # Both sides are multiplied by the denominator of F, which may be 0.
     above, below = np.cbrt(explained * freedom), np.cbrt(left * series)
     wide, narrow = 2 / (9 * series), 2 / (9 * freedom)
     deviate, error = (1 - narrow) * above - (1 - wide) * below, np.sqrt(wide * below**2 + narrow * above**2)
-    return np.asarray((count > _LEAST_COUNT - 0.5) & (deviate > _DOUBT_OF_DRIFT * error))
+    return np.asarray((count > _MIN_COUNT - 0.5) & (deviate > _DEVIATE_OF_DRIFT * error))
 
 
-def _widening(correlation: NDArray[np.float64]) -> NDArray[np.float64]:
+def _widening_factor(correlation: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the factor for standard deviations; never below 1."""
     positive = np.maximum(correlation, 0.0)
     return np.asarray(np.sqrt((1 + positive) / (1 - positive)))
 
 
-def explains(away: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray[np.float64]:
+def explaining_correlation(away: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the correlation that widens half an interval to what lies away; 0 where that needs none, or there is none.
 
     A decision that came too early to estimate the correlation states this number instead, as a study without
@@ -215,14 +219,14 @@ def explains(away: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray[np
     """
     known = np.isfinite(half)
     far, own = np.maximum(away, 0.0) ** 2, np.where(known, half, 0.0) ** 2
-    return np.where(known, np.maximum(_ratio(far - own, far + own), 0.0), 0.0)
+    return np.where(known, np.maximum(_divide(far - own, far + own), 0.0), 0.0)
 
 
-def _lagged(away: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _lagged_sums(away: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the sums of products of neighbors, and of squares."""
     return np.asarray((away[..., 1:] * away[..., :-1]).sum(axis=-1)), np.asarray((away**2).sum(axis=-1))
 
 
-def _ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
+def _divide(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
     """Divide; 0 where there is nothing to divide by."""
     return np.where(below > 0, above / np.where(below > 0, below, 1.0), 0.0)

@@ -13,7 +13,7 @@ spread at all, and still are uncertain by the step (JCGM 100:2008, "Guide to the
 measurement", F.2.2.1).
 
 A percentile is the smallest value that at least so many percent of all do not exceed (nearest rank). Of fewer values
-than `least_count`, it would be the largest of all: chance alone would decide it.
+than `min_percentile_count`, it would be the largest of all: chance alone would decide it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Moments:
 
 def describe(values: Sequence[float]) -> Description | None:
     """Describe values; None where there are none."""
-    return description(moments(np.asarray(values, dtype=float), np.ones(len(values), dtype=bool)), ())
+    return describe_row(moments(np.asarray(values, dtype=float), np.ones(len(values), dtype=bool)), ())
 
 
 def moments(values: NDArray[np.float64], present: NDArray[np.bool_]) -> Moments:
@@ -72,7 +72,7 @@ def moments(values: NDArray[np.float64], present: NDArray[np.bool_]) -> Moments:
     return Moments(count, mean, deviation, np.where(none, 0.0, minimum), np.where(none, 0.0, maximum))
 
 
-def description(moments: Moments, index: tuple[int, ...]) -> Description | None:
+def describe_row(moments: Moments, index: tuple[int, ...]) -> Description | None:
     """Take one row out of the moments; None where nothing was present."""
     count = int(moments.count[index])
     if count == 0:
@@ -83,7 +83,7 @@ def description(moments: Moments, index: tuple[int, ...]) -> Description | None:
     return Description(count, mean, deviation, relative, float(moments.minimum[index]), float(moments.maximum[index]))
 
 
-def center(values: NDArray[np.float64], present: NDArray[np.bool_], axis: int = -1) -> NDArray[np.float64]:
+def centers(values: NDArray[np.float64], present: NDArray[np.bool_], axis: int = -1) -> NDArray[np.float64]:
     """Return the median along an axis, of rounds, of the values that are present; 0 where none is."""
     values, present = np.moveaxis(values, axis, -1), np.moveaxis(present, axis, -1)
     if values.shape[-1] == 1:
@@ -98,7 +98,7 @@ def center(values: NDArray[np.float64], present: NDArray[np.bool_], axis: int = 
     return np.where(count > 0, np.where(count > 0, middle[0] + middle[1], 0.0) / 2, 0.0)[..., 0]
 
 
-def are_coarse(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def are_quantized(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return for each row (last axis: blocks) whether values repeat, and differ by more than their SD.
 
     Noise without steps repeats no value. Rows of fewer than two values are not coarse.
@@ -111,13 +111,13 @@ def are_coarse(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> NDArray
     return np.asarray(is_tie.any(axis=-1) & (step > moments(logs, present).deviation))
 
 
-def least_count(percent: int) -> int:
+def min_percentile_count(percent: int) -> int:
     """Return how many values a percentile needs, so that one of them is larger: 20 for the 95th, 100 for the 99th."""
     return -(-100 // (100 - percent))
 
 
 def percentile(values: Sequence[float], percent: int) -> float | None:
     """Return a percentile, from the 1st to the 99th; None for too few values."""
-    if len(values) < least_count(percent):
+    if len(values) < min_percentile_count(percent):
         return None
     return sorted(values)[-(-len(values) * percent // 100) - 1]

@@ -27,35 +27,35 @@ from numpy.typing import NDArray
 
 from tare.model.journal import WorkloadRecord
 from tare.model.trial import Better, Trial
-from tare.statistics.anytime import ALONE, LEAST_EARLY, has_interval, needed_together
-from tare.statistics.grid import Arranging, Grid
-from tare.statistics.headlines import Headline, headlines
-from tare.statistics.ratios import Comparison, Reference, compare_together
+from tare.statistics.anytime import MIN_VALUES_EARLY, SINGLE_STATEMENT_EVIDENCE, evidence_needed_together, has_interval
+from tare.statistics.grid import Grid, GridBuilder
+from tare.statistics.headlines import Headline, create_headlines
+from tare.statistics.ratios import BaselineRows, RatioComparison, compare_together
 
 # Checkpoints of e-BH: each of the first 64 blocks of a run, then whenever 5 % more blocks are done. A run of 55,000
 # trials took 42 s with a checkpoint at every block, and 4 s with these (docs/decisions/anytime.md).
 _EVERY_BLOCK_UNTIL, _CHECKPOINT_GROWTH = 64, 1.05
-_Look = Mapping[Better, Comparison]  # comparisons of a workload's headlines after some of its blocks
-_Key = tuple[str, Better]  # a headline: its workload and its direction
-_Needed = Mapping[_Key, NDArray[np.float64]]  # evidence that each stack needs, by headline
+_Look = Mapping[Better, RatioComparison]  # comparisons of a workload's headlines after some of its blocks
+_HeadlineKey = tuple[str, Better]  # a headline: its workload and its direction
+_NeededEvidence = Mapping[_HeadlineKey, NDArray[np.float64]]  # evidence that each stack needs, by headline
 
 
 @dataclass(frozen=True)
-class Judged:
+class HeadlineVerdicts:
     """Headline with two comparisons, each of which has a row for each stack.
 
-    `held` decides the verdicts: each stack's row is as of the stack's last block. `latest` compares all stacks by all
-    blocks of the workload.
+    `held_comparison` decides the verdicts: each stack's row is as of the stack's last block. `latest_comparison`
+    compares all stacks by all blocks of the workload.
     """
 
     head: Headline
-    held: Comparison
-    latest: Comparison
+    held_comparison: RatioComparison
+    latest_comparison: RatioComparison
 
     @property
-    def unconfirmed(self) -> NDArray[np.bool_]:
+    def is_unconfirmed(self) -> NDArray[np.bool_]:
         """Which decided stacks would not be decided by all blocks: such a stack needs another block to confirm it."""
-        return np.asarray(self.held.decided & ~self.latest.decided)
+        return np.asarray(self.held_comparison.is_decided & ~self.latest_comparison.is_decided)
 
 
 @dataclass
@@ -67,7 +67,7 @@ class _WorkloadTrials:
     place of each stack's first result and first skipped trial. `looks` are by the number of blocks that they cover.
     """
 
-    arranging: Arranging
+    grid_builder: GridBuilder
     ends: dict[int, int] = field(default_factory=dict)
     done: dict[str, set[int]] = field(default_factory=dict)
     began: dict[str, int] = field(default_factory=dict)
@@ -78,38 +78,42 @@ class _WorkloadTrials:
     grid: Grid | None = None
     heads: tuple[Headline, ...] = ()
 
-    def learn(self, trial: Trial, place: int) -> bool:
+    def learn(self, trial: Trial, journal_position: int) -> bool:
         """Add a trial; return False if that changes earlier looks: the result is of a block before the last one."""
         if trial.status == "skipped":
-            self.skipped.setdefault(trial.stack, place)
+            self.skipped.setdefault(trial.stack, journal_position)
         if trial.status != "ok":
             return True
-        self.arranging.add(trial)
+        self.grid_builder.add(trial)
         self.grid, self.heads = None, ()
         self.stack_looks.clear()
-        self.began.setdefault(trial.stack, place)
+        self.began.setdefault(trial.stack, journal_position)
         self.done.setdefault(trial.stack, set()).add(trial.block)
         is_last = trial.block not in self.ends or trial.block == next(reversed(self.ends))
         if trial.block in self.ends:
             self.looks = {count: look for count, look in self.looks.items() if is_last and count < len(self.ends)}
             del self.ends[trial.block]
-        self.ends[trial.block] = place
+        self.ends[trial.block] = journal_position
         return is_last
 
-    def was_skipped(self, stack: str, place: int) -> bool:
+    def was_skipped(self, stack: str, journal_position: int) -> bool:
         """Return whether a stack had been skipped up to a place in the journal, and had no result until then."""
-        return self.skipped.get(stack, place + 1) <= place < self.began.get(stack, place + 1)
+        return (
+            self.skipped.get(stack, journal_position + 1)
+            <= journal_position
+            < self.began.get(stack, journal_position + 1)
+        )
 
 
 class Looks:
     """All looks at the trials of a run, which `learn` adds one by one in the journal's order."""
 
     def __init__(
-        self, records: Sequence[WorkloadRecord], stacks: tuple[str, ...], reference: Reference, margin: float
+        self, records: Sequence[WorkloadRecord], stacks: tuple[str, ...], reference: BaselineRows, margin: float
     ) -> None:
         self._stacks, self._reference, self._margin = stacks, reference, margin
-        self._pasts = {record.name: _WorkloadTrials(Arranging(record, stacks)) for record in records}
-        self._needed: dict[int, _Needed] = {}  # by place; a cache
+        self._pasts = {record.name: _WorkloadTrials(GridBuilder(record, stacks)) for record in records}
+        self._needed: dict[int, _NeededEvidence] = {}  # by place; a cache
         self._ends: list[int] = []  # places of the ends of all workloads' blocks, in order; a cache
         self._count = 0  # trials in the journal so far
 
@@ -124,61 +128,65 @@ class Looks:
         """Return all values of a workload."""
         past = self._pasts[workload]
         if past.grid is None:
-            past.grid = past.arranging.grid()
+            past.grid = past.grid_builder.grid()
         return past.grid
 
-    def judged(self) -> Mapping[str, tuple[Judged, ...]]:
+    def headline_verdicts(self) -> Mapping[str, tuple[HeadlineVerdicts, ...]]:
         """Return the verdicts of all headlines so far, by workload."""
-        looks = {name: self._look(name, len(past.ends)) for name, past in self._pasts.items()}
+        looks = {name: self._look_after(name, len(past.ends)) for name, past in self._pasts.items()}
         every = {(name, better): compared for name, look in looks.items() for better, compared in look.items()}
-        needed = self._needed_for({key: compared.evidence for key, compared in every.items()}, self._count)
-        latest = {key: compared.needing(needed[key]) for key, compared in every.items()}
+        needed = self._needed_evidence_for({key: compared.evidence for key, compared in every.items()}, self._count)
+        latest = {key: compared.with_needed_evidence(needed[key]) for key, compared in every.items()}
         return {
             name: tuple(
-                Judged(head, self._hold(name, head.rule.better), latest[name, head.rule.better])
-                for head in self._heads(name)
+                HeadlineVerdicts(
+                    head, self._compare_as_of_last_block(name, head.rule.better), latest[name, head.rule.better]
+                )
+                for head in self._all_headlines(name)
             )
             for name in looks
         }
 
-    def as_of_last_blocks(self, workload: str, compare: Callable[[frozenset[int]], Comparison]) -> Comparison:
+    def as_of_last_blocks(self, workload: str, compare: Callable[[frozenset[int]], RatioComparison]) -> RatioComparison:
         """Return a workload's comparison by a function of a set of blocks, each stack's row as of its last block."""
         ends = self._pasts[workload].ends
-        return self._as_of(workload, self._count, lambda count: compare(frozenset(islice(ends, count))))[0]
+        return self._compare_as_of(workload, self._count, lambda count: compare(frozenset(islice(ends, count))))[0]
 
-    def _hold(self, name: str, better: Better) -> Comparison:
+    def _compare_as_of_last_block(self, name: str, better: Better) -> RatioComparison:
         """Return a headline's comparison, each row as of its stack's last block.
 
         `needed` is the least evidence that e-BH required since that block, so that a rejection since then stays.
         """
-        held, counts = self._headline(name, better, self._count)
+        held, counts = self._compare_headline(name, better, self._count)
         ends = list(self._pasts[name].ends.values())
-        needed = np.full(held.count.shape, ALONE)
+        needed = np.full(held.count.shape, SINGLE_STATEMENT_EVIDENCE)
         for row, count in enumerate(counts):
             first = ends[count - 1] if count else self._count
-            needed[row] = self._least_needed((name, better), row, float(held.evidence[row]), first)
-        return held.needing(needed)
+            needed[row] = self._least_needed_evidence((name, better), row, float(held.evidence[row]), first)
+        return held.with_needed_evidence(needed)
 
-    def _least_needed(self, key: _Key, row: int, evidence: float, first: int) -> float:
+    def _least_needed_evidence(self, key: _HeadlineKey, row: int, evidence: float, first: int) -> float:
         """Return the evidence that e-BH required of a cell (a headline's row) since the end of its last block, `first`.
 
         It is what the latest look required at which the cell's `evidence` was enough, or else the least of all looks.
         """
         least = math.inf
         for place in self._checkpoints(first):
-            needed = self._needed_at(place)
+            needed = self._needed_evidence_at(place)
             least = min(least, float(needed[key][row]) if key in needed else math.inf)
-            if evidence >= least or evidence < ALONE:  # below ALONE, no look can reject: one look is enough
+            if (
+                evidence >= least or evidence < SINGLE_STATEMENT_EVIDENCE
+            ):  # below ALONE, no look can reject: one look is enough
                 break
         return least
 
-    def _headline(self, name: str, better: Better, until: int) -> tuple[Comparison, NDArray[np.int64]]:
-        """Return `_as_of` for a headline."""
-        return self._as_of(name, until, lambda count: self._look(name, count).get(better))
+    def _compare_headline(self, name: str, better: Better, until: int) -> tuple[RatioComparison, NDArray[np.int64]]:
+        """Return `_compare_as_of` for a headline."""
+        return self._compare_as_of(name, until, lambda count: self._look_after(name, count).get(better))
 
-    def _as_of(
-        self, name: str, until: int, compare: Callable[[int], Comparison | None]
-    ) -> tuple[Comparison, NDArray[np.int64]]:
+    def _compare_as_of(
+        self, name: str, until: int, compare: Callable[[int], RatioComparison | None]
+    ) -> tuple[RatioComparison, NDArray[np.int64]]:
         """Return a comparison whose rows are each from the look after the stack's last block, up to the place `until`.
 
         Return also the number of blocks of each row's look. `compare` returns the comparison after the first n blocks.
@@ -192,11 +200,11 @@ class Looks:
         for number in {*last.tolist()} - {0, count}:
             if other := compare(number):
                 rows = last == number
-                found, counts = found.with_rows(other, _mask_of_rows(rows, found)), np.where(rows, number, counts)
-        lacks = (found.count > LEAST_EARLY) & ~has_interval(found.count, found.borrowed)
+                found, counts = found.with_rows(other, _row_mask(rows, found)), np.where(rows, number, counts)
+        lacks = (found.count > MIN_VALUES_EARLY) & ~has_interval(found.count, found.borrowed)
         for number in {*before[lacks.reshape(len(before), -1).any(axis=1)].tolist()} - {0}:
             if other := compare(number):
-                cells = _mask_of_rows(before == number, found) & lacks & has_interval(other.count, other.borrowed)
+                cells = _row_mask(before == number, found) & lacks & has_interval(other.count, other.borrowed)
                 rows = cells.reshape(len(before), -1).any(axis=1)
                 found, counts = found.with_rows(other, cells), np.where(rows, number, counts)
         return found, counts
@@ -221,25 +229,25 @@ class Looks:
         looks = np.array(last_two, dtype=np.int64).reshape(-1, 2)
         return looks[:, 0], looks[:, 1]
 
-    def _look(self, name: str, count: int) -> _Look:
+    def _look_after(self, name: str, count: int) -> _Look:
         """Return the look after the first `count` blocks of a workload; cached."""
         past = self._pasts[name]
         if count not in past.looks:
             if count < len(past.ends):
-                heads = headlines(self.grid(name).of_blocks(frozenset(islice(past.ends, count))))
+                heads = create_headlines(self.grid(name).select_blocks(frozenset(islice(past.ends, count))))
             else:
-                heads = self._heads(name)
+                heads = self._all_headlines(name)
             past.looks[count] = {head.rule.better: self._compare(head) for head in heads}
         return past.looks[count]
 
-    def _heads(self, name: str) -> tuple[Headline, ...]:
+    def _all_headlines(self, name: str) -> tuple[Headline, ...]:
         """Return a workload's headlines over all blocks; cached."""
         past = self._pasts[name]
-        past.heads = past.heads or headlines(self.grid(name))
+        past.heads = past.heads or create_headlines(self.grid(name))
         return past.heads
 
-    def _compare(self, head: Headline) -> Comparison:
-        found = head.differences(self._reference)
+    def _compare(self, head: Headline) -> RatioComparison:
+        found = head.log_ratios(self._reference)
         return compare_together(found.logs, found.both, self._margin, self._reference)
 
     def _checkpoints(self, first: int) -> list[int]:
@@ -252,32 +260,36 @@ class Looks:
         ends = (self._ends[number - 1] for number in _checkpoint_numbers(len(self._ends)))
         return [*(end for end in ends if end > first), first]
 
-    def _needed_at(self, place: int) -> _Needed:
+    def _needed_evidence_at(self, journal_position: int) -> _NeededEvidence:
         """Return the evidence that e-BH required at a place, each stack judged as of its last block then; cached."""
-        if place not in self._needed:
-            evidence: dict[_Key, NDArray[np.float64]] = {}
+        if journal_position not in self._needed:
+            evidence: dict[_HeadlineKey, NDArray[np.float64]] = {}
             for name, past in self._pasts.items():
-                for better in self._look(name, bisect_right(list(past.ends.values()), place)):
-                    evidence[name, better] = self._headline(name, better, place)[0].evidence
-            self._needed[place] = self._needed_for(evidence, place)
-        return self._needed[place]
+                for better in self._look_after(name, bisect_right(list(past.ends.values()), journal_position)):
+                    evidence[name, better] = self._compare_headline(name, better, journal_position)[0].evidence
+            self._needed[journal_position] = self._needed_evidence_for(evidence, journal_position)
+        return self._needed[journal_position]
 
-    def _needed_for(self, evidence: Mapping[_Key, NDArray[np.float64]], place: int) -> _Needed:
+    def _needed_evidence_for(
+        self, evidence: Mapping[_HeadlineKey, NDArray[np.float64]], journal_position: int
+    ) -> _NeededEvidence:
         """Return the evidence that e-BH requires of each cell. The baseline and skipped stacks are no hypotheses."""
         if not evidence:
             return {}
         rows = np.arange(len(self._stacks))
-        skipped = [[self._pasts[name].was_skipped(stack, place) for stack in self._stacks] for name, _ in evidence]
+        skipped = [
+            [self._pasts[name].was_skipped(stack, journal_position) for stack in self._stacks] for name, _ in evidence
+        ]
         is_hypothesis = (rows != self._reference.row) & ~np.array(skipped, dtype=bool)
         is_control = np.broadcast_to(rows == self._reference.control, is_hypothesis.shape)
-        needed = np.full(is_hypothesis.shape, ALONE)
-        needed[is_hypothesis] = needed_together(
+        needed = np.full(is_hypothesis.shape, SINGLE_STATEMENT_EVIDENCE)
+        needed[is_hypothesis] = evidence_needed_together(
             np.array(list(evidence.values()))[is_hypothesis], is_control[is_hypothesis]
         )
         return dict(zip(evidence, needed, strict=True))
 
 
-def _mask_of_rows(rows: NDArray[np.bool_], comparison: Comparison) -> NDArray[np.bool_]:
+def _row_mask(rows: NDArray[np.bool_], comparison: RatioComparison) -> NDArray[np.bool_]:
     """Return a mask in the shape of a comparison that is true in the given rows."""
     shape = comparison.count.shape
     return np.broadcast_to(rows.reshape(-1, *[1] * (len(shape) - 1)), shape)

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.statistics.anytime import least_count, log_evidence, widths_per_deviation
-from tare.statistics.descriptive import center
-from tare.statistics.headlines import Headline, logs_of_turns
+from tare.statistics.anytime import log_evidence, min_value_count, widths_per_deviation
+from tare.statistics.descriptive import centers
+from tare.statistics.headlines import Headline, turn_logs
 from tare.statistics.moderated_variance import bias_of_log
-from tare.statistics.ratios import Comparison, Reference
+from tare.statistics.ratios import BaselineRows, RatioComparison
 
-MOST_BLOCKS = 10_000
-_AHEAD = np.unique(np.geomspace(1, MOST_BLOCKS, 120).astype(np.int64))
+MAX_BLOCKS = 10_000
+_BLOCK_COUNTS = np.unique(np.geomspace(1, MAX_BLOCKS, 120).astype(np.int64))
 _MEDIAN = 0.6745  # of the absolute value of a standard normal variable: how far a mean typically is from the truth
-_OF_MEDIAN = np.pi / 2  # the variance of a median of normal values, in variances of their mean
+_MEDIAN_VARIANCE_FACTOR = np.pi / 2  # the variance of a median of normal values, in variances of their mean
 _PER_DEVIATION = 1.4826  # a normal deviation, in median absolute deviations
-_LEAST_ROUNDS = 3
+_MIN_ROUNDS = 3
 # Until blocks have shown it, fresh instances are taken to differ by a quarter of what rounds do, and that counts for as
 # many degrees of freedom.
 _USUAL_SHARE, _USUAL_FREEDOM = 1 / 16, 10.0
@@ -37,39 +37,39 @@ def blocks_needed(deviation: float, margin: float) -> int | None:
     half of such runs are decided: the interval, around a mean that is as far from the truth as typical, lies within the
     margin. A difference of the margin's size is found somewhat sooner. None where it would be over 10,000.
     """
-    counts = range(least_count(), MOST_BLOCKS + 1)
-    found = bisect_right(counts, -np.log1p(margin), key=lambda blocks: -_reach(blocks) * deviation)
+    counts = range(min_value_count(), MAX_BLOCKS + 1)
+    found = bisect_right(counts, -np.log1p(margin), key=lambda blocks: -_reach_in_deviations(blocks) * deviation)
     return counts[found] if found < len(counts) else None
 
 
 def margin_reached(deviation: float, blocks: int) -> float | None:
     """Return the margin, a share, within which so many blocks find a stack equivalent; None where they are too few."""
-    if blocks < least_count():
+    if blocks < min_value_count():
         return None
-    return float(np.expm1(_reach(blocks) * deviation))
+    return float(np.expm1(_reach_in_deviations(blocks) * deviation))
 
 
-def _reach(blocks: int) -> float:
+def _reach_in_deviations(blocks: int) -> float:
     """Return how far the typical interval of so many blocks reaches, in standard deviations: less with each block."""
     return float(widths_per_deviation(np.array(blocks)) + _MEDIAN / np.sqrt(blocks))
 
 
-def further_blocks(comparison: Comparison, needed: float) -> NDArray[np.float64]:
-    """Return about how many more blocks each row needs until its evidence is `needed`, the logarithm of an e-value.
+def extra_blocks_needed(comparison: RatioComparison, needed_evidence: float) -> NDArray[np.float64]:
+    """Return about how many more blocks each row needs for the `needed_evidence`, the logarithm of an e-value.
 
     It is taken that the mean and the deviation stay as they are. Infinite beyond 10,000.
     """
     away, wide = np.abs(comparison.mean)[..., np.newaxis], (comparison.deviation * comparison.widening)[..., np.newaxis]
     borrowed = comparison.borrowed[..., np.newaxis]
     room = comparison.limit - comparison.offset[..., np.newaxis] - away
-    count = comparison.count[..., np.newaxis] + _AHEAD
+    count = comparison.count[..., np.newaxis] + _BLOCK_COUNTS
     different = log_evidence(np.maximum(away - comparison.offset[..., np.newaxis], 0.0), wide, count, borrowed)
     alike = np.where(room > 0, log_evidence(np.maximum(room, 0.0), wide, count, borrowed), -np.inf)
-    is_enough = np.maximum(different, alike) >= needed
-    return np.where(is_enough.any(axis=-1), _AHEAD[is_enough.argmax(axis=-1)], np.inf)
+    is_enough = np.maximum(different, alike) >= needed_evidence
+    return np.where(is_enough.any(axis=-1), _BLOCK_COUNTS[is_enough.argmax(axis=-1)], np.inf)
 
 
-def blocks_until_narrow(count: NDArray[np.int64], times: NDArray[np.float64]) -> NDArray[np.float64]:
+def extra_blocks_until_narrow(count: NDArray[np.int64], times: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return about how many more blocks each row needs whose interval is so many times as wide as is asked for.
 
     Infinite where there is no interval yet, and nothing or less where it is narrow enough.
@@ -79,21 +79,21 @@ def blocks_until_narrow(count: NDArray[np.int64], times: NDArray[np.float64]) ->
 
 
 @dataclass(frozen=True)
-class Components:
+class VarianceComponents:
     """Variances of log ratios to the baseline: of rounds within a block, and of blocks beyond what rounds explain."""
 
     within: float
     between: float
 
 
-def components_of(head: Headline, reference: Reference) -> Components | None:
-    """Estimate the components of a workload's headline; see `components`."""
-    return components(*logs_of_turns(head.grid, head.keys), head.weights, reference.row) if head.keys else None
+def headline_variance_components(head: Headline, reference: BaselineRows) -> VarianceComponents | None:
+    """Estimate the components of a workload's headline; see `variance_components`."""
+    return variance_components(*turn_logs(head.grid, head.keys), head.weights, reference.row) if head.keys else None
 
 
-def components(
+def variance_components(
     logs: NDArray[np.float64], usable: NDArray[np.bool_], weights: NDArray[np.float64], row: int
-) -> Components | None:
+) -> VarianceComponents | None:
     """Estimate the components from the logarithms of the turns of all stacks; None where rounds say nothing.
 
     The axes are stack, key, block and round; `weights` are of the keys, `row` is that of the baseline. They are those
@@ -101,16 +101,16 @@ def components(
     """
     both = usable & usable[row]
     counts = both.sum(axis=-1)
-    present = (counts >= _LEAST_ROUNDS).all(axis=1)
+    present = (counts >= _MIN_ROUNDS).all(axis=1)
     present[row] = False
     if not present.any():
         return None
     ratios = logs - logs[row]
-    middle = center(ratios, both)
-    scale = _PER_DEVIATION * center(np.abs(ratios - middle[..., np.newaxis]), both)
-    of_round, rounds = scale**2 * _OF_MEDIAN, np.maximum(counts, 1)
+    middle = centers(ratios, both)
+    scale = _PER_DEVIATION * centers(np.abs(ratios - middle[..., np.newaxis]), both)
+    of_round, rounds = scale**2 * _MEDIAN_VARIANCE_FACTOR, np.maximum(counts, 1)
     within, explained = (
-        _typical(np.einsum("skb,k->sb", each, weights**2)[present], rounds.min(axis=1)[present] - 1.0)
+        _geometric_mean_variance(np.einsum("skb,k->sb", each, weights**2)[present], rounds.min(axis=1)[present] - 1.0)
         for each in (of_round, of_round / rounds)
     )
     if not within:
@@ -120,12 +120,12 @@ def components(
     freedom = float((blocks[several] - 1).sum())
     values = np.einsum("skb,k->sb", middle, weights)
     seen = np.array([np.var(values[stack][present[stack]], ddof=1) for stack in several])
-    beyond = max(0.0, _typical(seen, blocks[several] - 1.0) - explained)
+    beyond = max(0.0, _geometric_mean_variance(seen, blocks[several] - 1.0) - explained)
     between = (_USUAL_FREEDOM * _USUAL_SHARE * within + freedom * beyond) / (_USUAL_FREEDOM + freedom)
-    return Components(within, between)
+    return VarianceComponents(within, between)
 
 
-def _typical(variances: NDArray[np.float64], freedom: NDArray[np.float64]) -> float:
+def _geometric_mean_variance(variances: NDArray[np.float64], freedom: NDArray[np.float64]) -> float:
     """Return the geometric mean of estimated variances, without the bias that their logarithms have."""
     own = variances > 0
     if not own.any():

@@ -20,16 +20,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.statistics.anytime import e_bh, least_count
-from tare.statistics.cells import Cell, Overall, Standing, Verdict, in_words
-from tare.statistics.headlines import Differences, Headline
-from tare.statistics.ratios import Comparison, Reference, compare_together
+from tare.statistics.anytime import e_bh, min_value_count
+from tare.statistics.cells import Cell, Overall, OverallSpeed, Verdict, verdict_of_side
+from tare.statistics.headlines import Headline, LogRatios
+from tare.statistics.ratios import BaselineRows, RatioComparison, compare_together
 from tare.statistics.summary import Summary
 
-_MOST = 40  # stacks whose pairs are compared, which takes a few milliseconds for each stack
+_MAX_STACKS = 40  # stacks whose pairs are compared, which takes a few milliseconds for each stack
 
 
-def rank(stacks: tuple[str, ...], headlines: Sequence[Headline], reference: Reference | None, margin: float) -> Overall:
+def rank(
+    stacks: tuple[str, ...], headlines: Sequence[Headline], reference: BaselineRows | None, margin: float
+) -> Overall:
     """Rank the stacks that have an interval over all of these headlines that have intervals at all.
 
     The `reference` is the baseline, None where the run has none; its control is not ranked. A headline in which no
@@ -38,26 +40,28 @@ def rank(stacks: tuple[str, ...], headlines: Sequence[Headline], reference: Refe
     if reference is None:
         return Overall((), (), (), ())
     others = [row for row in range(len(stacks)) if row not in (reference.row, reference.control)]
-    found = [(head, head.differences(reference)) for head in headlines]
-    found = [(head, own) for head, own in found if own.both.sum(axis=1)[others].max(initial=0) >= least_count()]
+    found = [(head, head.log_ratios(reference)) for head in headlines]
+    found = [(head, own) for head, own in found if own.both.sum(axis=1)[others].max(initial=0) >= min_value_count()]
     workloads = tuple(head.rule.name for head, _ in found)
     if not found:
         return Overall((), (), (), ())
-    speeds = _together(found, reference, margin)
-    known = [index for index in others if speeds.count[index] >= least_count()]
+    speeds = _compare_overall(found, reference, margin)
+    known = [index for index in others if speeds.count[index] >= min_value_count()]
     order = sorted(known, key=lambda index: -speeds.mean[index])
-    standings = tuple(_standing(stacks[index], speeds, index) for index in order)
+    standings = tuple(_overall_speed(stacks[index], speeds, index) for index in order)
     missing = tuple(stacks[index] for index in others if index not in known)
     tied: tuple[str, ...] = ()
     if order:
-        best = Reference(order[0])
-        nearest = _together([(head, head.differences(best)) for head, _ in found], best, margin)
+        best = BaselineRows(order[0])
+        nearest = _compare_overall([(head, head.log_ratios(best)) for head, _ in found], best, margin)
         tied = tuple(stacks[index] for index in order[1:] if _verdict(nearest, index) != "worse")
     return Overall(workloads, standings, tied, missing)
 
 
-def _together(found: Sequence[tuple[Headline, Differences]], reference: Reference, margin: float) -> Comparison:
-    series = [_in_turn(own.logs, own.both) for _, own in found]
+def _compare_overall(
+    found: Sequence[tuple[Headline, LogRatios]], reference: BaselineRows, margin: float
+) -> RatioComparison:
+    series = [_close_gaps(own.logs, own.both) for _, own in found]
     length = min(values.shape[1] for values, _ in series)
     signs = [1.0 if head.rule.better == "higher" else -1.0 for head, _ in found]
     values = [sign * own[:, :length] for sign, (own, _) in zip(signs, series, strict=True)]
@@ -65,21 +69,23 @@ def _together(found: Sequence[tuple[Headline, Differences]], reference: Referenc
     return compare_together(np.mean(values, axis=0), present, margin, reference)
 
 
-def _in_turn(values: NDArray[np.float64], present: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _close_gaps(
+    values: NDArray[np.float64], present: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Close the gaps of each row: its first value is its first, whatever block that was."""
     order = np.argsort(~present, axis=1, kind="stable")
     return np.take_along_axis(values, order, axis=1), np.take_along_axis(present, order, axis=1)
 
 
-def _standing(stack: str, speeds: Comparison, index: int) -> Standing:
-    speed = speeds.at((index,))
+def _overall_speed(stack: str, speeds: RatioComparison, index: int) -> OverallSpeed:
+    speed = speeds.ratio_at((index,))
     assert speed is not None  # noqa: S101 - only asked for stacks that are known
-    return Standing(stack, speed.ratio, speed.low, speed.high, _verdict(speeds, index))
+    return OverallSpeed(stack, speed.ratio, speed.low, speed.high, _verdict(speeds, index))
 
 
-def _verdict(speeds: Comparison, index: int) -> Verdict:
-    speed = speeds.at((index,))
-    return "no value" if speed is None else in_words(speed.side, "higher")
+def _verdict(speeds: RatioComparison, index: int) -> Verdict:
+    speed = speeds.ratio_at((index,))
+    return "no value" if speed is None else verdict_of_side(speed.side, "higher")
 
 
 @dataclass(frozen=True)
@@ -105,7 +111,7 @@ def rankings(summary: Summary) -> tuple[tuple[Rank, ...], ...]:
 
     The best stack is first. The A/A control is not ranked.
     """
-    pairs = [_pairs(head, summary) for head in summary.measured]
+    pairs = [_compare_pairs(head, summary) for head in summary.headline_data]
     asked = [np.triu_indices(len(each.cells), 1) for each in pairs]
     kept = e_bh(np.concatenate([np.zeros(0), *(each.evidence[at] for each, at in zip(pairs, asked, strict=True))]))
     made, begin = [], 0
@@ -113,11 +119,11 @@ def rankings(summary: Summary) -> tuple[tuple[Rank, ...], ...]:
         sure = np.zeros(own.ahead.shape, dtype=bool)
         sure[at] = kept[begin : begin + len(at[0])]
         begin += len(at[0])
-        made.append(_ranked(own.cells, (sure & own.ahead) | (sure & ~own.ahead).T))
+        made.append(_rank_cells(own.cells, (sure & own.ahead) | (sure & ~own.ahead).T))
     return tuple(made)
 
 
-def _pairs(head: Headline, summary: Summary) -> _Pairs:
+def _compare_pairs(head: Headline, summary: Summary) -> _Pairs:
     """Compare the stacks of a headline in pairs, but those with the baseline."""
     of_head = [cell for cell in summary.headlines if cell.headline == head.rule.name]
     cells = tuple(cell for cell in of_head if cell.stack != summary.control and cell.low is not None)
@@ -125,19 +131,19 @@ def _pairs(head: Headline, summary: Summary) -> _Pairs:
         cells += tuple(cell for cell in of_head if cell.verdict == "baseline" and cell.n)
     rows = [summary.stacks.index(cell.stack) for cell in cells]
     ahead, evidence = np.zeros((2, len(cells), len(cells)))
-    if len(cells) <= _MOST:
+    if len(cells) <= _MAX_STACKS:
         for at, (cell, row) in enumerate(zip(cells, rows, strict=True)):
             if cell.verdict == "baseline":
                 continue
-            away = head.differences(Reference(row))
-            seen = compare_together(away.logs, away.both, summary.margin, Reference(row))
+            away = head.log_ratios(BaselineRows(row))
+            seen = compare_together(away.logs, away.both, summary.margin, BaselineRows(row))
             others = [other.verdict != "baseline" for other in cells]
-            evidence[at] = np.where(others, seen.different[rows], 0.0)
+            evidence[at] = np.where(others, seen.difference_evidence[rows], 0.0)
             ahead[at] = (seen.mean[rows] < 0) == (head.rule.better == "higher")
     return _Pairs(cells, ahead.astype(bool), evidence)
 
 
-def _ranked(cells: Sequence[Cell], better: NDArray[np.bool_]) -> tuple[Rank, ...]:
+def _rank_cells(cells: Sequence[Cell], better: NDArray[np.bool_]) -> tuple[Rank, ...]:
     """Return the ranks, from which stack is surely better than which; ties in the order of the estimates."""
     for at, cell in enumerate(cells):
         if cell.verdict == "baseline":
@@ -145,14 +151,14 @@ def _ranked(cells: Sequence[Cell], better: NDArray[np.bool_]) -> tuple[Rank, ...
             better[:, at] = [other.verdict == "better" for other in cells]
     # What follows from two statements (Warshall 1962); of very many stacks, all statements are about the baseline.
     for at, cell in enumerate(cells):
-        if len(cells) <= _MOST or cell.verdict == "baseline":
+        if len(cells) <= _MAX_STACKS or cell.verdict == "baseline":
             better |= better[:, at, np.newaxis] & better[np.newaxis, at]
     better &= ~better.T  # where statements contradict each other, nothing follows
     best, worst = 1 + better.sum(axis=0), len(cells) - better.sum(axis=1)
     ranks = [Rank(*each) for each in zip(cells, best.tolist(), worst.tolist(), strict=True)]
-    return tuple(sorted(ranks, key=lambda rank: (rank.best, rank.worst, -_goodness(rank.cell))))
+    return tuple(sorted(ranks, key=lambda rank: (rank.best, rank.worst, -_speed_key(rank.cell))))
 
 
-def _goodness(cell: Cell) -> float:
+def _speed_key(cell: Cell) -> float:
     ratio = cell.ratio or 1.0
     return ratio if cell.better == "higher" else -ratio

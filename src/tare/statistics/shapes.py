@@ -26,12 +26,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.statistics.ratios import ROUNDING, backwards
+from tare.statistics.ratios import ROUNDING, exp_bounded
 
-_LEAST_COUNT = 5
-_LEAST_GROUP = 3
-_LEAST_SHARE = 0.2
-_NAMED = 6  # blocks; more are only counted
+_MIN_COUNT = 5
+_MIN_GROUP = 3
+_MIN_SHARE = 0.2
+_MOST_NAMED_BLOCKS = 6  # blocks; more are only counted
 # Of normal noise, the median absolute deviation is this share of the standard deviation.
 _MEDIAN_DEVIATION = 0.6745
 # For a count of values: what `distance`, `evenness` and `groups` have to be above, below and above. 0.7 % of rows of
@@ -65,7 +65,7 @@ _LIMITS = np.array(
 
 
 @dataclass(frozen=True)
-class Scores:
+class ShapeScores:
     """What of rows is compared with normal noise.
 
     Distances in scaled deviations, Geary's ratio, and squares between over squares within the best two groups, of which
@@ -84,48 +84,48 @@ class Scores:
 
 @dataclass(frozen=True)
 class Shapes:
-    """What rows of logarithms look like. `far` marks single values, all other arrays have one entry a row.
+    """What rows of logarithms look like. `is_far` marks single values, all other arrays have one entry a row.
 
-    `distinct` is the number of different values where there are strangely few, or else 0. `heavy` are rows with more
-    values far out than normal noise has; `size` is that of the lower of two groups, 0 where there is one group; `low`
-    and `high` are the means of the groups.
+    `distinct` is the number of different values where there are strangely few, or else 0. `is_heavy_tailed` are rows
+    with more values far out than normal noise has; `size` is that of the lower of two groups, 0 where there is one
+    group; `low` and `high` are the means of the groups.
     """
 
     count: NDArray[np.int64]
     distinct: NDArray[np.int64]
-    far: NDArray[np.bool_]
-    heavy: NDArray[np.bool_]
+    is_far: NDArray[np.bool_]
+    is_heavy_tailed: NDArray[np.bool_]
     size: NDArray[np.int64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
-    def notes(self, index: tuple[int, ...], blocks: Sequence[int]) -> tuple[str, ...]:
+    def describe(self, index: tuple[int, ...], blocks: Sequence[int]) -> tuple[str, ...]:
         """Describe what was found in one row of log ratios; `blocks` are the numbers of its columns as shown."""
         count, size, distinct = int(self.count[index]), int(self.size[index]), int(self.distinct[index])
         if distinct:
             return (f"only {distinct} different ratios in {count} blocks: the measurement is coarser than its noise",)
         if size:
-            low, high = _percents(float(self.low[index]), float(self.high[index]))
+            low, high = _format_percents(float(self.low[index]), float(self.high[index]))
             return (f"two groups of blocks: {size} around {low}, {count - size} around {high}",)
-        far = [block for block, away in zip(blocks, self.far[index], strict=True) if away]
+        far = [block for block, away in zip(blocks, self.is_far[index], strict=True) if away]
         notes: tuple[str, ...] = ()
         if far:
             lie, block = ("lies", "block") if len(far) == 1 else ("lie", "blocks")
-            notes += (f"{len(far)} of {count} blocks {lie} far from the others: {block} {_listing(far)}",)
-        if self.heavy[index]:
+            notes += (f"{len(far)} of {count} blocks {lie} far from the others: {block} {_join_numbers(far)}",)
+        if self.is_heavy_tailed[index]:
             notes += ("heavy tails: more blocks lie far out than normal noise explains",)
         return notes
 
 
-def shapes(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Shapes:
+def find_shapes(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Shapes:
     """Look at rows of logarithms (last axis: blocks); only those count that are present. No loop but in NumPy.
 
     A row gets one diagnosis. In a coarse row nothing else can be judged; in one of two groups, what is far depends on
     the group; and where one single value is far, it explains the heavy tail.
     """
-    scored = scores(logs, present)
+    scored = compute_scores(logs, present)
     limits = [np.interp(np.log(np.maximum(scored.count, 1)), np.log(_LIMITS[:, 0]), row) for row in _LIMITS.T[1:]]
-    enough = scored.count >= _LEAST_COUNT
+    enough = scored.count >= _MIN_COUNT
     coarse = enough & (2 * scored.distinct <= scored.count + 1)
     judged = enough & ~coarse
     two = judged & (scored.groups > limits[2])
@@ -133,15 +133,15 @@ def shapes(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Shapes:
     return Shapes(
         count=scored.count,
         distinct=np.where(coarse & (scored.distinct > 1), scored.distinct, 0),
-        far=far[..., : logs.shape[-1]],
-        heavy=judged & ~two & (scored.evenness < limits[1]) & (far.sum(axis=-1) != 1),
+        is_far=far[..., : logs.shape[-1]],
+        is_heavy_tailed=judged & ~two & (scored.evenness < limits[1]) & (far.sum(axis=-1) != 1),
         size=np.where(two, scored.size, 0),
         low=np.where(two, scored.low, 0.0),
         high=np.where(two, scored.high, 0.0),
     )
 
 
-def scores(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Scores:
+def compute_scores(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> ShapeScores:
     """Compute the scores of rows. What differs by rounding alone is taken as equal."""
     if logs.shape[-1] == 0:  # the greatest of nothing is an error
         logs, present = np.zeros((*logs.shape[:-1], 1)), np.zeros((*logs.shape[:-1], 1), dtype=bool)
@@ -153,12 +153,12 @@ def scores(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Scores:
     known = np.arange(logs.shape[-1]) < count[..., np.newaxis]
     ordered_away = np.where(known, ordered, 0.0)
     steps = known[..., 1:] & (np.diff(ordered_away, axis=-1) > ROUNDING)
-    size, groups, low, high = _best_split(ordered_away, count)
-    return Scores(
+    size, groups, low, high = _find_best_split(ordered_away, count)
+    return ShapeScores(
         count=count,
         distinct=np.minimum(count, 1 + steps.sum(axis=-1)),
-        distance=_distances(away, present, _median(ordered, count)),
-        evenness=_evenness(away, some),
+        distance=_median_distances(away, present, _sorted_median(ordered, count)),
+        evenness=_deviation_ratio(away, some),
         groups=groups,
         size=size,
         low=mean + low,
@@ -166,7 +166,7 @@ def scores(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Scores:
     )
 
 
-def _distances(
+def _median_distances(
     away: NDArray[np.float64], present: NDArray[np.bool_], median: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return each value's distance from the median of its row in median absolute deviations, scaled to normal noise.
@@ -177,11 +177,11 @@ def _distances(
     """
     distance = np.where(present, np.abs(away - median[..., np.newaxis]), 0.0)
     ordered = np.sort(np.where(present, distance, np.inf), axis=-1)
-    scale = (_median(ordered, present.sum(axis=-1)) / _MEDIAN_DEVIATION)[..., np.newaxis]
+    scale = (_sorted_median(ordered, present.sum(axis=-1)) / _MEDIAN_DEVIATION)[..., np.newaxis]
     return np.where(scale > ROUNDING, distance / np.where(scale > ROUNDING, scale, 1.0), 0.0)
 
 
-def _evenness(away: NDArray[np.float64], count: NDArray[np.int64]) -> NDArray[np.float64]:
+def _deviation_ratio(away: NDArray[np.float64], count: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the mean absolute deviation over the standard deviation: the fewer and farther the far values, the less.
 
     Geary, "The ratio of the mean deviation to the standard deviation as a test of normality", Biometrika 27 (1935),
@@ -192,7 +192,7 @@ def _evenness(away: NDArray[np.float64], count: NDArray[np.int64]) -> NDArray[np
     return np.where(deviation > ROUNDING, mean / np.where(deviation > ROUNDING, deviation, 1.0), 1.0)
 
 
-def _best_split(
+def _find_best_split(
     ordered: NDArray[np.float64], count: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Cut sorted rows with a mean of 0 where the squares between both parts are the most times those within them.
@@ -203,7 +203,7 @@ def _best_split(
     """
     sums = ordered.cumsum(axis=-1)
     below, n = np.arange(1, ordered.shape[-1] + 1), count[..., np.newaxis]
-    least = np.maximum(np.ceil(_LEAST_SHARE * n), _LEAST_GROUP)
+    least = np.maximum(np.ceil(_MIN_SHARE * n), _MIN_GROUP)
     allowed = (below >= least) & (n - below >= least)
     between = np.where(allowed, sums**2 * (1 / below + 1 / np.maximum(n - below, 1)), 0.0)
     at = between.argmax(axis=-1)[..., np.newaxis]
@@ -215,23 +215,23 @@ def _best_split(
     return size, ratio, share / size, -share / np.maximum(count - size, 1)
 
 
-def _median(ordered: NDArray[np.float64], count: NDArray[np.int64]) -> NDArray[np.float64]:
+def _sorted_median(ordered: NDArray[np.float64], count: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the median of each sorted row; 0 where it has no value."""
     some = np.maximum(count, 1)[..., np.newaxis]
     both = np.take_along_axis(ordered, np.concatenate([(some - 1) // 2, some // 2], axis=-1), axis=-1)
     return np.where(count > 0, np.where(count[..., np.newaxis] > 0, both, 0.0).mean(axis=-1), 0.0)
 
 
-def _percents(low: float, high: float) -> tuple[str, str]:
+def _format_percents(low: float, high: float) -> tuple[str, str]:
     """Write two log ratios in percent, with as many decimals as show their difference."""
-    shares = (100 * backwards(low), 100 * backwards(high))
+    shares = (100 * exp_bounded(low), 100 * exp_bounded(high))
     decimals = int(np.clip(np.ceil(-np.log10(max(shares[1] - shares[0], 1e-9))), 0, 9))
     first, second = (f"{share:.{decimals}f} %" if share < 1e6 else f"{share:.3g} %" for share in shares)
     return first, second
 
 
-def _listing(numbers: list[int]) -> str:
-    texts = [str(number) for number in numbers[:_NAMED]]
-    if len(numbers) > _NAMED:
-        return f"{', '.join(texts)} and {len(numbers) - _NAMED} more"
+def _join_numbers(numbers: list[int]) -> str:
+    texts = [str(number) for number in numbers[:_MOST_NAMED_BLOCKS]]
+    if len(numbers) > _MOST_NAMED_BLOCKS:
+        return f"{', '.join(texts)} and {len(numbers) - _MOST_NAMED_BLOCKS} more"
     return f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) > 1 else texts[0]

@@ -26,51 +26,52 @@ from numpy.typing import NDArray
 
 from tare.model.trial import Caution
 from tare.statistics.anytime import CONFIDENCE
-from tare.statistics.descriptive import center, moments
+from tare.statistics.descriptive import centers, moments
 from tare.statistics.grid import Grid
-from tare.statistics.headlines import Differences, Headline, beside_baseline, beside_mean, logs_of_turns
-from tare.statistics.ratios import Reference, backwards, compare
+from tare.statistics.headlines import Headline, LogRatios, mean_relative_to, relative_to_baseline, turn_logs
+from tare.statistics.ratios import BaselineRows, compare, exp_bounded
 
-SLOW = 0.2  # of the speed is missing in a slow turn, at least
+SLOW_SHARE = 0.2  # of the speed is missing in a slow turn, at least
 _PRIOR = 0.5
-_VISIBLE = 0.001  # of a ratio: less is not worth a word, however sure it is
+_VISIBLE_SHARE = 0.001  # of a ratio: less is not worth a word, however sure it is
 
 
 @dataclass(frozen=True)
-class Slow:
+class SlowTurns:
     """How many turns of stacks were looked at and were slow, and of the baselines in the same rounds.
 
     `evidence` is the logarithm of the e-value against both being slow as often. All arrays have one shape.
     """
 
     turns: NDArray[np.int64]
-    slow: NDArray[np.int64]
-    of_baselines: NDArray[np.int64]
-    baselines: NDArray[np.int64]
+    slow_turns: NDArray[np.int64]
+    baseline_slow_turns: NDArray[np.int64]
+    baseline_turns: NDArray[np.int64]
     evidence: NDArray[np.float64]
 
     @property
-    def differ(self) -> NDArray[np.bool_]:
+    def is_different(self) -> NDArray[np.bool_]:
         """Where a stack stalls more often than the baseline, or less."""
         return np.asarray(self.evidence >= -np.log1p(-CONFIDENCE))
 
-    def of(self, keys: Sequence[int]) -> Slow:
+    def combine_keys(self, keys: Sequence[int]) -> SlowTurns:
         """Take some keys (second axis) together."""
         turns, slow, of_baselines, baselines = (
-            each[:, keys].sum(axis=1) for each in (self.turns, self.slow, self.of_baselines, self.baselines)
+            each[:, keys].sum(axis=1)
+            for each in (self.turns, self.slow_turns, self.baseline_slow_turns, self.baseline_turns)
         )
         evidence = np.zeros(turns.shape)
         if keys:
             evidence = np.asarray(np.logaddexp.reduce(self.evidence[:, keys], axis=1) - np.log(len(keys)))
-        return Slow(turns, slow, of_baselines, baselines, evidence)
+        return SlowTurns(turns, slow, of_baselines, baselines, evidence)
 
 
-def slow_turns(grid: Grid, reference: Reference) -> Slow | None:
+def find_slow_turns(grid: Grid, reference: BaselineRows) -> SlowTurns | None:
     """Count slow turns for each stack and key; None where there are no rounds, or only one trial of the baseline."""
     if grid.turns.shape[-1] == 1 or reference.control is None:
         return None
-    logs, usable = logs_of_turns(grid)
-    signs = np.array([1.0 if grid.metric(key.metric).better == "higher" else -1.0 for key in grid.keys])
+    logs, usable = turn_logs(grid)
+    signs = np.array([1.0 if grid.find_metric(key.metric).better == "higher" else -1.0 for key in grid.keys])
     return count_slow(are_slow(logs * signs[:, np.newaxis, np.newaxis], usable), usable, reference)
 
 
@@ -80,13 +81,13 @@ def are_slow(speeds: NDArray[np.float64], usable: NDArray[np.bool_]) -> NDArray[
     The centers of stacks, of rounds, and of stacks again are swept out (Tukey, Exploratory Data Analysis, 1977, chapter
     11: median polish): where a burst has half of a block's rounds, the first ones lie anywhere between fast and slow.
     """
-    left = speeds - center(speeds, usable)[..., np.newaxis]
-    left = left - center(left, usable, axis=0)
-    left = left - center(left, usable)[..., np.newaxis]
-    return np.asarray(usable & (left < np.log1p(-SLOW)))
+    left = speeds - centers(speeds, usable)[..., np.newaxis]
+    left = left - centers(left, usable, axis=0)
+    left = left - centers(left, usable)[..., np.newaxis]
+    return np.asarray(usable & (left < np.log1p(-SLOW_SHARE)))
 
 
-def count_slow(slow: NDArray[np.bool_], usable: NDArray[np.bool_], reference: Reference) -> Slow:
+def count_slow(slow: NDArray[np.bool_], usable: NDArray[np.bool_], reference: BaselineRows) -> SlowTurns:
     """Count what is slow in the rounds (last two axes: blocks, rounds) that a stack and both baselines have."""
     row, control = reference.row, reference.control
     assert control is not None  # noqa: S101 - without one, nothing is counted
@@ -96,12 +97,14 @@ def count_slow(slow: NDArray[np.bool_], usable: NDArray[np.bool_], reference: Re
     both, chance = np.full(turns.shape, 2), np.full(turns.shape, 1 / 3)
     both[control], chance[control] = 1, 1 / 2
     others = others + np.where(both == 2, (counted & slow[control]).sum(axis=(-2, -1)), 0)
-    evidence = log_evidence(own, others, chance)
+    evidence = stall_log_evidence(own, others, chance)
     evidence[row] = 0.0
-    return Slow(turns, own, others, turns * both, evidence)
+    return SlowTurns(turns, own, others, turns * both, evidence)
 
 
-def log_evidence(own: NDArray[np.int64], others: NDArray[np.int64], chance: NDArray[np.float64]) -> NDArray[np.float64]:
+def stall_log_evidence(
+    own: NDArray[np.int64], others: NDArray[np.int64], chance: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return the logarithm of the e-value against each slow turn being a stack's own with this chance."""
     from scipy.special import betaln  # noqa: PLC0415 - half a second that only commands with statistics have to wait
 
@@ -110,37 +113,37 @@ def log_evidence(own: NDArray[np.int64], others: NDArray[np.int64], chance: NDAr
 
 
 @dataclass(frozen=True)
-class Uneven:
+class TurnComparison:
     """What the turns of rows show beside their center: their mean ratio, and whether it differs by more than noise."""
 
-    slow: Slow
+    slow_turns: SlowTurns
     mean: NDArray[np.float64]
-    differs: NDArray[np.bool_]
+    is_different: NDArray[np.bool_]
 
-    def of(self, place: tuple[int, ...]) -> dict[str, float]:
+    def cell_fields(self, index: tuple[int, ...]) -> dict[str, float]:
         """Return the fields of the cell of this place; none where there are no turns."""
-        slow = self.slow
-        if not slow.turns[place]:
+        slow = self.slow_turns
+        if not slow.turns[index]:
             return {}
         return {
-            "mean_ratio": backwards(float(self.mean[place])),
-            "slow_turns": float(slow.slow[place] / slow.turns[place]),
-            "slow_turns_of_baseline": float(slow.of_baselines[place] / slow.baselines[place]),
+            "mean_ratio": exp_bounded(float(self.mean[index])),
+            "slow_turns": float(slow.slow_turns[index] / slow.turns[index]),
+            "slow_turns_of_baseline": float(slow.baseline_slow_turns[index] / slow.baseline_turns[index]),
         }
 
-    def notes(self, place: tuple[int, ...]) -> Iterator[str]:
+    def notes(self, index: tuple[int, ...]) -> Iterator[str]:
         """Yield a note if the mean over all turns differs from the center."""
-        if self.differs[place] and self.slow.turns[place]:
-            share = float(f"{100 * backwards(float(self.mean[place])):.4g}")
+        if self.is_different[index] and self.slow_turns.turns[index]:
+            share = float(f"{100 * exp_bounded(float(self.mean[index])):.4g}")
             yield f"the mean over all turns is {share:,.10g} % of the baseline's: some turns are far from the usual"
 
-    def cautions(self, place: tuple[int, ...]) -> Iterator[Caution]:
+    def cautions(self, index: tuple[int, ...]) -> Iterator[Caution]:
         """Yield a caution if the stack stalls more often than the baseline, or less."""
-        if not self.slow.differ[place]:
+        if not self.slow_turns.is_different[index]:
             return
-        _, own, baseline = self.of(place).values()
+        _, own, baseline = self.cell_fields(index).values()
         shares = [f"{100 * share:.2g} %" for share in (own, baseline)]
-        much = f"slower than its others by {100 * SLOW:g} % or more"
+        much = f"slower than its others by {100 * SLOW_SHARE:g} % or more"
         if own > baseline:
             what = f"{shares[0]} of its turns are {much}, {shares[1]} of the baseline's"
             yield Caution("stalls", f"{what}: the ratio is that of a usual turn")
@@ -149,22 +152,24 @@ class Uneven:
             yield Caution("stalls", f"{what}: the ratio does not show it")
 
 
-def unevenness(grid: Grid, reference: Reference, centers: Differences, head: Headline | None = None) -> Uneven | None:
+def compare_turns(
+    grid: Grid, reference: BaselineRows, centers: LogRatios, head: Headline | None = None
+) -> TurnComparison | None:
     """Look at all turns of a grid's keys, or of a headline.
 
     None where there are no rounds, or only one trial of the baseline.
     """
-    slow = slow_turns(grid, reference)
+    slow = find_slow_turns(grid, reference)
     if slow is None:
         return None
-    means = beside_baseline(*logs_of_turns(grid, head.keys if head else None), reference, beside_mean)
+    means = relative_to_baseline(*turn_logs(grid, head.keys if head else None), reference, mean_relative_to)
     if head is not None:
-        slow, means = slow.of(head.keys), head.of(means)
-    return Uneven(slow, moments(means.logs, means.both).mean, are_apart(means, centers))
+        slow, means = slow.combine_keys(head.keys), head.average_keys(means)
+    return TurnComparison(slow, moments(means.logs, means.both).mean, is_mean_different(means, centers))
 
 
-def are_apart(means: Differences, centers: Differences) -> NDArray[np.bool_]:
+def is_mean_different(means: LogRatios, centers: LogRatios) -> NDArray[np.bool_]:
     """Return where the means of blocks (last axis) and their centers differ by more than their noise."""
     both = means.both & centers.both
     found = compare(np.where(both, means.logs - centers.logs, 0.0), both)
-    return np.asarray((np.abs(found.mean) > found.half) & (np.abs(found.mean) > _VISIBLE))
+    return np.asarray((np.abs(found.mean) > found.half_widths) & (np.abs(found.mean) > _VISIBLE_SHARE))

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from tare.model.journal import Run, RunRecord, WorkloadRecord
 from tare.model.trial import Caution, Trial
-from tare.statistics.anytime import ALONE, least_count
+from tare.statistics.anytime import SINGLE_STATEMENT_EVIDENCE, min_value_count
 from tare.statistics.cells import CautionCount, Cell, with_caution
-from tare.statistics.descriptive import Moments, are_coarse, description, moments
+from tare.statistics.descriptive import Moments, are_quantized, describe_row, moments
 from tare.statistics.grid import Grid
-from tare.statistics.headlines import Differences, differences, usual_levels
-from tare.statistics.looks import Judged, Looks
-from tare.statistics.outcomes import Outcome, latest, outcome, with_file_systems_compared
+from tare.statistics.headlines import LogRatios, log_ratios, usual_logs
+from tare.statistics.looks import HeadlineVerdicts, Looks
+from tare.statistics.outcomes import TrialOutcomes, add_file_system_cautions, count_outcomes, select_latest
 from tare.statistics.ranking import rank
-from tare.statistics.ratios import Comparison, Ratio, Reference, backwards, compare_together, ratio_fields
-from tare.statistics.shapes import Shapes, shapes
-from tare.statistics.stalls import Uneven, unevenness
+from tare.statistics.ratios import BaselineRows, Ratio, RatioComparison, compare_together, exp_bounded, ratio_fields
+from tare.statistics.shapes import Shapes, find_shapes
+from tare.statistics.stalls import TurnComparison, compare_turns
 from tare.statistics.summary import Summary
 
 _COARSE = Caution(
@@ -36,13 +36,13 @@ _UNCONFIRMED = Caution(
 
 
 @dataclass(frozen=True)
-class _Workload:
+class _WorkloadSummary:
     """One workload on its way to cells."""
 
     record: WorkloadRecord
-    outcomes: tuple[Outcome, ...]
-    judged: tuple[Judged, ...]
-    reference: Reference | None
+    outcomes: tuple[TrialOutcomes, ...]
+    headline_verdicts: tuple[HeadlineVerdicts, ...]
+    reference: BaselineRows | None
     looks: Looks
 
     @property
@@ -51,36 +51,41 @@ class _Workload:
         return self.looks.grid(self.record.name)
 
     @property
-    def row(self) -> int:
+    def baseline_row(self) -> int:
         """The row of the baseline; any row where the run has no baseline, as nothing is compared then."""
-        return self.compared_with.row
+        return self.baseline_rows.row
 
     @property
-    def compared_with(self) -> Reference:
+    def baseline_rows(self) -> BaselineRows:
         """The rows of the baseline and its control, or that of any stack."""
-        return self.reference or Reference(0)
+        return self.reference or BaselineRows(0)
 
 
 def summarize(run: Run) -> Summary:
     """Compare every stack with the baseline, inside blocks, for every workload, metric and point, and for headlines."""
-    trials = with_file_systems_compared(latest(run.trials), run.record.baseline)
+    trials = add_file_system_cautions(select_latest(run.trials), run.record.baseline)
     stacks = tuple(dict.fromkeys([*run.record.stacks, *(trial.stack for trial in trials)]))
-    reference = _reference(run.record, stacks)
-    known = records(run) if stacks else []  # without a stack there is nothing to compare
+    reference = _find_baseline_rows(run.record, stacks)
+    known = workload_records(run) if stacks else []  # without a stack there is nothing to compare
     own: dict[str, list[Trial]] = {record.name: [] for record in known}
-    looks = Looks(known, stacks, reference or Reference(0), run.record.margin)
+    looks = Looks(known, stacks, reference or BaselineRows(0), run.record.margin)
     for trial in trials:
         own[trial.workload].append(trial)
         looks.learn(trial)
-    judged = looks.judged()
+    judged = looks.headline_verdicts()
     workloads = [
-        _Workload(record, _outcomes(stacks, own[record.name]), judged[record.name], reference, looks)
+        _WorkloadSummary(record, _count_outcomes(stacks, own[record.name]), judged[record.name], reference, looks)
         for record in known
     ]
-    measured = tuple(each.head for workload in workloads for each in workload.judged)
+    measured = tuple(each.head for workload in workloads for each in workload.headline_verdicts)
     counting = [head for head in measured if head.keys and head.rule.overall]
-    cells = [cell for workload in workloads for cell in _cells(workload, run.record.margin)]
-    heads = [cell for workload in workloads for judged in workload.judged for cell in _headlines(workload, judged)]
+    cells = [cell for workload in workloads for cell in _create_cells(workload, run.record.margin)]
+    heads = [
+        cell
+        for workload in workloads
+        for judged in workload.headline_verdicts
+        for cell in _create_headline_cells(workload, judged)
+    ]
     return Summary(
         suite=run.record.suite,
         baseline=run.record.baseline,
@@ -91,8 +96,8 @@ def summarize(run: Run) -> Summary:
         cells=_with_bare_metal_caution(cells, run.record),
         headlines=_with_bare_metal_caution(heads, run.record),
         overall=rank(stacks, counting, reference, run.record.margin),
-        measured=measured,
-        own=tuple(
+        headline_data=measured,
+        overrides=tuple(
             (stack, what, text)
             for stack, own in run.record.own.items()
             if stack in stacks and stack != run.record.control
@@ -103,14 +108,14 @@ def summarize(run: Run) -> Summary:
     )
 
 
-def _reference(record: RunRecord, stacks: tuple[str, ...]) -> Reference | None:
+def _find_baseline_rows(record: RunRecord, stacks: tuple[str, ...]) -> BaselineRows | None:
     if record.baseline not in stacks:
         return None
     control = stacks.index(record.control) if record.control in stacks else None
-    return Reference(stacks.index(record.baseline), control)
+    return BaselineRows(stacks.index(record.baseline), control)
 
 
-def records(run: Run) -> list[WorkloadRecord]:
+def workload_records(run: Run) -> list[WorkloadRecord]:
     """Return the run's workloads, also those that only its trials know."""
     known = {record.name: record for record in run.record.workloads}
     for name in run.by_workload:
@@ -129,7 +134,7 @@ def _with_bare_metal_caution(cells: Sequence[Cell], record: RunRecord) -> tuple[
     caution = Caution("faster-than-bare-metal", text)
     return tuple(
         with_caution(cell, caution)
-        if cell.beats(record.margin)
+        if cell.is_better_by(record.margin)
         and cell.stack in record.families
         and not _is_bare_metal(record, cell.stack)
         and record.own.get(cell.stack) == record.own.get(record.baseline)
@@ -142,99 +147,101 @@ def _is_bare_metal(record: RunRecord, stack: str) -> bool:
     return set(record.families.get(stack, ())) == {"bare metal"}
 
 
-def _outcomes(stacks: tuple[str, ...], trials: Sequence[Trial]) -> tuple[Outcome, ...]:
+def _count_outcomes(stacks: tuple[str, ...], trials: Sequence[Trial]) -> tuple[TrialOutcomes, ...]:
     own: dict[str, list[Trial]] = {stack: [] for stack in stacks}
     for trial in trials:
         own[trial.stack].append(trial)
-    return tuple(outcome(stack, of_stack) for stack, of_stack in own.items())
+    return tuple(count_outcomes(stack, of_stack) for stack, of_stack in own.items())
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _CellRows:
     """What cells are made of: all keys of a workload's grid, or a headline.
 
-    The axes are stack and, for a grid, key; `away`, `logs` and `present` also have the block: the logarithms of the
-    ratios and of usual turns. `compared` holds for each row by itself. `judged` and `halves`, half the widths of the
-    quantities' own intervals, are of a headline.
+    The axes are stack and, for a grid, key; `log_ratios`, `logs` and `present` also have the block: the logarithms of
+    the ratios and of usual turns. `comparison` holds for each row by itself. `headline_verdicts` and `half_widths`,
+    half the widths of the quantities' own intervals, are of a headline.
     """
 
-    workload: _Workload
-    described: Moments
-    away: Differences
+    workload: _WorkloadSummary
+    moments: Moments
+    log_ratios: LogRatios
     logs: NDArray[np.float64]
     present: NDArray[np.bool_]
-    compared: Comparison
-    refused: NDArray[np.bool_]
-    uneven: Uneven | None
-    judged: Judged | None = None
-    halves: NDArray[np.float64] | None = None
+    comparison: RatioComparison
+    is_refused: NDArray[np.bool_]
+    turn_comparison: TurnComparison | None
+    headline_verdicts: HeadlineVerdicts | None = None
+    half_widths: NDArray[np.float64] | None = None
 
     @cached_property
-    def coarse(self) -> NDArray[np.bool_]:
+    def is_quantized(self) -> NDArray[np.bool_]:
         """Where the ratios, or the values of one side, come in steps that are larger than their noise."""
-        away, row = self.away, self.workload.row
-        of_baseline = are_coarse(np.broadcast_to(self.logs[row], self.logs.shape), away.both & away.both[row])
-        return are_coarse(away.logs, away.both) | are_coarse(self.logs, away.both) | of_baseline
+        away, row = self.log_ratios, self.workload.baseline_row
+        of_baseline = are_quantized(np.broadcast_to(self.logs[row], self.logs.shape), away.both & away.both[row])
+        return are_quantized(away.logs, away.both) | are_quantized(self.logs, away.both) | of_baseline
 
     @cached_property
     def shapes(self) -> Shapes:
         """What the ratios of each row look like."""
-        return shapes(self.away.logs, self.away.both)
+        return find_shapes(self.log_ratios.logs, self.log_ratios.both)
 
 
-def _cells(workload: _Workload, margin: float) -> Iterator[Cell]:
+def _create_cells(workload: _WorkloadSummary, margin: float) -> Iterator[Cell]:
     """Make the cells of all keys of a workload, with the arithmetic done once for the whole grid."""
-    grid, away = workload.grid, differences(workload.grid, workload.compared_with)
-    rows = _Rows(
+    grid, away = workload.grid, log_ratios(workload.grid, workload.baseline_rows)
+    rows = _CellRows(
         workload=workload,
-        described=moments(grid.values, grid.present),
-        away=away,
-        logs=usual_levels(grid),
+        moments=moments(grid.values, grid.present),
+        log_ratios=away,
+        logs=usual_logs(grid),
         present=grid.positive,
-        compared=workload.looks.as_of_last_blocks(grid.workload, partial(_compare, workload, away, margin)),
-        refused=_refused(grid, workload.row),
-        uneven=unevenness(grid, workload.compared_with, away),
+        comparison=workload.looks.as_of_last_blocks(grid.workload, partial(_compare_blocks, workload, away, margin)),
+        is_refused=_is_refused(grid, workload.baseline_row),
+        turn_comparison=compare_turns(grid, workload.baseline_rows, away),
     )
-    return (_cell(rows, place, (place[1],)) for place in np.ndindex(rows.refused.shape))
+    return (_create_cell(rows, place, (place[1],)) for place in np.ndindex(rows.is_refused.shape))
 
 
-def _compare(workload: _Workload, away: Differences, margin: float, blocks: frozenset[int]) -> Comparison:
+def _compare_blocks(
+    workload: _WorkloadSummary, away: LogRatios, margin: float, blocks: frozenset[int]
+) -> RatioComparison:
     """Compare the values of some blocks of a workload, each key by itself."""
     at = [index for index, block in enumerate(workload.grid.blocks) if block in blocks]
-    return compare_together(away.logs[..., at], away.both[..., at], margin, workload.compared_with)
+    return compare_together(away.logs[..., at], away.both[..., at], margin, workload.baseline_rows)
 
 
-def _refused(grid: Grid, baseline: int) -> NDArray[np.bool_]:
+def _is_refused(grid: Grid, baseline: int) -> NDArray[np.bool_]:
     """Return where a ratio has no meaning: a value of a stack, or the baseline's in its blocks, is not above 0."""
     bad = grid.present & ~grid.positive
     return np.asarray((bad | (bad[baseline] & grid.present)).any(axis=-1))
 
 
-def _headlines(workload: _Workload, judged: Judged) -> Iterator[Cell]:
+def _create_headline_cells(workload: _WorkloadSummary, judged: HeadlineVerdicts) -> Iterator[Cell]:
     """Make one cell for each stack. A headline of a single key is described in its unit, any other is only a ratio."""
     grid, head = workload.grid, judged.head
-    away = head.differences(workload.compared_with)
-    rows = _Rows(
+    away = head.log_ratios(workload.baseline_rows)
+    rows = _CellRows(
         workload=workload,
-        described=moments(grid.values, grid.present),
-        away=away,
+        moments=moments(grid.values, grid.present),
+        log_ratios=away,
         logs=head.logs,
         present=head.usable,
-        compared=judged.held.needing(ALONE),
-        refused=np.asarray(_refused(grid, workload.row)[:, list(head.keys)].any(axis=1)),
-        uneven=unevenness(grid, workload.compared_with, away, head),
-        judged=judged,
-        halves=None if head.rule.overall else head.quantity_half(),
+        comparison=judged.held_comparison.with_needed_evidence(SINGLE_STATEMENT_EVIDENCE),
+        is_refused=np.asarray(_is_refused(grid, workload.baseline_row)[:, list(head.keys)].any(axis=1)),
+        turn_comparison=compare_turns(grid, workload.baseline_rows, away, head),
+        headline_verdicts=judged,
+        half_widths=None if head.rule.overall else head.quantity_half_widths(),
     )
-    return (_cell(rows, (stack,), head.keys) for stack in range(len(grid.stacks)))
+    return (_create_cell(rows, (stack,), head.keys) for stack in range(len(grid.stacks)))
 
 
-def _cell(rows: _Rows, place: tuple[int, ...], keys: tuple[int, ...]) -> Cell:
+def _create_cell(rows: _CellRows, index: tuple[int, ...], keys: tuple[int, ...]) -> Cell:
     """Make the cell of a row, which is of these keys of the grid."""
-    workload, stack = rows.workload, place[0]
-    is_baseline = workload.reference is not None and stack == workload.row
-    fields, found = _described(rows, stack, keys), dict[str, Any]()
-    problem, ratio = _problem(workload, stack, bool(rows.refused[place])), rows.compared.at(place)
+    workload, stack = rows.workload, index[0]
+    is_baseline = workload.reference is not None and stack == workload.baseline_row
+    fields, found = _description_fields(rows, stack, keys), dict[str, Any]()
+    problem, ratio = _describe_problem(workload, stack, bool(rows.is_refused[index])), rows.comparison.ratio_at(index)
     if is_baseline and fields["trials"] and not problem:
         found = {"verdict": "baseline", "n": ratio.n if ratio else 0, "ratio": 1.0}
     elif is_baseline and fields["trials"]:
@@ -242,25 +249,25 @@ def _cell(rows: _Rows, place: tuple[int, ...], keys: tuple[int, ...]) -> Cell:
     elif problem:
         found = {"verdict": "no value", "notes": (*fields["notes"], problem)}
     elif ratio is None:
-        baseline = workload.grid.stacks[workload.row]
+        baseline = workload.grid.stacks[workload.baseline_row]
         text = f"no block has this value of both {fields['stack']} and {baseline}"
         found = {"verdict": "too few blocks", "notes": (*fields["notes"], text)}
     else:
-        found = _compared(rows, place, fields, ratio)
-    usual = _usual(rows, place, found["ratio"]) if "ratio" in found and len(keys) == 1 else {}
+        found = _comparison_fields(rows, index, fields, ratio)
+    usual = _usual_value_fields(rows, index, found["ratio"]) if "ratio" in found and len(keys) == 1 else {}
     return Cell(**fields | found | usual)
 
 
-def _described(rows: _Rows, stack: int, keys: tuple[int, ...]) -> dict[str, Any]:
+def _description_fields(rows: _CellRows, stack: int, keys: tuple[int, ...]) -> dict[str, Any]:
     """Return the fields of a cell that say what it is of, and describe its values."""
     workload, grid, own = rows.workload, rows.workload.grid, rows.workload.outcomes[stack]
-    rule = rows.judged.head.rule if rows.judged else None
-    metric = grid.metric(grid.keys[keys[0]].metric) if keys else None
-    absurd = int(grid.absurd[stack, keys[0]]) if keys else 0
+    rule = rows.headline_verdicts.head.rule if rows.headline_verdicts else None
+    metric = grid.find_metric(grid.keys[keys[0]].metric) if keys else None
+    absurd = int(grid.rejected_counts[stack, keys[0]]) if keys else 0
     what = "value that is" if absurd == 1 else "values that are"
     cautions = own.cautions
-    if workload.reference is not None and stack != workload.row:
-        cautions += workload.outcomes[workload.row].cautions
+    if workload.reference is not None and stack != workload.baseline_row:
+        cautions += workload.outcomes[workload.baseline_row].cautions
     fields: dict[str, Any] = {
         "workload": workload.record.name,
         "metric": ", ".join(rule.metrics) if rule else metric.name if metric else "",
@@ -274,14 +281,14 @@ def _described(rows: _Rows, stack: int, keys: tuple[int, ...]) -> dict[str, Any]
         "cautions": cautions if own.ok else (),
         "failures": own.failures,
         "skipped": own.skipped,
-        "turns": int(grid.taken[stack, keys[0]].sum()) if keys and grid.taken.shape[-1] > 1 else 0,
+        "turns": int(grid.has_turn[stack, keys[0]].sum()) if keys and grid.has_turn.shape[-1] > 1 else 0,
     }
-    seen = description(rows.described, (stack, *keys)) if len(keys) == 1 else None
+    seen = describe_row(rows.moments, (stack, *keys)) if len(keys) == 1 else None
     names = ("mean", "sd", "relative_sd", "minimum", "maximum")
     return fields | ({name: getattr(seen, name) for name in names} if seen else {})
 
 
-def _problem(workload: _Workload, stack: int, refused: bool) -> str:
+def _describe_problem(workload: _WorkloadSummary, stack: int, refused: bool) -> str:
     """Describe why a stack has nothing to compare; empty when it should have."""
     own = workload.outcomes[stack]
     if not own.ok:
@@ -294,72 +301,78 @@ def _problem(workload: _Workload, stack: int, refused: bool) -> str:
     return ""
 
 
-def _compared(rows: _Rows, place: tuple[int, ...], fields: Mapping[str, Any], ratio: Ratio) -> dict[str, Any]:
+def _comparison_fields(
+    rows: _CellRows, index: tuple[int, ...], fields: Mapping[str, Any], ratio: Ratio
+) -> dict[str, Any]:
     """Return the fields of a cell with a ratio.
 
     Where a headline has an interval, its verdict is of that which holds together with all others.
     """
-    held = rows.judged.held.at(place) if rows.judged and ratio.low is not None else None
+    held = (
+        rows.headline_verdicts.held_comparison.ratio_at(index)
+        if rows.headline_verdicts and ratio.low is not None
+        else None
+    )
     is_withdrawn = held is not None and held.low is None
     found = ratio_fields(held or ratio, fields["better"]) | ({"verdict": "undecided"} if is_withdrawn else {})
-    notes = [*fields["notes"], *_notes(rows, place, ratio)]
+    notes = [*fields["notes"], *_describe_row(rows, index, ratio)]
     if is_withdrawn:
         notes.append("no interval beside so many others: it needs more blocks")
-    doubts = [*_doubts(rows, place, ratio)] if ratio.low is not None else []
-    if rows.uneven:
-        found |= rows.uneven.of(place)
-        doubts += rows.uneven.cautions(place)
-    if held and not is_withdrawn and rows.judged and rows.judged.unconfirmed[place]:
+    doubts = [*_find_cautions(rows, index, ratio)] if ratio.low is not None else []
+    if rows.turn_comparison:
+        found |= rows.turn_comparison.cell_fields(index)
+        doubts += rows.turn_comparison.cautions(index)
+    if held and not is_withdrawn and rows.headline_verdicts and rows.headline_verdicts.is_unconfirmed[index]:
         doubts.append(_UNCONFIRMED)
     counts = (CautionCount(each.kind, (each.text,), fields["stack"], ratio.n, ratio.n) for each in doubts)
     return {
         **found,
-        "ratios": tuple(float(each) for each in np.exp(rows.away.logs[place][rows.away.both[place]])),
+        "ratios": tuple(float(each) for each in np.exp(rows.log_ratios.logs[index][rows.log_ratios.both[index]])),
         "notes": tuple(notes),
         "cautions": (*fields["cautions"], *counts),
         "coarse": _COARSE in doubts,
     }
 
 
-def _notes(rows: _Rows, place: tuple[int, ...], ratio: Ratio) -> Iterator[str]:
+def _describe_row(rows: _CellRows, index: tuple[int, ...], ratio: Ratio) -> Iterator[str]:
     """Yield why there is no interval or none with a width, and what the turns and blocks of a row look like."""
     if ratio.low is None:
         have = "one block has" if ratio.n == 1 else f"{ratio.n} blocks have"
-        yield f"{have} no interval: {least_count()} are needed"
+        yield f"{have} no interval: {min_value_count()} are needed"
     if ratio.zero_width:
         yield f"all {ratio.n} ratios are equal" + (", so the interval has no width" if ratio.low else "")
-    if rows.uneven:
-        yield from rows.uneven.notes(place)
-    if rows.judged:
-        yield from rows.shapes.notes(place, [block + 1 for block in rows.workload.grid.blocks])
+    if rows.turn_comparison:
+        yield from rows.turn_comparison.notes(index)
+    if rows.headline_verdicts:
+        yield from rows.shapes.describe(index, [block + 1 for block in rows.workload.grid.blocks])
 
 
-def _doubts(rows: _Rows, place: tuple[int, ...], ratio: Ratio) -> Iterator[Caution]:
+def _find_cautions(rows: _CellRows, index: tuple[int, ...], ratio: Ratio) -> Iterator[Caution]:
     """Yield the cautions about an interval: dependent blocks, a baseline that differs from itself, coarse values."""
     if ratio.widening > 1:
         whose = "all stacks together: each block" if ratio.in_all_stacks else "each block"
         text = f"{whose} resembles the one before it: the interval is widened, and may still be too sure of itself"
         yield Caution("correlated-blocks", text)
     if ratio.offset:
-        share = 100 * (backwards(ratio.offset) - 1)
+        share = 100 * (exp_bounded(ratio.offset) - 1)
         text = f"the baseline differs from itself by {share:.2g} % (A/A): the interval is wider by as much"
         yield Caution("unlike-itself", text)
-    if rows.coarse[place]:
+    if rows.is_quantized[index]:
         yield _COARSE
 
 
-def _usual(rows: _Rows, place: tuple[int, ...], ratio: float) -> dict[str, float | None]:
+def _usual_value_fields(rows: _CellRows, index: tuple[int, ...], ratio: float) -> dict[str, float | None]:
     """Return the usual value: the geometric mean of the baseline's usual turns, times the ratio; and its deviation.
 
     Also the interval of the quantity itself, if it has one, so wide on either side of its logarithm.
     """
-    base = (rows.workload.row, *place[1:])
-    of_baseline, own = rows.logs[base][rows.away.both[base]], rows.logs[place][rows.present[place]]
+    base = (rows.workload.baseline_row, *index[1:])
+    of_baseline, own = rows.logs[base][rows.log_ratios.both[base]], rows.logs[index][rows.present[index]]
     if not of_baseline.size:
         return {}
-    usual = backwards(float(of_baseline.mean())) * ratio
+    usual = exp_bounded(float(of_baseline.mean())) * ratio
     found = {"usual": usual, "usual_sd": usual * float(own.std(ddof=1)) if own.size > 1 else None}
-    if rows.halves is None or not np.isfinite(rows.halves[place]):
+    if rows.half_widths is None or not np.isfinite(rows.half_widths[index]):
         return found
-    half = float(rows.halves[place])
-    return found | {"usual_low": usual * backwards(-half), "usual_high": usual * backwards(half)}
+    half = float(rows.half_widths[index])
+    return found | {"usual_low": usual * exp_bounded(-half), "usual_high": usual * exp_bounded(half)}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tare.statistics.cells import Cell, HeadlineRule, Overall
-from tare.statistics.dependence import Effects, find_effects
+from tare.statistics.dependence import BlockEffects, find_effects
 from tare.statistics.headlines import Headline
-from tare.statistics.outcomes import Outcome
+from tare.statistics.outcomes import TrialOutcomes
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class Summary:
     `control` is the A/A control, the baseline under a second name; an empty text in runs that have none. Ratios between
     1 / (1 + `margin`) and 1 + `margin` count as equivalent. The verdicts of `headlines` hold together: of those that
     say better, worse or equivalent, at most one in twenty is expected to be false (e-BH). Those of `cells` hold each by
-    itself. `measured` is what the headlines were made of. `own` is what stacks have of their own by the suite's wish: a
-    stack, `command` or `image`, and which. `years` has a stack and the year of its technology, where that is an old
-    one. `outcomes` has what became of the trials: for each workload, that of each stack.
+    itself. `headline_data` is what the headlines were made of. `overrides` is what stacks have of their own by the
+    suite's wish: a stack, `command` or `image`, and which. `years` has a stack and the year of its technology, where
+    that is an old one. `outcomes` has what became of the trials: for each workload, that of each stack.
     """
 
     suite: str
@@ -31,22 +31,22 @@ class Summary:
     cells: tuple[Cell, ...]
     headlines: tuple[Cell, ...]
     overall: Overall
-    measured: tuple[Headline, ...] = field(default=(), compare=False, repr=False)
-    own: tuple[tuple[str, str, str], ...] = ()
+    headline_data: tuple[Headline, ...] = field(default=(), compare=False, repr=False)
+    overrides: tuple[tuple[str, str, str], ...] = ()
     years: tuple[tuple[str, str], ...] = ()
-    outcomes: tuple[tuple[Outcome, ...], ...] = field(default=(), compare=False, repr=False)
+    outcomes: tuple[tuple[TrialOutcomes, ...], ...] = field(default=(), compare=False, repr=False)
 
     @property
     def rules(self) -> tuple[HeadlineRule, ...]:
         """How the headlines were made."""
-        return tuple(head.rule for head in self.measured)
+        return tuple(head.rule for head in self.headline_data)
 
     def title(self, stack: str) -> str:
         """Return a stack's name for tables: with its year, where its technology is an old one."""
         year = dict(self.years).get(stack)
         return f"{stack} ({year})" if year else stack
 
-    def of(self, workload: str) -> tuple[Cell, ...]:
+    def cells_of(self, workload: str) -> tuple[Cell, ...]:
         """Return the cells of a workload, without those of its headlines."""
         return tuple(cell for cell in self.cells if cell.workload == workload)
 
@@ -57,10 +57,10 @@ class Summary:
         """
         return next(cell for cell in self.headlines if cell.headline == name and cell.stack == stack)
 
-    def effect(self, name: str) -> Effects | None:
+    def block_effects(self, name: str) -> BlockEffects | None:
         """Return what moved the values of a headline beside the stacks; None where there is too little."""
-        head = next(head for head in self.measured if head.rule.name == name)
-        return find_effects(head.logs, head.usable, head.grid.places)
+        head = next(head for head in self.headline_data if head.rule.name == name)
+        return find_effects(head.logs, head.usable, head.grid.positions)
 
     def rule(self, name: str) -> HeadlineRule:
         """Return how a headline was made."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from tare.model.errors import Fault, SuiteError, UsageError
-from tare.model.units import written
+from tare.model.units import format_setting
 from tare.suites.suite import Suite, parse_suite
 
 _ARROW = " -> "
@@ -34,7 +34,7 @@ _METRIC_HINT = "for example --metric 'total: {number} -> total s lower'"
 
 
 @dataclass(frozen=True)
-class Tried:
+class AdhocSuite:
     """A command and what is said about it, as texts of the command line; what is empty is left to the suite.
 
     `source` names an image that others have built. `files` are pairs of a path in the image and one of this machine.
@@ -52,9 +52,9 @@ class Tried:
     budget: str = ""
     margin: str = ""
 
-    def suite(self) -> str:
+    def suite_text(self) -> str:
         """Return the suite's text; raises UsageError for a metric that cannot be read, or what is no text."""
-        name = _slug(PurePath(self.command[0]).name) or "command"
+        name = _to_slug(PurePath(self.command[0]).name) or "command"
         of_suite: dict[str, object] = {
             "name": f"try-{name}",
             "stacks": self.stacks,
@@ -71,18 +71,18 @@ class Tried:
             "duration": "500ms",  # so that the first block ends soon
             "timeout": self.timeout,
         }
-        image = [_table("[image]", {"from": self.source})] if self.source else []
-        image += [_table("[image.files]", {json.dumps(place): source for place, source in self.files})] * bool(
+        image = [_format_table("[image]", {"from": self.source})] if self.source else []
+        image += [_format_table("[image.files]", {json.dumps(place): source for place, source in self.files})] * bool(
             self.files
         )
-        tables = [_table("[suite]", of_suite), *image, _table("[[workloads]]", settings)]
-        tables += [_table("[[workloads.metrics]]", metric) for metric in self._metrics()]
-        return _checked("\n".join(tables))
+        tables = [_format_table("[suite]", of_suite), *image, _format_table("[[workloads]]", settings)]
+        tables += [_format_table("[[workloads.metrics]]", metric) for metric in self._parse_metrics()]
+        return _check_unicode("\n".join(tables))
 
-    def _metrics(self) -> Iterator[dict[str, object]]:
+    def _parse_metrics(self) -> Iterator[dict[str, object]]:
         names: list[str] = []
         for text in self.metrics:
-            metric = _metric(text)
+            metric = _parse_metric(text)
             free = (f"{metric['name']}{end}" for end in ("", *(f"-{number}" for number in range(2, 1000))))
             name = next(each for each in free if each not in names)
             names.append(name)
@@ -94,18 +94,18 @@ def parse_options(text: str, command: str) -> Suite:
     try:
         return parse_suite(text, command)
     except SuiteError as error:
-        raise SuiteError([_of_option(fault, command) for fault in error.faults]) from None
+        raise SuiteError([_translate_fault(fault, command) for fault in error.faults]) from None
 
 
-def _of_option(fault: Fault, command: str) -> Fault:
+def _translate_fault(fault: Fault, command: str) -> Fault:
     for key, option in _OPTIONS.items():
-        what, count = re.subn(rf"^{command}: {key}[\w.\[\]-]*: ", f"{option}: ", fault.what)
+        what, count = re.subn(rf"^{command}: {key}[\w.\[\]-]*: ", f"{option}: ", fault.message)
         if count:
             return Fault(what, fault.hint)
     return fault
 
 
-def _metric(text: str) -> dict[str, object]:
+def _parse_metric(text: str) -> dict[str, object]:
     """Read a metric: what it looks for, and after the arrow its name, unit and direction, in this order."""
     where, arrow, said = text.rpartition(_ARROW)
     if not arrow:
@@ -116,24 +116,24 @@ def _metric(text: str) -> dict[str, object]:
         raise UsageError(f"--metric {text}: after the arrow come a name, a unit, and higher or lower", _METRIC_HINT)
     name, unit = (*words, "", "")[:2]
     kind = "pointer" if where.startswith("/") else "pattern"
-    return {"name": name or _title(where) or "metric", kind: where, "unit": unit, "better": better}
+    return {"name": name or _name_from_pattern(where) or "metric", kind: where, "unit": unit, "better": better}
 
 
-def _title(where: str) -> str:
+def _name_from_pattern(where: str) -> str:
     """Name a metric by the words that it looks for."""
-    return _slug(re.sub(r"\{number\}|\([^)]*\)|\\.|\[[^]]*\]", " ", where))
+    return _to_slug(re.sub(r"\{number\}|\([^)]*\)|\\.|\[[^]]*\]", " ", where))
 
 
-def _slug(text: str) -> str:
+def _to_slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].strip("-")
 
 
-def _table(head: str, settings: dict[str, object]) -> str:
-    lines = [f"{key} = {written(value)}\n" for key, value in settings.items() if value not in ("", None, ())]
+def _format_table(head: str, settings: dict[str, object]) -> str:
+    lines = [f"{key} = {format_setting(value)}\n" for key, value in settings.items() if value not in ("", None, ())]
     return "".join((f"{head}\n", *lines))
 
 
-def _checked(text: str) -> str:
+def _check_unicode(text: str) -> str:
     """Refuse what is no Unicode, as a file's name may be."""
     try:
         text.encode()

@@ -19,14 +19,14 @@ from pydantic import TypeAdapter, ValidationError, ValidationInfo
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core import ErrorDetails
 
-from tare.model.errors import Fault, SuiteError, UsageError, did_you_mean, nearest
-from tare.model.units import given_name, like
+from tare.model.errors import Fault, SuiteError, UsageError, did_you_mean, find_nearest
+from tare.model.units import check_given_name, format_like
 from tare.plugins import registry
 
-Key = tuple[str | int, ...]
+TomlKey = tuple[str | int, ...]
 
 _EXAMPLES = {"stacks": '["native", "docker"]', "ssh": '"user@address"'}
-_WORDS = {  # pydantic's kind of error, what people call it, and what they can write instead
+_ERROR_TEXTS = {  # pydantic's kind of error, what people call it, and what they can write instead
     "string_type": ("is not a text", "write it in quotes"),
     "bool_type": ("is neither true nor false", "write true or false, without quotes"),
     "int_type": ("is not a whole number", "write a whole number, without quotes"),
@@ -45,14 +45,14 @@ _WORDS = {  # pydantic's kind of error, what people call it, and what they can w
 class Catalogue(Protocol):
     """Finds technologies and workloads by name: `tare.plugins.registry`, or a small one in a test."""
 
-    def names(self, kind: registry.Kind) -> Sequence[str]:
+    def names(self, kind: registry.PluginKind) -> Sequence[str]:
         """Return the names of all plug-ins of a kind."""
 
-    def find(self, kind: registry.Kind, name: str) -> type[Any]:
+    def find(self, kind: registry.PluginKind, name: str) -> type[Any]:
         """Return a plug-in's class; raises UsageError if it is broken."""
 
 
-def loadable(catalogue: Catalogue, kind: registry.Kind) -> Iterator[tuple[str, type[Any]]]:
+def load_plugins(catalogue: Catalogue, kind: registry.PluginKind) -> Iterator[tuple[str, type[Any]]]:
     """Yield the plug-ins of a kind with their names; a broken one breaks only itself."""
     for name in catalogue.names(kind):
         with suppress(UsageError):
@@ -69,21 +69,21 @@ class Document:
     tables: dict[str, Any]
     catalogue: Catalogue
     folder: Path = field(default_factory=Path)
-    faults: dict[Key, tuple[str, str]] = field(default_factory=dict)
-    elsewhere: list[Fault] = field(default_factory=list)  # of files that it names, which have keys of their own
+    faults: dict[TomlKey, tuple[str, str]] = field(default_factory=dict)
+    other_file_faults: list[Fault] = field(default_factory=list)  # of files that it names, which have keys of their own
     adapters: dict[type[Any], TypeAdapter[Any]] = field(default_factory=dict)  # a file may have many tables of one
 
-    def fault(self, key: Key, what: str, hint: str) -> None:
+    def add_fault(self, key: TomlKey, what: str, hint: str) -> None:
         """Record a fault, unless the key has one."""
         self.faults.setdefault(key, (what, hint))
 
     def in_file_order(self, source: str) -> list[Fault]:
         """Return the faults in the order of their keys in the file; missing keys come at the end of their table."""
         ordered = sorted(self.faults.items(), key=lambda item: self._position(item[0]))
-        own = [Fault(f"{source}: {_written(key)}: {what}", hint) for key, (what, hint) in ordered]
-        return [*own, *dict.fromkeys(self.elsewhere)]
+        own = [Fault(f"{source}: {_format_key(key)}: {what}", hint) for key, (what, hint) in ordered]
+        return [*own, *dict.fromkeys(self.other_file_faults)]
 
-    def at(self, key: Key) -> Any:
+    def at(self, key: TomlKey) -> Any:
         """Return the value under a key; None if there is none."""
         value: Any = self.tables
         for part in key:
@@ -95,80 +95,80 @@ class Document:
                 return None
         return value
 
-    def table(self, key: Key) -> dict[str, Any]:
+    def table(self, key: TomlKey) -> dict[str, Any]:
         """Return the table under a key; empty if there is none."""
         value = self.at(key)
         return value if isinstance(value, dict) else {}
 
-    def texts(self, key: Key) -> dict[int, str]:
+    def texts(self, key: TomlKey) -> dict[int, str]:
         """Return the texts of the list under a key, by their positions."""
         value = self.at(key)
         entries = value if isinstance(value, list) else []
         return {index: entry for index, entry in enumerate(entries) if isinstance(entry, str)}
 
-    def required(self, key: Key, setting: str, example: str) -> str | None:
+    def read_required_text(self, key: TomlKey, setting: str, example: str) -> str | None:
         """Return a required text of the table under a key."""
         table = self.table(key)
         value = table.get(setting)
         if setting not in table:
-            self.fault((*key, setting), "missing", f'write {setting} = "{example}"')
+            self.add_fault((*key, setting), "missing", f'write {setting} = "{example}"')
         elif not isinstance(value, str):
-            self.fault((*key, setting), f"{_shown(value)} is not a text", "write it in quotes")
+            self.add_fault((*key, setting), f"{_format_value(value)} is not a text", "write it in quotes")
         return value if isinstance(value, str) else None
 
-    def name(self, key: Key, default: str) -> str:
+    def name(self, key: TomlKey, default: str) -> str:
         """Return the name under a key."""
         value = self.at(key)
         if value is None:
             return default
         if not isinstance(value, str):
-            self.fault(key, f"{_shown(value)} is not a text", "write it in quotes")
+            self.add_fault(key, f"{_format_value(value)} is not a text", "write it in quotes")
             return default
         self.check_name(key, value)
         return value
 
-    def check_name(self, key: Key, name: str) -> None:
+    def check_name(self, key: TomlKey, name: str) -> None:
         """Refuse a name that cannot be part of a file's name."""
         try:
-            given_name(name)
+            check_given_name(name)
         except ValueError as error:
-            self.fault(key, f"{_shown(name)} cannot be a name", str(error))
+            self.add_fault(key, f"{_format_value(name)} cannot be a name", str(error))
 
-    def refuse_unknown(self, key: Key, known: Collection[str]) -> set[str]:
+    def refuse_unknown(self, key: TomlKey, known: Collection[str]) -> set[str]:
         """Refuse unknown keys; return the keys that were probably meant, which then do not count as missing."""
         unknown = [name for name in self.table(key) if name not in known]
         for name in unknown:
             hint = did_you_mean(name, known, f"the keys here are {', '.join(sorted(known))}")
-            self.fault((*key, name), "unknown key", hint)
-        return {nearest(name, known) for name in unknown}
+            self.add_fault((*key, name), "unknown key", hint)
+        return {find_nearest(name, known) for name in unknown}
 
-    def plugin(self, key: Key, kind: registry.Kind, name: str) -> type[Any] | None:
+    def plugin(self, key: TomlKey, kind: registry.PluginKind, name: str) -> type[Any] | None:
         """Return a plug-in's class; a broken plug-in is a fault."""
         try:
             plugin = self.catalogue.find(kind, name)
             fields(plugin)
             self._adapter(plugin)
         except UsageError as error:
-            self.fault(key, str(error), error.hint)
+            self.add_fault(key, str(error), error.hint)
         except (TypeError, PydanticUserError, PydanticUndefinedAnnotation) as error:
             reason = str(error).splitlines()[0]
-            self.fault(key, f'the settings of "{name}" cannot be read: {reason}', "repair or remove its package")
+            self.add_fault(key, f'the settings of "{name}" cannot be read: {reason}', "repair or remove its package")
         else:
             return plugin
         return None
 
     def build(
-        self, key: Key, cls: type[Any], reserved: tuple[str, ...] = (), given: Mapping[str, str] | None = None
+        self, key: TomlKey, cls: type[Any], reserved: tuple[str, ...] = (), defaults: Mapping[str, str] | None = None
     ) -> Any:
         """Make a dataclass of the table under a key, if there is one. Its keys are the fields and the reserved keys.
 
-        What is `given` counts where the table has no such key.
+        What is `defaults` counts where the table has no such key.
         """
         if not isinstance(self.at(key), dict):
             return None
         known = [each.name for each in fields(cls) if each.init]
         guesses = self.refuse_unknown(key, (*reserved, *known))
-        settings = {**(given or {}), **{name: value for name, value in self.table(key).items() if name in known}}
+        settings = {**(defaults or {}), **{name: value for name, value in self.table(key).items() if name in known}}
         try:
             text, context = json.dumps(settings, default=str), {"folder": self.folder}
             return self._adapter(cls).validate_json(text, strict=True, context=context)
@@ -177,7 +177,7 @@ class Document:
                 if each["type"] != "missing" or each["loc"][-1] not in guesses:
                     self._translate(key, each)
         except SuiteError as error:
-            self.elsewhere += error.faults
+            self.other_file_faults += error.faults
         return None
 
     def _adapter(self, cls: type[Any]) -> TypeAdapter[Any]:
@@ -185,17 +185,17 @@ class Document:
             self.adapters[cls] = TypeAdapter(cls)
         return self.adapters[cls]
 
-    def _translate(self, key: Key, error: ErrorDetails) -> None:
+    def _translate(self, key: TomlKey, error: ErrorDetails) -> None:
         """Record an error of pydantic as a fault of the key that it is about."""
         path = key
         for part in error["loc"]:  # the last parts of pydantic's location may name a type, which is no key of the file
             if error["type"] != "missing" and self.at((*path, part)) is None:
                 break
             path = (*path, part)
-        what, hint = _in_words(error, self.at(path))
-        self.fault(path, what, hint)
+        what, hint = _describe_error(error, self.at(path))
+        self.add_fault(path, what, hint)
 
-    def _position(self, key: Key) -> tuple[int, ...]:
+    def _position(self, key: TomlKey) -> tuple[int, ...]:
         position = []
         for depth, part in enumerate(key):
             siblings = list(self.table(key[:depth]))
@@ -211,17 +211,17 @@ def folder_of(info: ValidationInfo) -> Path:
 def parse_tables(text: str, source: str) -> dict[str, Any]:
     """Read a TOML text; messages call it `source`. Raises SuiteError with the line that is not TOML."""
     try:
-        return tomllib.loads(text, parse_float=_finite)
+        return tomllib.loads(text, parse_float=_parse_finite)
     except (ValueError, RecursionError) as error:
-        raise SuiteError([_not_toml(str(error), source)]) from None
+        raise SuiteError([_toml_fault(str(error), source)]) from None
 
 
-def _finite(text: str) -> float | str:
+def _parse_finite(text: str) -> float | str:
     """Read `inf` and `nan` as texts, so that they are refused as no numbers."""
     return float(text) if math.isfinite(float(text)) else text
 
 
-def _not_toml(problem: str, source: str) -> Fault:
+def _toml_fault(problem: str, source: str) -> Fault:
     match = re.search(r" \(at line (\d+), column \d+\)$", problem)
     line = f"line {match[1]}" if match else "at its end"
     message = re.sub(r" \(at .*\)$", "", problem)
@@ -231,8 +231,8 @@ def _not_toml(problem: str, source: str) -> Fault:
     )
 
 
-def _in_words(error: ErrorDetails, value: object) -> tuple[str, str]:
-    kind, context, shown = error["type"], error.get("ctx", {}), _shown(value)
+def _describe_error(error: ErrorDetails, value: object) -> tuple[str, str]:
+    kind, context, shown = error["type"], error.get("ctx", {}), _format_value(value)
     if kind == "missing":
         name = str(error["loc"][-1])
         return "missing", f"write {name} = {_EXAMPLES.get(name, '…')}"
@@ -244,17 +244,17 @@ def _in_words(error: ErrorDetails, value: object) -> tuple[str, str]:
     if kind in {"literal_error", "enum"}:
         known = re.findall(r"'([^']*)'", context["expected"])
         return f"{shown} is not known", did_you_mean(str(error["input"]), known, f"write one of {', '.join(known)}")
-    if kind in _WORDS:
-        phrase, hint = _WORDS[kind]
-        return f"{shown} {phrase}", hint.format(**{name: like(value, bound) for name, bound in context.items()})
+    if kind in _ERROR_TEXTS:
+        phrase, hint = _ERROR_TEXTS[kind]
+        return f"{shown} {phrase}", hint.format(**{name: format_like(value, bound) for name, bound in context.items()})
     return f"{shown} cannot be used", error["msg"].replace("Input should", "it should")
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, dict | list):
         return "a table" if isinstance(value, dict) else "a list"
     return json.dumps(value, default=str, ensure_ascii=False)
 
 
-def _written(key: Key) -> str:
+def _format_key(key: TomlKey) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key).removeprefix(".")

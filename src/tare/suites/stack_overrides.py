@@ -14,26 +14,26 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator
 
 from tare.model.errors import UsageError
-from tare.model.image import Image, ImageWanted, Source
+from tare.model.image import Image, ImageReference, ImageSpec
 from tare.model.units import PackageName
 from tare.plugins.workload import Workload
-from tare.suites.document import Document, Key
+from tare.suites.document import Document, TomlKey
 from tare.suites.tables import read_source
 
-_OF_A_SHELL = re.compile(r"[|&;]+|[0-9]*[<>]+&?[0-9]*")
+_SHELL_SYNTAX = re.compile(r"[|&;]+|[0-9]*[<>]+&?[0-9]*")
 NoCommand = Literal[""]
 Packages = tuple[PackageName, ...]
-OWN = ("command", "image")
+OVERRIDE_KEYS = ("command", "image")
 
 
-def words_of(command: str | tuple[str, ...]) -> tuple[str, ...]:
+def split_words(command: str | tuple[str, ...]) -> tuple[str, ...]:
     """Return the words of a command; raises ValueError for a line whose quotes have no end."""
     return tuple(shlex.split(command)) if isinstance(command, str) else command
 
 
-def _checked(command: str | tuple[str, ...]) -> str | tuple[str, ...]:
+def _check_command(command: str | tuple[str, ...]) -> str | tuple[str, ...]:
     try:
-        words = words_of(command)
+        words = split_words(command)
     except ValueError as error:
         raise ValueError(f"it cannot be split into words: {str(error).lower()}") from error
     if not words or not words[0]:
@@ -41,36 +41,36 @@ def _checked(command: str | tuple[str, ...]) -> str | tuple[str, ...]:
     if any("\0" in word for word in words):
         raise ValueError("no word may have a zero byte")
     unquoted = shlex.split(command, posix=False) if isinstance(command, str) else ()
-    if shells := [word for word in unquoted if _OF_A_SHELL.fullmatch(word)]:
+    if shells := [word for word in unquoted if _SHELL_SYNTAX.fullmatch(word)]:
         raise ValueError(f"no shell runs it, which {shells[0]} is for: write sh -c '…', or quote it")
     return command
 
 
-CommandLine = Annotated[str | tuple[str, ...], AfterValidator(_checked)]
+CommandLine = Annotated[str | tuple[str, ...], AfterValidator(_check_command)]
 
 
 @dataclass(frozen=True)
-class OwnProgram:
+class StackOverride:
     """A stack's own command, and the source of its own image; without them, those of the workload and of the run."""
 
     command: tuple[str, ...] = ()
-    source: Source | None = None
+    source: ImageReference | None = None
 
-    def workload(self, workload: Workload) -> Workload:
+    def apply_to_workload(self, workload: Workload) -> Workload:
         """Return the workload with the stack's command, where it runs a command of the user's."""
-        return (workload.commanded(self.command) or workload) if self.command else workload
+        return (workload.with_command(self.command) or workload) if self.command else workload
 
-    def image(self, wanted: ImageWanted) -> ImageWanted:
+    def apply_to_image(self, requested: ImageSpec) -> ImageSpec:
         """Return the stack's image, started and completed as the run's."""
         if self.source is None:
-            return wanted
+            return requested
         source = self.source
-        if wanted.source is not None:
-            source = wanted.source.named(source.transport, source.name)
-        return ImageWanted(source=source, files=wanted.files)
+        if requested.source is not None:
+            source = requested.source.with_name(source.transport, source.name)
+        return ImageSpec(source=source, files=requested.files)
 
-    def described(self, image: Image | None = None) -> dict[str, str]:
-        """Return what is the stack's own, in words; `image` is its image, once that is known."""
+    def describe(self, image: Image | None = None) -> dict[str, str]:
+        """Return what is the stack's own, in words; `apply_to_image` is its image, once that is known."""
         own = {"command": shlex.join(self.command)} if self.command else {}
         if self.source is not None:
             own["image"] = str(self.source) if image is None else image.origin or image.digest
@@ -78,22 +78,22 @@ class OwnProgram:
 
 
 @dataclass(frozen=True)
-class _Table:
+class _OverrideTable:
     """The keys of a table `[stacks.NAME]` that are read here."""
 
     command: CommandLine | None = None
     image: str | None = None
 
 
-def read_own_program(document: Document, key: Key, names: Sequence[str] = OWN) -> OwnProgram:
+def read_stack_override(document: Document, key: TomlKey, names: Sequence[str] = OVERRIDE_KEYS) -> StackOverride:
     """Read what the stack of a table runs of its own, in these keys; what cannot be read becomes a fault."""
     written = document.table(key)
-    table: _Table = document.build(key, _Table, tuple(written)) or _Table()
+    table: _OverrideTable = document.build(key, _OverrideTable, tuple(written)) or _OverrideTable()
     source = None
     if "image" in names and table.image is not None:
         try:
             source = read_source(table.image, document.folder)
         except UsageError as error:
-            document.fault((*key, "image"), str(error), error.hint)
+            document.add_fault((*key, "image"), str(error), error.hint)
     command = table.command if "command" in names else None
-    return OwnProgram(() if command is None else words_of(command), source)
+    return StackOverride(() if command is None else split_words(command), source)

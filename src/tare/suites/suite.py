@@ -14,15 +14,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tare.model.errors import Fault, SuiteError, did_you_mean, nearest, unreadable
-from tare.model.files import contents
-from tare.model.image import Image, ImageWanted
-from tare.model.machine import Hosts, Machine
-from tare.model.trial import LimitsWanted, Lowered
+from tare.model.errors import Fault, SuiteError, describe_unreadable, did_you_mean, find_nearest
+from tare.model.files import read_bounded
+from tare.model.image import Image, ImageSpec
+from tare.model.machine import Hosts, SshTarget
+from tare.model.trial import LimitsSpec, LoweredSetting
 from tare.plugins import registry
 from tare.plugins.workload import Workload
-from tare.suites.document import Catalogue, Document, Key, parse_tables
-from tare.suites.stacks import Stack, read_stacks, refuse_far_clients
+from tare.suites.document import Catalogue, Document, TomlKey, parse_tables
+from tare.suites.stacks import Stack, read_stacks, refuse_remote_clients
 from tare.suites.tables import (
     PRECISION,
     BoundsTable,
@@ -30,29 +30,29 @@ from tare.suites.tables import (
     SuiteTable,
     TelemetryTable,
     Until,
-    bounded,
+    apply_limits,
     read_image,
 )
 
-_MOST_BYTES = 1 << 20
-_UNKNOWN = LimitsWanted(sys.maxsize, sys.maxsize)  # where [limits] has a fault, no workload exceeds it
+_MAX_BYTES = 1 << 20
+_UNLIMITED = LimitsSpec(sys.maxsize, sys.maxsize)  # where [limits] has a fault, no workload exceeds it
 
 # --- what a suite is -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedWorkload:
     """A workload with its settings, under the name that the suite gives it; `use` is the plug-in's name.
 
-    `limits` are those of its instances and trials. `workload` fits them: `lowered` are the settings that did not.
-    `exclude` are the stacks that do not run it.
+    `limits` are those of its instances and trials. `apply_to_workload` fits them: `lowered` are the settings that did
+    not. `exclude` are the stacks that do not run it.
     """
 
     name: str
     use: str
     workload: Workload
-    limits: LimitsWanted = field(default_factory=LimitsWanted)
-    lowered: tuple[Lowered, ...] = ()
+    limits: LimitsSpec = field(default_factory=LimitsSpec)
+    lowered: tuple[LoweredSetting, ...] = ()
     exclude: tuple[str, ...] = ()
 
 
@@ -63,8 +63,8 @@ class Suite:
     A stack gets no more blocks of a workload `until` its cell is decided, or until all blocks are done, as in the
     papers. A block has at least so many `rounds`; None: as many as the run finds best. A decided cell goes on until
     half its interval is at most the `precision`: a factor of 1 and this share, or this share of its ratio's logarithm.
-    Of its blocks, `only` those with these numbers, from 0, are measured, whatever is decided earlier; None: all. Paths
-    are relative to the `folder`.
+    Of its blocks, `only_blocks` those with these numbers, from 0, are measured, whatever is decided earlier; None: all.
+    Paths are relative to the `folder`.
     """
 
     name: str
@@ -75,21 +75,21 @@ class Suite:
     budget_seconds: float | None
     margin: float
     seed: int
-    limits: LimitsWanted
-    workloads: tuple[Planned, ...]
+    limits: LimitsSpec
+    workloads: tuple[PlannedWorkload, ...]
     text: str
     hosts: Hosts = field(default_factory=Hosts)
     telemetry: TelemetryTable = field(default_factory=TelemetryTable)
     rounds: int | None = None
     precision: float = PRECISION
-    image: ImageWanted = field(default_factory=ImageWanted)
-    only: frozenset[int] | None = None
+    image: ImageSpec = field(default_factory=ImageSpec)
+    only_blocks: frozenset[int] | None = None
     folder: Path = field(default_factory=Path)
 
     @property
     def control(self) -> str:
         """Name the A/A control: the baseline, measured a second time under this name."""
-        return _control_of(self.baseline)
+        return _control_name(self.baseline)
 
     @property
     def by_name(self) -> dict[str, Workload]:
@@ -100,19 +100,19 @@ class Suite:
         """Return whether a stack does not run a workload because the suite says so."""
         return any(stack in planned.exclude for planned in self.workloads if planned.name == workload)
 
-    def in_image(self, image: Image) -> Suite:
+    def configured_for(self, image: Image) -> Suite:
         """Return it with the image's configuration of its servers where the suite has none; raises TareError."""
-        workloads = tuple(replace(each, workload=each.workload.in_image(image)) for each in self.workloads)
+        workloads = tuple(replace(each, workload=each.workload.adapt_to_image(image)) for each in self.workloads)
         return replace(self, workloads=workloads)
 
     @property
-    def measured(self) -> tuple[Stack, ...]:
+    def measured_stacks(self) -> tuple[Stack, ...]:
         """The stacks and the A/A control."""
         baseline = next(stack for stack in self.stacks if stack.name == self.baseline)
-        return (*self.stacks, Stack(self.control, baseline.layers, baseline.own))
+        return (*self.stacks, Stack(self.control, baseline.layers, baseline.override))
 
 
-def _control_of(baseline: str) -> str:
+def _control_name(baseline: str) -> str:
     return f"{baseline}-again"
 
 
@@ -125,13 +125,15 @@ def read_suite(path: Path, catalogue: Catalogue = registry, folder: Path | None 
     Paths in it are relative to the folder of the file, or to another `folder` for the copy of a suite.
     """
     try:
-        text = contents(path, _MOST_BYTES).decode("utf-8-sig")
+        text = read_bounded(path, _MAX_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
-        meant = nearest(path.stem, [file.stem for file in path.parent.glob("*.toml")])
+        meant = find_nearest(path.stem, [file.stem for file in path.parent.glob("*.toml")])
         hint = f'did you mean "{path.parent / meant}.toml"?' if meant else "give a suite such as examples/quick.toml"
         raise SuiteError([Fault(f"{path}: no such file", hint)]) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise SuiteError([unreadable(path, error, "give the path of a .toml file that you may read")]) from None
+        raise SuiteError(
+            [describe_unreadable(path, error, "give the path of a .toml file that you may read")]
+        ) from None
     return parse_suite(text, str(path), catalogue, path.parent if folder is None else folder)
 
 
@@ -157,18 +159,18 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
     image = read_image(document)
     telemetry = document.build(("telemetry",), TelemetryTable)
     stacks = read_stacks(document)
-    wanted = LimitsWanted(limits.cpus, limits.memory, limits.open_files, limits.time) if limits else _UNKNOWN
+    wanted = LimitsSpec(limits.cpus, limits.memory, limits.open_files, limits.time) if limits else _UNLIMITED
     workloads = _read_workloads(document, wanted)
     hosts = _read_hosts(document)
-    _refuse_one_client_only(document, hosts, workloads)
-    refuse_far_clients(document, stacks, near=hosts.server == hosts.client)
+    _refuse_undividable_loads(document, hosts, workloads)
+    refuse_remote_clients(document, stacks, client_is_local=hosts.server == hosts.client)
     stem = re.sub(r"[^a-z0-9.-]+", "-", Path(source).stem.lower()).lstrip("-.")[:64]
     name = document.name(("suite", "name"), stem or "suite")
     baseline = _read_baseline(document)
-    image = _read_brought(document, workloads, image)
-    _check_in_image(document, workloads, stacks, image)
-    _check_own_programs(document, stacks, workloads)
-    if document.faults or document.elsewhere:
+    image = _read_run_image(document, workloads, image)
+    _check_image_settings(document, workloads, stacks, image)
+    _check_overrides(document, stacks, workloads)
+    if document.faults or document.other_file_faults:
         return None
     return Suite(
         name=name,
@@ -194,112 +196,114 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
 def _check_tables(document: Document) -> None:
     guesses = document.refuse_unknown((), ("suite", "limits", "image", "telemetry", "stacks", "workloads", "hosts"))
     if "suite" not in guesses | document.tables.keys():
-        document.fault(("suite",), "missing", 'write [suite] and below it stacks = ["native", "docker"]')
+        document.add_fault(("suite",), "missing", 'write [suite] and below it stacks = ["native", "docker"]')
     if "workloads" not in guesses and document.tables.get("workloads", []) == []:
-        document.fault(("workloads",), "missing", 'write [[workloads]] and below it use = "redis"')
+        document.add_fault(("workloads",), "missing", 'write [[workloads]] and below it use = "redis"')
     for name in ("suite", "limits", "image", "telemetry", "stacks", "hosts"):
         if not isinstance(document.tables.get(name, {}), dict):
-            document.fault((name,), "not a table", f"write [{name}] in one pair of brackets")
+            document.add_fault((name,), "not a table", f"write [{name}] in one pair of brackets")
 
 
-def _read_workloads(document: Document, suite: LimitsWanted) -> tuple[Planned, ...]:
+def _read_workloads(document: Document, suite: LimitsSpec) -> tuple[PlannedWorkload, ...]:
     tables = document.tables.get("workloads", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        document.fault(("workloads",), "not a list of tables", "write [[workloads]] in two pairs of brackets")
+        document.add_fault(("workloads",), "not a list of tables", "write [[workloads]] in two pairs of brackets")
         return ()
-    workloads: dict[str, Planned] = {}
+    workloads: dict[str, PlannedWorkload] = {}
     for index, table in enumerate(tables):
         key = ("workloads", index)
-        use = document.required(key, "use", "redis")
+        use = document.read_required_text(key, "use", "redis")
         name = document.name((*key, "name"), use or f"{index}")
         if name in workloads:
             free = next(f"{name}-{number}" for number in itertools.count(2) if f"{name}-{number}" not in workloads)
             path = (*key, "name") if "name" in table else key
-            document.fault(path, f'a second workload named "{name}"', f'write name = "{free}"')
+            document.add_fault(path, f'a second workload named "{name}"', f'write name = "{free}"')
         workload, limits = _read_workload(document, key, use), _read_bounds(document, key, suite)
         excluded = _read_excluded(document, (*key, "exclude"))
-        fitting, lowered = _bounded(document, key, workload, limits)
-        workloads[name] = Planned(name, use or "", fitting, limits, lowered, excluded)
+        fitting, lowered = _apply_limits(document, key, workload, limits)
+        workloads[name] = PlannedWorkload(name, use or "", fitting, limits, lowered, excluded)
     return tuple(workloads.values())
 
 
-def _read_workload(document: Document, key: Key, use: str | None) -> Any:
+def _read_workload(document: Document, key: TomlKey, use: str | None) -> Any:
     names = document.catalogue.names("workloads")
     if use is None:
         return None
     if use not in names:
         hint = did_you_mean(use, names, "`tare workloads` lists the names")
-        document.fault((*key, "use"), f'no workload named "{use}"', hint)
+        document.add_fault((*key, "use"), f'no workload named "{use}"', hint)
         return None
     workload = document.plugin((*key, "use"), "workloads", use)
     return document.build(key, workload, ("use", "name", "limits", "exclude")) if workload else None
 
 
-def _read_brought(document: Document, workloads: Sequence[Planned], own: ImageWanted) -> ImageWanted:
+def _read_run_image(document: Document, workloads: Sequence[PlannedWorkload], suite_image: ImageSpec) -> ImageSpec:
     """Return the image of a run: the suite's own, or the one that a workload brings in its place."""
-    brought: ImageWanted | None = None
+    brought: ImageSpec | None = None
     for index, planned in enumerate(workloads):
         wanted = planned.workload.image if isinstance(planned.workload, Workload) else None
         if wanted is None:
             continue
         if document.table(("image",)):
-            document.fault(("image",), f'"{planned.name}" brings the image of its service', "leave [image] out")
+            document.add_fault(("image",), f'"{planned.name}" brings the image of its service', "leave [image] out")
         if brought not in {None, wanted}:
             what = f'"{planned.name}" brings another image than a workload before it'
-            document.fault(("workloads", index), what, "an image is of a whole run: give it a suite of its own")
+            document.add_fault(("workloads", index), what, "an image is of a whole run: give it a suite of its own")
         brought = brought or wanted
-    return brought or own
+    return brought or suite_image
 
 
-def _check_in_image(
-    document: Document, workloads: Sequence[Planned], stacks: Sequence[Stack], image: ImageWanted
+def _check_image_settings(
+    document: Document, workloads: Sequence[PlannedWorkload], stacks: Sequence[Stack], image: ImageSpec
 ) -> None:
     """Refuse settings of workloads, and commands of stacks, that cannot be right in their image."""
     if any(key[0] == "image" for key in document.faults):
         return
     for index, workload in enumerate(planned.workload for planned in workloads):
         if isinstance(workload, Workload):
-            for setting, fault in workload.faults_in(image).items():
-                document.fault(("workloads", index, setting), fault.what, fault.hint)
+            for setting, fault in workload.find_image_faults(image).items():
+                document.add_fault(("workloads", index, setting), fault.message, fault.hint)
             for stack in stacks:
-                own = stack.own.workload(workload) if stack.own.command else workload
-                for fault in own.faults_in(stack.own.image(image)).values() if own != workload else ():
-                    document.fault(("stacks", stack.name, "command"), fault.what, fault.hint)
+                own = stack.override.apply_to_workload(workload) if stack.override.command else workload
+                for fault in (
+                    own.find_image_faults(stack.override.apply_to_image(image)).values() if own != workload else ()
+                ):
+                    document.add_fault(("stacks", stack.name, "command"), fault.message, fault.hint)
 
 
-def _check_own_programs(document: Document, stacks: Sequence[Stack], workloads: Sequence[Planned]) -> None:
+def _check_overrides(document: Document, stacks: Sequence[Stack], workloads: Sequence[PlannedWorkload]) -> None:
     """Refuse own commands that no workload takes, and own images where an image cannot be chosen."""
     known = [planned.workload for planned in workloads if isinstance(planned.workload, Workload)]
     for stack in stacks:
-        own, key = stack.own, ("stacks", stack.name)
-        if own.command and known and not any(workload.commanded(own.command) for workload in known):
+        own, key = stack.override, ("stacks", stack.name)
+        if own.command and known and not any(workload.with_command(own.command) for workload in known):
             what = "no workload of this suite runs a command of yours"
-            document.fault((*key, "command"), what, 'use = "command", "service" or "application" has one')
-        if own.source and stack.layers and getattr(stack.layers[-1], "gives_machine", False):
+            document.add_fault((*key, "command"), what, 'use = "command", "service" or "application" has one')
+        if own.source and stack.layers and getattr(stack.layers[-1], "provisions_machine", False):
             what = f"the machine that {stack.layers[-1].name} gives gets the image of the run"
-            document.fault((*key, "image"), what, "leave image out, or measure the versions in two suites")
+            document.add_fault((*key, "image"), what, "leave image out, or measure the versions in two suites")
 
 
-def _read_excluded(document: Document, key: Key) -> tuple[str, ...]:
+def _read_excluded(document: Document, key: TomlKey) -> tuple[str, ...]:
     """Return the stacks that do not run a workload; any but the baseline, with which the others are compared."""
     excluded, written = document.texts(key), document.at(key)
     if written is not None and not (isinstance(written, list) and len(written) == len(excluded)):
-        document.fault(key, "not a list of stacks", 'write names of stacks in brackets, for example ["qemu-tcg"]')
+        document.add_fault(key, "not a list of stacks", 'write names of stacks in brackets, for example ["qemu-tcg"]')
     stacks = tuple(document.texts(("suite", "stacks")).values())
     for index, name in excluded.items():
         if name not in stacks:
             hint = did_you_mean(name, stacks, f"write one of {', '.join(stacks)}")
-            document.fault((*key, index), f'"{name}" is not among the stacks', hint)
-        elif name == _baseline_of(document):
-            document.fault((*key, index), "the others are compared with the baseline", "leave it in")
+            document.add_fault((*key, index), f'"{name}" is not among the stacks', hint)
+        elif name == _baseline_name(document):
+            document.add_fault((*key, index), "the others are compared with the baseline", "leave it in")
     return tuple(excluded.values())
 
 
-def _read_bounds(document: Document, workload: Key, suite: LimitsWanted) -> LimitsWanted:
+def _read_bounds(document: Document, workload: TomlKey, suite: LimitsSpec) -> LimitsSpec:
     """Return the limits of a workload's instances, which lie within those of the suite."""
     key = (*workload, "limits")
     if "limits" in document.table(workload) and not isinstance(document.at(key), dict):
-        document.fault(key, "not a table", "write [workloads.limits] below the workload, in one pair of brackets")
+        document.add_fault(key, "not a table", "write [workloads.limits] below the workload, in one pair of brackets")
     own: BoundsTable = document.build(key, BoundsTable) or BoundsTable()
     for name, bound, most in (
         ("cpus", own.cpus, suite.cpus),
@@ -307,25 +311,29 @@ def _read_bounds(document: Document, workload: Key, suite: LimitsWanted) -> Limi
         ("time", own.time, suite.seconds),
     ):
         if bound is not None and most is not None and bound > most:
-            document.fault((*key, name), "more than [limits] allows all workloads", f"raise {name} in [limits], too")
+            document.add_fault(
+                (*key, name), "more than [limits] allows all workloads", f"raise {name} in [limits], too"
+            )
     limits = (own.cpus or suite.cpus, own.memory or suite.memory_bytes, suite.open_files, own.time or suite.seconds)
-    return LimitsWanted(*limits)
+    return LimitsSpec(*limits)
 
 
-def _bounded(document: Document, key: Key, workload: Any, limits: LimitsWanted) -> tuple[Any, tuple[Lowered, ...]]:
+def _apply_limits(
+    document: Document, key: TomlKey, workload: Any, limits: LimitsSpec
+) -> tuple[Any, tuple[LoweredSetting, ...]]:
     """Return the workload with settings that fit its limits, and those that were lowered."""
     if isinstance(workload, Workload):
         try:
-            return bounded(workload, limits)
+            return apply_limits(workload, limits)
         except ValueError as error:
-            document.fault((*key, "limits"), str(error), "change its settings or its limits, or leave it out")
+            document.add_fault((*key, "limits"), str(error), "change its settings or its limits, or leave it out")
     return workload, ()
 
 
 def _read_hosts(document: Document) -> Hosts:
     """Read the machines of a run. Their paths become absolute, because `tare clean` may run in another folder."""
     document.refuse_unknown(("hosts",), ("server", "client"))
-    key: Key = ("hosts", "client")
+    key: TomlKey = ("hosts", "client")
     clients = document.at(key)
     if not isinstance(clients, list) or not clients:
         return Hosts(_read_machine(document, ("hosts", "server")), _read_machine(document, key))
@@ -336,50 +344,50 @@ def _read_hosts(document: Document) -> Hosts:
     for index, name in enumerate(names[1:] if further else ()):
         if name == names[0]:
             hint = "name other machines; the server can only be the client alone, in one [hosts.client]"
-            document.fault((*key, index, "ssh"), f"{name} is the server, and one of several clients", hint)
+            document.add_fault((*key, index, "ssh"), f"{name} is the server, and one of several clients", hint)
         elif name in names[1 : 1 + index]:
-            document.fault((*key, index, "ssh"), f"{name} is a client already", "name each machine once")
+            document.add_fault((*key, index, "ssh"), f"{name} is a client already", "name each machine once")
     return Hosts(server, first, further)
 
 
-def _read_machine(document: Document, key: Key) -> Machine | None:
+def _read_machine(document: Document, key: TomlKey) -> SshTarget | None:
     """Read the table of a machine, if there is one."""
-    read: Machine | None = document.build(key, Machine)
+    read: SshTarget | None = document.build(key, SshTarget)
     if read is not None and (not read.ssh or read.ssh.startswith("-")):
-        document.fault((*key, "ssh"), "not a machine", 'write ssh = "user@address"')
+        document.add_fault((*key, "ssh"), "not a machine", 'write ssh = "user@address"')
     if document.at(key) is not None and not isinstance(document.at(key), dict):
-        document.fault(key, "not a table", f'write [hosts.{key[1]}] and below it ssh = "user@address"')
+        document.add_fault(key, "not a table", f'write [hosts.{key[1]}] and below it ssh = "user@address"')
     if read is not None and read.ssh_config:
-        return Machine(read.ssh, str((document.folder / read.ssh_config).absolute()), read.address)
+        return SshTarget(read.ssh, str((document.folder / read.ssh_config).absolute()), read.address)
     return read
 
 
-def _refuse_one_client_only(document: Document, hosts: Hosts, workloads: Sequence[Planned]) -> None:
+def _refuse_undividable_loads(document: Document, hosts: Hosts, workloads: Sequence[PlannedWorkload]) -> None:
     """Refuse several clients for loads that cannot be divided."""
-    if not hosts.further_clients:
+    if not hosts.extra_clients:
         return
     known = [planned for planned in workloads if isinstance(planned.workload, Workload)]
-    whole = [each.name for each in known if each.workload.port is not None and not each.workload.splits]
+    whole = [each.name for each in known if each.workload.port is not None and not each.workload.can_split_load]
     if whole:
         names = " and ".join(whole)
         hint = f"name one client, or leave out {names}; the HTTP loads of wrk can be divided, such as that of nginx"
-        document.fault(("hosts", "client"), f"the load of {names} cannot be divided among several clients", hint)
+        document.add_fault(("hosts", "client"), f"the load of {names} cannot be divided among several clients", hint)
 
 
 def _read_baseline(document: Document) -> str:
     names = tuple(document.texts(("suite", "stacks")).values())
-    wanted = _baseline_of(document)
-    if _control_of(wanted) in names:
-        document.fault(
-            ("stacks", _control_of(wanted)), "this is the name of the A/A control", "give the stack another name"
+    wanted = _baseline_name(document)
+    if _control_name(wanted) in names:
+        document.add_fault(
+            ("stacks", _control_name(wanted)), "this is the name of the A/A control", "give the stack another name"
         )
     if names and wanted not in names:
         hint = did_you_mean(wanted, names, f"write one of {', '.join(names)}")
-        document.fault(("suite", "baseline"), f'"{wanted}" is not among the stacks', hint)
+        document.add_fault(("suite", "baseline"), f'"{wanted}" is not among the stacks', hint)
     return wanted
 
 
-def _baseline_of(document: Document) -> str:
+def _baseline_name(document: Document) -> str:
     names = tuple(document.texts(("suite", "stacks")).values())
     wanted = document.table(("suite",)).get("baseline")
     return wanted if isinstance(wanted, str) else "native" if "native" in names else "".join(names[:1])

@@ -12,9 +12,18 @@ from typing import Annotated, Any, Literal, get_type_hints
 from pydantic import AfterValidator, Field, TypeAdapter
 
 from tare.model.errors import UsageError, did_you_mean
-from tare.model.image import ImageWanted, Release, Source
-from tare.model.trial import LimitsWanted, Lowered
-from tare.model.units import Duration, Margin, PackageName, Size, counted, format_duration, format_size, written
+from tare.model.image import ImageReference, ImageSpec, Release
+from tare.model.trial import LimitsSpec, LoweredSetting
+from tare.model.units import (
+    Duration,
+    Margin,
+    PackageName,
+    Size,
+    format_count,
+    format_duration,
+    format_setting,
+    format_size,
+)
 from tare.plugins.workload import Workload
 from tare.suites.document import Document
 
@@ -27,28 +36,28 @@ STORES = ("containers-storage:", "docker-daemon:", "docker://")
 EXAMPLE = "docker-archive:app.tar"
 _HINT = f"write {', '.join((*FILES, *STORES))} and its name there, or the path of a directory or a tar file"
 _KEY = ("image",)
-_SPACES = re.compile(r"[\s\0]")
+_FORBIDDEN = re.compile(r"[\s\0]")
 
 
-def read_source(text: str, folder: Path | None = None) -> Source:
+def read_source(text: str, folder: Path | None = None) -> ImageReference:
     """Read the name of an image; paths, which are relative to the folder or else to the current one, become absolute.
 
     Raises UsageError for one that cannot be.
     """
     transport = next((each for each in (*FILES, *STORES) if text.startswith(each)), "")
     name = text[len(transport) :]
-    if not name or _SPACES.search(text):
+    if not name or _FORBIDDEN.search(text):
         raise UsageError(f'"{text}" names no image', _HINT)
     if not transport and ":" in name and not name.startswith(("/", ".")):
         known = (*FILES, *STORES)
         meant = f"{name.partition(':')[0]}:"
         raise UsageError(f'"{text}": "{meant}" is no kind of image', did_you_mean(meant, known, _HINT))
     if transport in STORES:
-        return Source(transport, name)
-    return Source(transport, str(((folder or Path()) / name).absolute()))
+        return ImageReference(transport, name)
+    return ImageReference(transport, str(((folder or Path()) / name).absolute()))
 
 
-def as_place(path: str) -> str:
+def check_image_path(path: str) -> str:
     """Return a path in an image; raises ValueError for what cannot be one."""
     if not path.startswith("/") or ".." in path.split("/") or "\0" in path:
         raise ValueError('write a path from the root of the image, for example "/srv/app"')
@@ -61,12 +70,12 @@ class ImageTable:
 
     release: Release = "bookworm"
     packages: tuple[PackageName, ...] = ()
-    files: dict[Annotated[str, AfterValidator(as_place)], str] = field(default_factory=dict)
+    files: dict[Annotated[str, AfterValidator(check_image_path)], str] = field(default_factory=dict)
     credentials: str = ""
-    limit: Annotated[Size, Field(gt=0)] = Source.most_bytes
+    limit: Annotated[Size, Field(gt=0)] = ImageReference.most_bytes
 
 
-def read_image(document: Document) -> ImageWanted:
+def read_image(document: Document) -> ImageSpec:
     """Read what the image is made of. Its paths become absolute."""
     table: ImageTable = document.build(_KEY, ImageTable, ("from",)) or ImageTable()
     given = document.table(_KEY)
@@ -75,19 +84,19 @@ def read_image(document: Document) -> ImageWanted:
     if "from" not in given:
         for name in ("credentials", "limit"):
             if name in given:
-                document.fault((*_KEY, name), "there is no image to get", f'write from = "{EXAMPLE}"')
-        return ImageWanted(table.release, table.packages, files)
+                document.add_fault((*_KEY, name), "there is no image to get", f'write from = "{EXAMPLE}"')
+        return ImageSpec(table.release, table.packages, files)
     for name in ("release", "packages"):
         if name in given:
-            document.fault((*_KEY, name), "an image that others have built is taken as it is", f"leave {name} out")
-    text = document.required(_KEY, "from", EXAMPLE)
+            document.add_fault((*_KEY, name), "an image that others have built is taken as it is", f"leave {name} out")
+    text = document.read_required_text(_KEY, "from", EXAMPLE)
     try:
         source = read_source(EXAMPLE if text is None else text, document.folder)
     except UsageError as error:
-        document.fault((*_KEY, "from"), str(error), error.hint)
-        return ImageWanted()
+        document.add_fault((*_KEY, "from"), str(error), error.hint)
+        return ImageSpec()
     credentials = str(folder / table.credentials) if table.credentials else ""
-    return ImageWanted(source=Source(source.transport, source.name, credentials, table.limit), files=files)
+    return ImageSpec(source=ImageReference(source.transport, source.name, credentials, table.limit), files=files)
 
 
 @dataclass(frozen=True)
@@ -110,9 +119,9 @@ class SuiteTable:
 class LimitsTable:
     """The table `[limits]`."""
 
-    cpus: Annotated[int, Field(ge=1)] = LimitsWanted.cpus
-    memory: Annotated[Size, Field(gt=0)] = LimitsWanted.memory_bytes
-    open_files: Annotated[int, Field(ge=1)] = LimitsWanted.open_files
+    cpus: Annotated[int, Field(ge=1)] = LimitsSpec.cpus
+    memory: Annotated[Size, Field(gt=0)] = LimitsSpec.memory_bytes
+    open_files: Annotated[int, Field(ge=1)] = LimitsSpec.open_files
     time: Annotated[Duration, Field(gt=0)] | None = None
 
 
@@ -132,54 +141,54 @@ class TelemetryTable:
     every: Annotated[Duration, Field(ge=0.01, le=3600)] = 0.1
 
 
-def bounded(workload: Workload, limits: LimitsWanted) -> tuple[Workload, tuple[Lowered, ...]]:
+def apply_limits(workload: Workload, limits: LimitsSpec) -> tuple[Workload, tuple[LoweredSetting, ...]]:
     """Return a workload with settings that fit these limits, and what was lowered for it.
 
     Raises ValueError with the reason if there are no such settings.
     """
     plain: Any = workload  # plug-ins are dataclasses; their common class is none
-    fitting: Workload = replace(plain, **workload.within(limits))
-    has = f"{counted(limits.cpus, 'CPU')} and {format_size(limits.memory_bytes)} of memory"
-    lowered = _lowered(workload, fitting, f"an instance has {has}")
-    if limits.seconds is None or fitting.seconds() <= limits.seconds:
+    fitting: Workload = replace(plain, **workload.fit_to_limits(limits))
+    has = f"{format_count(limits.cpus, 'CPU')} and {format_size(limits.memory_bytes)} of memory"
+    lowered = _list_lowered(workload, fitting, f"an instance has {has}")
+    if limits.seconds is None or fitting.estimate_seconds() <= limits.seconds:
         return fitting, lowered
-    shorter = _shortened(fitting, limits.seconds)
+    shorter = _shorten(fitting, limits.seconds)
     time = f"a trial may measure for {format_duration(limits.seconds)}"
-    return shorter, (*lowered, *_lowered(fitting, shorter, time))
+    return shorter, (*lowered, *_list_lowered(fitting, shorter, time))
 
 
-def _lowered(before: Workload, after: Workload, bound: str) -> tuple[Lowered, ...]:
+def _list_lowered(before: Workload, after: Workload, bound: str) -> tuple[LoweredSetting, ...]:
     return tuple(
-        Lowered(name, written(asked, kind), written(used, kind), bound)
+        LoweredSetting(name, format_setting(asked, kind), format_setting(used, kind), bound)
         for name, asked in vars(before).items()
-        if (used := vars(after)[name]) != asked and (kind := _kind(before, name))
+        if (used := vars(after)[name]) != asked and (kind := _setting_type(before, name))
     )
 
 
-def _kind(workload: Workload, setting: str) -> Any:
+def _setting_type(workload: Workload, setting: str) -> Any:
     return get_type_hints(type(workload), include_extras=True)[setting]
 
 
-def _shortened(workload: Workload, seconds: float) -> Workload:
+def _shorten(workload: Workload, seconds: float) -> Workload:
     """Lower the setting that decides how long the workload takes, to the most that fits, in two digits."""
-    name = workload.shortened_by
+    name = workload.duration_setting
     shortest: Workload = workload
     if name in vars(workload):
-        kind = _kind(workload, name)
+        kind = _setting_type(workload, name)
         read = TypeAdapter(kind).validate_python
         plain: Any = workload  # as above
-        for fewer in _below(getattr(workload, name)):
+        for fewer in _yield_below(getattr(workload, name)):
             try:  # what the setting itself refuses is no choice
-                shortest = replace(plain, **{name: read(json.loads(written(fewer, kind)))})
+                shortest = replace(plain, **{name: read(json.loads(format_setting(fewer, kind)))})
             except ValueError:
                 continue
-            if shortest.seconds() <= seconds:
+            if shortest.estimate_seconds() <= seconds:
                 return shortest
-    least = format_duration(shortest.seconds())
+    least = format_duration(shortest.estimate_seconds())
     raise ValueError(f"takes about {least} at the least, and may take {format_duration(seconds)}")
 
 
-def _below(value: float) -> Iterator[float]:
+def _yield_below(value: float) -> Iterator[float]:
     """Yield the numbers of two digits below a value, the largest first: whole ones below a whole one."""
     for power in range(12, -4, -1):
         for digits in range(99, 9, -1):

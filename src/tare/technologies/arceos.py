@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.guests.unikernel import InQemu
+from tare.guests.unikernel import QemuUnikernel
 from tare.hosts.host import Host
 from tare.images.micro import crate_version
 from tare.model.isolation import Isolation
 
 
 @dataclass(frozen=True)
-class Arceos(InQemu):
+class Arceos(QemuUnikernel):
     """Boots the application in QEMU."""
 
     name = "arceos"
@@ -24,7 +24,7 @@ class Arceos(InQemu):
     isolation = Isolation("own kernel", "a unikernel on virtual hardware: one application with its kernel")
     file = "micro.arceos"
     board = "q35"
-    emulated = "max"
+    emulated_cpu_model = "max"
 
     def version(self, host: Host) -> str:  # noqa: ARG002 - it is built into the unikernel
         """Return the version of ArceOS."""

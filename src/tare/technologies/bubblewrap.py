@@ -13,24 +13,33 @@ from typing import ClassVar
 from tare.hosts.exec import system_steps
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
-from tare.plugins.technology import HOST_NAME, PROTECTED, Ground, LaunchRequest, Technology, first_line, prepared, ready
+from tare.plugins.technology import (
+    HOST_NAME,
+    PROTECTED_PATH_DIFFERENCES,
+    InstanceSandbox,
+    LaunchRequest,
+    Technology,
+    create_sandbox,
+    first_line,
+    start_init,
+)
 from tare.plugins.workload import VOLUME, Instance
 
 
 @dataclass(frozen=True)
 class Bubblewrap(Technology):
-    """Starts the image's `init` under bwrap; tare enters the inside through its namespaces."""
+    """Starts the image's `init_command` under bwrap; tare enters the inside through its namespaces."""
 
     name = "bubblewrap"
     title = "Bubblewrap"
     family = "sandbox"
     isolation = Isolation("shared kernel", "namespaces and a control group; no filter of system calls")
-    nests = True
-    volumes = True
+    can_be_nested = True
+    has_volumes = True
     tools: ClassVar[Mapping[str, str]] = {"bwrap": "bubblewrap", "ip": "iproute2"}
-    path = "bridge"
-    differs: ClassVar[Mapping[str, str]] = {
-        **PROTECTED,
+    network_path = "bridge"
+    expected_differences: ClassVar[Mapping[str, str]] = {
+        **PROTECTED_PATH_DIFFERENCES,
         **dict.fromkeys(
             ("status NoNewPrivs", "setuid"),
             "bwrap sets no_new_privs: setuid programs and file capabilities have no effect",
@@ -46,18 +55,18 @@ class Bubblewrap(Technology):
         """Start bwrap in a control group and a network namespace of tare's."""
         address = launch.network.instance_address
         with ExitStack() as stack:
-            ground = stack.enter_context(prepared(launch, address))
-            network = stack.enter_context(launch.network.namespace())
-            launch.ledger.maker.make(*system_steps(ground.root, ground.group.mounts))
-            enter = ground.entry("-n", f"/run/netns/{network}")
+            ground = stack.enter_context(create_sandbox(launch, address))
+            network = stack.enter_context(launch.network.create_namespace())
+            launch.ledger.setup_helper.run_steps(*system_steps(ground.root, ground.group.mounts))
+            enter = ground.enter_prefix("-n", f"/run/netns/{network}")
             launch.timeline.mark("started")
-            process = stack.enter_context(ready(host, *enter, *_bwrap(ground), *launch.init(address)))
-            inside = ground.entered(host)
-            stack.enter_context(inside.over(process))
-            yield ground.instance(inside, address, self.path)
+            process = stack.enter_context(start_init(host, *enter, *_bwrap(ground), *launch.init_command(address)))
+            inside = ground.enter_namespaces(host)
+            stack.enter_context(inside.attach_stream(process))
+            yield ground.describe_instance(inside, address, self.network_path)
 
 
-def _bwrap(ground: Ground) -> tuple[str, ...]:
+def _bwrap(ground: InstanceSandbox) -> tuple[str, ...]:
     namespaces = (
         "--unshare-pid",
         "--unshare-ipc",

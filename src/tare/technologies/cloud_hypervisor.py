@@ -16,7 +16,7 @@ from tare.guests import boot_media, guest, kvm, monitors
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
-from tare.plugins.technology import LaunchRequest, first_line, missing_program, missing_tools
+from tare.plugins.technology import LaunchRequest, find_missing_tools, first_line, missing_program
 from tare.plugins.workload import Instance
 
 _PROGRAM = "cloud-hypervisor"
@@ -40,9 +40,9 @@ class CloudHypervisor(monitors.DirectBoot):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether Cloud Hypervisor is there, and whether a guest boots on KVM."""
-        return missing_program(host, _INSTALL, _PROGRAM) or missing_tools(host, self.tools) or kvm.problems(host)
+        return missing_program(host, _INSTALL, _PROGRAM) or find_missing_tools(host, self.tools) or kvm.problems(host)
 
-    def form(self, host: Host) -> str:
+    def disk_format_option(self, host: Host) -> str:
         """Return the option for the disk's format, if this version has it.
 
         50.1 and newer need it: they block writes to the first sector of a disk whose format they guess, which breaks
@@ -54,13 +54,13 @@ class CloudHypervisor(monitors.DirectBoot):
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot a machine on a copy of the image's disk."""
-        launch.imported(self, host)
-        with monitors.prepared(host, launch) as ground:
-            disk, form = ground.disk("raw"), self.form(host)
-            ground.requested()
-            group = ground.group()
-            tap = ground.stack.enter_context(launch.network.tap())
-            kernel = boot_media.elf_kernel(host, launch.image)
+        launch.prepare_image(self, host)
+        with monitors.create_guest_resources(host, launch) as ground:
+            disk, form = ground.copy_disk("raw"), self.disk_format_option(host)
+            ground.mark_requested()
+            group = ground.create_cgroup()
+            tap = ground.stack.enter_context(launch.network.create_tap())
+            kernel = boot_media.ensure_elf_kernel(host, launch.image)
             command = (
                 *(_PROGRAM, "--kernel", str(kernel), "--initramfs", str(launch.image.initrd)),
                 *("--cmdline", guest.command_line(launch)),
@@ -73,4 +73,4 @@ class CloudHypervisor(monitors.DirectBoot):
             launch.timeline.mark("started")
             console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
             proof = {"accelerator": "kvm", "cloud-hypervisor": launch.version(self, host)}
-            yield ground.booted(console, disk, self.path, **proof)
+            yield ground.await_boot(console, disk, self.network_path, **proof)

@@ -22,13 +22,13 @@ from tare.plugins.technology import (
     CAPABILITIES,
     ENVIRONMENT,
     HOST_NAME,
-    Ground,
+    InstanceSandbox,
     LaunchRequest,
     Technology,
+    create_sandbox,
+    find_missing_tools,
     first_line,
-    missing_tools,
-    prepared,
-    ready,
+    start_init,
 )
 from tare.plugins.workload import VOLUME, Instance
 
@@ -39,17 +39,17 @@ _MASKED = "asound acpi kcore keys latency_stats timer_list timer_stats sched_deb
 
 @dataclass(frozen=True)
 class Crun(Technology):
-    """Starts the image's `init` from an OCI bundle."""
+    """Starts the image's `init_command` from an OCI bundle."""
 
     name = "crun"
     title = "crun"
     family: ClassVar[Family] = "container"
     isolation = Isolation("shared kernel", "namespaces, capabilities, a control group; no filter of system calls")
-    path = "bridge"
-    nests = True
-    volumes = True
+    network_path = "bridge"
+    can_be_nested = True
+    has_volumes = True
     package = "crun"
-    differs: ClassVar[Mapping[str, str]] = {"device core": "it links /dev/core to a file that is hidden"}
+    expected_differences: ClassVar[Mapping[str, str]] = {"device core": "it links /dev/core to a file that is hidden"}
 
     program: str = "crun"
 
@@ -58,14 +58,14 @@ class Crun(Technology):
         """The runtime, unless a setting gives its path, and `ip`."""
         return {**({} if "/" in self.program else {self.program: self.package}), "ip": "iproute2"}
 
-    def options(self, host: Host, name: str) -> tuple[str, ...]:  # noqa: ARG002 - gVisor asks for both
+    def runtime_options(self, host: Host, name: str) -> tuple[str, ...]:  # noqa: ARG002 - gVisor asks for both
         """Return the options that every call of the runtime for this container needs."""
         return ()
 
-    def arrange(self, ground: Ground) -> None:
+    def prepare_root(self, ground: InstanceSandbox) -> None:
         """Arrange the root for the runtime, right before its start: nothing for most."""
 
-    def brings(self) -> Sequence[str]:
+    def external_effects(self) -> Sequence[str]:
         """Name the user's runtime."""
         return () if self.program == type(self).program else (f"runs {self.program} as root",)
 
@@ -75,7 +75,7 @@ class Crun(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether the runtime exists: Debian's, or that of the setting `program`."""
-        missing = missing_tools(host, self.tools)
+        missing = find_missing_tools(host, self.tools)
         if "/" in self.program and host.run("test", "-x", self.program, timeout=10, check=False).exit_code:
             fix = f'program = "…" is the path of {self.name}\'s program on the machine under test'
             return (*missing, Problem(f"{self.program} is no program", fix))
@@ -84,28 +84,28 @@ class Crun(Technology):
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Run a bundle in a control group and a network namespace of tare's."""
-        command = (self.program, *self.options(host, launch.name))
+        command = (self.program, *self.runtime_options(host, launch.name))
         address = launch.network.instance_address
         with ExitStack() as stack:
-            ground = stack.enter_context(prepared(launch, address))
-            network = stack.enter_context(launch.network.namespace())
-            bundle = json.dumps(_bundle(ground, network))
+            ground = stack.enter_context(create_sandbox(launch, address))
+            network = stack.enter_context(launch.network.create_namespace())
+            bundle = json.dumps(_bundle_configuration(ground, network))
             host.write(str(launch.folder / "config.json"), bundle)
-            self.arrange(ground)
+            self.prepare_root(ground)
             started: list[Process] = []
             delete = (*command, "delete", "--force", launch.name)
             # A runtime that ends well has removed its container.
-            undone = launch.ledger.undone_by(*delete, unless=lambda: any(each.exit_code() == 0 for each in started))
+            undone = launch.ledger.register_undo(*delete, unless=lambda: any(each.exit_code() == 0 for each in started))
             stack.enter_context(undone)
             launch.timeline.mark("started")
             run = (*ground.group.join, *command, "run", "--bundle", str(launch.folder), launch.name)
-            started.append(runtime := stack.enter_context(ready(host, *run)))
-            inside = ExecHost(host, *launch.open_files, *command, "exec", launch.name)
-            stack.enter_context(inside.over(runtime))
-            yield ground.instance(inside, address, self.path, runtime=launch.version(self, host))
+            started.append(runtime := stack.enter_context(start_init(host, *run)))
+            inside = ExecHost(host, *launch.open_files_prefix, *command, "exec", launch.name)
+            stack.enter_context(inside.attach_stream(runtime))
+            yield ground.describe_instance(inside, address, self.network_path, runtime=launch.version(self, host))
 
 
-def _bundle(ground: Ground, network: str) -> dict[str, Any]:
+def _bundle_configuration(ground: InstanceSandbox, network: str) -> dict[str, Any]:
     """Write the OCI runtime specification's configuration, version 1.0.2."""
     launch, volume = ground.launch, str(ground.volume)
     limit = launch.limits.open_files
@@ -116,7 +116,7 @@ def _bundle(ground: Ground, network: str) -> dict[str, Any]:
         "process": {
             "user": {"uid": 0, "gid": 0},
             "cwd": "/",
-            "args": launch.init(launch.network.instance_address),
+            "args": launch.init_command(launch.network.instance_address),
             "env": list(ENVIRONMENT),
             "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), CAPABILITIES),
             "rlimits": [{"type": "RLIMIT_NOFILE", "soft": limit, "hard": limit}],
@@ -148,7 +148,7 @@ def _mount(path: str, kind: str, *options: str) -> dict[str, Any]:
     return {"destination": path, "type": kind, "source": kind, "options": list(options)}
 
 
-def _group_mounts(ground: Ground) -> Iterator[dict[str, Any]]:
+def _group_mounts(ground: InstanceSandbox) -> Iterator[dict[str, Any]]:
     """Yield the mounts by which a program sees the limits of the instance's group."""
     for each in ground.group.mounts:
         yield {"destination": each.target, "type": each.kind, "source": each.source, "options": list(each.options)}

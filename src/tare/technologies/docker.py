@@ -19,25 +19,25 @@ from tare.hosts.cgroups import group_folder, processes_below
 from tare.hosts.exec import SHARED_MEMORY, ExecHost
 from tare.hosts.filesystems import drop_caches
 from tare.hosts.host import Host, Process
-from tare.hosts.ledger import Ledger, ledgers
+from tare.hosts.ledger import Ledger, ledger_folder
 from tare.hosts.streams import last_lines
-from tare.images.skopeo import with_archive
+from tare.images.skopeo import ensure_archive
 from tare.model.errors import TrialFailed
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Family, Problem
 from tare.plugins.technology import (
     CAPABILITIES,
-    CONTROLLERS,
-    ENGINE_FILES,
-    FILTERED,
+    CGROUP_CONTROLLER_DIFFERENCES,
+    ENGINE_FILE_DIFFERENCES,
     HOST_NAME,
     INIT,
-    PORTS_OF_USERS,
+    SECCOMP_DIFFERENCES,
+    UNPRIVILEGED_PORT_SYSCTL,
     LaunchRequest,
     Technology,
+    find_missing_tools,
     first_line,
-    missing_tools,
 )
 from tare.plugins.workload import VOLUME, Instance
 
@@ -55,13 +55,13 @@ _DAEMON_SECONDS = 180.0
 _LAYER = re.compile(r"^\S+ / overlay \S*,upperdir=([^,\s]+)", re.MULTILINE)
 _SOCKET = "unix:///var/run/docker.sock"
 _COMPONENTS = "{{range .Server.Components}}{{.Name}}\n{{end}}"
-_OTHER_SOCKET = "unset DOCKER_HOST and DOCKER_CONTEXT, or let them name the socket of this machine's Docker"
+_SOCKET_FIX = "unset DOCKER_HOST and DOCKER_CONTEXT, or let them name the socket of this machine's Docker"
 CONTAINERD = "/run/containerd/containerd.sock"
 
 
 @dataclass(frozen=True)
 class Docker(Technology):
-    """Starts the image's `init` by `docker run`."""
+    """Starts the image's `init_command` by `docker run`."""
 
     name = "docker"
     title = "Docker"
@@ -70,20 +70,24 @@ class Docker(Technology):
         "shared kernel", "namespaces, capabilities, a control group; the engine's default seccomp filter"
     )
     needs = "its daemon"
-    nests = True
-    volumes = True
+    can_be_nested = True
+    has_volumes = True
     packages: ClassVar[tuple[str, ...]] = ("iptables",)
-    processes: ClassVar[tuple[str, ...]] = ("containerd-shim", "docker-proxy")
-    lists = (
+    process_names: ClassVar[tuple[str, ...]] = ("containerd-shim", "docker-proxy")
+    list_commands = (
         ("docker", "ps", "--all", "--format", "{{.Names}}"),
         ("docker", "network", "ls", "--format", "{{.Name}}"),
         ("docker", "volume", "ls", "--format", "{{.Name}}"),
     )
     package = "docker.io"
     program = "docker"
-    removes = True  # the engine removes a container at its end
-    differs: ClassVar[Mapping[str, str]] = {**FILTERED, **ENGINE_FILES, **CONTROLLERS}
-    commits = True  # the engine makes an image of a container without variables of its own
+    removes_containers = True  # the engine removes a container at its end
+    expected_differences: ClassVar[Mapping[str, str]] = {
+        **SECCOMP_DIFFERENCES,
+        **ENGINE_FILE_DIFFERENCES,
+        **CGROUP_CONTROLLER_DIFFERENCES,
+    }
+    can_commit = True  # the engine makes an image of a container without variables of its own
 
     network: Literal["nat", "bridge"] = "nat"
 
@@ -93,12 +97,12 @@ class Docker(Technology):
         return {self.program: self.package, "ip": "iproute2"}
 
     @property
-    def path(self) -> str:
+    def network_path(self) -> str:
         """How packets travel."""
         return self.network
 
     @property
-    def joins_client(self) -> bool:
+    def needs_local_client(self) -> bool:
         """Whether the client becomes a port of the container's bridge."""
         return self.network == "bridge"
 
@@ -108,7 +112,7 @@ class Docker(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether the client is installed and its engine answers."""
-        missing = missing_tools(host, self.tools)
+        missing = find_missing_tools(host, self.tools)
         return missing or self.engine_problems(host)
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
@@ -116,164 +120,171 @@ class Docker(Technology):
         if first_line(host, self.program, "--version").startswith("podman"):
             fix = "name podman in its place, or install Docker"
             return (Problem("docker is Podman here, by the package podman-docker", fix),)
-        endpoint = self.endpoint(host)
+        endpoint = self.find_endpoint(host)
         socket = engines.socket_of(endpoint)
         if not socket:  # it may be slow to answer, or not at all
             what = f"the engine is not on this machine, or cannot be shown to be: docker asks {endpoint}"
-            return (Problem(what, _OTHER_SOCKET),)
+            return (Problem(what, _SOCKET_FIX),)
         output = host.run(self.program, "version", "--format", _COMPONENTS, timeout=_SECONDS, check=False)
         if output.exit_code:
             words = last_lines(output.stderr.decode("utf-8", "replace")) or "it does not answer"
             fix = "systemctl start docker" if "permission denied" not in words else "sudo tare …"
             return (Problem(f"no daemon: {words}", fix),)
         if "podman" in output.text.lower():
-            fix = f"name podman in its place; or {_OTHER_SOCKET}"
+            fix = f"name podman in its place; or {_SOCKET_FIX}"
             return (Problem(f"docker is Podman here: Podman answers at {endpoint}", fix),)
-        return engines.not_here(host, "dockerd", socket, _OTHER_SOCKET)
+        return engines.find_daemon_problems(host, "dockerd", socket, _SOCKET_FIX)
 
-    def endpoint(self, host: Host) -> str:
+    def find_endpoint(self, host: Host) -> str:
         """Return the address of the engine that the client talks to, by its environment and its context."""
         form = "{{.Endpoints.docker.Host}}"
         return first_line(host, self.program, "context", "inspect", "--format", form) or _SOCKET
 
-    def settings(self, host: Host) -> tuple[str, ...]:
+    def engine_settings(self, host: Host) -> tuple[str, ...]:
         """Return the settings of the engine that change its containers, and that tare cannot undo."""
-        pid = engines.listening(host, "dockerd", engines.socket_of(self.endpoint(host)))
-        return engines.settings_of_docker(host, pid) if pid else ()
+        pid = engines.find_daemon(host, "dockerd", engines.socket_of(self.find_endpoint(host)))
+        return engines.read_docker_settings(host, pid) if pid else ()
 
     @contextmanager
-    def engine(self, host: Host) -> Iterator[None]:
+    def run_engine(self, host: Host) -> Iterator[None]:
         """Run the daemon in a machine that tare has booted.
 
         containerd starts on its own: the daemon gives up one that needs more than 15 s, as in emulation.
         """
         with (
-            daemon(host, CONTAINERD, "containerd", "--log-level", "error"),
-            daemon(host, "/run/docker.sock", "dockerd", "--log-level", "error", f"--containerd={CONTAINERD}"),
+            run_daemon(host, CONTAINERD, "containerd", "--log-level", "error"),
+            run_daemon(host, "/run/docker.sock", "dockerd", "--log-level", "error", f"--containerd={CONTAINERD}"),
         ):
             yield
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
-        """Run a container whose main process is `init`, on the streams of the engine's client.
+        """Run a container whose main process is `init_command`, on the streams of the engine's client.
 
-        `init` starts the resident process on them, and the container ends, and is removed, with its standard input.
+        `init_command` starts the resident process on them, and the container ends, and is removed, with its standard
+        input.
         """
-        launch.imported(self, host)
+        launch.prepare_image(self, host)
         with ExitStack() as stack:
-            address = stack.enter_context(self._network(host, launch))
+            address = stack.enter_context(self._create_network(host, launch))
             if self.network == "bridge":
-                launch.knock(address)
+                launch.start_probe(address)
             if launch.volume_bytes:  # the engine makes it with the container, and does not remove it with that
-                stack.enter_context(launch.ledger.undone_by(self.program, "volume", "rm", launch.name))
-            client = stack.enter_context(self._running(host, launch))
+                stack.enter_context(launch.ledger.register_undo(self.program, "volume", "rm", launch.name))
+            client = stack.enter_context(self._run_container(host, launch))
             if self.network == "nat":
                 # After an earlier packet the machine would look for the container in vain, and again only after 1 s.
-                launch.knock(address)
+                launch.start_probe(address)
             inside = ExecHost(host, self.program, "exec", "--interactive", launch.name)
-            stack.enter_context(inside.over(client))
+            stack.enter_context(inside.attach_stream(client))
             reader = launch.ledger.host
-            first, *around = self._processes(reader, launch)
+            first, *around = self._find_processes(reader, launch)
             folder = group_folder(reader, first)
             yield Instance(
                 name=launch.name,
                 inside=inside,
                 address=address,
-                path=self.path,
+                network_path=self.network_path,
                 processes=lambda: (*processes_below(reader, folder), *around),
                 proof={"version": launch.version(self, host), "control group": folder},
-                disk=lambda: self._written_bytes(reader, launch, first),
-                image=lambda: self._image_bytes(reader, launch),
-                cautions=engines.configuration_cautions(self._settings(host, launch)),
+                written_bytes=lambda: self._written_bytes(reader, launch, first),
+                image_bytes=lambda: self._image_bytes(reader, launch),
+                cautions=engines.configuration_cautions(self._cached_engine_settings(host, launch)),
             )
 
-    def _settings(self, host: Host, launch: LaunchRequest) -> Sequence[str]:
-        return launch.cache.once(f"settings of {self!r}", lambda: "\n".join(self.settings(host))).splitlines()
+    def _cached_engine_settings(self, host: Host, launch: LaunchRequest) -> Sequence[str]:
+        return launch.cache.read_once(
+            f"settings of {self!r}", lambda: "\n".join(self.engine_settings(host))
+        ).splitlines()
 
     @contextmanager
-    def _running(self, host: Host, launch: LaunchRequest) -> Iterator[Process]:
+    def _run_container(self, host: Host, launch: LaunchRequest) -> Iterator[Process]:
         """Run the container until the end of the block; yield the engine's client."""
         ready: list[tuple[Process, str]] = []
 
-        def removed() -> bool:
+        def is_removed() -> bool:
             """Return whether the client has ended well, without complaint, and the container is removed."""
             well = any(client.exit_code() == 0 and client.errors() == words for client, words in ready)
-            return well and (self.removes or self._removed(host, launch.name))
+            return well and (self.removes_containers or self._try_remove(host, launch.name))
 
         command = self._command(host, launch)
-        with launch.ledger.undone_by(*self.removal(launch.name), unless=removed):
+        with launch.ledger.register_undo(*self.removal_command(launch.name), unless=is_removed):
             launch.timeline.mark("requested")
             launch.timeline.mark("started")
-            with host.spawn(*command, life_line=True) as client:
-                client.read_line(launch.start_seconds)  # `init` reports that it is ready
+            with host.spawn(*command, die_with_parent=True) as client:
+                client.read_line(launch.start_timeout_seconds)  # `init_command` reports that it is ready
                 ready.append((client, client.errors()))
                 yield client
 
     def _command(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
         # What comes over the streams is not the container's to log.
-        removed = ("--rm",) if self.removes else ()
+        removed = ("--rm",) if self.removes_containers else ()
         usual = "--init=false"  # whatever the engine's configuration says
         streams = ("--interactive", "--log-driver=none")
-        run = (*self._runner(host, launch), *removed, usual, *streams, "--name", launch.name)
+        run = (*self._run_prefix(host, launch), *removed, usual, *streams, "--name", launch.name)
         volume = (f"--volume={launch.name}:{VOLUME}",) if launch.volume_bytes else ()
         # The engine's defaults of these may be changed by its configuration, and Podman's are others.
-        rights = ("--cap-drop=ALL", *(f"--cap-add={name}" for name in CAPABILITIES), f"--sysctl={PORTS_OF_USERS}=0")
+        rights = (
+            "--cap-drop=ALL",
+            *(f"--cap-add={name}" for name in CAPABILITIES),
+            f"--sysctl={UNPRIVILEGED_PORT_SYSCTL}=0",
+        )
         inside = (f"--hostname={HOST_NAME}", f"--shm-size={SHARED_MEMORY}", *rights)
-        options = (*self.limits(host, launch), *self._addresses(launch), *volume, *inside)
-        return (*run, *options, launch.image.tag, *launch.init("0.0.0.0"))  # noqa: S104 - inside the container
+        options = (*self.limit_options(host, launch), *self._address_options(launch), *volume, *inside)
+        return (*run, *options, launch.image.tag, *launch.init_command("0.0.0.0"))  # noqa: S104 - inside the container
 
-    def _runner(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
+    def _run_prefix(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
         """Return the command that runs a container, without what the engine's configuration adds to it.
 
         The client's own file may name proxies, which become variables of the container.
         """
-        endpoint = launch.cache.once("Docker's endpoint", lambda: self.endpoint(host))
+        endpoint = launch.cache.read_once("Docker's endpoint", lambda: self.find_endpoint(host))
         client = (self.program, "--config=/nonexistent", f"--host={endpoint}")
         return (*client, "run", "--security-opt=no-new-privileges=false")
 
-    def _removed(self, host: Host, name: str) -> bool:
+    def _try_remove(self, host: Host, name: str) -> bool:
         """Remove a container that has ended well, and return whether that could be done."""
         try:
             return host.run(self.program, "rm", "--volumes", name, timeout=_SECONDS, check=False).exit_code == 0
         except TrialFailed:  # the host does not answer, or the engine does not: the ledger has what to do then
             return False
 
-    def removal(self, name: str) -> tuple[str, ...]:
+    def removal_command(self, name: str) -> tuple[str, ...]:
         """Return the command that removes a container, in whatever state it is."""
         return ("sh", "-c", _REMOVE, "sh", self.program, name)
 
-    def imported(self, host: Host, image: Image) -> None:
+    def prepare_image(self, host: Host, image: Image) -> None:
         """Import the image into the engine, once: it stays in the engine's store under the name of its content."""
         if not host.run(self.program, "image", "inspect", image.tag, timeout=_SECONDS, check=False).exit_code:
             return
-        if not (image.layer and self.commits and self._committed(host, image)):
-            with_archive(host, image)
+        if not (image.layer and self.can_commit and self._commit_layer(host, image)):
+            ensure_archive(host, image)
             host.run(self.program, "import", str(image.archive), image.tag, timeout=900)
             drop_caches([host])
 
-    def _committed(self, host: Host, image: Image) -> bool:
+    def _commit_layer(self, host: Host, image: Image) -> bool:
         """Give the engine an image's layer alone, over the image below; return False if its configuration is another.
 
         The engine's client may add variables to a container, such as those of a proxy, which would stay in the image.
         """
-        self.imported(host, image.below)
+        self.prepare_image(host, image.without_layer)
         name = f"tare-{os.getpid():x}-layer"
-        with Ledger(ledgers() / f"{name}.jsonl").undone_by(*self.removal(name)):
-            host.run(self.program, "create", "--name", name, image.below.tag, INIT, timeout=_SECONDS)
-            if self._inspected(host, "{{len .Config.Env}}", name) != "0":
+        with Ledger(ledger_folder() / f"{name}.jsonl").register_undo(*self.removal_command(name)):
+            host.run(self.program, "create", "--name", name, image.without_layer.tag, INIT, timeout=_SECONDS)
+            if self._inspect(host, "{{len .Config.Env}}", name) != "0":
                 return False
             layer = image.archive.with_name("layer.tar")
             host.run(self.program, "cp", "-", f"{name}:/", timeout=_SECONDS, input=layer)
             host.run(self.program, "commit", name, image.tag, timeout=_SECONDS)
         return True
 
-    def forget(self, host: Host, tag: str) -> None:
+    def remove_images(self, host: Host, tag: str) -> None:
         """Remove the images from the engine's store."""
         select = ("images", "--quiet", "--filter", f"reference=*{tag}*")
         for number in dict.fromkeys(host.run(self.program, *select, timeout=_SECONDS, check=False).text.split()):
             host.run(self.program, "rmi", "--force", number, timeout=_SECONDS, check=False)
 
-    def limits(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:  # noqa: ARG002 - Podman asks the host
+    def limit_options(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:  # noqa: ARG002 - Podman asks the host
         """Return the options that set the limits."""
         files, memory = launch.limits.open_files, launch.limits.memory_bytes
         return (
@@ -283,33 +294,33 @@ class Docker(Technology):
             f"--ulimit=nofile={files}:{files}",
         )
 
-    def _addresses(self, launch: LaunchRequest) -> tuple[str, ...]:
+    def _address_options(self, launch: LaunchRequest) -> tuple[str, ...]:
         if self.network == "bridge":
             return (f"--network={launch.name}", f"--ip={launch.network.engine_subnet[10]}")
         at = launch.network.machine_address
-        datagrams = launch.ports[1:] if launch.datagrams else ()
+        datagrams = launch.ports[1:] if launch.uses_udp else ()
         kinds = (*((port, "") for port in launch.ports), *((port, "/udp") for port in datagrams))
         return tuple(f"--publish={at}:{port}:{port}{kind}" for port, kind in kinds)
 
     @contextmanager
-    def _network(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
+    def _create_network(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
         """Make the network of the container; yield its address for the client."""
         if self.network == "nat":
             yield launch.network.machine_address
             return
         with ExitStack() as stack:
-            stack.enter_context(launch.ledger.undone_by(self.program, "network", "rm", launch.name))
-            stack.enter_context(launch.network.client_on(self.bridge(host, launch, launch.name)))
+            stack.enter_context(launch.ledger.register_undo(self.program, "network", "rm", launch.name))
+            stack.enter_context(launch.network.connect_client(self.create_bridge(host, launch, launch.name)))
             yield str(launch.network.engine_subnet[10])
 
-    def bridge(self, host: Host, launch: LaunchRequest, name: str) -> str:
+    def create_bridge(self, host: Host, launch: LaunchRequest, name: str) -> str:
         """Make a network of this name; return its bridge."""
         bridge = launch.network.device("b")
         options = (f"--opt=com.docker.network.bridge.name={bridge}", f"--subnet={launch.network.engine_subnet}")
         host.run(self.program, "network", "create", *options, name, timeout=_SECONDS)
         return bridge
 
-    def _processes(self, host: Host, launch: LaunchRequest) -> tuple[int, ...]:
+    def _find_processes(self, host: Host, launch: LaunchRequest) -> tuple[int, ...]:
         """Find the processes of a container: its first one, the engine's for it, and the proxies of its ports.
 
         The engine's is known by the container's identifier: a parent may be another process, such as `docker-init`.
@@ -319,16 +330,16 @@ class Docker(Technology):
         main = re.compile(rf"{INIT} .* {re.escape(launch.name)}$")
         first = next((pid for pid, words in rows if main.match(words)), None)
         if first is None:  # a runtime may hide it, such as in a machine
-            first = int(self._inspected(host, "{{.State.Pid}}", launch.name))
+            first = int(self._inspect(host, "{{.State.Pid}}", launch.name))
         groups = host.read(f"/proc/{first}/cgroup")
         if not groups:
             raise TrialFailed("the container's first process has ended already", "its engine's log says why")
-        identifier = engines.container_identifier(groups) or self._inspected(host, "{{.Id}}", launch.name)
+        identifier = engines.container_identifier(groups) or self._inspect(host, "{{.Id}}", launch.name)
         proxy = f"docker-proxy .*{re.escape(launch.network.machine_address)} "
         around = re.compile(rf"(shim|conmon)\S* .*-(id|c) {identifier}( |$)|{proxy}")
         return (first, *(pid for pid, words in rows if pid != first and around.search(words)))
 
-    def _inspected(self, host: Host, form: str, *what: str) -> str:
+    def _inspect(self, host: Host, form: str, *what: str) -> str:
         inspect = (self.program, "container", "inspect", "--format", form, *what)
         return host.run(*inspect, timeout=_SECONDS).text.strip()
 
@@ -342,17 +353,17 @@ class Docker(Technology):
         layer = _LAYER.search(host.read(f"/proc/{pid}/mounts"))
         with suppress(TrialFailed):
             if layer:
-                return launch.ledger.maker.bytes_below(layer[1])
-        return int(self._inspected(host, "{{.SizeRw}}", "--size", launch.name))
+                return launch.ledger.setup_helper.bytes_below(layer[1])
+        return int(self._inspect(host, "{{.SizeRw}}", "--size", launch.name))
 
 
 @contextmanager
-def daemon(host: Host, socket: str, *argv: str) -> Iterator[None]:
+def run_daemon(host: Host, socket: str, *argv: str) -> Iterator[None]:
     """Run a daemon and wait until something listens on its socket; raises TrialFailed."""
     with host.spawn(*argv) as daemon:
         deadline = time.monotonic() + _DAEMON_SECONDS
         while f"{socket}\n" not in host.read("/proc/net/unix"):  # it may be listed below /var/run
-            if time.monotonic() > deadline or not daemon.running():
+            if time.monotonic() > deadline or not daemon.is_running():
                 what = f"{argv[0]} is not ready within {_DAEMON_SECONDS:g} s: {last_lines(daemon.errors())}"
                 raise TrialFailed(what, "is the host very slow?")
             time.sleep(0.05)

@@ -20,11 +20,11 @@ from tare.hosts.host import Host
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
-from tare.plugins.technology import LaunchRequest, first_line, missing_program, missing_tools
+from tare.plugins.technology import LaunchRequest, find_missing_tools, first_line, missing_program
 from tare.plugins.workload import Instance
 
 _DRIVERS = ("virtio_mmio", "virtio_blk")
-_OLDEST = (1, 8)
+_MIN_VERSION = (1, 8)
 _INSTALL = "put `firecracker` of a release of github.com/firecracker-microvm/firecracker on the PATH"
 
 
@@ -48,10 +48,10 @@ class Firecracker(monitors.DirectBoot):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether Firecracker is there and new enough, and whether a guest boots on KVM."""
-        if missing := missing_program(host, _INSTALL, "firecracker") or missing_tools(host, self.tools):
+        if missing := missing_program(host, _INSTALL, "firecracker") or find_missing_tools(host, self.tools):
             return missing
         version = self.version(host)
-        if (numbers := re.match(r"(\d+)\.(\d+)", version)) and tuple(map(int, numbers.groups())) < _OLDEST:
+        if (numbers := re.match(r"(\d+)\.(\d+)", version)) and tuple(map(int, numbers.groups())) < _MIN_VERSION:
             return (Problem(f"Firecracker {version} has no ACPI, by which the image's kernel finds devices", _INSTALL),)
         return self.processor_problems(host) or kvm.problems(host)
 
@@ -68,33 +68,35 @@ class Firecracker(monitors.DirectBoot):
             Problem(what, "turn it on in the machine around this one: leave -xsave out of the words of QEMU's -cpu"),
         )
 
-    def imported(self, host: Host, image: Image) -> None:
+    def prepare_image(self, host: Host, image: Image) -> None:
         """Unpack the kernel, and make an initial RAM disk with the drivers of its devices."""
-        super().imported(host, image)
-        boot_media.initrd(host, image, *_DRIVERS)
+        super().prepare_image(host, image)
+        boot_media.make_initrd(host, image, *_DRIVERS)
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot a machine on a copy of the image's disk."""
-        launch.imported(self, host)
-        with monitors.prepared(host, launch) as ground:
-            disk = ground.disk("raw")
-            ground.requested()
-            group = ground.group()
-            tap = ground.stack.enter_context(launch.network.tap())
+        launch.prepare_image(self, host)
+        with monitors.create_guest_resources(host, launch) as ground:
+            disk = ground.copy_disk("raw")
+            ground.mark_requested()
+            group = ground.create_cgroup()
+            tap = ground.stack.enter_context(launch.network.create_tap())
             file = str(launch.folder / "machine.json")
             described = self.configuration(host, launch, guest.Devices(disk, tap))
             host.write(file, json.dumps(described, indent=2) + "\n")
             launch.timeline.mark("started")
             command = ("firecracker", "--no-api", "--config-file", file)
             console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
-            yield ground.booted(console, disk, self.path, accelerator="kvm", firecracker=launch.version(self, host))
+            yield ground.await_boot(
+                console, disk, self.network_path, accelerator="kvm", firecracker=launch.version(self, host)
+            )
 
     def configuration(self, host: Host, launch: LaunchRequest, devices: guest.Devices) -> dict[str, object]:
         """Describe the machine as the API does."""
-        kernel = boot_media.elf_kernel(host, launch.image)
-        initrd = boot_media.initrd(host, launch.image, *_DRIVERS)
+        kernel = boot_media.ensure_elf_kernel(host, launch.image)
+        initrd = boot_media.make_initrd(host, launch.image, *_DRIVERS)
         # The guest powers off by the keyboard controller, and must not probe for PCI.
         words = f"{guest.command_line(launch)} reboot=k pci=off"
         source = {"kernel_image_path": str(kernel), "initrd_path": str(initrd), "boot_args": words}
-        return monitors.firecracker_machine(launch, devices.card, source, {"root": devices.disk})
+        return monitors.firecracker_configuration(launch, devices.card, source, {"root": devices.disk})

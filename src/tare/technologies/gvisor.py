@@ -20,18 +20,18 @@ from tare.hosts.distributions import distribution_of
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import APT, Caution, Problem
-from tare.plugins.technology import PROTECTED, Ground, LaunchRequest, first_line
+from tare.plugins.technology import PROTECTED_PATH_DIFFERENCES, InstanceSandbox, LaunchRequest, first_line
 from tare.plugins.workload import Instance
 from tare.technologies.crun import Crun
 
 # What the tests build: the newest of the module's branch for the ordinary go command on 2026-11-22.
-TODAY = "gvisor.dev/gvisor/runsc@v0.0.0-20260905035102-160fafc42237"
+CURRENT_RUNSC = "gvisor.dev/gvisor/runsc@v0.0.0-20260905035102-160fafc42237"
 # A build by `go install` bears no version of its own; Go notes the module's in it.
-_NOTED = r"gvisor\.dev/gvisor[[:space:]]v0\.0\.0-[0-9]+-[0-9a-f]+"
+_MODULE_VERSION = r"gvisor\.dev/gvisor[[:space:]]v0\.0\.0-[0-9]+-[0-9a-f]+"
 _DATE = re.compile(r"[~-](20\d{6})")  # in a version
 _YEAR = 1_00_00  # from a date to the same one a year later, both written as one number
 # gVisor's documentation, g3doc/user_guide/install.md; apt takes the key as it is.
-_OTHERWISE = "https://gvisor.dev/docs/user_guide/install/"
+_INSTALL_GUIDE = "https://gvisor.dev/docs/user_guide/install/"
 _INSTALL = (
     "curl -fsSLo /etc/apt/keyrings/gvisor.asc https://gvisor.dev/archive.key && "
     'echo "deb [signed-by=/etc/apt/keyrings/gvisor.asc] https://storage.googleapis.com/gvisor/releases release main" '
@@ -40,7 +40,7 @@ _INSTALL = (
 
 
 # tare sets this option of the runsc that it starts; a shim has its configuration.
-WITHOUT_RAW = {"status Cap???": "CAP_NET_RAW needs `net-raw = true` in the configuration of runsc"}
+RAW_SOCKET_DIFFERENCES = {"status Cap???": "CAP_NET_RAW needs `net-raw = true` in the configuration of runsc"}
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Gvisor(Crun):
         "user-space kernel",
         "a kernel in user space, behind a seccomp filter that lets it make few system calls",
     )
-    processes = ("runsc-sandbox", "runsc-gofer", "exe")
+    process_names = ("runsc-sandbox", "runsc-gofer", "exe")
     package = "runsc"
-    differs: ClassVar[Mapping[str, str]] = {
-        **PROTECTED,
+    expected_differences: ClassVar[Mapping[str, str]] = {
+        **PROTECTED_PATH_DIFFERENCES,
         **dict.fromkeys(("device *", "mount /dev*", "mount /proc", "mount /sys*"), "made by gVisor's kernel"),
         **dict.fromkeys(("status CapAmb", "status NoNewPrivs", "status SigIgn", "sysctl *"), "gVisor does not show it"),
         "limit locked memory": "gVisor sets 64 KiB",
@@ -72,16 +72,16 @@ class Gvisor(Crun):
         if any(letter.isdigit() for letter in version):
             return version
         script = 'grep -aoEm 1 "$1" "$(command -v "$2")"'
-        return first_line(host, "sh", "-c", script, "sh", _NOTED, self.program).rpartition("v")[2]
+        return first_line(host, "sh", "-c", script, "sh", _MODULE_VERSION, self.program).rpartition("v")[2]
 
     def advice(self, host: Host) -> Sequence[Problem]:
         """Recommend gVisor's own repository where runsc is missing, or over a year old, as Debian's is."""
         version = self.version(host)
-        install = _INSTALL if distribution_of(host).install == APT else _OTHERWISE
+        install = _INSTALL if distribution_of(host).install == APT else _INSTALL_GUIDE
         if not version:
             return (Problem("Debian's runsc is old; gVisor's own repository has a current one", install),)
         date = _DATE.search(version)
-        if not self._modern(host):
+        if not self._has_systrap(host):
             year = date[1][:4] if date else "before 2023"
             return (Problem(f"this runsc is of {year}: slower, and on the machine's network stack", install),)
         today = first_line(host, "date", "+%Y%m%d")
@@ -89,41 +89,41 @@ class Gvisor(Crun):
             return ()
         return (Problem(f"this runsc is of {date[1][:4]}, over a year old", install),)
 
-    def old(self, version: str) -> str:
+    def outdated_since(self, version: str) -> str:
         """Return the year of a runsc from before systrap, such as Debian 12's."""
         year = re.search(r"[~-](20[01]\d|202[0-2])\d{4}\b", version)
         return year[1] if year else ""
 
-    def options(self, host: Host, name: str) -> tuple[str, ...]:
+    def runtime_options(self, host: Host, name: str) -> tuple[str, ...]:
         """Return runsc's options. Control groups are tare's: runsc itself is started in one."""
-        always = ("--ignore-cgroups", "--net-raw", f"--root={_root(name)}")
-        if not self._modern(host):
+        always = ("--ignore-cgroups", "--net-raw", f"--root={_state_folder(name)}")
+        if not self._has_systrap(host):
             return ("--platform=ptrace", "--network=host", *always)
         # It takes a namespace of its own for the machine's where the kernel is newer than itself.
         old = "~2024" in self.version(host)
         return ("--platform=systrap", f"--network={'host' if old else 'sandbox'}", *always)
 
-    def arrange(self, ground: Ground) -> None:
+    def prepare_root(self, ground: InstanceSandbox) -> None:
         """Make a folder in /tmp: runsc mounts a tmpfs over an empty one."""
-        ground.launch.ledger.maker.make(("folder", f"{ground.root}/tmp/.tare"))  # noqa: S108 - the instance's own
+        ground.launch.ledger.setup_helper.run_steps(("folder", f"{ground.root}/tmp/.tare"))  # noqa: S108 - the instance's own
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Run a bundle under runsc."""
         # runsc keeps an empty network namespace there for its next container, and a lock when its sandbox is killed.
         undo = 'while umount -l "$1/null-netns" 2>/dev/null; do :; done; rm -rf "$1"'
-        left = launch.ledger.undone_by("sh", "-c", undo, "sh", _root(launch.name))
+        left = launch.ledger.register_undo("sh", "-c", undo, "sh", _state_folder(launch.name))
         with left, super().launch(host, launch) as instance:
-            options = self.options(host, launch.name)
+            options = self.runtime_options(host, launch.name)
             text = "gVisor runs on the host's network stack: this runsc is too old for its own in a given namespace"
             cautions = (Caution("host-network-stack", text),) if "--network=host" in options else ()
             yield replace(instance, proof={**instance.proof, "options": " ".join(options)}, cautions=cautions)
 
-    def _modern(self, host: Host) -> bool:
+    def _has_systrap(self, host: Host) -> bool:
         flags = host.run(self.program, "flags", timeout=20, check=False)
         return b"systrap" in flags.stdout + flags.stderr
 
 
-def _root(name: str) -> str:
+def _state_folder(name: str) -> str:
     """Return the folder of runsc's state of a container: not the machine's own in /run/runsc."""
     return f"/run/{name}"

@@ -28,7 +28,7 @@ from tare.hosts.facts import has_own_kernel
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import Caution, Problem
-from tare.plugins.technology import OWN_KERNEL, LaunchRequest, first_line, missing_program, missing_tools
+from tare.plugins.technology import KERNEL_DIFFERENCES, LaunchRequest, find_missing_tools, first_line, missing_program
 from tare.plugins.workload import Instance
 from tare.technologies.docker import Docker
 
@@ -46,18 +46,18 @@ def is_kata(runtime: str) -> bool:
     return bool(_KATA.search(runtime.rpartition("/")[2]))
 
 
-def is_part(command_line: str, name: str) -> bool:
+def is_machine_process(command_line: str, name: str) -> bool:
     """Return whether a process is part of the machine of the container or sandbox of this name."""
     own = re.escape(name)
     return bool(re.search(rf" sandbox-{own}([ ,]|$)|/run/(vc|kata)\S*/{own}/", command_line))
 
 
-def pin(host: Host, pids: Iterable[int], cpus: str) -> None:
+def pin_processes(host: Host, pids: Iterable[int], cpus: str) -> None:
     """Pin processes with all their threads to the instance's CPUs, as its control group does with what is in it."""
     host.run("sh", "-c", _PIN, cpus, *map(str, pids), timeout=_SECONDS, check=False)
 
 
-def cautions(host: Host, inside: Host, runtime: str) -> tuple[Caution, ...]:
+def instance_cautions(host: Host, inside: Host, runtime: str) -> tuple[Caution, ...]:
     """Doubt an instance of Kata's that containerd has started: tests never had the real thing."""
     text = f"tare's tests have run {runtime} only against a shim that replaces Kata's"
     return (Caution("never-run", text), *kernel_cautions(host, inside, runtime))
@@ -79,10 +79,10 @@ class Kata(Docker):
     family = "type 2"
     isolation = Isolation("own kernel", "a guest on virtual hardware for each container")
     needs = "Docker's daemon, containerd-shim-kata-v2, KVM that boots a guest"
-    nests = False
-    volumes = False
+    can_be_nested = False
+    has_volumes = False
     tested = "stand-in"
-    differs: ClassVar[Mapping[str, str]] = {**Docker.differs, **OWN_KERNEL}
+    expected_differences: ClassVar[Mapping[str, str]] = {**Docker.expected_differences, **KERNEL_DIFFERENCES}
 
     runtime: str = "io.containerd.kata.v2"
 
@@ -93,7 +93,7 @@ class Kata(Docker):
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether Docker answers and knows the runtime, and whether a guest boots on KVM."""
         problems = super().problems(host) or self.runtime_problems(host)
-        return problems or missing_tools(host, monitors.KVM_TOOLS) or kvm.problems(host)
+        return problems or find_missing_tools(host, monitors.KVM_TOOLS) or kvm.problems(host)
 
     def runtime_problems(self, host: Host) -> tuple[Problem, ...]:
         """Find why Docker cannot start the runtime."""
@@ -115,9 +115,9 @@ class Kata(Docker):
             return (Problem(what, 'update Docker, or add a runtime, and give the stack runtime = "its name"'),)
         return ()
 
-    def limits(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
+    def limit_options(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
         """Return the options that choose the runtime and set the limits."""
-        return (f"--runtime={self.runtime}", f"--cpus={len(launch.limits.cpus)}", *super().limits(host, launch))
+        return (f"--runtime={self.runtime}", f"--cpus={len(launch.limits.cpus)}", *super().limit_options(host, launch))
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
@@ -127,7 +127,7 @@ class Kata(Docker):
             # All of them have the container's number on their command lines.
             listed = host.run("pgrep", "--full", inspected.text.strip(), timeout=20, check=False).text.split()
             pids = {int(number) for number in listed}
-            pin(host, pids, launch.cpu_list)
+            pin_processes(host, pids, launch.cpu_list)
             cautions = instance.cautions
             if instance.inside:
                 cautions += kernel_cautions(host, instance.inside, self.runtime)

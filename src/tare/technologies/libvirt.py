@@ -19,7 +19,7 @@ from tare.hosts.host import Host
 from tare.model.errors import TrialFailed
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
-from tare.plugins.technology import LaunchRequest, first_line, missing_tools
+from tare.plugins.technology import LaunchRequest, find_missing_tools, first_line
 from tare.plugins.workload import Instance
 
 _SECONDS = 180.0  # a daemon that was just started asks every QEMU what it can
@@ -35,7 +35,7 @@ class Libvirt(monitors.DirectBoot):
     title = "libvirt, QEMU/KVM"
     isolation = Isolation("own kernel", "a guest on virtual hardware, in a control group of libvirt's")
     needs = "its daemon, KVM that boots a guest"
-    tested_in = "tests/unit/technologies/test_monitors_boot.py"  # with a daemon of their own
+    tests_path = "tests/unit/technologies/test_monitors_boot.py"  # with a daemon of their own
     tools = _TOOLS
 
     uri: str = "qemu:///system"
@@ -47,7 +47,7 @@ class Libvirt(monitors.DirectBoot):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether virsh and its daemon are there, and whether a guest boots on KVM."""
-        missing = missing_tools(host, self.tools) or self.daemon_problems(host)
+        missing = find_missing_tools(host, self.tools) or self.daemon_problems(host)
         return missing or (kvm.problems(host) if self.type == "kvm" else ())
 
     def daemon_problems(self, host: Host) -> tuple[Problem, ...]:
@@ -59,7 +59,7 @@ class Libvirt(monitors.DirectBoot):
         return (Problem(f"no daemon: {words[-1] if words else 'it does not answer'}", "systemctl start libvirtd"),)
 
     @contextmanager
-    def engine(self, host: Host) -> Iterator[None]:
+    def run_engine(self, host: Host) -> Iterator[None]:
         """Run libvirt's daemons in a machine that tare has booted."""
         with ExitStack() as stack:
             if self.daemon_problems(host):
@@ -75,34 +75,38 @@ class Libvirt(monitors.DirectBoot):
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Create a paused domain, put its tap on tare's bridge, and resume it."""
-        launch.imported(self, host)
+        launch.prepare_image(self, host)
         virsh, serial = ("virsh", "-q", "-c", self.uri), str(launch.folder / "console")
-        with monitors.prepared(host, launch) as ground:
-            ground.requested()
-            disk, file, tap = ground.overlay(), str(launch.folder / "domain.xml"), launch.network.device("t")
-            host.write(file, self.domain(launch, guest.Devices(disk, tap, serial=serial)))
-            console = ground.stack.enter_context(boot_media.console(host, serial))
+        with monitors.create_guest_resources(host, launch) as ground:
+            ground.mark_requested()
+            disk, file, tap = ground.create_overlay(), str(launch.folder / "domain.xml"), launch.network.device("t")
+            host.write(file, self.domain_xml(launch, guest.Devices(disk, tap, serial=serial)))
+            console = ground.stack.enter_context(boot_media.follow_console(host, serial))
             launch.timeline.mark("started")
-            ground.stack.enter_context(launch.ledger.undone_by("rm", "-f", f"/var/log/libvirt/qemu/{launch.name}.log"))
-            ground.stack.enter_context(launch.ledger.undone_by(*virsh, "destroy", launch.name))
+            ground.stack.enter_context(
+                launch.ledger.register_undo("rm", "-f", f"/var/log/libvirt/qemu/{launch.name}.log")
+            )
+            ground.stack.enter_context(launch.ledger.register_undo(*virsh, "destroy", launch.name))
             host.run(*virsh, "create", file, "--paused", timeout=_SECONDS)
-            ground.stack.enter_context(launch.network.adopted(tap))
+            ground.stack.enter_context(launch.network.adopt_tap(tap))
             # Not in its description: libvirt would let QEMU lock as much memory, which few machines allow.
-            most = f"{guest.with_monitor(launch.limits).memory_bytes >> 10}"
+            most = f"{guest.with_monitor_memory(launch.limits).memory_bytes >> 10}"
             host.run(*virsh, "memtune", launch.name, "--live", "--hard-limit", most, timeout=_SECONDS)
             host.run(*virsh, "resume", launch.name, timeout=_SECONDS)
             pids: list[int] = []
             ground.processes = lambda: pids
-            ground.cautions = (guest.EMULATED,) if self.type == "qemu" else ()
-            instance = ground.booted(console, disk, self.path, domain=self.type, libvirt=launch.version(self, host))
-            pids += _processes(host, launch.name)  # not before: it would delay the start
+            ground.cautions = (guest.EMULATION_CAUTION,) if self.type == "qemu" else ()
+            instance = ground.await_boot(
+                console, disk, self.network_path, domain=self.type, libvirt=launch.version(self, host)
+            )
+            pids += _find_processes(host, launch.name)  # not before: it would delay the start
             yield instance
 
-    def brings(self) -> Sequence[str]:
+    def external_effects(self) -> Sequence[str]:
         """Name the connection: some kinds start a program."""
         return () if self.uri == type(self).uri else (f"virsh connects to {self.uri}",)
 
-    def domain(self, launch: LaunchRequest, devices: guest.Devices) -> str:
+    def domain_xml(self, launch: LaunchRequest, devices: guest.Devices) -> str:
         """Describe the domain in libvirt's XML."""
         cpus, memory = launch.limits.cpus, launch.limits.memory_bytes >> 20
         pins = "".join(f"<vcpupin vcpu='{number}' cpuset='{cpu}'/>" for number, cpu in enumerate(cpus))
@@ -115,7 +119,7 @@ class Libvirt(monitors.DirectBoot):
   <cputune>{pins}<emulatorpin cpuset='{launch.cpu_list}'/></cputune>
   <os>
     <type arch='x86_64' machine='q35'>hvm</type>
-    <kernel>{boot_media.unpacked(launch.image)}</kernel>
+    <kernel>{boot_media.unpacked_kernel_path(launch.image)}</kernel>
     <initrd>{launch.image.initrd}</initrd>
     <cmdline>{escape(guest.command_line(launch))}</cmdline>
   </os>
@@ -139,6 +143,6 @@ class Libvirt(monitors.DirectBoot):
 """
 
 
-def _processes(host: Host, name: str) -> tuple[int, ...]:
+def _find_processes(host: Host, name: str) -> tuple[int, ...]:
     listed = host.run("pgrep", "--full", f"^[^ ]*qemu[^ ]* .*guest={name},", timeout=20)
     return tuple(map(int, listed.text.split()))

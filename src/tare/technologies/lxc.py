@@ -14,34 +14,34 @@ from tare.hosts.exec import SHARED_MEMORY, ExecHost
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.plugins.technology import (
-    FILTERED,
     HOST_NAME,
-    PROTECTED,
-    Ground,
+    PROTECTED_PATH_DIFFERENCES,
+    SECCOMP_DIFFERENCES,
+    InstanceSandbox,
     LaunchRequest,
     Technology,
+    create_sandbox,
     first_line,
-    prepared,
-    ready,
+    start_init,
 )
 from tare.plugins.workload import VOLUME, Instance
 
 
 @dataclass(frozen=True)
 class Lxc(Technology):
-    """Starts the image's `init` as an application container."""
+    """Starts the image's `init_command` as an application container."""
 
     name = "lxc"
     title = "LXC"
     family = "container"
     isolation = Isolation("shared kernel", "namespaces, capabilities, a control group; LXC's common seccomp filter")
-    nests = True
-    volumes = True
+    can_be_nested = True
+    has_volumes = True
     tools: ClassVar[Mapping[str, str]] = {"lxc-execute": "lxc", "lxc-attach": "lxc", "ip": "iproute2"}
-    path = "bridge"
-    differs: ClassVar[Mapping[str, str]] = {
-        **FILTERED,
-        **PROTECTED,
+    network_path = "bridge"
+    expected_differences: ClassVar[Mapping[str, str]] = {
+        **SECCOMP_DIFFERENCES,
+        **PROTECTED_PATH_DIFFERENCES,
         "mount /sys": "it mounts /sys read-only, without other options",
         **dict.fromkeys(
             ("device console", "device ptmx", "mount /dev", "mount /dev/console", "mount /dev/ptmx"),
@@ -58,22 +58,22 @@ class Lxc(Technology):
         """Start a container in a control group and a network namespace of tare's."""
         address = launch.network.instance_address
         with ExitStack() as stack:
-            ground = stack.enter_context(prepared(launch, address))
-            network = stack.enter_context(launch.network.namespace())
+            ground = stack.enter_context(create_sandbox(launch, address))
+            network = stack.enter_context(launch.network.create_namespace())
             home = str(launch.folder)
             host.write(f"{home}/config", _configuration(ground, network))
             select = ("--name", launch.name, "--lxcpath", home)
             launch.timeline.mark("started")
             start = ("lxc-execute", *select, "--rcfile", f"{home}/config", "--logfile", f"{home}/log")
-            command = (*ground.group.join, *start, "--", *launch.init(address))
-            process = stack.enter_context(ready(host, *command))
+            command = (*ground.group.join, *start, "--", *launch.init_command(address))
+            process = stack.enter_context(start_init(host, *command))
             attach = ("lxc-attach", *select, "--rcfile", f"{home}/config", "--clear-env")
-            inside = ExecHost(host, *launch.open_files, *attach, "--")
-            stack.enter_context(inside.over(process))
-            yield ground.instance(inside, address, self.path, liblxc=launch.version(self, host))
+            inside = ExecHost(host, *launch.open_files_prefix, *attach, "--")
+            stack.enter_context(inside.attach_stream(process))
+            yield ground.describe_instance(inside, address, self.network_path, liblxc=launch.version(self, host))
 
 
-def _configuration(ground: Ground, network: str) -> str:
+def _configuration(ground: InstanceSandbox, network: str) -> str:
     launch = ground.launch
     limit = launch.limits.open_files
     volume = f"lxc.mount.entry = {ground.volume} {VOLUME[1:]} none bind,create=dir 0 0\n" if ground.volume else ""

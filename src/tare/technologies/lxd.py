@@ -18,26 +18,26 @@ from typing import Any, ClassVar
 from tare.hosts.cgroups import group_folder, processes_below
 from tare.hosts.exec import SHARED_MEMORY, ExecHost
 from tare.hosts.host import Host
-from tare.images.skopeo import with_archive
+from tare.images.skopeo import ensure_archive
 from tare.model.errors import TrialFailed
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Family, Problem
 from tare.plugins.technology import (
-    CONTROLLERS,
-    FILTERED,
+    CGROUP_CONTROLLER_DIFFERENCES,
     HOST_NAME,
     INIT,
-    PORTS_OF_USERS,
-    PROTECTED,
+    PROTECTED_PATH_DIFFERENCES,
+    SECCOMP_DIFFERENCES,
+    UNPRIVILEGED_PORT_SYSCTL,
     LaunchRequest,
     Technology,
+    find_missing_tools,
     first_line,
-    missing_tools,
 )
 from tare.plugins.workload import VOLUME, Instance
 
-SECONDS = 120.0
+TIMEOUT_SECONDS = 120.0
 _IMPORT_SECONDS = 900.0
 _EXEC = ("exec", "--mode=non-interactive", "--cwd=/")  # commands start in / as everywhere
 # Debian's Incus keeps its daemon outside the usual PATH.
@@ -109,40 +109,40 @@ class Lxd(Technology):
     family: ClassVar[Family] = "container"
     isolation = Isolation("shared kernel", "namespaces with unprivileged users, a control group; LXD's seccomp filter")
     needs = "or Incus instead, its daemon"
-    nests = True
-    volumes = True
+    can_be_nested = True
+    has_volumes = True
     tools: ClassVar[Mapping[str, str]] = {"lxc": "lxd", "ip": "iproute2"}
     packages: ClassVar[tuple[str, ...]] = ("lxd-client",)
-    lists = tuple(
+    list_commands = tuple(
         (client, *words, "--format", "csv") for client in ("lxc", "incus") for words in (("list",), ("storage", "list"))
     )
-    path = "bridge"
-    differs: ClassVar[Mapping[str, str]] = {
-        **FILTERED,
-        **PROTECTED,
-        **CONTROLLERS,
+    network_path = "bridge"
+    expected_differences: ClassVar[Mapping[str, str]] = {
+        **SECCOMP_DIFFERENCES,
+        **PROTECTED_PATH_DIFFERENCES,
+        **CGROUP_CONTROLLER_DIFFERENCES,
         "mount /sys*": "its /sys is writable, for an init system",
         **dict.fromkeys(("device *", "mount /dev", "mount /dev/*"), "it binds the machine's devices"),
     }
 
     def version(self, host: Host) -> str:
         """Return the client's version; for Incus, it includes the name."""
-        client = client_of(host)
+        client = find_client(host)
         version = first_line(host, client, "--version").removesuffix(" LTS")
         return f"Incus {version}" if version and client == "incus" else version
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether a client is installed and its daemon answers."""
-        return missing_tools(host, self._installed(host)) or self.engine_problems(host)
+        return find_missing_tools(host, self._installed_tools(host)) or self.engine_problems(host)
 
-    def _installed(self, host: Host) -> dict[str, str]:
+    def _installed_tools(self, host: Host) -> dict[str, str]:
         """Return the tools with the client that is installed."""
         others = {tool: packages for tool, packages in self.tools.items() if tool != "lxc"}
-        return {client_of(host): package_for(host), **others}
+        return {find_client(host): package_of_client(host), **others}
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
         """Find why the daemon does not answer."""
-        client = client_of(host)
+        client = find_client(host)
         output = host.run(client, "info", timeout=20, check=False)
         if output.exit_code == 0:
             return ()
@@ -151,123 +151,126 @@ class Lxd(Technology):
         return (Problem(f"no daemon: {what}", f"systemctl start {'lxd' if client == 'lxc' else client}"),)
 
     @contextmanager
-    def engine(self, host: Host) -> Iterator[None]:
+    def run_engine(self, host: Host) -> Iterator[None]:
         """Run the daemon in a machine that tare has booted."""
         if not self.engine_problems(host):
             yield
             return
-        daemon = _DAEMONS[client_of(host)]
+        daemon = _DAEMONS[find_client(host)]
         with host.spawn(*daemon):
-            deadline = time.monotonic() + SECONDS
+            deadline = time.monotonic() + TIMEOUT_SECONDS
             while problems := self.engine_problems(host):
                 if time.monotonic() > deadline:
                     raise TrialFailed(
-                        f"the daemon of {client_of(host)} does not answer within {SECONDS:g} s: {problems[0].what}"
+                        f"the daemon of {find_client(host)} does not answer within {TIMEOUT_SECONDS:g} s: "
+                        f"{problems[0].what}"
                     )
                 time.sleep(0.1)
             yield
 
-    def imported(self, host: Host, image: Image) -> None:
+    def prepare_image(self, host: Host, image: Image) -> None:
         """Import the image into the daemon, once: it stays in the daemon's store under the name of its content."""
-        with_archive(host, image)
-        keep(host, image.archive, alias_of(image))
+        ensure_archive(host, image)
+        import_file(host, image.archive, image_alias(image))
 
-    def forget(self, host: Host, tag: str) -> None:
+    def remove_images(self, host: Host, tag: str) -> None:
         """Remove the images from the daemon's store."""
-        client = client_of(host)
-        listed = host.run(client, "image", "list", "--format", "csv", "--columns", "l", timeout=SECONDS, check=False)
-        for alias in re.findall(rf"^\"?({_alias(tag)}[^\s\",]*)", listed.text, re.MULTILINE):
-            host.run(client, "image", "delete", alias, timeout=SECONDS, check=False)
+        client = find_client(host)
+        listed = host.run(
+            client, "image", "list", "--format", "csv", "--columns", "l", timeout=TIMEOUT_SECONDS, check=False
+        )
+        for alias in re.findall(rf"^\"?({_tag_alias(tag)}[^\s\",]*)", listed.text, re.MULTILINE):
+            host.run(client, "image", "delete", alias, timeout=TIMEOUT_SECONDS, check=False)
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Create a container and start it."""
-        launch.imported(self, host)
-        client, name, address = client_of(launch.ledger.host), launch.name, launch.network.instance_address
+        launch.prepare_image(self, host)
+        client, name, address = find_client(launch.ledger.host), launch.name, launch.network.instance_address
         with ExitStack() as stack:
-            card = stack.enter_context(_card(host, launch))
-            stack.enter_context(launch.ledger.undone_by("sh", "-c", REMOVE, "sh", client, name))
-            host.run(client, "storage", "create", "--quiet", name, "dir", timeout=SECONDS)
+            card = stack.enter_context(_create_card(host, launch))
+            stack.enter_context(launch.ledger.register_undo("sh", "-c", REMOVE, "sh", client, name))
+            host.run(client, "storage", "create", "--quiet", name, "dir", timeout=TIMEOUT_SECONDS)
             if launch.volume_bytes:
-                host.run(client, "storage", "volume", "create", "--quiet", name, "volume", timeout=SECONDS)
-            launch.knock(address)
+                host.run(client, "storage", "volume", "create", "--quiet", name, "volume", timeout=TIMEOUT_SECONDS)
+            launch.start_probe(address)
             launch.timeline.mark("requested")
-            create = (client, "init", "--quiet", "--no-profiles", alias_of(launch.image), name)
-            host.run(*create, timeout=SECONDS, input=json.dumps(_settings(launch, card)).encode())
+            create = (client, "init", "--quiet", "--no-profiles", image_alias(launch.image), name)
+            host.run(*create, timeout=TIMEOUT_SECONDS, input=json.dumps(_container_settings(launch, card)).encode())
             launch.timeline.mark("started")
-            host.run(client, "start", name, timeout=SECONDS)
+            host.run(client, "start", name, timeout=TIMEOUT_SECONDS)
             reader = launch.ledger.host
-            pid = asked(reader, client, f"/1.0/instances/{name}/state")["pid"]
+            pid = query_daemon(reader, client, f"/1.0/instances/{name}/state")["pid"]
             folder = group_folder(reader, pid)
             monitor = int(reader.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[1])
             root = f"/proc/{pid}/root/"
             # The disk must not be busy with the copy of the image during the measurement.
-            reader.run("sync", "--file-system", root, timeout=SECONDS)
-            before = bytes_of(reader, root)
+            reader.run("sync", "--file-system", root, timeout=TIMEOUT_SECONDS)
+            before = disk_usage_bytes(reader, root)
             yield Instance(
                 name=name,
                 inside=ExecHost(host, client, *_EXEC, name, "--"),
                 address=address,
-                path=self.path,
+                network_path=self.network_path,
                 processes=lambda: (*processes_below(reader, folder), monitor),
-                proof=proof_of(reader, client, "lxc", "liblxc") | {"control group": folder},
-                disk=lambda: max(0, bytes_of(reader, root) - before),
-                image=lambda: kept_bytes(reader, client, alias_of(launch.image)),
+                proof=read_proof(reader, client, "lxc", "liblxc") | {"control group": folder},
+                written_bytes=lambda: max(0, disk_usage_bytes(reader, root) - before),
+                image_bytes=lambda: stored_image_bytes(reader, client, image_alias(launch.image)),
             )
 
 
-def client_of(host: Host) -> str:
+def find_client(host: Host) -> str:
     """Return the installed client; `lxc`, that of LXD, if there is none."""
     return host.run("sh", "-c", _CLIENT, "sh", *_DAEMONS, timeout=10, check=False).text.strip() or "lxc"
 
 
-def package_for(host: Host) -> str:
+def package_of_client(host: Host) -> str:
     """Name the Debian package to install: Debian 13 has Incus, and there LXD's daemon did not start."""
     release = first_line(host, "sh", "-c", '. /etc/os-release && echo "$VERSION_CODENAME"')
     return "lxd" if release == "bookworm" else "incus"
 
 
-def keep(host: Host, file: Path, alias: str) -> None:
+def import_file(host: Host, file: Path, alias: str) -> None:
     """Import an archive or a disk into the daemon under a name, unless it has that."""
-    client = client_of(host)
-    if host.run(client, "image", "info", alias, timeout=SECONDS, check=False).exit_code:
+    client = find_client(host)
+    if host.run(client, "image", "info", alias, timeout=TIMEOUT_SECONDS, check=False).exit_code:
         host.run("sh", "-c", _IMPORT, "sh", client, str(file), alias, timeout=_IMPORT_SECONDS)
 
 
-def kept_bytes(host: Host, client: str, alias: str) -> int:
+def stored_image_bytes(host: Host, client: str, alias: str) -> int:
     """Return the bytes of an image in the daemon's store."""
-    target = asked(host, client, f"/1.0/images/aliases/{alias}")["target"]
-    return int(asked(host, client, f"/1.0/images/{target}")["size"])
+    target = query_daemon(host, client, f"/1.0/images/aliases/{alias}")["target"]
+    return int(query_daemon(host, client, f"/1.0/images/{target}")["size"])
 
 
-def alias_of(image: Image) -> str:
+def image_alias(image: Image) -> str:
     """Return the name of the image in the daemon's store."""
-    return _alias(image.tag)
+    return _tag_alias(image.tag)
 
 
-def _alias(tag: str) -> str:
+def _tag_alias(tag: str) -> str:
     return tag.replace(":", "-")  # a colon is between a server's name and an image's
 
 
 @contextmanager
-def _card(host: Host, launch: LaunchRequest) -> Iterator[str]:
+def _create_card(host: Host, launch: LaunchRequest) -> Iterator[str]:
     """Make the container's network card, whose other end is on tare's bridge; yield its name."""
     network = launch.network
     card, port = network.device("c"), network.device("d")  # none that a namespace leaves for a moment
     namespace = ("netns", network.lan) if network.lan else ()
     # The end on the bridge is always where it was made; the card itself comes back only after the container.
     select = ("-n", network.lan) if network.lan else ()
-    with launch.ledger.undone_by("ip", *select, "link", "delete", port):
-        host.run("ip", "link", "add", card, "type", "veth", "peer", "name", port, *namespace, timeout=SECONDS)
-        host.run("ip", *select, "link", "set", port, "master", "bridge", "up", timeout=SECONDS)
+    with launch.ledger.register_undo("ip", *select, "link", "delete", port):
+        host.run("ip", "link", "add", card, "type", "veth", "peer", "name", port, *namespace, timeout=TIMEOUT_SECONDS)
+        host.run("ip", *select, "link", "set", port, "master", "bridge", "up", timeout=TIMEOUT_SECONDS)
         yield card
 
 
-def _settings(launch: LaunchRequest, card: str) -> dict[str, Any]:
+def _container_settings(launch: LaunchRequest, card: str) -> dict[str, Any]:
     files, network = launch.limits.open_files, launch.network
     raw = {
         "lxc.uts.name": HOST_NAME,
-        "lxc.init.cmd": f"{INIT} {launch.listen('0.0.0.0')}",  # noqa: S104 - inside the container
+        "lxc.init.cmd": f"{INIT} {launch.listen_address('0.0.0.0')}",  # noqa: S104 - inside the container
         "lxc.net.0.ipv4.address": f"{network.instance_address}/24 {network.subnet.broadcast_address}",
         "lxc.net.0.ipv4.gateway": network.gateway,
     }
@@ -277,9 +280,9 @@ def _settings(launch: LaunchRequest, card: str) -> dict[str, Any]:
         disks["volume"] = {"type": "disk", "path": VOLUME, "pool": launch.name, "source": "volume"}
     return {
         "config": {
-            f"linux.sysctl.{PORTS_OF_USERS}": "0",
+            f"linux.sysctl.{UNPRIVILEGED_PORT_SYSCTL}": "0",
             "security.devlxd": "false",
-            "limits.cpu": cpus_of(launch),
+            "limits.cpu": format_cpus(launch),
             "limits.memory": str(launch.limits.memory_bytes),
             "limits.kernel.nofile": f"{files}:{files}",
             "raw.lxc": "".join(f"{key} = {value}\n" for key, value in (*raw.items(), *_MEMORY_MOUNTS)),
@@ -288,24 +291,24 @@ def _settings(launch: LaunchRequest, card: str) -> dict[str, Any]:
     }
 
 
-def cpus_of(launch: LaunchRequest) -> str:
+def format_cpus(launch: LaunchRequest) -> str:
     """Return the CPUs for the daemon, which takes a single number as a count."""
     return ",".join(f"{cpu}-{cpu}" for cpu in launch.limits.cpus)
 
 
-def proof_of(host: Host, client: str, driver: str, name: str) -> dict[str, str]:
+def read_proof(host: Host, client: str, driver: str, name: str) -> dict[str, str]:
     """Return the versions of the daemon and of its driver, by name."""
-    environment = asked(host, client, "/1.0")["environment"]
+    environment = query_daemon(host, client, "/1.0")["environment"]
     versions = dict(zip(environment["driver"].split(" | "), environment["driver_version"].split(" | "), strict=True))
     return {environment["server"]: environment["server_version"], name: versions[driver], "storage": "dir"}
 
 
-def asked(host: Host, client: str, path: str) -> dict[str, Any]:
+def query_daemon(host: Host, client: str, path: str) -> dict[str, Any]:
     """Ask the daemon for a resource of its REST interface."""
-    answer: dict[str, Any] = json.loads(host.run(client, "query", path, timeout=SECONDS).text)
+    answer: dict[str, Any] = json.loads(host.run(client, "query", path, timeout=TIMEOUT_SECONDS).text)
     return answer
 
 
-def bytes_of(host: Host, path: str) -> int:
+def disk_usage_bytes(host: Host, path: str) -> int:
     """Return the bytes that a file, or a folder without mounted file systems and a data volume, takes on the disk."""
-    return int(host.run("du", "-sx", "-B1", f"--exclude=*{VOLUME}", path, timeout=SECONDS).text.split()[0])
+    return int(host.run("du", "-sx", "-B1", f"--exclude=*{VOLUME}", path, timeout=TIMEOUT_SECONDS).text.split()[0])

@@ -18,20 +18,20 @@ from tare.hosts.host import Host
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
-from tare.plugins.technology import LaunchRequest, missing_tools
+from tare.plugins.technology import LaunchRequest, find_missing_tools
 from tare.plugins.workload import Instance
 from tare.technologies.lxd import (
     REMOVE,
-    SECONDS,
+    TIMEOUT_SECONDS,
     Lxd,
-    alias_of,
-    asked,
-    bytes_of,
-    client_of,
-    cpus_of,
-    keep,
-    kept_bytes,
-    proof_of,
+    disk_usage_bytes,
+    find_client,
+    format_cpus,
+    image_alias,
+    import_file,
+    query_daemon,
+    read_proof,
+    stored_image_bytes,
 )
 
 _COPY_SECONDS = 600.0
@@ -52,73 +52,77 @@ class LxdVm(Lxd):
     starts_quickly = False
     isolation = Isolation("own kernel", "a guest on virtual hardware")
     needs = "or Incus instead, its daemon and driver of QEMU, KVM that boots a guest"
-    nests = False
-    volumes = False
+    can_be_nested = False
+    has_volumes = False
     tools: ClassVar[Mapping[str, str]] = {**Lxd.tools, **boot_media.EFI_TOOLS, **monitors.KVM_TOOLS}
     packages = ("lxd-agent", "lxd-client", "ovmf", *boot_media.EFI_STUB.values())
-    hosts = True
+    can_host = True
     tested = "emulated"
-    path = "tap"
+    network_path = "tap"
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether a daemon that can run machines answers, and whether a guest boots on KVM."""
-        missing = missing_tools(host, self._installed(host))
-        missing = missing or boot_media.missing_files(host, boot_media.EFI_STUB) or self.engine_problems(host)
-        if not missing and "qemu" not in asked(host, client_of(host), "/1.0")["environment"]["driver"].split(" | "):
+        missing = find_missing_tools(host, self._installed_tools(host))
+        missing = missing or boot_media.find_missing_files(host, boot_media.EFI_STUB) or self.engine_problems(host)
+        if not missing and "qemu" not in query_daemon(host, find_client(host), "/1.0")["environment"]["driver"].split(
+            " | "
+        ):
             return (Problem(_NO_DRIVER, _DRIVER_FIX),)
         return missing or kvm.problems(host)
 
-    def imported(self, host: Host, image: Image) -> None:
+    def prepare_image(self, host: Host, image: Image) -> None:
         """Copy the image's disk to the daemon, once: it stays in the daemon's store under the name of its content."""
-        guest.with_disk(host, image)
-        boot_media.initrd(host, image, *_DRIVERS)
-        keep(host, image.disk, _alias(image))
+        guest.ensure_disk(host, image)
+        boot_media.make_initrd(host, image, *_DRIVERS)
+        import_file(host, image.disk, _disk_alias(image))
 
-    def forget(self, host: Host, tag: str) -> None:
+    def remove_images(self, host: Host, tag: str) -> None:
         """Do nothing: `lxd` removes all of tare's images from the same daemon."""
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Create a machine, start it, and put its tap on tare's bridge before it boots."""
-        launch.imported(self, host)
-        client, name = client_of(launch.ledger.host), launch.name
-        with monitors.prepared(host, launch) as ground:
-            initrd, serial = boot_media.initrd(host, launch.image, *_DRIVERS), str(launch.folder / "console")
+        launch.prepare_image(self, host)
+        client, name = find_client(launch.ledger.host), launch.name
+        with monitors.create_guest_resources(host, launch) as ground:
+            initrd, serial = boot_media.make_initrd(host, launch.image, *_DRIVERS), str(launch.folder / "console")
             words = boot_media.command_line(launch, _CONSOLE)
-            cd = boot_media.efi_cd(host, launch, initrd, words)
-            ground.stack.enter_context(launch.ledger.undone_by("sh", "-c", REMOVE, "sh", client, name))
-            host.run(client, "storage", "create", "--quiet", name, "dir", timeout=SECONDS)
-            console = ground.stack.enter_context(boot_media.console(host, serial))
-            ground.requested()
-            create = (client, "init", "--quiet", "--no-profiles", "--vm", _alias(launch.image), name)
-            host.run(*create, timeout=_COPY_SECONDS, input=json.dumps(settings(launch, cd, serial)).encode())
+            cd = boot_media.make_efi_cd(host, launch, initrd, words)
+            ground.stack.enter_context(launch.ledger.register_undo("sh", "-c", REMOVE, "sh", client, name))
+            host.run(client, "storage", "create", "--quiet", name, "dir", timeout=TIMEOUT_SECONDS)
+            console = ground.stack.enter_context(boot_media.follow_console(host, serial))
+            ground.mark_requested()
+            create = (client, "init", "--quiet", "--no-profiles", "--vm", _disk_alias(launch.image), name)
+            host.run(*create, timeout=_COPY_SECONDS, input=json.dumps(machine_settings(launch, cd, serial)).encode())
             reader = launch.ledger.host
-            disk = f"{asked(reader, client, f'/1.0/storage-pools/{name}')['config']['source']}/{_DISK.format(name)}"
-            before = bytes_of(reader, disk)
+            disk = (
+                f"{query_daemon(reader, client, f'/1.0/storage-pools/{name}')['config']['source']}/{_DISK.format(name)}"
+            )
+            before = disk_usage_bytes(reader, disk)
             launch.timeline.mark("started")
-            host.run(client, "start", name, timeout=SECONDS)
-            ground.stack.enter_context(launch.network.adopted(launch.network.device("t")))
-            pid = asked(reader, client, f"/1.0/instances/{name}/state")["pid"]
+            host.run(client, "start", name, timeout=TIMEOUT_SECONDS)
+            ground.stack.enter_context(launch.network.adopt_tap(launch.network.device("t")))
+            pid = query_daemon(reader, client, f"/1.0/instances/{name}/state")["pid"]
             # The daemon pins only the virtual processors.
-            host.run("taskset", "--pid", "--cpu-list", launch.cpu_list, str(pid), timeout=SECONDS)
-            proof = proof_of(reader, client, "qemu", "qemu")
+            host.run("taskset", "--pid", "--cpu-list", launch.cpu_list, str(pid), timeout=TIMEOUT_SECONDS)
+            proof = read_proof(reader, client, "qemu", "qemu")
             ground.processes = lambda: (pid,)
-            ground.written = lambda: max(0, bytes_of(reader, disk) - before)
-            ground.kept = lambda: kept_bytes(reader, client, _alias(launch.image))
-            yield ground.booted(console, disk, self.path, accelerator="kvm", **proof)
+            ground.written = lambda: max(0, disk_usage_bytes(reader, disk) - before)
+            ground.kept = lambda: stored_image_bytes(reader, client, _disk_alias(launch.image))
+            yield ground.await_boot(console, disk, self.network_path, accelerator="kvm", **proof)
 
 
-def _alias(image: Image) -> str:
+def _disk_alias(image: Image) -> str:
     # The machines of nested stacks have disks of their own, and an image may get a larger disk.
-    return f"{alias_of(image)}-{image.disk.stem}-{image.disk_bytes >> 20}"
+    return f"{image_alias(image)}-{image.disk.stem}-{image.disk_bytes >> 20}"
 
 
-def settings(launch: LaunchRequest, cd: str, serial: str) -> dict[str, Any]:
+def machine_settings(launch: LaunchRequest, cd: str, serial: str) -> dict[str, Any]:
     """Return the machine's configuration: its limits, what it boots, and the file of its serial port."""
     nic = {"type": "nic", "nictype": "p2p", "host_name": launch.network.device("t"), "name": "eth0"}
     return {
         "config": {
-            "limits.cpu": cpus_of(launch),
+            "limits.cpu": format_cpus(launch),
             "limits.memory": str(launch.limits.memory_bytes),
             "security.secureboot": "false",
             "raw.qemu": f"-serial file:{serial}",

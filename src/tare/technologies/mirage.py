@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tare.guests.user_guest import PREFIX, QEMU_TOOLS, Boot, OwnImage
+from tare.guests.user_guest import PREFIX, QEMU_TOOLS, UserGuestBoot, UserUnikernel
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
@@ -29,15 +29,15 @@ _OPAM = "opam install solo5, and have it on root's PATH"
 
 
 @dataclass(frozen=True)
-class Mirage(OwnImage):
+class Mirage(UserUnikernel):
     """Starts a unikernel of MirageOS."""
 
     name = "mirage"
     title = "MirageOS, an image of yours"
     needs = "an image of yours, a Solo5 tender"
     board = "pc,acpi=off"
-    one_cpu = True
-    without_kvm = "build the image for spt or virtio"
+    has_one_cpu = True
+    kvm_alternative = "build the image for spt or virtio"
 
     tender: Literal["hvt", "spt", "virtio"] = "hvt"
     device: str = "service"
@@ -70,16 +70,16 @@ class Mirage(OwnImage):
             Problem(each.what, _OPAM, missing="program") if each.packages == ("solo5",) else each for each in problems
         )
 
-    def addresses(self, boot: Boot) -> tuple[str, ...]:
+    def address_arguments(self, boot: UserGuestBoot) -> tuple[str, ...]:
         """Return the unikernel's arguments that set its address."""
         network = boot.launch.network
         return (f"--ipv4={network.instance_address}/{PREFIX}", f"--ipv4-gateway={network.gateway}")
 
-    def command(self, boot: Boot) -> tuple[str, ...]:
+    def command(self, boot: UserGuestBoot) -> tuple[str, ...]:
         """Return the command of Solo5's documentation."""
-        own = (*self.addresses(boot), *self.words)
+        own = (*self.address_arguments(boot), *self.argument_words)
         if self.tender == "virtio":
             kernel = ("-device", "isa-debug-exit", "-kernel", boot.image, "-append", " ".join(own))
-            return (*self.machine(boot, emulated="Westmere"), *self.card(boot, "virtio-net"), *kernel)
+            return (*self.machine_options(boot, emulated="Westmere"), *self.card_options(boot, "virtio-net"), *kernel)
         network = (f"--net:{self.device}={boot.tap}", f"--net-mac:{self.device}={boot.launch.network.instance_mac}")
         return (f"solo5-{self.tender}", f"--mem={boot.memory_mib}", *network, "--", boot.image, *own)

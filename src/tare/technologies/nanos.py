@@ -18,21 +18,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.guests.user_files import DiskFormat
-from tare.guests.user_guest import NETMASK, Boot, OwnImage
+from tare.guests.user_guest import NETMASK, UserGuestBoot, UserUnikernel
 from tare.hosts.host import Host
 from tare.model.trial import Problem
 from tare.plugins.technology import LaunchRequest
 
 
 @dataclass(frozen=True)
-class Nanos(OwnImage):
+class Nanos(UserUnikernel):
     """Boots a disk with Nanos."""
 
     name = "nanos"
     title = "Nanos, an image of yours"
     tested = "real"
     board = "q35"
-    built_in_address = True
+    has_fixed_address = True
 
     disk_format: DiskFormat = "raw"
 
@@ -47,7 +47,7 @@ class Nanos(OwnImage):
             return (Problem("arguments cannot reach an image of nanos", "`ops image create --args` puts them in it"),)
         return super().problems(host)
 
-    def command(self, boot: Boot) -> tuple[str, ...]:
+    def command(self, boot: UserGuestBoot) -> tuple[str, ...]:
         """Return the command of `ops run`."""
         ports = (("0x10", "pci.1", "0x3,multifunction=on"), ("0x11", "pci.2", "0x3.0x6"), ("0x12", "pci.4", "0x3.0x4"))
         bridges = (
@@ -55,16 +55,16 @@ class Nanos(OwnImage):
             for chassis, (port, name, slot) in enumerate(ports, start=1)
         )
         return (
-            *self.machine(boot),
+            *self.machine_options(boot),
             *(word for bridge in bridges for word in bridge),
             *("-drive", f"file={boot.disk},format=qcow2,if=none,id=hd0"),
             *("-device", "virtio-scsi-pci,bus=pci.2,addr=0x0,id=scsi0", "-device", "scsi-hd,bus=scsi0.0,drive=hd0"),
             *("-vga", "none", "-device", "isa-debug-exit", "-device", "virtio-rng-pci"),
             *("-device", "virtio-balloon"),
-            *self.card(boot, "virtio-net,bus=pci.4,addr=0x0"),
+            *self.card_options(boot, "virtio-net,bus=pci.4,addr=0x0"),
         )
 
-    def hint(self, launch: LaunchRequest) -> str:
+    def silence_hint(self, launch: LaunchRequest) -> str:
         """Return the address that the image should have."""
         network = launch.network
         options = f"--ip-address {network.instance_address} --netmask {NETMASK} --gateway {network.gateway}"

@@ -13,34 +13,41 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tare.hosts.exec import ExecHost, make_enterable
+from tare.hosts.exec import ExecHost, mount_system_folders
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
-from tare.plugins.technology import CLEAN, HOST_NAME, LaunchRequest, Technology, prepared, ready
+from tare.plugins.technology import (
+    CLEAN_ENVIRONMENT_OPTIONS,
+    HOST_NAME,
+    LaunchRequest,
+    Technology,
+    create_sandbox,
+    start_init,
+)
 from tare.plugins.workload import VOLUME, Instance
 
 
 @dataclass(frozen=True)
 class Native(Technology):
-    """Starts the image's `init` in a control group and a chroot."""
+    """Starts the image's `init_command` in a control group and a chroot."""
 
     name = "native"
     title = "bare metal"
     family = "bare metal"
     isolation = Isolation("none", "a process of the machine: a control group limits what it uses")
-    nests = True
-    volumes = True
+    can_be_nested = True
+    has_volumes = True
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2"}
 
     network: Literal["bridge", "host"] = "bridge"
 
     @property
-    def differs(self) -> Mapping[str, str]:
+    def expected_differences(self) -> Mapping[str, str]:
         """Settings of the network, where that is the machine's."""
         return {"sysctl *": "they are the machine's"} if self.network == "host" else {}
 
     @property
-    def path(self) -> str:
+    def network_path(self) -> str:
         """How packets travel."""
         return self.network
 
@@ -50,23 +57,25 @@ class Native(Technology):
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
-        """Start `init` in a chroot of a fresh copy of the image."""
+        """Start `init_command` in a chroot of a fresh copy of the image."""
         shared = self.network == "host"
         address = launch.network.machine_address if shared else launch.network.instance_address
         with ExitStack() as stack:
-            ground = stack.enter_context(prepared(launch, address, counted=False))
-            make_enterable(launch.ledger, ground.root, ground.group.mounts)
+            ground = stack.enter_context(create_sandbox(launch, address, is_timed=False))
+            mount_system_folders(launch.ledger, ground.root, ground.group.mounts)
             if ground.volume:  # it is unmounted with the root
                 target = f"{ground.root}{VOLUME}"
-                launch.ledger.maker.make(("folder", target), ("mount", "-", str(ground.volume), target, "bind"))
+                launch.ledger.setup_helper.run_steps(
+                    ("folder", target), ("mount", "-", str(ground.volume), target, "bind")
+                )
             namespace: tuple[str, ...] = ()
             if not shared:
-                namespace = ("-n", f"/run/netns/{stack.enter_context(launch.network.namespace())}")
-            ground.settle()
-            enter = ground.entry(*namespace, "-u", HOST_NAME, "-r", str(ground.root), *CLEAN)
+                namespace = ("-n", f"/run/netns/{stack.enter_context(launch.network.create_namespace())}")
+            ground.wait_until_joinable()
+            enter = ground.enter_prefix(*namespace, "-u", HOST_NAME, "-r", str(ground.root), *CLEAN_ENVIRONMENT_OPTIONS)
             launch.timeline.mark("requested")
             launch.timeline.mark("started")
-            process = stack.enter_context(ready(host, *enter, *launch.init(address)))
+            process = stack.enter_context(start_init(host, *enter, *launch.init_command(address)))
             inside = ExecHost(host, *enter)
-            stack.enter_context(inside.over(process))
-            yield ground.instance(inside, address, self.path)
+            stack.enter_context(inside.attach_stream(process))
+            yield ground.describe_instance(inside, address, self.network_path)

@@ -8,40 +8,40 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tare.hosts.host import Host
-from tare.hosts.ledger import Undo
+from tare.hosts.ledger import UndoStep
 from tare.model.isolation import Isolation
 from tare.plugins.technology import (
-    CONTROLLERS,
-    FILTERED,
+    CGROUP_CONTROLLER_DIFFERENCES,
     HOST_NAME,
-    PROTECTED,
+    PROTECTED_PATH_DIFFERENCES,
+    SECCOMP_DIFFERENCES,
     LaunchRequest,
     Technology,
+    create_sandbox,
     first_line,
-    prepared,
-    ready,
+    start_init,
 )
 from tare.plugins.workload import VOLUME, Instance
 
-_OWN_TMP = ("env", "SYSTEMD_NSPAWN_TMPFS_TMP=0")  # /tmp stays on the root: no file system in memory over it
+_KEEP_TMP = ("env", "SYSTEMD_NSPAWN_TMPFS_TMP=0")  # /tmp stays on the root: no file system in memory over it
 
 
 @dataclass(frozen=True)
 class Nspawn(Technology):
-    """Starts the image's `init` under systemd-nspawn; tare enters the inside through its namespaces."""
+    """Starts the image's `init_command` under systemd-nspawn; tare enters the inside through its namespaces."""
 
     name = "nspawn"
     title = "systemd-nspawn"
     family = "container"
     isolation = Isolation("shared kernel", "namespaces, capabilities, a control group; systemd-nspawn's seccomp filter")
-    nests = True
-    volumes = True
+    can_be_nested = True
+    has_volumes = True
     tools: ClassVar[Mapping[str, str]] = {"systemd-nspawn": "systemd-container", "ip": "iproute2"}
-    path = "bridge"
-    differs: ClassVar[Mapping[str, str]] = {
-        **FILTERED,
-        **PROTECTED,
-        **CONTROLLERS,
+    network_path = "bridge"
+    expected_differences: ClassVar[Mapping[str, str]] = {
+        **SECCOMP_DIFFERENCES,
+        **PROTECTED_PATH_DIFFERENCES,
+        **CGROUP_CONTROLLER_DIFFERENCES,
         **dict.fromkeys(("device char", "device net", "mount /dev/shm"), "it makes /dev itself"),
         "mount /run": "a tmpfs, into which tare mounts what the image has there",
         "mount /run/*": "folders of systemd, and what the image has there",
@@ -51,18 +51,18 @@ class Nspawn(Technology):
         """Return systemd's version."""
         return first_line(host, "systemd-nspawn", "--version").removeprefix("systemd ").partition(" ")[0]
 
-    def _files_of_run(self, launch: LaunchRequest, folder: str) -> tuple[str, ...]:
+    def _run_folder_binds(self, launch: LaunchRequest, folder: str) -> tuple[str, ...]:
         """Return the options that mount what the image has in /run, in `folder`, into nspawn's tmpfs there.
 
         nspawn does not start with another file system in place of the tmpfs.
         """
         find = ("find", folder, "-mindepth", "1", "-maxdepth", "1", "-not", "-type", "l")
         key, host = f"files of /run in {launch.image.digest}", launch.ledger.host
-        listed = launch.cache.once(key, lambda: self._listed(host, find))
+        listed = launch.cache.read_once(key, lambda: self._list_files(host, find))
         escaped = (name.replace("\\", "\\\\").replace(":", "\\:") for name in filter(None, listed.split("\0")))
         return tuple(f"--bind={folder}/{name}:/run/{name}" for name in escaped)
 
-    def _listed(self, host: Host, find: tuple[str, ...]) -> str:
+    def _list_files(self, host: Host, find: tuple[str, ...]) -> str:
         return host.run(*find, "-printf", "%f\\0", timeout=20).text
 
     @contextmanager
@@ -70,17 +70,17 @@ class Nspawn(Technology):
         """Start systemd-nspawn in a control group and a network namespace of tare's."""
         address = launch.network.instance_address
         with ExitStack() as stack:
-            ground = stack.enter_context(prepared(launch, address))
-            network = stack.enter_context(launch.network.namespace())
+            ground = stack.enter_context(create_sandbox(launch, address))
+            network = stack.enter_context(launch.network.create_namespace())
             inode = host.run("stat", "--format=%d:%i", str(ground.root), timeout=20).text.strip()
             lock = f"/run/systemd/nspawn/locks/inode-{inode}"
             left = f"/run/systemd/nspawn/propagate/{launch.name}"
-            stack.enter_context(launch.ledger.undone_by("rm", "-rf", left, lock))
+            stack.enter_context(launch.ledger.register_undo("rm", "-rf", left, lock))
             run = str(launch.folder / "run")  # nspawn's tmpfs would cover the folder below the root
             steps = (("folder", run), ("mount", "-", f"{ground.root}/run", run, "bind"))
-            stack.enter_context(launch.ledger.made(steps, Undo(("unmount", run), ("umount", "--lazy", run))))
+            stack.enter_context(launch.ledger.create(steps, UndoStep(("unmount", run), ("umount", "--lazy", run))))
             launch.timeline.mark("started")
-            nspawn = (*_OWN_TMP, "systemd-nspawn", "--quiet", "--register=no", "--keep-unit")
+            nspawn = (*_KEEP_TMP, "systemd-nspawn", "--quiet", "--register=no", "--keep-unit")
             options = (
                 f"--directory={ground.root}",
                 f"--machine={launch.name}",
@@ -89,12 +89,12 @@ class Nspawn(Technology):
                 f"--hostname={HOST_NAME}",
                 "--resolv-conf=off",
                 "--timezone=off",
-                *self._files_of_run(launch, run),
+                *self._run_folder_binds(launch, run),
             )
             limit = f"--rlimit=RLIMIT_NOFILE={launch.limits.open_files}"
             volume = (f"--bind={ground.volume}:{VOLUME}",) if ground.volume else ()
-            command = (*ground.group.join, *nspawn, *options, limit, *volume, "--", *launch.init(address))
-            process = stack.enter_context(ready(host, *command))
-            inside = ground.entered(host)
-            stack.enter_context(inside.over(process))
-            yield ground.instance(inside, address, self.path, systemd=launch.version(self, host))
+            command = (*ground.group.join, *nspawn, *options, limit, *volume, "--", *launch.init_command(address))
+            process = stack.enter_context(start_init(host, *command))
+            inside = ground.enter_namespaces(host)
+            stack.enter_context(inside.attach_stream(process))
+            yield ground.describe_instance(inside, address, self.network_path, systemd=launch.version(self, host))

@@ -24,24 +24,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tare.guests.user_files import DiskFormat
-from tare.guests.user_guest import Boot, OwnImage
+from tare.guests.user_guest import UserGuestBoot, UserUnikernel
 
 
 @dataclass(frozen=True)
-class Osv(OwnImage):
+class Osv(UserUnikernel):
     """Boots an image of OSv."""
 
     name = "osv"
     title = "OSv, an image of yours"
     tested = "real"
-    processor = "host,+x2apic"
-    drive = ("-drive", "file={disk},if=none,id=hd0,format=qcow2", "-device", "virtio-blk-pci,id=blk0,drive=hd0")
-    after = ("-device", "virtio-rng-pci")
+    cpu_model = "host,+x2apic"
+    drive_options = ("-drive", "file={disk},if=none,id=hd0,format=qcow2", "-device", "virtio-blk-pci,id=blk0,drive=hd0")
+    extra_options = ("-device", "virtio-rng-pci")
 
     disk: str = ""
     disk_format: DiskFormat = "qcow2"
 
-    def line(self, boot: Boot) -> str:
+    def kernel_command_line(self, boot: UserGuestBoot) -> str:
         """Return the command line of scripts/run.py."""
         addresses = "--ip=eth0,{address},{netmask} --defaultgw={gateway} --nameserver={gateway}"
-        return boot.filled(addresses, self.arguments)
+        return boot.fill_placeholders(addresses, self.arguments)

@@ -1,7 +1,7 @@
 """Podman: containers without a daemon, with Docker's command line; run by root, with root's networks.
 
-Setting: `network` is the path from the client: `nat` (default), over a published port, or `bridge`, a port of the
-container's own bridge.
+Setting: `network` is the path from the client: `nat` (default), over a published port, or `create_bridge`, a port of
+the container's own bridge.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from tare.hosts import engines
 from tare.hosts.host import Host, Process
-from tare.hosts.ledger import Undo
+from tare.hosts.ledger import UndoStep
 from tare.hosts.network import Network
 from tare.hosts.streams import last_lines
 from tare.model.trial import Problem
@@ -45,7 +45,7 @@ rm -f $notes
 _FORGET_NOTES = 'rm -rf "/var/lib/cni/networks/$1" "/var/lib/cni/results/$1-"*'
 
 # Where a network is described, by CNI and by netavark: Podman takes a tenth of a second to print the same.
-_DESCRIBED = {"/etc/cni/net.d": "conflist", "/etc/containers/networks": "json"}
+_NETWORK_FILES = {"/etc/cni/net.d": "conflist", "/etc/containers/networks": "json"}
 _BRIDGE = re.compile(r'"(?:bridge|network_interface)": *"([^"]+)"')
 # Of a tare that was killed, CNI cannot take its rules back either. They name the network in a comment; the number of a
 # rule is that of its line after the chain's own. One that stays sends packets for the next container's port to nowhere.
@@ -73,24 +73,24 @@ class Podman(Docker):
     title = "Podman"
     packages = ("containernetworking-plugins", "iptables")
     needs = ""
-    processes = ("conmon",)
-    lists = (
+    process_names = ("conmon",)
+    list_commands = (
         ("podman", "ps", "--all", "--format", "{{.Names}}"),
         ("podman", "network", "ls", "--format", "{{.Name}}"),
         ("podman", "volume", "ls", "--format", "{{.Name}}"),
     )
     package = "podman"
     program = "podman"
-    commits = False  # its images have the variables of the container
-    removes = False  # by `--rm`, with which the container's root ignores fsync
-    differs: ClassVar[Mapping[str, str]] = {
-        **Docker.differs,
-        **Crun.differs,
+    can_commit = False  # its images have the variables of the container
+    removes_containers = False  # by `--rm`, with which the container's root ignores fsync
+    expected_differences: ClassVar[Mapping[str, str]] = {
+        **Docker.expected_differences,
+        **Crun.expected_differences,
         **dict.fromkeys(("mount /dev", "mount /sys/dev/block", "mount /run/.containerenv"), "Podman's way of mounting"),
     }
 
     @contextmanager
-    def engine(self, host: Host) -> Iterator[None]:  # noqa: ARG002 - there is no daemon
+    def run_engine(self, host: Host) -> Iterator[None]:  # noqa: ARG002 - there is no daemon
         """Do nothing: it has no daemon."""
         yield
 
@@ -108,37 +108,37 @@ class Podman(Docker):
             return (Problem(f"podman is the client of a service at {socket}, and runs no containers itself", fix),)
         return ()
 
-    def settings(self, host: Host) -> tuple[str, ...]:
+    def engine_settings(self, host: Host) -> tuple[str, ...]:
         """Return the settings of Podman that change its containers, and that tare cannot undo."""
-        return engines.settings_of_podman(host)
+        return engines.read_podman_settings(host)
 
     def version(self, host: Host) -> str:
         """Return Podman's version."""
         return first_line(host, "podman", "--version").removeprefix("podman version ")
 
-    def limits(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
+    def limit_options(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
         """Return the options that set the limits, with as many processes as a container may have here."""
-        count = launch.cache.once("most processes", lambda: _most_processes(launch.ledger.host))
-        return (*super().limits(host, launch), f"--ulimit=nproc={count}:{count}")
+        count = launch.cache.read_once("most processes", lambda: _most_processes(launch.ledger.host))
+        return (*super().limit_options(host, launch), f"--ulimit=nproc={count}:{count}")
 
-    def removal(self, name: str) -> tuple[str, ...]:
+    def removal_command(self, name: str) -> tuple[str, ...]:
         """Return the command that removes a container, with what a killed tare has left of its network namespace."""
         return ("sh", "-c", _REMOVE, "sh", name)
 
     @contextmanager
-    def _running(self, host: Host, launch: LaunchRequest) -> Iterator[Process]:
+    def _run_container(self, host: Host, launch: LaunchRequest) -> Iterator[Process]:
         """Run the container from the instance's folder: there, conmon leaves a file `oom` when the memory ran out."""
         folder = str(launch.folder)
-        made = launch.ledger.made([("folder", folder)], Undo.of_folder(folder))
-        with made, super()._running(host, launch) as client:
+        made = launch.ledger.create([("folder", folder)], UndoStep.for_folder(folder))
+        with made, super()._run_container(host, launch) as client:
             yield client
 
-    def _runner(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:  # noqa: ARG002 - Docker asks the host
+    def _run_prefix(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:  # noqa: ARG002 - Docker asks the host
         """Return the command that runs a container, without what the host and the configuration add to it."""
         return ("env", f"--chdir={launch.folder}", self.program, "run", "--http-proxy=false", "--env-host=false")
 
     @contextmanager
-    def _network(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
+    def _create_network(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
         """Make a network, also for `nat`: Podman would leave the bridge of its default network on the machine.
 
         That of `nat` serves all containers of the run, as the default network would.
@@ -146,30 +146,30 @@ class Podman(Docker):
         network = launch.network
         if self.network == "nat":
             name = f"{network.prefix}-podman"
-            launch.cache.made(name, lambda: self._made(host, launch, name))
+            launch.cache.create_once(name, lambda: self._create_named_network(host, launch, name))
             yield network.machine_address
             return
-        with self._made(host, launch, launch.name) as bridge, network.client_on(bridge):
+        with self._create_named_network(host, launch, launch.name) as bridge, network.connect_client(bridge):
             yield str(network.engine_subnet[10])
 
     @contextmanager
-    def _made(self, host: Host, launch: LaunchRequest, name: str) -> Iterator[str]:
+    def _create_named_network(self, host: Host, launch: LaunchRequest, name: str) -> Iterator[str]:
         """Make a network; yield its bridge."""
         with ExitStack() as stack:
-            stack.enter_context(launch.ledger.undone_by("sh", "-c", _FORGET_NOTES, "sh", name))
-            stack.enter_context(launch.ledger.undone_by("podman", "network", "rm", name))
-            stack.enter_context(launch.ledger.undone_by("sh", "-c", _FORGET_RULES, "sh", name))
-            bridge = self.bridge(host, launch, name)
+            stack.enter_context(launch.ledger.register_undo("sh", "-c", _FORGET_NOTES, "sh", name))
+            stack.enter_context(launch.ledger.register_undo("podman", "network", "rm", name))
+            stack.enter_context(launch.ledger.register_undo("sh", "-c", _FORGET_RULES, "sh", name))
+            bridge = self.create_bridge(host, launch, name)
             # netavark leaves the bridge where it cannot finish a network; elsewhere it is gone by then.
             gone = 'ip link delete "$1" 2>/dev/null || true'
-            stack.enter_context(launch.ledger.undone_by("sh", "-c", gone, name, bridge))
-            for packets in self._forwarded(launch.network, bridge):
+            stack.enter_context(launch.ledger.register_undo("sh", "-c", gone, name, bridge))
+            for packets in self._forwarded_packets(launch.network, bridge):
                 rule = ("FORWARD", *packets, "-m", "comment", "--comment", name, "-j", "ACCEPT")
-                stack.enter_context(launch.ledger.undone_by("iptables", "-w", "-D", *rule))
+                stack.enter_context(launch.ledger.register_undo("iptables", "-w", "-D", *rule))
                 host.run("iptables", "-w", "-I", *rule, timeout=30)
             yield bridge
 
-    def _forwarded(self, network: Network, bridge: str) -> tuple[tuple[str, ...], ...]:
+    def _forwarded_packets(self, network: Network, bridge: str) -> tuple[tuple[str, ...], ...]:
         """Return what a Docker daemon beside it drops, and has to be accepted.
 
         CNI accepts answers where Docker drops them. netavark does so in a table of its own, which helps nothing: what
@@ -180,16 +180,16 @@ class Podman(Docker):
         near = f"{network.prefix}-m"
         return ("-i", near), ("-i", bridge, "-o", near, "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED")
 
-    def _addresses(self, launch: LaunchRequest) -> tuple[str, ...]:
+    def _address_options(self, launch: LaunchRequest) -> tuple[str, ...]:
         own = () if self.network == "bridge" else (f"--network={launch.network.prefix}-podman",)
-        return (*own, *super()._addresses(launch))
+        return (*own, *super()._address_options(launch))
 
-    def bridge(self, host: Host, launch: LaunchRequest, name: str) -> str:
+    def create_bridge(self, host: Host, launch: LaunchRequest, name: str) -> str:
         """Make a network of this name; Podman chooses the name of its bridge."""
         network = launch.network
         subnet = network.engine_subnet if self.network == "bridge" else network.shared_subnet
         host.run("podman", "network", "create", "--disable-dns", f"--subnet={subnet}", name, timeout=60)
-        described = "".join(host.read(f"{folder}/{name}.{kind}") for folder, kind in _DESCRIBED.items())
+        described = "".join(host.read(f"{folder}/{name}.{kind}") for folder, kind in _NETWORK_FILES.items())
         if found := _BRIDGE.search(described):
             return found[1]
         form = "{{.NetworkInterface}}"

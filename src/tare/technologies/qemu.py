@@ -15,7 +15,7 @@ from tare.guests import boot_media, guest, kvm, monitors
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import Caution, Problem
-from tare.plugins.technology import LaunchRequest, missing_tools
+from tare.plugins.technology import LaunchRequest, find_missing_tools
 from tare.plugins.workload import Instance
 
 
@@ -28,9 +28,9 @@ class Qemu(monitors.DirectBoot):
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "emulated"
     isolation = Isolation("own kernel", "a guest on virtual hardware")
     needs = "KVM that boots a guest"
-    nests = True
+    can_be_nested = True
     tools: ClassVar[Mapping[str, str]] = {**monitors.KVM_TOOLS, "lz4": "lz4"}
-    volumes = True
+    has_volumes = True
     acceleration = kvm.OPTIONS
     cautions: ClassVar[tuple[Caution, ...]] = ()
 
@@ -40,7 +40,7 @@ class Qemu(monitors.DirectBoot):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether QEMU and its tools are installed, and whether a guest boots on KVM."""
-        return missing_tools(host, self.tools) or self.acceleration_problems(host)
+        return find_missing_tools(host, self.tools) or self.acceleration_problems(host)
 
     def acceleration_problems(self, host: Host) -> tuple[Problem, ...]:
         """Find why KVM cannot be used."""
@@ -49,19 +49,19 @@ class Qemu(monitors.DirectBoot):
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot a machine on a fresh overlay of the image's disk, and wait until it can be entered."""
-        launch.imported(self, host)
-        with monitors.prepared(host, launch) as ground:
-            volume = ground.volume()
-            ground.requested()
-            group, disk = ground.group(), ground.overlay()
-            tap = ground.stack.enter_context(launch.network.tap())
+        launch.prepare_image(self, host)
+        with monitors.create_guest_resources(host, launch) as ground:
+            volume = ground.create_volume()
+            ground.mark_requested()
+            group, disk = ground.create_cgroup(), ground.create_overlay()
+            tap = ground.stack.enter_context(launch.network.create_tap())
             launch.timeline.mark("started")
             machine = (kvm.PROGRAM, *self.acceleration, *_machine(launch, guest.Devices(disk, tap, volume=volume)))
             command = (*machine, "-append", guest.command_line(launch))
             console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
             ground.cautions = self.cautions
             proof = {"accelerator": self.acceleration[1], "qemu": launch.version(self, host)}
-            yield ground.booted(console, disk, self.path, **proof)
+            yield ground.await_boot(console, disk, self.network_path, **proof)
 
 
 def _machine(launch: LaunchRequest, devices: guest.Devices) -> tuple[str, ...]:
@@ -75,5 +75,5 @@ def _machine(launch: LaunchRequest, devices: guest.Devices) -> tuple[str, ...]:
         *volume,
         *("-netdev", network, "-device", f"virtio-net-pci,netdev=net0,mac={launch.network.instance_mac},romfile="),
         # Unpacked, as the guest would do it itself: an emulated processor takes a quarter of a second for that.
-        *("-kernel", str(boot_media.unpacked(launch.image)), "-initrd", str(launch.image.initrd)),
+        *("-kernel", str(boot_media.unpacked_kernel_path(launch.image)), "-initrd", str(launch.image.initrd)),
     )

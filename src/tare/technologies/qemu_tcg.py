@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.guests.guest import EMULATED
+from tare.guests.guest import EMULATION_CAUTION
 from tare.hosts.host import Host
 from tare.model.trial import Problem
 from tare.technologies.qemu import Qemu
@@ -23,7 +23,7 @@ class QemuTcg(Qemu):
     starts_quickly = False
     tested = "real"
     needs = ""
-    cautions = (EMULATED,)
+    cautions = (EMULATION_CAUTION,)
     acceleration = ("-accel", "tcg,thread=multi", "-cpu", "max")
 
     def acceleration_problems(self, host: Host) -> tuple[Problem, ...]:  # noqa: ARG002 - nothing to ask

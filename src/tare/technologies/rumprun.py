@@ -23,24 +23,24 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from tare.guests.user_files import DiskFormat
-from tare.guests.user_guest import PREFIX, Boot, OwnImage
+from tare.guests.user_guest import PREFIX, UserGuestBoot, UserUnikernel
 
 
 @dataclass(frozen=True)
-class Rumprun(OwnImage):
+class Rumprun(UserUnikernel):
     """Boots an image of Rumprun."""
 
     name = "rumprun"
     title = "Rumprun, an image of yours"
-    one_cpu = True
-    drive = ("-drive", "if=virtio,file={disk},format=qcow2")
+    has_one_cpu = True
+    drive_options = ("-drive", "if=virtio,file={disk},format=qcow2")
 
     disk: str = ""
     disk_format: DiskFormat = "raw"
     mountpoint: str = "/data"
     environment: tuple[str, ...] = ()
 
-    def line(self, boot: Boot) -> str:
+    def kernel_command_line(self, boot: UserGuestBoot) -> str:
         """Return the kernel's JSON. Rumprun wants one key `env` for each variable, which JSON discourages."""
         network = boot.launch.network
         static = {"method": "static", "addr": network.instance_address, "mask": str(PREFIX), "gw": network.gateway}
@@ -49,6 +49,6 @@ class Rumprun(OwnImage):
             *(("env", each) for each in self.environment),
             ("net", {"if": "vioif0", "type": "inet"} | static),
             *((("blk", data),) if boot.disk else ()),
-            ("cmdline", " ".join((PurePosixPath(self.image).name, *self.words))),
+            ("cmdline", " ".join((PurePosixPath(self.image).name, *self.argument_words))),
         ]
         return "{" + ",".join(f"{json.dumps(name)}:{json.dumps(value)}" for name, value in entries) + "}"

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.guests import kvm
-from tare.guests.unikernel import READY, Solo5
+from tare.guests.unikernel import READY_LINE, Solo5
 from tare.hosts.host import Host
-from tare.images.micro import has_unikernels, unikernels_on
+from tare.images.micro import has_unikernels, unikernels_folder
 from tare.model.errors import TrialFailed
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
-from tare.plugins.technology import missing_tools
+from tare.plugins.technology import find_missing_tools
 
 _PROBE_SECONDS = 10.0
 # In a network namespace of its own, which vanishes with the tender.
@@ -38,23 +38,25 @@ class Solo5Hvt(Solo5):
     needs = "KVM that boots a guest"
     tested = "emulated"
     tender = "solo5-hvt"
-    processes = (tender,)
+    process_names = (tender,)
     file = "micro.hvt"
 
     def acceleration_problems(self, host: Host) -> Sequence[Problem]:
         """Find why KVM cannot be used."""
-        if host.run("test", "-w", "/dev/kvm", timeout=10, check=False).exit_code == 0 and missing_tools(host, _QEMU):
-            return () if not has_unikernels(host) or self._boots(host) else (_UNPROVED,)
+        if host.run("test", "-w", "/dev/kvm", timeout=10, check=False).exit_code == 0 and find_missing_tools(
+            host, _QEMU
+        ):
+            return () if not has_unikernels(host) or self._can_boot(host) else (_UNPROVED,)
         return kvm.problems(host, "use solo5-spt")
 
-    def _boots(self, host: Host) -> bool:
+    def _can_boot(self, host: Host) -> bool:
         """Return whether the unikernel boots and serves."""
-        folder = unikernels_on(host)
+        folder = unikernels_folder(host)
         tender = (f"{folder}/{self.tender}", "--mem=32", "--net:net=tap", "--", f"{folder}/{self.file}")
         command = ("unshare", "--net", "sh", "-c", _PROBE, "sh", *tender, "--ipv4=198.18.0.10/24")
         try:
             with host.spawn(*command) as console:
-                while console.read_line(_PROBE_SECONDS).text.strip() != READY:
+                while console.read_line(_PROBE_SECONDS).text.strip() != READY_LINE:
                     pass
         except TrialFailed:
             return False

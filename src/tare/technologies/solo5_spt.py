@@ -23,5 +23,5 @@ class Solo5Spt(Solo5):
         "a process behind a seccomp filter that allows it few system calls of the machine's kernel",
     )
     tender = "solo5-spt"
-    processes = (tender,)
+    process_names = (tender,)
     file = "micro.spt"

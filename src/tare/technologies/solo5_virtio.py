@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.guests.unikernel import InQemu, solo5_version
+from tare.guests.unikernel import QemuUnikernel, solo5_version
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 
 
 @dataclass(frozen=True)
-class Solo5Virtio(InQemu):
+class Solo5Virtio(QemuUnikernel):
     """Boots the application in QEMU."""
 
     name = "solo5-virtio"
@@ -23,8 +23,8 @@ class Solo5Virtio(InQemu):
     isolation = Isolation("own kernel", "a unikernel on virtual hardware: one application with its kernel")
     file = "micro.virtio"
     board = "pc"
-    emulated = "Westmere"
-    card = ",ioeventfd=off,tx=timer,x-txtimer=1000"
+    emulated_cpu_model = "Westmere"
+    card_options = ",ioeventfd=off,tx=timer,x-txtimer=1000"
 
     def version(self, host: Host) -> str:
         """Return the version of Solo5; empty before it is built."""

@@ -20,12 +20,12 @@ from tare.model.errors import TrialFailed
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
-from tare.plugins.technology import LaunchRequest, Technology, first_line, missing_tools
+from tare.plugins.technology import LaunchRequest, Technology, find_missing_tools, first_line
 from tare.plugins.workload import Instance
 
 _PROGRAM = "linux.uml"
 _PROBE_SECONDS = 30.0  # it is slow on an emulated CPU
-_TOLD = "tare-uml-runs-programs"
+_PROBE_WORD = "tare-uml-runs-programs"
 _CONSOLE = ("con0=null,fd:1", "con=null", "ssl=null")
 # The machine's own root, read only, and a program of it that prints a word.
 _PROBE = ("mem=128M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "init=/bin/echo", *_CONSOLE)
@@ -44,7 +44,7 @@ class Uml(Technology):
     needs = "a CPU on which it runs a program"
     tools: ClassVar[Mapping[str, str]] = {_PROGRAM: "user-mode-linux", "mke2fs": "e2fsprogs", **guest.TOOLS}
     tested = "stand-in"
-    path = "tap"
+    network_path = "tap"
 
     vector: bool = False
 
@@ -54,40 +54,42 @@ class Uml(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether the kernel is installed, and whether it runs a program on this CPU."""
-        if missing := missing_tools(host, self.tools):
+        if missing := find_missing_tools(host, self.tools):
             return missing
         try:
-            lines = host.run(_PROGRAM, *_PROBE, "--", _TOLD, timeout=_PROBE_SECONDS, check=False).text.splitlines()
+            lines = host.run(
+                _PROGRAM, *_PROBE, "--", _PROBE_WORD, timeout=_PROBE_SECONDS, check=False
+            ).text.splitlines()
         except TrialFailed:
             lines = [f"it runs no program within {_PROBE_SECONDS:g} s"]
         # The kernel repeats its command line, and so the word, but not alone in a line.
-        if _TOLD in (line.strip() for line in lines):
+        if _PROBE_WORD in (line.strip() for line in lines):
             return ()
         last = next((line.strip() for line in lines if "failed, errno" in line or "panic" in line), "")
         what = f"it does not run a program on this CPU: {last or (lines[-1] if lines else 'it says nothing')}"
         return (Problem(what, "try a newer kernel, or a CPU without AVX-512: an emulated one has none"),)
 
-    def imported(self, host: Host, image: Image) -> None:
+    def prepare_image(self, host: Host, image: Image) -> None:
         """Make the image's disk where only its directory was carried to."""
-        guest.with_disk(host, image)
+        guest.ensure_disk(host, image)
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot a kernel on a copy of the image's disk."""
-        launch.imported(self, host)
-        with monitors.prepared(host, launch) as ground:
-            disk = ground.disk("raw")
-            ground.requested()
-            group = ground.group()
-            tap = ground.stack.enter_context(launch.network.tap(headers=self.vector))
+        launch.prepare_image(self, host)
+        with monitors.create_guest_resources(host, launch) as ground:
+            disk = ground.copy_disk("raw")
+            ground.mark_requested()
+            group = ground.create_cgroup()
+            tap = ground.stack.enter_context(launch.network.create_tap(headers=self.vector))
             words = guest.command_line(launch, root="/dev/ubda", console="tty0").split()
             launch.timeline.mark("started")
             # Its memory is a file in the instance's folder, which is removed afterwards.
-            kernel = ("env", f"TMPDIR={launch.folder}", _PROGRAM, *self.machine(launch, disk, tap), *words)
+            kernel = ("env", f"TMPDIR={launch.folder}", _PROGRAM, *self.machine_parameters(launch, disk, tap), *words)
             console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *kernel))
-            yield ground.booted(console, disk, self.path, uml=launch.version(self, host))
+            yield ground.await_boot(console, disk, self.network_path, uml=launch.version(self, host))
 
-    def machine(self, launch: LaunchRequest, disk: str, tap: str) -> tuple[str, ...]:
+    def machine_parameters(self, launch: LaunchRequest, disk: str, tap: str) -> tuple[str, ...]:
         """Return the parameters that describe the machine."""
         mac = launch.network.instance_mac
         card = f"vec0:transport=tap,ifname={tap},mac={mac}" if self.vector else f"eth0=tuntap,{tap},{mac}"

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.guests.user_guest import Boot, OwnImage
+from tare.guests.user_guest import UserGuestBoot, UserUnikernel
 
 # Even if it is built with a fixed seed (CONFIG_LIBUKRANDOM_SEED_INSECURE).
 _NO_SEED = (
@@ -30,7 +30,7 @@ _NO_SEED = (
 
 
 @dataclass(frozen=True)
-class Unikraft(OwnImage):
+class Unikraft(UserUnikernel):
     """Boots an image of Unikraft."""
 
     name = "unikraft"
@@ -41,18 +41,18 @@ class Unikraft(OwnImage):
     parameters: str = ""
 
     @property
-    def more_files(self) -> tuple[str, ...]:
+    def extra_files(self) -> tuple[str, ...]:
         """The root file system."""
         return (self.initrd,) if self.initrd else ()
 
-    def remedy(self, said: str) -> str:
+    def output_hint(self, output: str) -> str:
         """Return what newer ones need of the processor."""
-        return _NO_SEED if "Could not initialize the HWRNG" in said else ""
+        return _NO_SEED if "Could not initialize the HWRNG" in output else ""
 
-    def line(self, boot: Boot) -> str:
+    def kernel_command_line(self, boot: UserGuestBoot) -> str:
         """Return the command line of Unikraft's guides."""
-        return boot.filled("netdev.ip={address}/{prefix}:{gateway}", self.parameters, "--", self.arguments)
+        return boot.fill_placeholders("netdev.ip={address}/{prefix}:{gateway}", self.parameters, "--", self.arguments)
 
-    def command(self, boot: Boot) -> tuple[str, ...]:
+    def command(self, boot: UserGuestBoot) -> tuple[str, ...]:
         """Return QEMU's command, with the root file system."""
         return (*super().command(boot), *(("-initrd", boot.files[self.initrd]) if self.initrd else ()))

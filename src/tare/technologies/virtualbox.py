@@ -20,7 +20,7 @@ from tare.guests import boot_media, guest, monitors
 from tare.guests.monitors import VirtualPc
 from tare.hosts.host import Host
 from tare.model.trial import Problem
-from tare.plugins.technology import LaunchRequest, missing_program, missing_tools
+from tare.plugins.technology import LaunchRequest, find_missing_tools, missing_program
 from tare.plugins.workload import Instance
 
 _SECONDS = 120.0
@@ -45,8 +45,8 @@ class Virtualbox(VirtualPc):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether VirtualBox is installed and its kernel modules are loaded."""
-        missing = missing_program(host, _INSTALL, "VBoxManage", "VBoxHeadless") or missing_tools(host, self.tools)
-        if missing := missing or boot_media.missing_files(host, boot_media.LOADER):
+        missing = missing_program(host, _INSTALL, "VBoxManage", "VBoxHeadless") or find_missing_tools(host, self.tools)
+        if missing := missing or boot_media.find_missing_files(host, boot_media.LOADER):
             return missing
         for device, module in (("/dev/vboxdrv", "vboxdrv"), ("/dev/vboxnetctl", "vboxnetflt")):
             if host.run("test", "-c", device, timeout=10, check=False).exit_code:
@@ -57,27 +57,27 @@ class Virtualbox(VirtualPc):
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Register and start a machine on a fully allocated copy of the image's disk."""
-        launch.imported(self, host)
-        with monitors.prepared(host, launch) as ground:
-            disk = ground.disk("vdi", "-o", "static=on", "-S", "0")
-            cd = self.boot_cd(host, launch)
-            card = ground.stack.enter_context(launch.network.port())
-            ground.requested()
-            group = ground.group()
+        launch.prepare_image(self, host)
+        with monitors.create_guest_resources(host, launch) as ground:
+            disk = ground.copy_disk("vdi", "-o", "static=on", "-S", "0")
+            cd = self.make_boot_cd(host, launch)
+            card = ground.stack.enter_context(launch.network.create_port())
+            ground.mark_requested()
+            group = ground.create_cgroup()
             undo = ("VBoxManage", "unregistervm", launch.name, "--delete")
-            ground.stack.enter_context(launch.ledger.undone_by(*undo))
+            ground.stack.enter_context(launch.ledger.register_undo(*undo))
             serial = str(launch.folder / "console")
-            for words in self.steps(launch, guest.Devices(disk, card, cd, serial)):
+            for words in self.setup_commands(launch, guest.Devices(disk, card, cd, serial)):
                 host.run("VBoxManage", *words, timeout=_SECONDS)
             launch.timeline.mark("started")
             start = (*group.join, "VBoxHeadless", "--startvm", launch.name, "--vrde", "off")
-            console = ground.stack.enter_context(host.spawn(*boot_media.with_console(serial, *start)))
-            ground.stack.enter_context(launch.ledger.undone_by("VBoxManage", "controlvm", launch.name, "poweroff"))
+            console = ground.stack.enter_context(host.spawn(*boot_media.with_console_output(serial, *start)))
+            ground.stack.enter_context(launch.ledger.register_undo("VBoxManage", "controlvm", launch.name, "poweroff"))
             ground.written = lambda: None  # it was written in full before
             proof = {"virtualbox": launch.version(self, host), "controller": self.controller}
-            yield ground.booted(console, disk, self.path, **proof)
+            yield ground.await_boot(console, disk, self.network_path, **proof)
 
-    def steps(self, launch: LaunchRequest, devices: guest.Devices) -> Iterator[tuple[str, ...]]:
+    def setup_commands(self, launch: LaunchRequest, devices: guest.Devices) -> Iterator[tuple[str, ...]]:
         """Yield the commands of VBoxManage that make the machine."""
         name = launch.name
         folder, mac = str(launch.folder / "machine"), launch.network.instance_mac.replace(":", "")

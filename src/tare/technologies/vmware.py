@@ -23,7 +23,7 @@ from tare.guests import boot_media, monitors
 from tare.guests.monitors import VirtualPc
 from tare.hosts.host import Host
 from tare.model.trial import Problem
-from tare.plugins.technology import LaunchRequest, missing_program, missing_tools
+from tare.plugins.technology import LaunchRequest, find_missing_tools, missing_program
 from tare.plugins.workload import Instance
 
 _SECONDS = 120.0
@@ -53,8 +53,8 @@ class Vmware(VirtualPc):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether VMware and the tools for its CD are installed, and whether it works."""
-        missing = missing_program(host, _INSTALL, "vmrun", "vmware-networks") or missing_tools(host, self.tools)
-        if missing := missing or boot_media.missing_files(host, boot_media.LOADER):
+        missing = missing_program(host, _INSTALL, "vmrun", "vmware-networks") or find_missing_tools(host, self.tools)
+        if missing := missing or boot_media.find_missing_files(host, boot_media.LOADER):
             return missing
         return self.service_problems(host)
 
@@ -76,27 +76,29 @@ class Vmware(VirtualPc):
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Write and start a machine on a fully allocated copy of the image's disk."""
-        launch.imported(self, host)
-        with monitors.prepared(host, launch) as ground:
-            disk = ground.disk("vmdk", "-o", "subformat=monolithicFlat,adapter_type=lsilogic", "-S", "0")
-            self.boot_cd(host, launch)
-            card = ground.stack.enter_context(launch.network.port())
-            number = str(free_vmnet(host.read(_NETWORKING)))
-            ground.stack.enter_context(launch.ledger.undone_by("sh", "-c", _UNBRIDGE, "sh", card))
+        launch.prepare_image(self, host)
+        with monitors.create_guest_resources(host, launch) as ground:
+            disk = ground.copy_disk("vmdk", "-o", "subformat=monolithicFlat,adapter_type=lsilogic", "-S", "0")
+            self.make_boot_cd(host, launch)
+            card = ground.stack.enter_context(launch.network.create_port())
+            number = str(find_free_vmnet(host.read(_NETWORKING)))
+            ground.stack.enter_context(launch.ledger.register_undo("sh", "-c", _UNBRIDGE, "sh", card))
             host.run("sh", "-c", _BRIDGE, "sh", card, number, timeout=_SECONDS)
-            ground.requested()
-            group = ground.group()
+            ground.mark_requested()
+            group = ground.create_cgroup()
             file, run = str(launch.folder / "machine.vmx"), ("vmrun", "-T", self.product)
             host.write(file, configuration(launch, number))
-            console = ground.stack.enter_context(boot_media.console(host, str(launch.folder / "console")))
+            console = ground.stack.enter_context(boot_media.follow_console(host, str(launch.folder / "console")))
             launch.timeline.mark("started")
-            ground.stack.enter_context(launch.ledger.undone_by(*run, "stop", file, "hard"))
+            ground.stack.enter_context(launch.ledger.register_undo(*run, "stop", file, "hard"))
             host.run(*group.join, *run, "start", file, "nogui", timeout=_SECONDS)
             ground.written = lambda: None  # it was written in full before
-            yield ground.booted(console, disk, self.path, vmrun=launch.version(self, host), controller="pvscsi")
+            yield ground.await_boot(
+                console, disk, self.network_path, vmrun=launch.version(self, host), controller="pvscsi"
+            )
 
 
-def free_vmnet(networking: str) -> int:
+def find_free_vmnet(networking: str) -> int:
     """Return the number of a free virtual network of VMware; 0, 1 and 8 are its own."""
     words = re.findall(r"^answer VNET_(\d+)_|^add_bridge_mapping \S+ (-?\d+)", networking, flags=re.MULTILINE)
     taken = {0, 1, 8, *(int(answer or mapping) for answer, mapping in words)}

@@ -21,7 +21,7 @@ from tare.model.errors import TrialFailed
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Caution, Problem
-from tare.plugins.technology import LaunchRequest, Technology, first_line, missing_tools
+from tare.plugins.technology import LaunchRequest, Technology, find_missing_tools, first_line
 from tare.plugins.workload import Instance
 
 _PACKAGES = {
@@ -52,13 +52,13 @@ _CARD = """#!/bin/sh -e
 ip {there} link set "$vif" master bridge up
 xenstore-write "$XENBUS_PATH/hotplug-status" connected
 """
-_ASK = """
+_QUERY = """
 xl list "$1" | tail -n 1
 xl vcpu-list Domain-0
 xl vcpu-list "$1"
 xenstore-read "/local/domain/$(xl domid "$1")/image/device-model-pid" 2>/dev/null || :
 """
-_FLOATING = Caution(
+_UNPINNED_CAUTION = Caution(
     "not-pinned",
     "the first domain's CPUs are not pinned to the machine's: boot Xen with dom0_vcpus_pin",
 )
@@ -77,9 +77,9 @@ class Xen(Technology):
     isolation = Isolation("own kernel", "a guest on a hypervisor below the machine's kernel")
     needs = "a machine that runs Xen"
     tools = _PACKAGES
-    lists = (("xl", "list"),)
+    list_commands = (("xl", "list"),)
     tested = "emulated"
-    path = "tap"
+    network_path = "tap"
 
     def version(self, host: Host) -> str:
         """Return the hypervisor's version."""
@@ -91,7 +91,7 @@ class Xen(Technology):
         if host.read("/sys/hypervisor/type").strip() != "xen":
             fix = "apt-get install xen-system-amd64, and boot the menu's entry with Xen in its name"
             return (Problem("the machine does not run on Xen", fix),)
-        if missing := missing_tools(host, self.tools):
+        if missing := find_missing_tools(host, self.tools):
             return missing
         asked = host.run("xl", "info", timeout=_SECONDS, check=False)
         if asked.exit_code:
@@ -100,28 +100,30 @@ class Xen(Technology):
             return (Problem(what, "run tare in the first domain (dom0), and there: /etc/init.d/xen start"),)
         return ()
 
-    def imported(self, host: Host, image: Image) -> None:
+    def prepare_image(self, host: Host, image: Image) -> None:
         """Make the image's disk where only its directory was carried to."""
-        guest.with_disk(host, image)
+        guest.ensure_disk(host, image)
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot a domain on a snapshot of the image's disk, and wait until it can be entered."""
-        launch.imported(self, host)
-        with monitors.prepared(host, launch) as ground:
-            ground.requested()
-            disk = ground.stack.enter_context(_snapshot(host, launch))
+        launch.prepare_image(self, host)
+        with monitors.create_guest_resources(host, launch) as ground:
+            ground.mark_requested()
+            disk = ground.stack.enter_context(_create_snapshot(host, launch))
             card, file = (str(launch.folder / name) for name in ("card", "domain.cfg"))
-            host.write(card, _card(launch))
+            host.write(card, _card_script(launch))
             host.run("chmod", "700", card, timeout=_SECONDS)
             host.write(file, self.configuration(launch, guest.Devices(disk, card)))
-            ground.stack.enter_context(launch.ledger.undone_by("xl", "destroy", launch.name))
+            ground.stack.enter_context(launch.ledger.register_undo("xl", "destroy", launch.name))
             launch.timeline.mark("started")
             # No process of xl monitors the domain (-e): the ledger ends it.
             console = ground.stack.enter_context(host.spawn("xl", "create", "-e", "-c", file))
-            with _explained(console):
-                instance = ground.booted(console, disk, self.path, mode=self.mode, xen=launch.version(self, host))
-            yield _described(host, instance)
+            with _explain_errors(console):
+                instance = ground.await_boot(
+                    console, disk, self.network_path, mode=self.mode, xen=launch.version(self, host)
+                )
+            yield _add_xen_facts(host, instance)
 
     def configuration(self, launch: LaunchRequest, devices: guest.Devices) -> str:
         """Write the domain's xl.cfg(5); xl calls a script for its network card."""
@@ -146,25 +148,25 @@ class Xen(Technology):
 
 
 @contextmanager
-def _snapshot(host: Host, launch: LaunchRequest) -> Iterator[str]:
+def _create_snapshot(host: Host, launch: LaunchRequest) -> Iterator[str]:
     """Make a snapshot of the image's raw disk by the device mapper; yield its device; removes it after the block.
 
     The file `written` in the instance's folder holds what is written to it.
     """
-    with launch.ledger.undone_by("sh", "-c", _REMOVE, "sh", launch.name):
+    with launch.ledger.register_undo("sh", "-c", _REMOVE, "sh", launch.name):
         words = (launch.name, str(launch.image.disk), str(launch.folder / "written"))
         host.run("sh", "-c", _MAKE, "sh", *words, timeout=_SECONDS)
         yield f"/dev/mapper/{launch.name}"
 
 
-def _card(launch: LaunchRequest) -> str:
+def _card_script(launch: LaunchRequest) -> str:
     lan = launch.network.lan
     moved, namespace = (f'ip link set "$vif" netns {lan}', f"-n {lan}") if lan else (":", "")
     return _CARD.format(moved=moved, there=namespace)
 
 
 @contextmanager
-def _explained(console: Process) -> Iterator[None]:
+def _explain_errors(console: Process) -> Iterator[None]:
     """Yield a failure xl's first error as its reason: the others follow from it."""
     try:
         yield
@@ -175,9 +177,9 @@ def _explained(console: Process) -> Iterator[None]:
         raise TrialFailed(f"xl create: {message.removeprefix('libxl: error: ')}", error.hint) from error
 
 
-def _described(host: Host, instance: Instance) -> Instance:
+def _add_xen_facts(host: Host, instance: Instance) -> Instance:
     """Add what Xen reports of the domain: its memory, its CPUs, and the process of its device model, if any."""
-    listed, *vcpus = host.run("sh", "-c", _ASK, "sh", instance.name, timeout=_SECONDS).text.strip().splitlines()
+    listed, *vcpus = host.run("sh", "-c", _QUERY, "sh", instance.name, timeout=_SECONDS).text.strip().splitlines()
     model = [int(line) for line in vcpus if line.isdigit()]
     affinity = [line.split()[6] for line in vcpus if line.startswith(instance.name)]
     floating = any(line.startswith("Domain-0") and line.split()[6] == "all" for line in vcpus)
@@ -186,5 +188,5 @@ def _described(host: Host, instance: Instance) -> Instance:
         instance,
         processes=lambda: model,
         proof={**instance.proof, **proof},
-        cautions=(_FLOATING,) if floating else (),
+        cautions=(_UNPINNED_CAUTION,) if floating else (),
     )

@@ -14,18 +14,18 @@ from tare.hosts.facts import parse_meminfo
 from tare.telemetry.kernel_files import HARDWARE, PRESSURES, THROTTLED, Files
 from tare.telemetry.procfs import (
     PAGE_BYTES,
+    ByteCounters,
     CpuTimes,
     Pressure,
-    Stat,
-    Transfer,
+    ProcStat,
     parse_cpu_total,
     parse_disks,
     parse_interfaces,
     parse_pressure,
     parse_stat,
     parse_swapped_pages,
-    read_as,
-    total,
+    read_or_none,
+    sum_counters,
     whole_disks,
 )
 
@@ -36,11 +36,11 @@ _NETWORK = ("network_receive_bytes", "network_send_bytes", "network_receive_pack
 
 
 @dataclass(frozen=True)
-class Reading:
+class UsageReading:
     """What a scope has used up to a moment, in seconds and bytes and counts; None if it was not read.
 
     All are counters but `memory_bytes`, `swap_bytes` and `charged_bytes`. `cpus` are the ticks of each
-    CPU by its number, as in `Stat`.
+    CPU by its number, as in `ProcStat`.
     """
 
     cpu_user: float | None = None
@@ -73,24 +73,24 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Totals:
+class HostTotals:
     """Counters since boot that are read only at the beginning and the end of a trial.
 
     `throttled` counts how often a core was slowed down to cool.
     """
 
-    together: CpuTimes | None
+    all_cpus: CpuTimes | None
     swapped_in_pages: int | None
     throttled: int | None
 
 
-def read_totals(files: Files) -> Totals:
+def read_totals(files: Files) -> HostTotals:
     """Read what the whole machine has used since boot."""
-    counts = (read_as(int, files.text, path) for path in files.matching(THROTTLED))
+    counts = (read_or_none(int, files.text, path) for path in files.find_paths(THROTTLED))
     throttled = [count for count in counts if count is not None]
-    swapped = read_as(parse_swapped_pages, files.text, "/proc/vmstat")
-    return Totals(
-        read_as(parse_cpu_total, files.text, "/proc/stat"),
+    swapped = read_or_none(parse_swapped_pages, files.text, "/proc/vmstat")
+    return HostTotals(
+        read_or_none(parse_cpu_total, files.text, "/proc/stat"),
         swapped and swapped[0],
         sum(throttled) if throttled else None,
     )
@@ -102,49 +102,49 @@ class HostReader:
     def __init__(self, files: Files) -> None:
         self._files = files
         # Traffic over a bridge or a virtual pair does not leave the machine, and would count more than once.
-        self._interfaces = frozenset(path.split("/")[-2] for path in files.matching(HARDWARE))
-        disks = read_as(parse_disks, files.text, "/proc/diskstats") or ()
+        self._interfaces = frozenset(path.split("/")[-2] for path in files.find_paths(HARDWARE))
+        disks = read_or_none(parse_disks, files.text, "/proc/diskstats") or ()
         self._disks = frozenset(whole_disks([disk.name for disk in disks]))
 
-    def read(self, whole: bool) -> Reading:
+    def read(self, whole: bool) -> UsageReading:
         """Read the most important counters; with `whole`, all of them, and the memory."""
         text = self._files.text
-        disks = read_as(partial(parse_disks, wanted=self._disks), text, "/proc/diskstats")
-        interfaces = read_as(partial(parse_interfaces, wanted=self._interfaces), text, "/proc/net/dev")
-        disk = total(disks, self._disks)
-        return Reading(
-            **_cpu_fields(read_as(parse_stat, text, "/proc/stat")),
-            **_fields_of(_DISK, disk and disk[1:]),
-            **network_fields(total(interfaces, self._interfaces)),
-            **(self._slow() if whole else {}),
+        disks = read_or_none(partial(parse_disks, wanted=self._disks), text, "/proc/diskstats")
+        interfaces = read_or_none(partial(parse_interfaces, wanted=self._interfaces), text, "/proc/net/dev")
+        disk = sum_counters(disks, self._disks)
+        return UsageReading(
+            **_cpu_fields(read_or_none(parse_stat, text, "/proc/stat")),
+            **_zip_fields(_DISK, disk and disk[1:]),
+            **network_fields(sum_counters(interfaces, self._interfaces)),
+            **(self._read_slow_fields() if whole else {}),
         )
 
-    def _slow(self) -> Fields:
-        memory = read_as(parse_meminfo, self._files.text, "/proc/meminfo")
-        into, out = read_as(parse_swapped_pages, self._files.text, "/proc/vmstat") or (None, None)
+    def _read_slow_fields(self) -> Fields:
+        memory = read_or_none(parse_meminfo, self._files.text, "/proc/meminfo")
+        into, out = read_or_none(parse_swapped_pages, self._files.text, "/proc/vmstat") or (None, None)
         return {
             "memory_bytes": memory and memory.used_bytes,
             "swap_bytes": memory and memory.swapped_bytes,
             "swap_in_bytes": into and into * PAGE_BYTES,
             "swap_out_bytes": out and out * PAGE_BYTES,
-            **pressure_fields([read_as(parse_pressure, self._files.short_text, path) for path in PRESSURES]),
+            **pressure_fields([read_or_none(parse_pressure, self._files.short_text, path) for path in PRESSURES]),
         }
 
 
-def _cpu_fields(stat: Stat | None) -> Fields:
+def _cpu_fields(stat: ProcStat | None) -> Fields:
     if stat is None:
         return {}
-    times = {f"cpu_{name}": getattr(stat.together, f"{name}_seconds") for name in _CPU}
-    return times | {"context_switches": stat.context_switches, "interrupts": stat.interrupts, "cpus": stat.each}
+    times = {f"cpu_{name}": getattr(stat.all_cpus, f"{name}_seconds") for name in _CPU}
+    return times | {"context_switches": stat.context_switches, "interrupts": stat.interrupts, "cpus": stat.ticks_by_cpu}
 
 
-def _fields_of(names: Iterable[str], counted: Iterable[float] | None) -> Fields:
+def _zip_fields(names: Iterable[str], counted: Iterable[float] | None) -> Fields:
     return {} if counted is None else dict(zip(names, counted, strict=True))
 
 
-def network_fields(network: Transfer | None) -> Fields:
+def network_fields(network: ByteCounters | None) -> Fields:
     """Return the fields of what interfaces have transferred together."""
-    return _fields_of(_NETWORK, network and network[1:5])
+    return _zip_fields(_NETWORK, network and network[1:5])
 
 
 def pressure_fields(pressures: Iterable[Pressure | None]) -> Fields:

@@ -24,7 +24,7 @@ HARDWARE = "/sys/class/net/*/device"  # interfaces with hardware behind them hav
 PRESSURES = ("/proc/pressure/cpu", "/proc/pressure/memory", "/proc/pressure/io")
 
 _CHUNK_BYTES = 65536
-_MOST_KEPT = 32  # of the files of one reader: a process may have 1,024 open, and a block many instances
+_MAX_OPEN_FILES = 32  # of the files of one reader: a process may have 1,024 open, and a block many instances
 _COUNTERS = ("/proc/stat", "/proc/diskstats", "/proc/net/dev", "/proc/meminfo", "/proc/vmstat", "/proc/uptime")
 _ALWAYS = (*_COUNTERS, *PRESSURES, THROTTLED)
 _ANSWER_SECONDS = 5.0
@@ -49,7 +49,7 @@ _NUMBER = re.compile(r"^ *(\d+) (/.*)$", re.MULTILINE)
 class Files(Protocol):
     """The kernel's files of a machine. The methods raise OSError for what cannot be read."""
 
-    def look(self, pids: Sequence[int]) -> None:
+    def begin_sample(self, pids: Sequence[int]) -> None:
         """Begin a sample of these processes."""
 
     def text(self, path: str) -> str:
@@ -61,10 +61,10 @@ class Files(Protocol):
     def namespace(self, process: str) -> int:
         """Return the inode number of the network namespace of a sampled process, or of `self`."""
 
-    def matching(self, pattern: str) -> Sequence[str]:
+    def find_paths(self, pattern: str) -> Sequence[str]:
         """Return the paths that match THROTTLED or HARDWARE."""
 
-    def for_one(self) -> Files:
+    def for_reader(self) -> Files:
         """Return the files for one reader, which closes them."""
 
     def close(self) -> None:
@@ -79,68 +79,68 @@ class LocalFiles:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[str, int] = {}
+        self._open_files: dict[str, int] = {}
 
-    def look(self, pids: Sequence[int]) -> None:
+    def begin_sample(self, pids: Sequence[int]) -> None:
         """Do nothing: files are read on demand."""
 
     def text(self, path: str) -> str:
         """Read a file to its end."""
-        return self._read(path, _whole)
+        return self._read(path, _read_whole)
 
     def short_text(self, path: str) -> str:
         """Read a file in one read."""
-        return self._read(path, _once)
+        return self._read(path, _read_once)
 
     def namespace(self, process: str) -> int:
         """Return the inode number behind the link."""
         return os.stat(f"/proc/{process}/ns/net").st_ino  # noqa: PTH116 - half the time, for every process and sample
 
-    def matching(self, pattern: str) -> Sequence[str]:
+    def find_paths(self, pattern: str) -> Sequence[str]:
         """Find paths."""
         return glob.glob(pattern)  # noqa: PTH207 - texts are what is wanted
 
-    def for_one(self) -> LocalFiles:
+    def for_reader(self) -> LocalFiles:
         """Return files that are closed independently of these: an open file can keep a network namespace alive."""
         return LocalFiles()
 
     def close(self) -> None:
         """Close all files."""
-        while self._kept:
-            os.close(self._kept.popitem()[1])
+        while self._open_files:
+            os.close(self._open_files.popitem()[1])
 
     def _read(self, path: str, read: Callable[[int], bytes]) -> str:
         """Read a file, which stays open if it can be read and there are not too many."""
-        descriptor = self._kept.get(path)
+        descriptor = self._open_files.get(path)
         known = descriptor is not None
         if descriptor is None:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             content = read(descriptor)
         except OSError:
-            self._kept.pop(path, None)
+            self._open_files.pop(path, None)
             os.close(descriptor)
             raise
-        if not known and len(self._kept) < _MOST_KEPT:
-            self._kept[path] = descriptor
+        if not known and len(self._open_files) < _MAX_OPEN_FILES:
+            self._open_files[path] = descriptor
         elif not known:
             os.close(descriptor)
         return content.decode("utf-8", "replace")
 
 
-def _once(descriptor: int) -> bytes:
+def _read_once(descriptor: int) -> bytes:
     return os.pread(descriptor, _CHUNK_BYTES, 0)
 
 
-def _whole(descriptor: int) -> bytes:
+def _read_whole(descriptor: int) -> bytes:
     content = b""
     while chunk := os.pread(descriptor, _CHUNK_BYTES, len(content)):
         content += chunk
     return content
 
 
-class FarFiles:
-    """The files of a machine over SSH, as of the last `look`. The machine needs a shell, `ls` and `head`.
+class RemoteFiles:
+    """The files of a machine over SSH, as of the last `begin_sample`. The machine needs a shell, `ls` and `head`.
 
     What a lost or slow connection does not deliver is missing from the sample.
     """
@@ -149,46 +149,46 @@ class FarFiles:
         self._host = host
         self._texts: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
-        self._travelers = set[int]()  # whose traffic is wanted, known after the first answer
+        self._traffic_pids = set[int]()  # whose traffic is wanted, known after the first answer
 
-    def look(self, pids: Sequence[int]) -> None:
+    def begin_sample(self, pids: Sequence[int]) -> None:
         """Fetch all that the readers will ask for."""
-        files = (*_ALWAYS, *(f"/proc/{pid}/net/dev" for pid in pids if pid in self._travelers))
-        self._texts, self._numbers = self._brought(files, pids)
+        files = (*_ALWAYS, *(f"/proc/{pid}/net/dev" for pid in pids if pid in self._traffic_pids))
+        self._texts, self._numbers = self._fetch(files, pids)
 
     def text(self, path: str) -> str:
         """Return the text of a file; the traffic of a process is fetched now, and from then on with the others."""
         traveler = _TRAFFIC.fullmatch(path)
-        if traveler and path not in self._texts and int(traveler[1]) not in self._travelers:
-            self._travelers.add(int(traveler[1]))
-            self._texts |= self._brought((path,), ())[0]
+        if traveler and path not in self._texts and int(traveler[1]) not in self._traffic_pids:
+            self._traffic_pids.add(int(traveler[1]))
+            self._texts |= self._fetch((path,), ())[0]
         return self.short_text(path)
 
     def short_text(self, path: str) -> str:
-        """Return a text of the last `look`."""
+        """Return a text of the last `begin_sample`."""
         if path not in self._texts:
             raise FileNotFoundError(path)
         return self._texts[path]
 
     def namespace(self, process: str) -> int:
-        """Return an inode number of the last `look`."""
+        """Return an inode number of the last `begin_sample`."""
         path = f"/proc/{process}/ns/net"
         if path not in self._numbers:
             raise FileNotFoundError(path)
         return self._numbers[path]
 
-    def matching(self, pattern: str) -> Sequence[str]:
-        """Return the paths of the last `look` that match."""
+    def find_paths(self, pattern: str) -> Sequence[str]:
+        """Return the paths of the last `begin_sample` that match."""
         return [path for path in (*self._texts, *self._numbers) if fnmatchcase(path, pattern)]
 
-    def for_one(self) -> FarFiles:
+    def for_reader(self) -> RemoteFiles:
         """Return these files: one command brings those of all readers."""
         return self
 
     def close(self) -> None:
         """Do nothing: none is open."""
 
-    def _brought(self, files: Sequence[str], pids: Sequence[int]) -> tuple[dict[str, str], dict[str, int]]:
+    def _fetch(self, files: Sequence[str], pids: Sequence[int]) -> tuple[dict[str, str], dict[str, int]]:
         words = (" ".join(files), " ".join(map(str, pids)))
         try:
             text = self._host.run("sh", "-c", _GATHER, "sh", *words, timeout=_ANSWER_SECONDS, check=False).text
@@ -209,7 +209,7 @@ def parse_gathered(text: str) -> tuple[dict[str, str], dict[str, int]]:
     return texts, {path: int(number) for number, path in _NUMBER.findall(first)}
 
 
-def texts_of(host: Host, paths: Sequence[str]) -> Mapping[str, str]:
+def read_files(host: Host, paths: Sequence[str]) -> Mapping[str, str]:
     """Read files of a host, over SSH by one command. Those that cannot be read, or are empty, are missing."""
     if isinstance(host, LocalHost):
         return {path: text for path in paths if (text := read_text(path))}

@@ -54,7 +54,7 @@ class Noise:
     fix: str
 
 
-def assess(read: Read, earlier_stat: str = "") -> tuple[Noise, ...]:
+def assess_noise(read: Read, earlier_stat: str = "") -> tuple[Noise, ...]:
     """Look at everything that is known to make a machine noisy.
 
     `earlier_stat` is the text of /proc/stat of a moment ago: with it, steal is what was stolen since; without it, since
@@ -72,16 +72,16 @@ def assess(read: Read, earlier_stat: str = "") -> tuple[Noise, ...]:
         cgroups(read),
         clock_source(read),
         virtual_machine(read),
-        throttling(read),
+        thermal_throttling(read),
         free_memory(read),
     )
 
 
-def _unknown(name: str, text: str) -> Noise:
+def _unknown_noise(name: str, text: str) -> Noise:
     return Noise(name, "unknown", "unknown", text, "")
 
 
-def _listed(values: Iterable[str]) -> str:
+def _join_sorted(values: Iterable[str]) -> str:
     return ", ".join(sorted(set(values)))
 
 
@@ -93,11 +93,11 @@ def governor(read: Read) -> Noise:
         text = (
             "This kernel does not control the clock frequency; in a virtual machine that is the business of the host."
         )
-        return _unknown("governor", text)
+        return _unknown_noise("governor", text)
     if governors == {"performance"}:
         return Noise("governor", "performance", "quiet", "The CPUs run at their highest frequency all the time.", "")
     text = "The clock frequency follows the load, so short and light work runs slower than long and heavy work."
-    return Noise("governor", _listed(governors), "noisy", text, "cpupower frequency-set --governor performance")
+    return Noise("governor", _join_sorted(governors), "noisy", text, "cpupower frequency-set --governor performance")
 
 
 def turbo(read: Read) -> Noise:
@@ -105,7 +105,7 @@ def turbo(read: Read) -> Noise:
     intel = read(f"{CPU_FOLDER}/intel_pstate/no_turbo").strip()
     other = read(f"{CPU_FOLDER}/cpufreq/boost").strip()
     if not intel and not other:
-        return _unknown("turbo", "The kernel does not say; in a virtual machine the host has it in its hands.")
+        return _unknown_noise("turbo", "The kernel does not say; in a virtual machine the host has it in its hands.")
     if intel == "1" or (not intel and other == "0"):
         return Noise("turbo", "off", "quiet", "The frequency does not depend on temperature and on busy neighbors.", "")
     text = "The frequency depends on temperature and on how many cores are busy, so what ran before shows in a value."
@@ -121,7 +121,9 @@ def smt(read: Read) -> Noise:
         return Noise("SMT", "on", "watch", text, f"echo off > {CPU_FOLDER}/smt/control")
     if active == "0":
         return Noise("SMT", "off", "quiet", "Every CPU that the kernel sees has a core to itself.", "")
-    return _unknown("SMT", f"{CPU_FOLDER}/smt/active is not there: the kernel is older than 4.19 or was built without.")
+    return _unknown_noise(
+        "SMT", f"{CPU_FOLDER}/smt/active is not there: the kernel is older than 4.19 or was built without."
+    )
 
 
 def steal(read: Read, earlier_stat: str = "") -> Noise:
@@ -131,10 +133,10 @@ def steal(read: Read, earlier_stat: str = "") -> Noise:
         if earlier_stat:
             times = times.since(parse_cpu_total(earlier_stat))
     except ValueError as error:
-        return _unknown("steal", f"/proc/stat cannot be read: {error}.")
+        return _unknown_noise("steal", f"/proc/stat cannot be read: {error}.")
     share = times.steal_share
     if share is None:
-        return _unknown("steal", "Nothing wanted to run between the two readings of /proc/stat.")
+        return _unknown_noise("steal", "Nothing wanted to run between the two readings of /proc/stat.")
     value = f"{share:.2%} of the CPU time {'just now' if earlier_stat else 'since boot'}"
     if share <= STEAL_WATCH:
         return Noise("steal", value, "quiet", "The CPUs are there when they are asked for.", "")
@@ -148,7 +150,7 @@ def load(read: Read) -> Noise:
     match = re.match(r"(\d+\.\d+) ", read("/proc/loadavg"))
     cpus = len(read_cpus(read))
     if match is None or not cpus:
-        return _unknown("load", "/proc/loadavg or the list of CPUs cannot be read.")
+        return _unknown_noise("load", "/proc/loadavg or the list of CPUs cannot be read.")
     each = float(match[1]) / cpus
     value = f"{match[1]} on {cpus} CPUs"
     if each < LOAD_WATCH:
@@ -162,7 +164,7 @@ def swap(read: Read) -> Noise:
     """Judge whether memory has been swapped out."""
     memory = parse_meminfo(read("/proc/meminfo"))
     if memory.swap_total_bytes is None or memory.swap_free_bytes is None:
-        return _unknown("swap", "/proc/meminfo does not tell of swap.")
+        return _unknown_noise("swap", "/proc/meminfo does not tell of swap.")
     used = memory.swap_total_bytes - memory.swap_free_bytes
     if memory.swap_total_bytes == 0:
         return Noise("swap", "none", "quiet", "There is no swap: nothing can be brought back from it.", "")
@@ -177,7 +179,9 @@ def transparent_huge_pages(read: Read) -> Noise:
     path = "/sys/kernel/mm/transparent_hugepage/enabled"
     match = re.search(r"\[(\w+)\]", read(path))
     if match is None:
-        return _unknown("transparent huge pages", "This kernel was built without them, or does not show them here.")
+        return _unknown_noise(
+            "transparent huge pages", "This kernel was built without them, or does not show them here."
+        )
     if match[1] != "always":
         text = "Only programs that ask for huge pages get them."
         return Noise("transparent huge pages", match[1], "quiet", text, "")
@@ -202,7 +206,7 @@ def aslr(read: Read) -> Noise:
         text = "Layouts repeat: values look steadier than they are, and a lucky layout looks like an effect."
         fix = "echo 2 > /proc/sys/kernel/randomize_va_space"
         return Noise("ASLR", "off" if level == "0" else "partial", "watch", text, fix)
-    return _unknown("ASLR", "/proc/sys/kernel/randomize_va_space cannot be read.")
+    return _unknown_noise("ASLR", "/proc/sys/kernel/randomize_va_space cannot be read.")
 
 
 def cgroups(read: Read) -> Noise:
@@ -227,14 +231,14 @@ def clock_source(read: Read) -> Noise:
     if clock:
         text = "Reading this clock may need a system call, which costs more in some stacks than in others."
         return Noise("clock source", clock, "watch", text, "take tsc where available_clocksource offers it")
-    return _unknown("clock source", f"{CLOCK_SOURCES}/current_clocksource cannot be read.")
+    return _unknown_noise("clock source", f"{CLOCK_SOURCES}/current_clocksource cannot be read.")
 
 
 def virtual_machine(read: Read) -> Noise:
     """Judge whether this machine is itself a guest."""
     cpuinfo = parse_cpuinfo(read("/proc/cpuinfo"))
     if not cpuinfo.cpus:
-        return _unknown("virtual machine", "/proc/cpuinfo cannot be read.")
+        return _unknown_noise("virtual machine", "/proc/cpuinfo cannot be read.")
     name = read_hypervisor(read, cpuinfo)
     if not name:
         return Noise(
@@ -247,13 +251,13 @@ def virtual_machine(read: Read) -> Noise:
     return Noise("virtual machine", name, "watch", text, "measure on bare metal to speak of bare metal")
 
 
-def throttling(read: Read) -> Noise:
+def thermal_throttling(read: Read) -> Noise:
     """Judge whether CPUs have been slowed down because they were too hot, since boot."""
     texts = [read(f"{CPU_FOLDER}/cpu{number}/thermal_throttle/core_throttle_count") for number in read_cpus(read)]
     counts = [int(text) for text in texts if text.strip().isdigit()]
     if not counts:
         text = "The kernel does not count it here: no Intel CPU, or a virtual machine, where only the host can tell."
-        return _unknown("thermal throttling", text)
+        return _unknown_noise("thermal throttling", text)
     if sum(counts) == 0:
         return Noise("thermal throttling", "0 since boot", "quiet", "No CPU has been too hot so far.", "")
     text = "CPUs were slowed down to cool; a long run may make them hot again, and late trials slower than early ones."
@@ -264,7 +268,7 @@ def free_memory(read: Read) -> Noise:
     """Judge how much memory can be had without swapping."""
     memory = parse_meminfo(read("/proc/meminfo"))
     if not memory.total_bytes or memory.available_bytes is None:
-        return _unknown("free memory", "/proc/meminfo does not tell (MemAvailable came with Linux 3.14).")
+        return _unknown_noise("free memory", "/proc/meminfo does not tell (MemAvailable came with Linux 3.14).")
     share = memory.available_bytes / memory.total_bytes
     value = f"{share:.0%} of {memory.total_bytes / 2**30:.1f} GiB"
     if share >= MEMORY_WATCH:

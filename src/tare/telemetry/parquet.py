@@ -15,14 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tare.model.trial import Trial
-from tare.telemetry.host_reader import Reading
+from tare.telemetry.host_reader import UsageReading
 from tare.telemetry.procfs import TICKS_PER_SECOND
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _GAUGES = frozenset({"memory_bytes", "charged_bytes", "swap_bytes"})
-_COLUMNS = tuple(field.name for field in fields(Reading) if field.name != "cpus")
+_COLUMNS = tuple(field.name for field in fields(UsageReading) if field.name != "cpus")
 _FRACTIONS = ("cpu_", "disk_busy", "pressure_")  # in seconds; all others are whole numbers
 _TIMES = {"user": (0, 1), "system": (2, 5, 6), "iowait": (4,), "softirq": (6,), "steal": (7,)}  # which ticks they are
 TYPES: Mapping[str, str] = {
@@ -40,7 +40,7 @@ Matrix = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Row:
+class TelemetryRow:
     """What one had used at a moment: the instance of a trial, or the machine, which has none.
 
     `seconds` are those of the monotonic clock. The counters in `used` have any beginning: in the file, it is the first
@@ -49,10 +49,10 @@ class Row:
 
     seconds: float
     trial: str | None
-    used: Reading
+    used: UsageReading
 
 
-def write(target: Path, rows: Sequence[Row], began: float) -> str:
+def write(target: Path, rows: Sequence[TelemetryRow], began: float) -> str:
     """Write rows to a Parquet file, whole or not at all; return the error, or "".
 
     `began` is the beginning of the monotonic clock in seconds since 1970.
@@ -63,7 +63,7 @@ def write(target: Path, rows: Sequence[Row], began: float) -> str:
     try:
         partial.unlink(missing_ok=True)  # also a link that another user has made
         connection = _database()
-        each_cpu, lists = _of_each_cpu(rows)
+        each_cpu, lists = _cpu_columns(rows)
         columns = _columns(rows, began)
         connection.register("rows", columns | each_cpu)
         wanted = ", ".join((*columns, *lists))
@@ -87,7 +87,7 @@ def telemetry_files(folder: Path, trial: Trial) -> Iterator[Path]:
             yield file
 
 
-class Sample(NamedTuple):
+class UsageSample(NamedTuple):
     """What an instance had used of the CPUs at a moment, and its memory; None for what was not read."""
 
     seconds: float
@@ -95,39 +95,39 @@ class Sample(NamedTuple):
     memory_bytes: float | None
 
 
-class Series(NamedTuple):
+class InstanceSeries(NamedTuple):
     """What an instance had used along time, and how many seconds the CPUs of its machine had been taken away."""
 
-    samples: list[Sample]
-    stolen: list[tuple[float, float]]
+    samples: list[UsageSample]
+    steal_times: list[tuple[float, float]]
 
 
-def samples_in(file: Path, trial: str) -> tuple[int, float]:
+def count_samples(file: Path, trial: str) -> tuple[int, float]:
     """Return the number of samples of a trial's instance, and the seconds from the first to the last.
 
     Raises OSError for a file that cannot be read.
     """
-    ((samples, seconds),) = _aggregated(file, "count(*), max(seconds) - min(seconds)", "scope = 'instance'", trial)
+    ((samples, seconds),) = _aggregate(file, "count(*), max(seconds) - min(seconds)", "scope = 'instance'", trial)
     return samples, seconds or 0.0
 
 
-def series_of(file: Path, trial: str) -> Series:
+def read_series(file: Path, trial: str) -> InstanceSeries:
     """Return the samples of a trial's instance and its machine in order; raises OSError if the file is unreadable."""
     names = ("seconds", "cpu_user + cpu_system", "memory_bytes", "cpu_steal")
     lists = ", ".join(f"list(CAST({name} AS DOUBLE))" for name in names)  # the file may be untrusted
-    own = _aggregated(file, f"scope, {lists}", "scope IN ('instance', 'host')", trial)
-    rows = {scope: sorted(_known(zip(*columns, strict=True)), key=lambda row: row[0]) for scope, *columns in own}
-    return Series(
-        [Sample(moment, used, memory) for moment, used, memory, _ in rows.get("instance", ())],
+    own = _aggregate(file, f"scope, {lists}", "scope IN ('instance', 'host')", trial)
+    rows = {scope: sorted(_drop_unknown(zip(*columns, strict=True)), key=lambda row: row[0]) for scope, *columns in own}
+    return InstanceSeries(
+        [UsageSample(moment, used, memory) for moment, used, memory, _ in rows.get("instance", ())],
         [(moment, stolen) for moment, _, _, stolen in rows.get("host", ()) if stolen is not None],
     )
 
 
-def _known(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def _drop_unknown(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [row for row in rows if row[0] is not None]
 
 
-def _aggregated(file: Path, columns: str, scopes: str, trial: str) -> list[tuple[Any, ...]]:
+def _aggregate(file: Path, columns: str, scopes: str, trial: str) -> list[tuple[Any, ...]]:
     """Aggregate the rows of some scopes; of instances, a trial's alone."""
     import duckdb  # noqa: PLC0415 - see write
     from duckdb import ColumnExpression, ConstantExpression  # noqa: PLC0415
@@ -152,7 +152,7 @@ def _database() -> DuckDBPyConnection:
     return duckdb.connect(config={"threads": 1, "enable_external_file_cache": False})
 
 
-def _columns(rows: Sequence[Row], began: float) -> dict[str, Any]:
+def _columns(rows: Sequence[TelemetryRow], began: float) -> dict[str, Any]:
     """Return the table's columns as arrays, the quickest way into DuckDB; seconds are since the first row.
 
     DuckDB reads a masked array as a column with NULLs.
@@ -170,12 +170,12 @@ def _columns(rows: Sequence[Row], began: float) -> dict[str, Any]:
         mine = np.ix_(np.array([each == trial for each in trials]), counters)
         values[mine] -= _first_known(values[mine])
     for name, column in zip(_COLUMNS, values.T, strict=True):
-        columns[name] = _with_nulls(column, np.float64 if name.startswith(_FRACTIONS) else np.int64)
+        columns[name] = _mask_missing(column, np.float64 if name.startswith(_FRACTIONS) else np.int64)
     columns["time"] = ((began + seconds) * 1e6).astype("datetime64[us]")
     return columns
 
 
-def _of_each_cpu(rows: Sequence[Row]) -> tuple[dict[str, Any], list[str]]:
+def _cpu_columns(rows: Sequence[TelemetryRow]) -> tuple[dict[str, Any], list[str]]:
     """Return a column for each time of each CPU, and what makes a list of them, whose index is the CPU's number."""
     numbers = sorted({number for row in rows for number in row.used.cpus or ()})
     ticks = np.full((len(rows), max(numbers, default=-1) + 1, 8), np.nan)
@@ -187,7 +187,7 @@ def _of_each_cpu(rows: Sequence[Row]) -> tuple[dict[str, Any], list[str]]:
     for name, places in _TIMES.items():
         seconds = ticks[:, :, places].sum(axis=2) / TICKS_PER_SECOND
         mine = {
-            f"{name}_{number}": _with_nulls(column, np.float64)
+            f"{name}_{number}": _mask_missing(column, np.float64)
             for number, column in enumerate((seconds - _first_known(seconds)).T)
         }
         lists.append(f"CASE WHEN scope = 'host' THEN [{', '.join(mine)}]::DOUBLE[] END AS cpus_{name}")
@@ -201,12 +201,14 @@ def _first_known(values: Matrix) -> Matrix:
     return first
 
 
-def _with_nulls(column: Matrix, kind: type[np.float64 | np.int64]) -> Any:
+def _mask_missing(column: Matrix, kind: type[np.float64 | np.int64]) -> Any:
     missing = np.isnan(column)
     return np.ma.MaskedArray(np.where(missing, 0, column).astype(kind), missing)
 
 
-def sealed_database(folder: str, memory: str, most_threads: int, *, ordered: bool = True) -> DuckDBPyConnection:
+def open_sandboxed_database(
+    folder: str, memory_limit: str, max_threads: int, *, ordered: bool = True
+) -> DuckDBPyConnection:
     """Return a database in memory, of so much at most; what does not fit goes to the folder.
 
     Unless it is `ordered`, rows may come in any order, and fewer have to be held.
@@ -214,8 +216,8 @@ def sealed_database(folder: str, memory: str, most_threads: int, *, ordered: boo
     import duckdb  # noqa: PLC0415 - a fifth of a second that other commands need not wait
 
     settings: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": memory,
-        "threads": min(os.cpu_count() or 1, most_threads),
+        "memory_limit": memory_limit,
+        "threads": min(os.cpu_count() or 1, max_threads),
         "temp_directory": folder,
         "preserve_insertion_order": ordered,
         "autoinstall_known_extensions": False,

@@ -41,28 +41,30 @@ class ResourceUsage:
     def __init__(self) -> None:
         self._before: dict[Identity, float] = {}
         self._last: dict[Identity, Count] = {}
-        self._left: dict[Identity, float] = {}
+        self._ended_totals: dict[Identity, float] = {}
         self._unclaimed: dict[int, float] = {}
         self._ended = 0.0
         self._highest = 0.0
 
-    def look(self, counts: Mapping[Identity, Count], born: frozenset[Identity]) -> float:
+    def update(self, counts: Mapping[Identity, Count], born: frozenset[Identity]) -> float:
         """Take the counters of the living processes; return what all have used since the first look.
 
         `born` are processes that began after the first look: all that they used counts.
         """
-        self._let_go(counts)
+        self._settle_ended(counts)
         for identity, count in counts.items():
             if identity not in self._before:
                 first = 0.0 if identity in born else count.total
-                self._before[identity] = self._left.get(identity, first)  # it may have been missing for one look only
+                self._before[identity] = self._ended_totals.get(
+                    identity, first
+                )  # it may have been missing for one look only
         self._last = dict(counts)
         living = sum(count.total - self._before[identity] for identity, count in counts.items())
         # The files of parent and child are not read at the same instant, so the sum could dip for one look.
         self._highest = max(self._highest, self._ended + living)
         return self._highest
 
-    def _let_go(self, counts: Mapping[Identity, Count]) -> None:
+    def _settle_ended(self, counts: Mapping[Identity, Count]) -> None:
         """Keep what ended processes used, minus what the parents that waited for them have taken over."""
         taken_over = {
             identity[0]: count.taken_over - self._last[identity].taken_over
@@ -78,7 +80,7 @@ class ResourceUsage:
         for identity, count in ended.items():
             used_by_heir[_heir(count.parent, parents)] += count.total
             self._ended -= self._before.pop(identity)
-            self._left[identity] = count.total
+            self._ended_totals[identity] = count.total
         left = {heir: max(0.0, used - taken_over.get(heir, 0.0)) for heir, used in used_by_heir.items()}
         self._ended += sum(left.values())
         # The parent may have been read before it waited for its child: its next reading may still take over.
@@ -93,7 +95,9 @@ def _heir(parent: int, parents_of_ended: Mapping[int, int]) -> int:
     return parent
 
 
-def footprint(host: Host, root: Path, pids: Sequence[int], others: Iterable[int] = ()) -> tuple[int | None, int]:
+def measure_proportional_memory(
+    host: Host, root: Path, pids: Sequence[int], others: Iterable[int] = ()
+) -> tuple[int | None, int]:
     """Return the proportional set size of processes of a host in bytes, and the number of processes.
 
     A page that n processes share counts one nth for each, but a share of `others`, the processes of instances that are

@@ -67,15 +67,15 @@ class CpuTimes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stat:
+class ProcStat:
     """/proc/stat: the CPUs together, the ticks of each by its number, and what the kernel has counted since boot.
 
     The ticks are as the kernel has them, because this is read ten times a second: user, nice, system, idle, iowait,
     interrupts, soft interrupts, steal.
     """
 
-    together: CpuTimes
-    each: Mapping[int, tuple[int, ...]]
+    all_cpus: CpuTimes
+    ticks_by_cpu: Mapping[int, tuple[int, ...]]
     context_switches: int
     interrupts: int
 
@@ -104,7 +104,7 @@ class ProcessTimes:
     started_seconds: float
 
 
-class Transfer(NamedTuple):
+class ByteCounters(NamedTuple):
     """Bytes that a named device, or a process, has transferred since it appeared.
 
     `in_bytes` were read or received, `out_bytes` written or sent, in so many reads and writes, or packets; the numbers
@@ -118,20 +118,20 @@ class Transfer(NamedTuple):
     out_count: float = 0
     busy_seconds: float = 0.0
 
-    def since(self, earlier: Transfer) -> Transfer:
+    def since(self, earlier: ByteCounters) -> ByteCounters:
         """Return the difference from an earlier reading, without a name."""
-        return Transfer("", *map(sub, self[1:], earlier[1:]))
+        return ByteCounters("", *map(sub, self[1:], earlier[1:]))
 
 
-def total(transfers: Sequence[Transfer] | None, names: Collection[str]) -> Transfer | None:
+def sum_counters(transfers: Sequence[ByteCounters] | None, names: Collection[str]) -> ByteCounters | None:
     """Add up what these devices have transferred; None without any."""
     wanted = [each for each in transfers or () if each.name in names]
     if len(wanted) < 2:
         return wanted[0] if wanted else None
-    return Transfer("", *map(sum, zip(*(each[1:] for each in wanted), strict=True)))
+    return ByteCounters("", *map(sum, zip(*(each[1:] for each in wanted), strict=True)))
 
 
-def read_as(parse: Callable[[str], _T], read: Callable[[str], str], path: str) -> _T | None:
+def read_or_none(parse: Callable[[str], _T], read: Callable[[str], str], path: str) -> _T | None:
     """Read and parse a file; None if either fails."""
     try:
         return parse(read(path))
@@ -139,9 +139,9 @@ def read_as(parse: Callable[[str], _T], read: Callable[[str], str], path: str) -
         return None
 
 
-def parsed(parse: Callable[[str], _T], text: str) -> _T | None:
+def parse_or_none(parse: Callable[[str], _T], text: str) -> _T | None:
     """Parse a text; None if that fails."""
-    return read_as(parse, str, text)
+    return read_or_none(parse, str, text)
 
 
 def parse_cpu_total(text: str) -> CpuTimes:
@@ -158,7 +158,7 @@ def parse_cpu_each(text: str) -> dict[int, CpuTimes]:
     return {int(words[0][3:]): _cpu_times(words[1:]) for words in lines}
 
 
-def parse_stat(text: str) -> Stat:
+def parse_stat(text: str) -> ProcStat:
     """Read all of /proc/stat that is sampled."""
     times, _, counts = text.partition("\nintr ")
     first, *others = times.split("\n")
@@ -170,7 +170,7 @@ def parse_stat(text: str) -> Stat:
     for line in others:
         name, *ticks = line.split(None, 9)
         each[int(name[3:])] = tuple(map(int, ticks[:8]))
-    return Stat(parse_cpu_total(first), each, int(switches), int(interrupts))
+    return ProcStat(parse_cpu_total(first), each, int(switches), int(interrupts))
 
 
 def _cpu_times(ticks: Sequence[str]) -> CpuTimes:
@@ -203,26 +203,26 @@ def parse_resident_bytes(text: str) -> int:
     return int(words[1]) * PAGE_BYTES
 
 
-def parse_process_transfer(text: str) -> Transfer:
+def parse_process_transfer(text: str) -> ByteCounters:
     """Read the bytes that a process made the disks read and write from /proc/PID/io, without hits of the page cache."""
     counters = dict(re.findall(r"^(read_bytes|write_bytes): (\d+)$", text, re.MULTILINE))
     if len(counters) != 2:
         raise ValueError(f"not the io of a process: {text[:60]!r}")
-    return Transfer("", int(counters["read_bytes"]), int(counters["write_bytes"]))
+    return ByteCounters("", int(counters["read_bytes"]), int(counters["write_bytes"]))
 
 
-def parse_disks(text: str, wanted: Collection[str] | None = None) -> tuple[Transfer, ...]:
+def parse_disks(text: str, wanted: Collection[str] | None = None) -> tuple[ByteCounters, ...]:
     """Read the lines of /proc/diskstats of these devices, or all, including partitions."""
     lines = text.splitlines()
     return tuple(_disk(line) for line in lines if wanted is None or "".join(line.split(None, 3)[2:3]) in wanted)
 
 
-def _disk(line: str) -> Transfer:
+def _disk(line: str) -> ByteCounters:
     words = line.split()
     if len(words) < 13:
         raise ValueError("a line of /proc/diskstats has fewer than 13 words")
     reads, _, read, _, writes, _, written, _, _, busy_milliseconds = map(int, words[3:13])
-    return Transfer(words[2], read * SECTOR_BYTES, written * SECTOR_BYTES, reads, writes, busy_milliseconds / 1000)
+    return ByteCounters(words[2], read * SECTOR_BYTES, written * SECTOR_BYTES, reads, writes, busy_milliseconds / 1000)
 
 
 def whole_disks(names: Sequence[str]) -> tuple[str, ...]:
@@ -240,7 +240,7 @@ def _disk_of(name: str) -> str:
     return (match[1] or match[2]) if match else ""
 
 
-def parse_interfaces(text: str, wanted: Collection[str] | None = None) -> tuple[Transfer, ...]:
+def parse_interfaces(text: str, wanted: Collection[str] | None = None) -> tuple[ByteCounters, ...]:
     """Read /proc/net/dev: what these network interfaces, or all with the loopback, have received and sent."""
     interfaces = []
     for line in text.splitlines()[2:]:
@@ -251,7 +251,7 @@ def parse_interfaces(text: str, wanted: Collection[str] | None = None) -> tuple[
         if not name or len(words) < 10:
             raise ValueError(f"not a line of /proc/net/dev: {line!r}")
         numbers = (int(words[0]), int(words[8]), int(words[1]), int(words[9]))
-        interfaces.append(Transfer(name.strip(), *numbers))
+        interfaces.append(ByteCounters(name.strip(), *numbers))
     return tuple(interfaces)
 
 

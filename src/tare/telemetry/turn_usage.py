@@ -18,23 +18,30 @@ from contextlib import suppress
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trial import Caution
-from tare.telemetry.kernel_files import texts_of
-from tare.telemetry.procfs import CpuTimes, ProcessTimes, parse_cpu_each, parse_cpu_total, parse_process_times, parsed
+from tare.telemetry.kernel_files import read_files
+from tare.telemetry.procfs import (
+    CpuTimes,
+    ProcessTimes,
+    parse_cpu_each,
+    parse_cpu_total,
+    parse_or_none,
+    parse_process_times,
+)
 
-LIMIT = 0.02  # share of a CPU above which it is paused
-_LEAST_SECONDS = 0.02  # two ticks of the kernel's counters: one may be chance
+BUSY_SHARE_LIMIT = 0.02  # share of a CPU above which it is paused
+_MIN_BUSY_SECONDS = 0.02  # two ticks of the kernel's counters: one may be chance
 _ANSWER_SECONDS = 30.0
 _Times = tuple[float, float]  # of CPU, in seconds: of a process, and of the children that it has waited for
 _GVISOR = "runsc-sandbox\0"  # how the command line of its kernel begins
 _SIGNAL = 'kill -s "$@" 2>/dev/null; true'  # some may have ended
-_CPUS = "/proc/stat"
+_STAT_PATH = "/proc/stat"
 
 
-class Quiet:
+class IdleWatch:
     """Adds up the CPU time that the processes of an instance use while it is not its turn.
 
-    The texts of the files in `wanted` are passed to it right before and right after each turn. A process that is new
-    after a turn counts from the next one on: over SSH, listing them takes another command.
+    The texts of the files in `needed_paths` are passed to it right before and right after each turn. A process that is
+    new after a turn counts from the next one on: over SSH, listing them takes another command.
     """
 
     def __init__(self, host: Host, processes: Callable[[], Sequence[int]]) -> None:
@@ -49,7 +56,7 @@ class Quiet:
         self._kernels: frozenset[int] | None = None  # those of gVisor; unknown until the first pause
 
     @property
-    def wanted(self) -> tuple[str, ...]:
+    def needed_paths(self) -> tuple[str, ...]:
         """The files whose texts it wants; none once it is known not to rest, unless it is gVisor."""
         if self._share is not None and self._kernels == frozenset():
             return ()
@@ -62,45 +69,45 @@ class Quiet:
         text = f"it used {self._share:.0%} of a CPU while others had their turns; from then on, it was paused meanwhile"
         return Caution("busy-when-idle", text)
 
-    def begin(self, texts: Mapping[str, str]) -> None:
+    def begin_turn(self, texts: Mapping[str, str]) -> None:
         """Count what it has used since its last turn."""
-        times = self._take(texts)
+        times = self._parse_texts(texts)
         if self._last is None or self._share is not None:
             return
         self._seconds += time.monotonic() - self._last[0]
         self._used_seconds += _used_seconds(self._last[1], _cpu_times(times))
-        if self._used_seconds > max(LIMIT * self._seconds, _LEAST_SECONDS):
+        if self._used_seconds > max(BUSY_SHARE_LIMIT * self._seconds, _MIN_BUSY_SECONDS):
             self._share = self._used_seconds / self._seconds
 
-    def end(self, texts: Mapping[str, str]) -> None:
+    def end_turn(self, texts: Mapping[str, str]) -> None:
         """Watch it from now on, or pause it."""
-        now, times = time.monotonic(), self._take(texts)
+        now, times = time.monotonic(), self._parse_texts(texts)
         self._pids = tuple(self._processes())
         if self._share is not None:
-            self._paused = self._pausable()
+            self._paused = self._pausable_pids()
             self._signal(signal.SIGSTOP)
             return
         self._last = (now, _cpu_times(times))
 
-    def leave(self) -> None:
+    def finish(self) -> None:
         """Take note that it has no more turns: pause it again if it does not rest."""
         self._last = None
         if self._share is not None:
-            self.end({})
+            self.end_turn({})
 
     def resume(self) -> None:
         """Let it go on, if it is paused."""
         self._signal(signal.SIGCONT)
         self._paused = ()
 
-    def _take(self, texts: Mapping[str, str]) -> dict[str, ProcessTimes]:
+    def _parse_texts(self, texts: Mapping[str, str]) -> dict[str, ProcessTimes]:
         """Read the files of processes, and remember their parents."""
-        found = {path: parsed(parse_process_times, text) for path, text in texts.items() if path != "/proc/stat"}
+        found = {path: parse_or_none(parse_process_times, text) for path, text in texts.items() if path != "/proc/stat"}
         times = {path: each for path, each in found.items() if each}
-        self._parents |= {_number(path): each.parent for path, each in times.items()}
+        self._parents |= {_pid_of(path): each.parent for path, each in times.items()}
         return times
 
-    def _pausable(self) -> tuple[int, ...]:
+    def _pausable_pids(self) -> tuple[int, ...]:
         """Return its processes, of gVisor without those that its kernel has started.
 
         There, one that is new in a turn is paused from the next one on: over SSH, reading its parent takes a command.
@@ -113,8 +120,8 @@ class Quiet:
 
     def _find_kernels(self) -> frozenset[int]:
         parents = {f"/proc/{self._parents[pid]}/cmdline" for pid in self._pids if pid in self._parents}
-        texts = texts_of(self._host, sorted(parents))
-        return frozenset(_number(path) for path, text in texts.items() if text.startswith(_GVISOR))
+        texts = read_files(self._host, sorted(parents))
+        return frozenset(_pid_of(path) for path, text in texts.items() if text.startswith(_GVISOR))
 
     def _signal(self, number: signal.Signals) -> None:
         if not self._paused:
@@ -128,7 +135,7 @@ class Quiet:
                 os.kill(pid, number)
 
 
-def _number(path: str) -> int:
+def _pid_of(path: str) -> int:
     """Return the number of the process of a path below /proc."""
     return int(path.split("/")[2])
 
@@ -155,17 +162,18 @@ def _used_seconds(before: Mapping[str, _Times], now: Mapping[str, _Times]) -> fl
     return max(0.0, used)
 
 
-class Spent:
+class CpuUsage:
     """Adds up what some CPUs of a machine did in turns, from texts of its /proc/stat; an empty one means unknown.
 
-    `latest` is how many of them were busy in the latest turn, in the mean, such as 0.3; None where it is unknown.
+    `latest_busy_cpus` is how many of them were busy in the latest turn, in the mean, such as 0.3; None where it is
+    unknown.
     """
 
     def __init__(self, cpus: Sequence[int]) -> None:
         self._cpus = tuple(cpus)
         self._before = ""
         self._total_seconds = self._used_seconds = 0.0
-        self.latest: float | None = None
+        self.latest_busy_cpus: float | None = None
 
     @property
     def busy_share(self) -> float | None:
@@ -175,71 +183,73 @@ class Spent:
         """
         return min(1.0, self._used_seconds / self._total_seconds) if self._total_seconds > 0 else None
 
-    def begin(self, text: str) -> None:
+    def begin_turn(self, text: str) -> None:
         """Begin a turn."""
         self._before = text
 
-    def end(self, text: str, rest_seconds: float) -> float | None:
+    def end_turn(self, text: str, idle_seconds: float) -> float | None:
         """End a turn, in which nothing was asked of the CPUs for so long; return the share of it that was stolen."""
-        earlier, later = (parsed(parse_cpu_each, each) or {} for each in (self._before, text))
+        earlier, later = (parse_or_none(parse_cpu_each, each) or {} for each in (self._before, text))
         turns = [later[cpu].since(earlier[cpu]) for cpu in self._cpus if cpu in earlier and cpu in later]
         for spent in turns:
-            self._add(spent, rest_seconds)
-        self.latest = _busy_cpus(turns, rest_seconds)
-        first, last = (parsed(parse_cpu_total, each) for each in (self._before, text))
+            self._add(spent, idle_seconds)
+        self.latest_busy_cpus = _busy_cpus(turns, idle_seconds)
+        first, last = (parse_or_none(parse_cpu_total, each) for each in (self._before, text))
         return last.since(first).steal_share if first and last else None
 
-    def _add(self, spent: CpuTimes, rest_seconds: float) -> None:
-        self._total_seconds += spent.total_seconds - rest_seconds
+    def _add(self, spent: CpuTimes, idle_seconds: float) -> None:
+        self._total_seconds += spent.total_seconds - idle_seconds
         self._used_seconds += spent.used_seconds + spent.steal_seconds
 
 
-def _busy_cpus(turns: Sequence[CpuTimes], rest_seconds: float) -> float | None:
+def _busy_cpus(turns: Sequence[CpuTimes], idle_seconds: float) -> float | None:
     """Return how many CPUs did something or waited for a disk in a turn, in the mean; None if that is unknown."""
-    seconds = max((spent.total_seconds - rest_seconds for spent in turns), default=0.0)
+    seconds = max((spent.total_seconds - idle_seconds for spent in turns), default=0.0)
     return sum(spent.total_seconds - spent.idle_seconds for spent in turns) / seconds if seconds > 0 else None
 
 
-class Edges:
-    """Reads what was used at the edges of turns; `quiet` is None where no other instances have turns in between.
+class TurnBoundary:
+    """Reads what was used at the edges of turns; `idle_watch` is None where no other instances have turns in between.
 
-    `others` are CPUs of the same machine on which services run beside the instance, None without such services.
+    `sidecar_usage` are CPUs of the same machine on which services run beside the instance, None without such services.
     """
 
-    def __init__(self, host: Host, spent: Spent, quiet: Quiet | None, others: Spent | None = None) -> None:
+    def __init__(
+        self, host: Host, usage: CpuUsage, idle_watch: IdleWatch | None, sidecar_usage: CpuUsage | None = None
+    ) -> None:
         self._host = host
-        self.spent = spent
-        self.quiet = quiet
-        self.others = others
+        self.usage = usage
+        self.idle_watch = idle_watch
+        self.sidecar_usage = sidecar_usage
 
-    def begin(self) -> None:
+    def begin_turn(self) -> None:
         """Let the instance go on, and begin a turn."""
-        if self.quiet:
-            self.quiet.resume()
-        texts = self._texts()
-        if self.quiet:
-            self.quiet.begin(texts)
-        for spent in filter(None, (self.spent, self.others)):
-            spent.begin(texts.get(_CPUS, ""))
+        if self.idle_watch:
+            self.idle_watch.resume()
+        texts = self._read_texts()
+        if self.idle_watch:
+            self.idle_watch.begin_turn(texts)
+        for spent in filter(None, (self.usage, self.sidecar_usage)):
+            spent.begin_turn(texts.get(_STAT_PATH, ""))
 
-    def end(self, rest_seconds: float) -> float | None:
+    def end_turn(self, idle_seconds: float) -> float | None:
         """End a turn, in which the load did not send for so long; return the share of the CPU time that was stolen."""
-        texts = self._texts()
-        if self.quiet:
-            self.quiet.end(texts)
-        if self.others:
-            self.others.end(texts.get(_CPUS, ""), rest_seconds)
-        return self.spent.end(texts.get(_CPUS, ""), rest_seconds)
+        texts = self._read_texts()
+        if self.idle_watch:
+            self.idle_watch.end_turn(texts)
+        if self.sidecar_usage:
+            self.sidecar_usage.end_turn(texts.get(_STAT_PATH, ""), idle_seconds)
+        return self.usage.end_turn(texts.get(_STAT_PATH, ""), idle_seconds)
 
-    def leave(self) -> None:
+    def finish(self) -> None:
         """Record that what has begun is no turn, because none is left."""
-        if self.quiet:
-            self.quiet.leave()
+        if self.idle_watch:
+            self.idle_watch.finish()
 
     def resume(self) -> None:
         """Let the instance go on."""
-        if self.quiet:
-            self.quiet.resume()
+        if self.idle_watch:
+            self.idle_watch.resume()
 
-    def _texts(self) -> Mapping[str, str]:
-        return texts_of(self._host, (_CPUS, *(self.quiet.wanted if self.quiet else ())))
+    def _read_texts(self) -> Mapping[str, str]:
+        return read_files(self._host, (_STAT_PATH, *(self.idle_watch.needed_paths if self.idle_watch else ())))

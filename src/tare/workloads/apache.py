@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.loads.http import HTTP_PORT, page
+from tare.loads.http import HTTP_PORT, create_page
 from tare.loads.httperf import HttperfLoad
 from tare.model.trial import Service
 
@@ -59,5 +59,5 @@ class Apache(HttperfLoad):
 
     def service(self, listen: str) -> Service:
         """Return Apache in the foreground."""
-        files = ((_CONFIGURATION_PATH, _CONFIGURATION.replace("LISTEN", listen)), (_FILE_PATH, page(self.size)))
+        files = ((_CONFIGURATION_PATH, _CONFIGURATION.replace("LISTEN", listen)), (_FILE_PATH, create_page(self.size)))
         return Service(("/usr/sbin/apache2", "-D", "FOREGROUND", "-f", _CONFIGURATION_PATH), HTTP_PORT, files)

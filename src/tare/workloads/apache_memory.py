@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.loads.memory_search import UnderPressureAtRate
+from tare.loads.memory_search import SmallestMemoryAtRate
 from tare.workloads.apache import Apache
 
 
 @dataclass(frozen=True)
-class ApacheMemory(UnderPressureAtRate):
+class ApacheMemory(SmallestMemoryAtRate):
     """The smallest memory of a server of new connections."""
 
     name = "apache-memory"
     title = "Apache: smallest memory"
     packages = Apache.packages
     paths = Apache.paths
-    of = Apache
+    load_class = Apache

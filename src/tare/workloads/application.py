@@ -27,26 +27,26 @@ from typing import Annotated, Self
 from pydantic import Field, PlainValidator, ValidationInfo
 
 from tare.images.micro import SERVER
-from tare.loads.application import Application, Load, OwnService, Parameters, in_places
+from tare.loads.application import Application, ApplicationLoad, Parameters, UserService, fill_words
 from tare.loads.application_file import read_application
-from tare.loads.client_load import exposed_port
+from tare.loads.client_load import find_exposed_port
 from tare.loads.http import HTTP_PORT
 from tare.loads.parsing import check_labels
-from tare.loads.user_load import LABEL, OwnMetric, values_of
+from tare.loads.user_load import LABEL, UserMetric, read_metrics
 from tare.model.errors import Fault, SuiteError
-from tare.model.image import Image, ImageWanted
-from tare.model.trial import Metric, Raw, Service, Value
+from tare.model.image import Image, ImageSpec
+from tare.model.trial import Metric, RawOutput, Service, Value
 from tare.model.units import Duration
-from tare.plugins.workload import Beside, MeasurementContext, Workload
+from tare.plugins.workload import MeasurementContext, Sidecar, Workload
 from tare.suites.document import folder_of
 
-_OWN = Application(
+_MICRO_APPLICATION = Application(
     name="own",
-    under_test=OwnService("server", ImageWanted(), (SERVER, "--listen", "{listen}"), HTTP_PORT),
-    load=Load(
+    under_test=UserService("server", ImageSpec(), (SERVER, "--listen", "{listen}"), HTTP_PORT),
+    load=ApplicationLoad(
         command=("wrk", "--threads", "1", "--connections", "10", "--duration", "1s", "http://{address}:{port}/"),
         metrics=(
-            OwnMetric(
+            UserMetric(
                 name="throughput",
                 title="Throughput",
                 unit="requests/s",
@@ -61,33 +61,33 @@ _OWN = Application(
 )
 
 
-def _read(folder: object, info: ValidationInfo) -> Application:
+def _read_application(folder: object, info: ValidationInfo) -> Application:
     if not isinstance(folder, str) or not folder:
         raise ValueError("give the folder of an application, which has application.toml")
     return read_application(folder_of(info) / folder, folder)
 
 
 @dataclass(frozen=True)
-class OfSeveral(Workload):
+class ApplicationWorkload(Workload):
     """An application of several services."""
 
     name = "application"
     title = "An application"
-    own_server = True
-    writes_anywhere = True
+    has_user_server = True
+    has_unknown_paths = True
 
-    folder: Annotated[Application | None, PlainValidator(_read)] = None
+    folder: Annotated[Application | None, PlainValidator(_read_application)] = None
     parameters: dict[str, str | int | float] = field(default_factory=dict)
     duration: Annotated[Duration, Field(ge=0, le=86400)] = 0.0
 
     def __post_init__(self) -> None:
         """Refuse parameters that the application does not have."""
-        self.application.given(self.parameters)
+        self.application.complete_parameters(self.parameters)
 
     @property
     def application(self) -> Application:
         """What is run."""
-        return self.folder or _OWN
+        return self.folder or _MICRO_APPLICATION
 
     @property
     def metrics(self) -> Sequence[Metric]:
@@ -95,25 +95,25 @@ class OfSeveral(Workload):
         return tuple(each.metric for each in self.application.load.metrics)
 
     @property
-    def image(self) -> ImageWanted | None:
+    def image(self) -> ImageSpec | None:
         """The image of the service under test; the suite's for tare's own server."""
         return self.application.under_test.image if self.folder else None
 
     @property
-    def called(self) -> str:
+    def hostname(self) -> str:
         """The name of the service under test, if there are others."""
         return self.application.under_test.name if self.application.beside else ""
 
     @property
-    def beside(self) -> tuple[Beside, ...]:
+    def sidecars(self) -> tuple[Sidecar, ...]:
         """The other services, in the order of their start."""
-        return self.application.services_beside(self.application.given(self.parameters))
+        return self.application.create_sidecars(self.application.complete_parameters(self.parameters))
 
     @property
     def programs(self) -> Sequence[str]:
         """The program of the service under test."""
         service = self.application.under_test
-        return service.image.program(service.command)
+        return service.image.find_program(service.command)
 
     @property
     def port(self) -> int | None:
@@ -130,11 +130,11 @@ class OfSeveral(Workload):
         """Those of the load."""
         return self.application.load.files
 
-    def commanded(self, command: tuple[str, ...]) -> Self:
+    def with_command(self, command: tuple[str, ...]) -> Self:
         """Return it with another command of the service under test."""
-        return self._testing(replace(self.application.under_test, command=command))
+        return self._with_tested_service(replace(self.application.under_test, command=command))
 
-    def in_image(self, image: Image) -> Self:
+    def adapt_to_image(self, image: Image) -> Self:
         """Return it with the port that the image of the service under test exposes, where the application sets none.
 
         Raises SuiteError where neither sets one.
@@ -142,61 +142,61 @@ class OfSeveral(Workload):
         service = self.application.under_test
         if service.port:
             return self
-        port = exposed_port(image, 0)
+        port = find_exposed_port(image, 0)
         if not port:
             what = f"services.{service.name}.port: missing: the image exposes no port"
             raise SuiteError([Fault(what, "the load needs it: write port = 80")])
-        return self._testing(replace(service, port=port))
+        return self._with_tested_service(replace(service, port=port))
 
-    def _testing(self, service: OwnService) -> Self:
+    def _with_tested_service(self, service: UserService) -> Self:
         """Return it with this in place of the service under test."""
         return replace(self, folder=replace(self.application, under_test=service))
 
-    def own_files(self) -> Sequence[str]:
+    def user_file_paths(self) -> Sequence[str]:
         """Return the application's folder."""
         return (self.application.folder,) if self.folder else ()
 
-    def brings(self, instances: str) -> Sequence[str]:
+    def external_effects(self, instances: str) -> Sequence[str]:
         """List the services and the load."""
         application = self.application
-        line = partial(_line, application.given(self.parameters))
-        lines = [f"{instances}: {line(application.under_test.words)}"]
+        line = partial(_format_command, application.complete_parameters(self.parameters))
+        lines = [f"{instances}: {line(application.under_test.command_line)}"]
         for each in application.beside:
             who = "as its image's user" if each.image.source else "as root"
-            lines.append(f"{who} beside it, on the client's side: {line(each.words)}")
+            lines.append(f"{who} beside it, on the client's side: {line(each.command_line)}")
         lines.append(f"as root on the client: {line(application.load.command)}")
         further = f"as root on clients beside the first, if there are any: {line(application.load.worker)}"
         return (*lines, *([further] if application.load.worker else ()))
 
     @property
-    def splits(self) -> bool:
+    def can_split_load(self) -> bool:
         """Where the application says what further clients run."""
         return bool(self.application.load.worker)
 
     def service(self, listen: str) -> Service:
         """Return the service under test, with its places filled."""
-        return self.application.under_test.service(listen, self.application.given(self.parameters))
+        return self.application.under_test.to_service(listen, self.application.complete_parameters(self.parameters))
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run the load, once; raises TrialFailed if it fails."""
         application = self.application
-        yield application.load.run(setup, application.under_test, application.given(self.parameters))
+        yield application.load.run(setup, application.under_test, application.complete_parameters(self.parameters))
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the metrics of the load; raises TrialFailed if one is missing, or is there twice."""
         check_labels(raw, [LABEL])
-        return values_of(self.application.load.metrics, raw[0].text, raw[0].errors)
+        return read_metrics(self.application.load.metrics, raw[0].text, raw[0].errors)
 
     @property
-    def shortened_by(self) -> str:
+    def duration_setting(self) -> str:
         """None: the load takes as long as it takes."""
         return ""
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Return the seconds that the load takes, as the suite or the application states."""
         return self.duration or self.application.load.duration
 
 
-def _line(parameters: Parameters, command: Sequence[str]) -> str:
+def _format_command(parameters: Parameters, command: Sequence[str]) -> str:
     """Return a command line for people."""
-    return shlex.join(in_places(command, parameters)) or "the image's own command"
+    return shlex.join(fill_words(command, parameters)) or "the image's own command"

@@ -22,15 +22,15 @@ import re
 from dataclasses import dataclass, replace
 
 from tare.hosts.host import Host
-from tare.loads.client_load import client_cpus, measured_load, server_address, server_port, while_sending
-from tare.loads.knee import Answers, KneeLoad
-from tare.model.errors import TrialFailed, printed
-from tare.model.trial import Metric, Raw, Service, Value
+from tare.loads.client_load import count_client_cpus, relate_to_sending, run_load, server_address, server_port
+from tare.loads.knee import KneeLoad, RateResult
+from tare.model.errors import TrialFailed, quote_output
+from tare.model.trial import Metric, RawOutput, Service, Value
 from tare.plugins.workload import MeasurementContext
 
 DNS_PORT = 15353  # not the usual one, which the machine may use
 _QUERIES_PATH = "/srv/tare-dnsperf"
-_QUERIES_A_THREAD, _MOST_THREADS = 10_000, 100
+_QUERIES_PER_THREAD, _MAX_THREADS = 10_000, 100
 _BUFFER_KILOBYTES = "1024"  # of a socket, if the client's kernel allows as much
 _NONE_LOST = re.compile(r"Queries lost: +0 ")
 _N, _F = r"\d{1,15}", r"\d{1,15}\.\d+"
@@ -112,31 +112,29 @@ class Bind(KneeLoad):
         files = ((_CONFIGURATION_PATH, _CONFIGURATION.replace("LISTEN", address)), (_ZONE_PATH, _ZONE))
         return Service(("/usr/sbin/named", "-g", "-c", _CONFIGURATION_PATH), DNS_PORT, files)
 
-    def load(self, setup: MeasurementContext, rate: int) -> Raw:
+    def run_rate(self, setup: MeasurementContext, rate: int) -> RawOutput:
         """Run dnsperf; its text ends with what the client dropped."""
         client = setup.client
         client.write(_QUERIES_PATH, f"{self.question}\n")
         place = ("-s", server_address(setup), "-p", str(server_port(setup, self.name, DNS_PORT)), "-d", _QUERIES_PATH)
-        cpus = client_cpus(client)
-        threads = str(max(cpus, min(_MOST_THREADS, math.ceil(rate / _QUERIES_A_THREAD))))
+        cpus = count_client_cpus(client)
+        threads = str(max(cpus, min(_MAX_THREADS, math.ceil(rate / _QUERIES_PER_THREAD))))
         limits = ("-Q", str(rate), "-q", str(max(100, math.ceil(rate * self.timeout))), "-t", f"{self.timeout:g}")
         parallel = ("-T", threads, "-c", threads, "-b", _BUFFER_KILOBYTES)
         how = ("-l", f"{self.duration:g}", *parallel, "-O", "suppress=timeout")
-        before = _dropped(client)
-        raw = measured_load(
-            client, f"rate {rate}", "dnsperf", *place, *limits, *how, timeout=self.limit_seconds, cpus=cpus
-        )
-        raw = while_sending(raw, 0.0, self.duration)
-        after = _dropped(client)
+        before = _read_dropped_datagrams(client)
+        raw = run_load(client, f"rate {rate}", "dnsperf", *place, *limits, *how, timeout=self.limit_seconds, cpus=cpus)
+        raw = relate_to_sending(raw, 0.0, self.duration)
+        after = _read_dropped_datagrams(client)
         dropped = "unknown" if before is None or after is None else str(after - before)
         share = raw.client_cpu if _NONE_LOST.search(raw.text) else None
         return replace(raw, text=f"{raw.text}client: dropped {dropped}\n", client_cpu=share)
 
-    def answers(self, raw: Raw, rate: int) -> Answers:
+    def read_rate_result(self, raw: RawOutput, rate: int) -> RateResult:
         """Read what dnsperf printed."""
         found = _RESULT.fullmatch(raw.text)
-        if found is None or not self._is_asked(found, rate):
-            raise TrialFailed(f"dnsperf gave no result at {rate}/s as asked; {printed(raw.text)}", _HINT)
+        if found is None or not self._matches_request(found, rate):
+            raise TrialFailed(f"dnsperf gave no result at {rate}/s as asked; {quote_output(raw.text)}", _HINT)
         sent, completed, good = (int(found[name] or 0) for name in ("sent", "completed", "good"))
         asked = rate * self.duration
         counts = {"answered": good, "lost": int(found["lost"]), "failed": completed - good}
@@ -146,25 +144,25 @@ class Bind(KneeLoad):
         if completed > 1:
             values.append(Value("latency-sd", float(rate), float(found["sd"])))
         share = good / asked
-        client = "" if share >= 1 - self.tolerance else self._of_client(found, sent, good, asked)
-        return Answers(share, tuple(values), client)
+        client = "" if share >= 1 - self.tolerance else self._describe_client_problem(found, sent, good, asked)
+        return RateResult(share, tuple(values), client)
 
-    def _is_asked(self, found: re.Match[str], rate: int) -> bool:
+    def _matches_request(self, found: re.Match[str], rate: int) -> bool:
         """Return whether it is the result of this run, with a deviation where there is more than one answer."""
         asked = (int(found["rate"]), float(found["duration"])) == (rate, round(self.duration, 6))
         return asked and (found["sd"] is not None) == (int(found["completed"]) > 1)
 
-    def _of_client(self, found: re.Match[str], sent: int, good: int, asked: float) -> str:
+    def _describe_client_problem(self, found: re.Match[str], sent: int, good: int, requested: float) -> str:
         """Return what the client could not do where not all was answered; empty if that was the server."""
         least = 1 - self.tolerance
-        if found["dropped"] != "unknown" and good + int(found["dropped"]) >= least * asked:
+        if found["dropped"] != "unknown" and good + int(found["dropped"]) >= least * requested:
             return f"the client's kernel dropped {found['dropped']} answers, for want of a buffer"
         if good >= least * sent:
-            return f"the load sent {sent} queries, not {asked:.0f}"
+            return f"the load sent {sent} queries, not {requested:.0f}"
         return ""
 
 
-def _dropped(client: Host) -> int | None:
+def _read_dropped_datagrams(client: Host) -> int | None:
     """Read how many datagrams the client's kernel dropped for want of a buffer; None where it does not report it."""
     lines = [line.split() for line in client.read("/proc/net/snmp").splitlines() if line.startswith("Udp:")]
     if len(lines) != 2 or "RcvbufErrors" not in lines[0]:

@@ -28,11 +28,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from tare.loads.disk import OnDisk, share_seen
+from tare.loads.disk import FileWorkload, disk_traffic_share
 from tare.loads.parsing import check_labels
-from tare.model.errors import TrialFailed, printed
+from tare.model.errors import TrialFailed, quote_output
 from tare.model.machine import DiskBytes
-from tare.model.trial import LimitsWanted, Metric, Raw, Value
+from tare.model.trial import LimitsSpec, Metric, RawOutput, Value
 from tare.model.units import Size, format_size
 from tare.plugins.workload import MeasurementContext
 
@@ -52,17 +52,17 @@ _SPEED = re.compile(r"[1-9]\d{0,11}", re.ASCII)  # in KiB/s
 _HINT = "`tare show` has the whole output; it is the CSV of `bonnie++ -q`, in the format 1.98"
 
 
-def _whole_mebibytes(size_bytes: int) -> int:
+def _check_whole_mebibytes(size_bytes: int) -> int:
     if size_bytes <= 0 or size_bytes % _MEBIBYTE:
         raise ValueError("Bonnie++ takes whole MiB, for example 512MiB")
     return size_bytes
 
 
-WholeSize = Annotated[Size, AfterValidator(_whole_mebibytes)]
+WholeSize = Annotated[Size, AfterValidator(_check_whole_mebibytes)]
 
 
 @dataclass(frozen=True)
-class Bonnie(OnDisk):
+class Bonnie(FileWorkload):
     """A large file, written and read in sequence."""
 
     name = "bonnie"
@@ -72,7 +72,7 @@ class Bonnie(OnDisk):
         *(Metric(f"{part}-deviation", f"{_PARTS[part]}: SD", "%", "lower", headline=False) for part in _PARTS),
     )
     packages = ("bonnie++",)
-    shortened_by = "runs"
+    duration_setting = "runs"
 
     memory: WholeSize = 512 * _MEBIBYTE
     characters: WholeSize = 10 * _MEBIBYTE
@@ -80,10 +80,10 @@ class Bonnie(OnDisk):
     files: Annotated[int, Field(ge=0, le=28_000)] = 0
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1580230295
 
-    def within(self, limits: LimitsWanted) -> Mapping[str, object]:
+    def fit_to_limits(self, limits: LimitsSpec) -> Mapping[str, object]:
         """Refuse more memory than the file is made for, by a ValueError."""
         if limits.memory_bytes > self.memory:
-            raise ValueError(self._too_small_for(limits.memory_bytes))
+            raise ValueError(self._describe_too_small(limits.memory_bytes))
         return {}
 
     @property
@@ -91,32 +91,32 @@ class Bonnie(OnDisk):
         """The large file, and room for the inodes of the others."""
         return self._file_bytes + 1024 * self.files * _BYTES_PER_INODE
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run Bonnie++ inside; raises TrialFailed if it fails, or if the file may lie in memory."""
-        inside = self.inside(setup)
+        inside = self.create_folder(setup)
         self._check_memory(setup)
         setup.drop_caches()
-        before = setup.disks_moved()
-        output = inside.run(*self._argv(), timeout=120 + 20 * self.seconds())
+        before = setup.read_disk_bytes()
+        output = inside.run(*self._build_command(), timeout=120 + 20 * self.estimate_seconds())
         moved = 2 * self.runs * self._file_bytes  # a run writes the file twice and reads it twice
-        text, share = output.stdout + output.stderr, share_seen(setup, before, DiskBytes(moved, moved))
-        yield Raw(self.name, output.argv, text.decode("utf-8", "replace"), output.seconds, disk_share=share)
+        text, share = output.stdout + output.stderr, disk_traffic_share(setup, before, DiskBytes(moved, moved))
+        yield RawOutput(self.name, output.argv, text.decode("utf-8", "replace"), output.seconds, disk_share=share)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the mean and the deviation of all runs; raises TrialFailed unless each run has a whole result."""
         check_labels(raw, [self.name])
         head, *rows = raw[0].text.splitlines() or ("",)
         is_whole = raw[0].text.endswith("\n") and _HEAD.fullmatch(head) and len(rows) == self.runs
         if not is_whole or not all(map(self._is_result, rows)):
-            raise TrialFailed(f"bonnie++ gave no {self.runs} results as asked; {printed(raw[0].text)}", _HINT)
+            raise TrialFailed(f"bonnie++ gave no {self.runs} results as asked; {quote_output(raw[0].text)}", _HINT)
         values = []
         for at, part in enumerate(_PARTS):
-            speeds = [_speed(row.split(",")[_FIRST_RESULT + 2 * at], part) for row in rows]
+            speeds = [_read_speed(row.split(",")[_FIRST_RESULT + 2 * at], part) for row in rows]
             mean = fmean(speeds)
             values += [Value(part, None, mean), Value(f"{part}-deviation", None, 100 * stdev(speeds) / mean)]
         return tuple(values)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`: at 300 MB/s, 4 million characters and 50,000 files a second."""
         blocks = 4 * self._file_bytes / 300e6  # written once, rewritten, which reads it, too, and read
         return self.runs * (5 + blocks + 2 * self.characters / 4e6 + 6 * 1024 * self.files / 50e3)
@@ -129,14 +129,14 @@ class Bonnie(OnDisk):
         limits = setup.limits
         memory_bytes = 0 if limits is None else limits.seen.memory_bytes or limits.asked.memory_bytes
         if memory_bytes > self.memory:
-            raise TrialFailed(self._too_small_for(memory_bytes), "limit the memory of the instance")
+            raise TrialFailed(self._describe_too_small(memory_bytes), "limit the memory of the instance")
 
-    def _too_small_for(self, memory_bytes: int) -> str:
+    def _describe_too_small(self, memory_bytes: int) -> str:
         what = f"its file of {format_size(self._file_bytes)} may lie in the page cache"
         more = "give bonnie as much `memory`"
         return f"{what}, as an instance has {format_size(memory_bytes)} of memory: {more}"
 
-    def _argv(self) -> tuple[str, ...]:
+    def _build_command(self) -> tuple[str, ...]:
         what = ("-r", f"{self.memory // _MEBIBYTE}", "-n", f"{self.files}", "-x", f"{self.runs}")
         # Without a space: Bonnie++ takes `-f 10` for no characters at all.
         how = ("-z", f"{self.seed}", f"-f{self.characters // _MEBIBYTE}", "-m", "tare", "-u", "root")
@@ -150,7 +150,7 @@ class Bonnie(OnDisk):
         return is_asked and fields[5] in sizes
 
 
-def _speed(field: str, name: str) -> float:
+def _read_speed(field: str, name: str) -> float:
     """Read the bytes a second of one part of one run; raises TrialFailed where it is missing or absurd."""
     if field == "+++++":
         what = f"bonnie++ was too quick to measure {name}: it prints +++++ for what takes less than half a second"

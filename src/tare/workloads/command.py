@@ -28,16 +28,16 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field
 
-from tare.hosts.exec import RUN, START, WORDS
+from tare.hosts.exec import OPTIONS_END, RUN, START
 from tare.hosts.host import Host
 from tare.hosts.streams import last_lines
 from tare.loads.parsing import check_labels
-from tare.loads.user_load import OwnMetric, values_of
-from tare.model.errors import TimedOut, TrialFailed, printed
-from tare.model.trial import Metric, Raw, Value
+from tare.loads.user_load import UserMetric, read_metrics
+from tare.model.errors import TimedOut, TrialFailed, quote_output
+from tare.model.trial import Metric, RawOutput, Value
 from tare.model.units import Duration, format_duration, format_size
 from tare.plugins.workload import MeasurementContext, Workload
-from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, words_of
+from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, split_words
 
 _USAGE_METRICS = (
     Metric("user", "CPU time in user mode", "s", "lower", headline=False),
@@ -47,16 +47,16 @@ _USAGE_METRICS = (
 # `measure` (programs/measure.c) starts the command, waits for it, and prints a line after all that it printed, which is
 # read the same way on every stack. `run` around it ends what the command leaves behind, which would be in the way of
 # the other stacks' turns.
-_MEASURED = (RUN, "--", "/usr/lib/tare/measure")
+_MEASURE_PREFIX = (RUN, "--", "/usr/lib/tare/measure")
 _SECONDS = r"\d{1,9}\.\d{6,9}"
 _LINE = re.compile(
     rf"(?s:(?P<output>.*))\ntare-measure: wall (?P<wall>{_SECONDS}) user (?P<user>{_SECONDS}) "
     rf"system (?P<system>{_SECONDS}) memory (?P<memory>\d{{1,18}}) exit (?P<code>\d{{1,3}})\n",
     re.ASCII,
 )
-_MOST_BYTES = 1 << 20  # 20 runs on ten stacks in 30 blocks would fill 6 GiB
+_MAX_BYTES = 1 << 20  # 20 runs on ten stacks in 30 blocks would fill 6 GiB
 _STDIN = "(?:stdin|standard input)"
-_ASKS = re.compile(  # not every line with `stdin`: gzip names so what it reads, whatever is wrong with it
+_ASKS_FOR_INPUT = re.compile(  # not every line with `stdin`: gzip names so what it reads, whatever is wrong with it
     rf"\btty\b|terminal|end of file|\bEOF\b|inappropriate ioctl|\b(?:on|from|via) {_STDIN}|{_STDIN} (?:is|was|isn't)",
     re.IGNORECASE,
 )
@@ -67,98 +67,97 @@ _PROGRAM = re.compile(
     r"|(?:^|: )(?P<of_shell>[^\s:]+): (?:command )?not found$",
     re.MULTILINE,
 )
-_SHOWN = "`tare show` has the whole output"
-_NOBODY = "it has no terminal, and nothing on its standard input"
+_OUTPUT_HINT = "`tare show` has the whole output"
+_NO_INPUT = "it has no terminal, and nothing on its standard input"
 _ENDLESS = (
     'a server is measured by a suite with use = "service" and a load (docs/suites.md); '
-    f"all else needs a longer timeout, or less to do; {_NOBODY}"
+    f"all else needs a longer timeout, or less to do; {_NO_INPUT}"
 )
-_MOST_RUNS = 20  # within a duration
+_MAX_RUNS = 20  # within a duration
 _USUAL_SECONDS = 0.2  # of a run, whose length is unknown before
 
 
-def read_used(raw: Raw, exit_codes: tuple[int, ...]) -> tuple[str, tuple[Value, ...]]:
+def read_usage(raw: RawOutput, exit_codes: tuple[int, ...]) -> tuple[str, tuple[Value, ...]]:
     """Read what a command printed, and the values of what every command has.
 
     Raises TrialFailed unless it ended with one of these exit codes.
     """
     found = _LINE.fullmatch(raw.text)
     if found is None:
-        raise TrialFailed(f"nobody knows what the command used; {printed(raw.text)}", _SHOWN)
-    name, code = _name(raw.argv[len(_MEASURED) :]), int(found["code"])
+        raise TrialFailed(f"nobody knows what the command used; {quote_output(raw.text)}", _OUTPUT_HINT)
+    name, code = _command_name(raw.argv[len(_MEASURE_PREFIX) :]), int(found["code"])
     if code not in exit_codes:
         said = last_lines(raw.errors.strip() or found["output"].strip()).removeprefix("start: ") or "it printed nothing"
-        hint = _hint(code, found["output"] + raw.errors, of_others=START in raw.argv)
-        raise TrialFailed(f"{name}: {_ending(code)}: {said}", hint)
+        hint = _choose_hint(code, found["output"] + raw.errors, is_foreign_image=START in raw.argv)
+        raise TrialFailed(f"{name}: {_describe_exit_code(code)}: {said}", hint)
     if not float(found["wall"]) > 0:
         raise TrialFailed(f"{name} took no time that the clock can see", "the instance's clock stands still")
     others = (Value(metric.name, None, float(found[metric.name])) for metric in _USAGE_METRICS)
     return found["output"], (Value("time", None, float(found["wall"])), *others)
 
 
-def _name(argv: Sequence[str]) -> str:
+def _command_name(argv: Sequence[str]) -> str:
     """Name the command, without what starts it in an image that others have built."""
-    return next((word for word in argv if word not in (START, WORDS)), START)
+    return next((word for word in argv if word not in (START, OPTIONS_END)), START)
 
 
-def _ending(code: int) -> str:
+def _describe_exit_code(code: int) -> str:
     return f"ended by signal {code - 128}" if 128 < code < 160 else f"exit code {code}"
 
 
-def _hint(code: int, said: str, of_others: bool) -> str:
-    """Return what to do about an exit code; `of_others`: others have built the image."""
+def _choose_hint(code: int, printed_text: str, is_foreign_image: bool) -> str:
+    """Return what to do about an exit code; `is_foreign_image`: others have built the image."""
     if code == _NOT_FOUND:
-        program = _PROGRAM.search(said)
-        return _missing_program(program["of_env"] or program["of_shell"] if program else "", of_others)
+        program = _PROGRAM.search(printed_text)
+        return _describe_missing_program(program["of_env"] or program["of_shell"] if program else "", is_foreign_image)
     if code == 128 + 9:
-        return f"it may want more memory than the instance has: [limits] memory; {_SHOWN}"
+        return f"it may want more memory than the instance has: [limits] memory; {_OUTPUT_HINT}"
     others = f"other exit codes may be accepted: exit_codes = [0, {code}]"
-    if code < 128 and _ASKS.search(said):
-        return f"{_NOBODY}: give it files and options instead"
-    if code < 128 and _NO_FILE.search(said):
-        return (
-            f"--file PATH puts a file of this machine into the image as /srv/PATH ([image.files] in a suite); {_SHOWN}"
-        )
-    if code < 128 and not said.strip():  # some say nothing where there is no terminal
-        return f"{_NOBODY}; {others}"
-    return f"{_SHOWN}; {others}"
+    if code < 128 and _ASKS_FOR_INPUT.search(printed_text):
+        return f"{_NO_INPUT}: give it files and options instead"
+    if code < 128 and _NO_FILE.search(printed_text):
+        files = "--file PATH puts a file of this machine into the image as /srv/PATH ([image.files] in a suite)"
+        return f"{files}; {_OUTPUT_HINT}"
+    if code < 128 and not printed_text.strip():  # some say nothing where there is no terminal
+        return f"{_NO_INPUT}; {others}"
+    return f"{_OUTPUT_HINT}; {others}"
 
 
-def _missing_program(program: str, of_others: bool) -> str:
+def _describe_missing_program(program: str, is_foreign_image: bool) -> str:
     """Return how a program, empty if it is unknown, gets into the image."""
     if not program:
-        return f"the image lacks the program, or the interpreter that its first line (#!) names; {_SHOWN}"
+        return f"the image lacks the program, or the interpreter that its first line (#!) names; {_OUTPUT_HINT}"
     if "/" in program:
         return f"the image has no {program}: --file PATH puts a file of this machine into it ([image.files] in a suite)"
-    if of_others:
+    if is_foreign_image:
         return f"the image has no {program}: it is taken as it is, so build it with {program}"
     package = f'--package {program}, or packages = ["{program}"] in a suite'
     return f"the image has no {program}: add the Debian package that has it, for example {package}"
 
 
-def _some(codes: tuple[int, ...]) -> tuple[int, ...]:
+def _check_some(codes: tuple[int, ...]) -> tuple[int, ...]:
     if not codes:
         raise ValueError("name at least one, as in [0]")
     return codes
 
 
 @dataclass(frozen=True)
-class Command(Workload):
+class UserCommand(Workload):
     """A command of the user's."""
 
     name = "command"
     title = "A command"
-    writes_anywhere = True
+    has_unknown_paths = True
 
     command: CommandLine = "true"
     packages: Packages = ()
-    metrics: tuple[OwnMetric, ...] = ()
+    metrics: tuple[UserMetric, ...] = ()
     prepare: CommandLine | NoCommand = ""
     warm_up: Annotated[int, Field(ge=0, le=1000)] = 1
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
     runs: Annotated[int, Field(ge=0, le=10_000)] = 0
     timeout: Annotated[Duration, Field(gt=0, le=86400)] = 60.0
-    exit_codes: Annotated[tuple[Annotated[int, Field(ge=0, le=255)], ...], AfterValidator(_some)] = (0,)
+    exit_codes: Annotated[tuple[Annotated[int, Field(ge=0, le=255)], ...], AfterValidator(_check_some)] = (0,)
 
     def __post_init__(self) -> None:
         """Refuse metrics that could not be distinguished."""
@@ -175,70 +174,70 @@ class Command(Workload):
     @property
     def programs(self) -> Sequence[str]:
         """The command's program; that which prepares it may bring it."""
-        return words_of(self.prepare or self.command)[:1]
+        return split_words(self.prepare or self.command)[:1]
 
-    def commanded(self, command: tuple[str, ...]) -> Self:
+    def with_command(self, command: tuple[str, ...]) -> Self:
         """Return it with another command."""
         return replace(self, command=command)
 
     @property
     def rounds(self) -> int:
         """A turn for each run."""
-        return self.runs or _MOST_RUNS
+        return self.runs or _MAX_RUNS
 
     @property
-    def shortened_by(self) -> str:
+    def duration_setting(self) -> str:
         """The setting that decides how long it takes."""
         return "runs" if self.runs else "duration"
 
-    def brings(self, instances: str) -> Sequence[str]:
+    def external_effects(self, instances: str) -> Sequence[str]:
         """List the command, and what prepares it."""
-        commands = (words_of(each) for each in (self.prepare, self.command) if each)
+        commands = (split_words(each) for each in (self.prepare, self.command) if each)
         return tuple(f"{instances}: {shlex.join(words)}" for words in commands)
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run the command inside again and again; raises TrialFailed without an inside, and when it fails."""
-        inside = setup.inside(self.name)
+        inside = setup.require_inside(self.name)
         for _ in range(self.warm_up):
-            yield (raw := self._run(inside, setup.start)).as_warm_up()
+            yield (raw := self._run(inside, setup.start_command)).as_warm_up()
             self.parse((raw,))  # what is wrong ends the trial now, not with its last run
         spent_seconds = 0.0
         for _ in range(self.rounds):
-            raw = self._run(inside, setup.start)
+            raw = self._run(inside, setup.start_command)
             yield raw
             self.parse((raw,))
             spent_seconds += raw.seconds
             if not self.runs and spent_seconds >= self.duration:
                 return
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read what a run used, and the user's metrics; raises TrialFailed if one is missing, or the command failed."""
         check_labels(raw, ["run"])
-        output, used = read_used(raw[0], self.exit_codes)
-        return (*values_of(self.metrics, output, raw[0].errors), *used)
+        output, used = read_usage(raw[0], self.exit_codes)
+        return (*read_metrics(self.metrics, output, raw[0].errors), *used)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`, as if a run took a fifth of a second."""
         counted = self.runs * _USUAL_SECONDS if self.runs else self.duration
         return self.warm_up * _USUAL_SECONDS + counted
 
-    def _run(self, inside: Host, start: Sequence[str]) -> Raw:
+    def _run(self, inside: Host, start: Sequence[str]) -> RawOutput:
         """Run the command inside; raises TimedOut with what it had printed, and TrialFailed if it cannot be started."""
         if self.prepare:
-            inside.run(*start, *(("--only",) if start else ()), *words_of(self.prepare), timeout=self.timeout)
-        words = (*start, *((WORDS,) if start else ()), *words_of(self.command))
+            inside.run(*start, *(("--only",) if start else ()), *split_words(self.prepare), timeout=self.timeout)
+        words = (*start, *((OPTIONS_END,) if start else ()), *split_words(self.command))
         try:
-            output = inside.run(*_MEASURED, *words, timeout=self.timeout, check=False)
+            output = inside.run(*_MEASURE_PREFIX, *words, timeout=self.timeout, check=False)
         except TimedOut as error:
-            what = f"{_name(words)}: did not end within {format_duration(self.timeout)}"
+            what = f"{_command_name(words)}: did not end within {format_duration(self.timeout)}"
             raise TimedOut(what, _ENDLESS, error.output) from error
-        if (size := len(output.stdout) + len(output.stderr)) > _MOST_BYTES:
-            most = format_size(_MOST_BYTES)
-            what = f"{_name(words)}: it printed {format_size(size)}, and a run folder keeps {most} of each run"
+        if (size := len(output.stdout) + len(output.stderr)) > _MAX_BYTES:
+            most = format_size(_MAX_BYTES)
+            what = f"{_command_name(words)}: it printed {format_size(size)}, and a run folder keeps {most} of each run"
             hint = "let it write to a file in the instance, or to /dev/null, as in sh -c '… > /dev/null'"
             raise TrialFailed(what, hint)
         errors = output.stderr.decode("utf-8", "replace")
         if output.exit_code:
-            ended = f"{_name(words)}: {output.argv[0]} ended with exit code {output.exit_code}"
-            raise TrialFailed((last_lines(errors.strip()) or ended).removeprefix("measure: "), _SHOWN, output)
-        return Raw("run", output.argv, output.text, output.seconds, errors=errors)
+            ended = f"{_command_name(words)}: {output.argv[0]} ended with exit code {output.exit_code}"
+            raise TrialFailed((last_lines(errors.strip()) or ended).removeprefix("measure: "), _OUTPUT_HINT, output)
+        return RawOutput("run", output.argv, output.text, output.seconds, errors=errors)

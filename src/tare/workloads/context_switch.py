@@ -22,8 +22,8 @@ from typing import Annotated
 from pydantic import Field
 
 from tare.hosts.host import Host
-from tare.loads.perf_bench import MOST_LOOPS, Bench, SameLoops
-from tare.model.errors import TrialFailed, printed
+from tare.loads.perf_bench import MAX_LOOPS, Bench, FixedLoopBench
+from tare.model.errors import TrialFailed, quote_output
 from tare.model.trial import Metric
 
 _RESULT = re.compile(
@@ -36,7 +36,7 @@ _SWITCHES = 2  # of a trip there and back
 
 
 @dataclass(frozen=True)
-class ContextSwitch(SameLoops):
+class ContextSwitch(FixedLoopBench):
     """Two processes that wait for each other on one CPU."""
 
     name = "context-switch"
@@ -45,11 +45,11 @@ class ContextSwitch(SameLoops):
     benches = (Bench(("sched", "pipe"), _RESULT, _SWITCHES, "rate"),)  # each loop is a trip there and back
     usual_rate = 2e5
 
-    loops: Annotated[int, Field(ge=1000, le=MOST_LOOPS)] = 20_000
+    loops: Annotated[int, Field(ge=1000, le=MAX_LOOPS)] = 20_000
 
-    def command(self, inside: Host) -> tuple[str, ...]:
+    def perf_command(self, inside: Host) -> tuple[str, ...]:
         """Keep perf on the first CPU that the instance may use."""
         text = inside.run("sh", "-c", 'exec taskset --cpu-list --pid "$$"', timeout=60).text
         if not (found := _CPUS.fullmatch(text)):
-            raise TrialFailed(f"taskset did not print the CPUs of {self.name}; {printed(text)}")
-        return ("taskset", "--cpu-list", found["first"], *super().command(inside))
+            raise TrialFailed(f"taskset did not print the CPUs of {self.name}; {quote_output(text)}")
+        return ("taskset", "--cpu-list", found["first"], *super().perf_command(inside))

@@ -28,20 +28,20 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from tare.loads.disk import OnDisk
-from tare.loads.parsing import EachOnce, check_labels, rising
-from tare.model.errors import TrialFailed, printed
-from tare.model.trial import Metric, Raw, Sweep, Value
+from tare.loads.disk import FileWorkload
+from tare.loads.parsing import EachOnce, check_labels, rising_check
+from tare.model.errors import TrialFailed, quote_output
+from tare.model.trial import Metric, RawOutput, Sweep, Value
 from tare.model.units import Duration
 from tare.plugins.workload import MeasurementContext
 
-Mode = Literal["plain", "fsync", "sync"]
-Processes = Annotated[tuple[int, ...], AfterValidator(rising("numbers of processes", 1, 256))]
+SyncMode = Literal["plain", "fsync", "sync"]
+Processes = Annotated[tuple[int, ...], AfterValidator(rising_check("numbers of processes", 1, 256))]
 _BYTES_EACH = 32 * 1024**2  # what the files of a process take at most
 _LOAD = "/usr/share/dbench/client.txt"
-_OPTIONS: dict[Mode, tuple[str, ...]] = {"plain": (), "fsync": ("-F",), "sync": ("-s",)}
-_TITLES: dict[Mode, str] = {"plain": "File operations", "fsync": "The same, synced", "sync": "The same, O_SYNC"}
-_SAID: dict[Mode, str] = {"plain": "", "fsync": "", "sync": r" \(sync open\)"}
+_OPTIONS: dict[SyncMode, tuple[str, ...]] = {"plain": (), "fsync": ("-F",), "sync": ("-s",)}
+_TITLES: dict[SyncMode, str] = {"plain": "File operations", "fsync": "The same, synced", "sync": "The same, O_SYNC"}
+_PRINTED_BY_MODE: dict[SyncMode, str] = {"plain": "", "fsync": "", "sync": r" \(sync open\)"}
 _MARK = r" +\d+ sec"
 _SPEED = r" *\d+ +\d+ +\d+\.\d+ MB/sec  "
 _LATENCY = r"  latency \d+\.\d+ ms"
@@ -54,14 +54,14 @@ _ALL_ENDED = re.compile(r"^ *0  cleanup", re.MULTILINE)
 _HINT = "`tare show` has the whole output; it is that of `dbench`, version 4"
 
 
-def _whole_seconds(duration: float) -> float:
+def _check_whole_seconds(duration: float) -> float:
     if duration % 1:
         raise ValueError("DBENCH takes whole seconds, for example 5s")
     return duration
 
 
 @dataclass(frozen=True)
-class Dbench(OnDisk):
+class Dbench(FileWorkload):
     """The file operations of a file server."""
 
     name = "dbench"
@@ -73,18 +73,18 @@ class Dbench(OnDisk):
     sweep = Sweep("processes")
     packages = ("dbench",)
 
-    modes: EachOnce[Mode] = ("plain", "fsync", "sync")
+    modes: EachOnce[SyncMode] = ("plain", "fsync", "sync")
     processes: Processes = (1, 2, 4, 8)
-    duration: Annotated[Duration, Field(ge=5, le=3600), AfterValidator(_whole_seconds)] = 5.0
+    duration: Annotated[Duration, Field(ge=5, le=3600), AfterValidator(_check_whole_seconds)] = 5.0
 
     @property
     def needed_bytes(self) -> int:
         """The files of all processes."""
         return self.processes[-1] * _BYTES_EACH
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run DBENCH inside for each mode and number of processes; raises TrialFailed if it fails."""
-        inside = self.inside(setup)
+        inside = self.create_folder(setup)
         for mode, processes in self._points():
             how = ("-t", f"{self.duration:.0f}", "-c", _LOAD, "-D", self.folder, *_OPTIONS[mode])
             argv = ("dbench", *how, f"{processes}")
@@ -92,47 +92,47 @@ class Dbench(OnDisk):
             output = inside.run(*argv, timeout=120 + 3 * self.duration, check=False)
             text = (output.stdout + output.stderr).decode("utf-8", "replace")
             if output.exit_code:
-                raise TrialFailed(f"dbench: exit code {output.exit_code}: {_reason(text)}", _HINT, output)
-            yield Raw(f"{mode} {processes}", argv, text, output.seconds)
+                raise TrialFailed(f"dbench: exit code {output.exit_code}: {_find_reason(text)}", _HINT, output)
+            yield RawOutput(f"{mode} {processes}", argv, text, output.seconds)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read throughput and latency of each point; raises TrialFailed for a missing, broken or absurd one."""
         labels = [f"{mode} {processes}" for mode, processes in self._points()]
         check_labels(raw, labels)
         pairs = zip(self._points(), raw, strict=True)
-        return tuple(value for point, each in pairs for value in self._values(each.text, *point))
+        return tuple(value for point, each in pairs for value in self._read_values(each.text, *point))
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`: with the warm-ups, and the time to delete all files."""
         return len(self.modes) * len(self.processes) * (1.2 * self.duration + 0.5)
 
-    def _points(self) -> Iterator[tuple[Mode, int]]:
+    def _points(self) -> Iterator[tuple[SyncMode, int]]:
         return itertools.product(self.modes, self.processes)
 
-    def _values(self, text: str, mode: Mode, processes: int) -> tuple[Value, Value]:
-        found = re.fullmatch(self._whole(mode, processes), text, re.ASCII)
+    def _read_values(self, text: str, mode: SyncMode, processes: int) -> tuple[Value, Value]:
+        found = re.fullmatch(self._whole_output_pattern(mode, processes), text, re.ASCII)
         if found is None:
-            raise TrialFailed(f"dbench gave no whole result for {mode} {processes}: {_reason(text)}", _HINT)
+            raise TrialFailed(f"dbench gave no whole result for {mode} {processes}: {_find_reason(text)}", _HINT)
         speed, latency = float(found["speed"]) * 1e6, float(found["latency"]) / 1000
         if not 0 < speed < math.inf or not 0 < latency < math.inf:
             raise TrialFailed(f"dbench gave {found[0].splitlines()[-1][:300]!r} for {mode} {processes}", _HINT)
         return Value(mode, float(processes), speed), Value(f"{mode}-latency", float(processes), latency)
 
-    def _whole(self, mode: Mode, processes: int) -> str:
+    def _whole_output_pattern(self, mode: SyncMode, processes: int) -> str:
         """Return the pattern of a whole output: nothing failed, and all processes lived to delete their files."""
         seconds = int(self.duration)
         head = rf"dbench version 4\.\d+ - .*\n\nRunning for {seconds} seconds with load '{re.escape(_LOAD)}'"
         warm_up = rf" and minimum warmup {seconds // 5} secs\n"
         clients = rf"  {processes} clients  {processes} procs  max_latency=(?P<latency>\d+\.\d+) ms\n"
-        speed = rf"Throughput (?P<speed>\d+(?:\.\d+)?(?:e[+-]?\d+)?) MB/sec{_SAID[mode]}{clients}"
+        speed = rf"Throughput (?P<speed>\d+(?:\.\d+)?(?:e[+-]?\d+)?) MB/sec{_PRINTED_BY_MODE[mode]}{clients}"
         return f"{head}{warm_up}{_START}releasing clients\n{_RUN}{_END}{speed}"
 
 
-def _reason(text: str) -> str:
+def _find_reason(text: str) -> str:
     """Return why an output is no result: the first trouble in it is the important one."""
     if trouble := _TROUBLE.search(text):
         line = trouble[0][:300]
         return f"the disk may be full: {line}" if " expected to write " in line else line
     if "Throughput" in text and not _ALL_ENDED.search(text):
-        return f"one of its processes was killed; {printed(text)}"
-    return printed(text)
+        return f"one of its processes was killed; {quote_output(text)}"
+    return quote_output(text)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tare.loads.cpu_programs import Computing
+from tare.loads.cpu_programs import ComputeWorkload
 from tare.model.trial import Metric
 
 _RESULT = re.compile(
@@ -26,7 +26,7 @@ _RESULT = re.compile(
 
 
 @dataclass(frozen=True)
-class Dhrystone(Computing):
+class Dhrystone(ComputeWorkload):
     """Integer and string work of one CPU."""
 
     name = "dhrystone"

@@ -26,22 +26,22 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tare.hosts.host import Host
-from tare.loads.disk import OnDisk, share_seen
-from tare.loads.parsing import Part, check_labels, read_report
-from tare.loads.turns import InTurns, filled_turns, limit_seconds, turn_seconds
+from tare.loads.disk import FileWorkload, disk_traffic_share
+from tare.loads.parsing import ReportObject, check_labels, read_report
+from tare.loads.turns import TurnWorkload, limit_seconds, run_filled_turns, turn_seconds
 from tare.model.machine import DiskBytes
-from tare.model.trial import LimitsWanted, Metric, Raw, Sweep, Value
+from tare.model.trial import LimitsSpec, Metric, RawOutput, Sweep, Value
 from tare.model.units import Duration, Size
 from tare.plugins.workload import MeasurementContext
 
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9)
-_LEAST = 1000  # requests
-_SECONDS, _SLOWEST = 300.0, 1e6  # time limit of the fewest requests, and bytes a second in writing the files
+_MIN_REQUESTS = 1000  # requests
+_SECONDS, _SLOWEST_SECONDS = 300.0, 1e6  # time limit of the fewest requests, and bytes a second in writing the files
 _HINT = "`tare show` has the whole output; it is that of `fio --output-format=json`, version 3"
 
 
 @dataclass(frozen=True)
-class Fio(InTurns, OnDisk):
+class Fio(TurnWorkload, FileWorkload):
     """Reads or writes of a file."""
 
     name = "fio"
@@ -70,47 +70,47 @@ class Fio(InTurns, OnDisk):
         if self.engine == "psync" and self.depth > 1:
             raise ValueError('psync has one request on the way: for a `depth`, write engine = "libaio"')
 
-    def within(self, limits: LimitsWanted) -> Mapping[str, object]:
+    def fit_to_limits(self, limits: LimitsSpec) -> Mapping[str, object]:
         """Lower the depth until the memory has room for what is on the way."""
-        return {"depth": min(self.depth, max(1, limits.room_bytes // (self.jobs * self.block)))}
+        return {"depth": min(self.depth, max(1, limits.usable_memory_bytes // (self.jobs * self.block)))}
 
     @property
     def needed_bytes(self) -> int:
         """The files of all jobs."""
         return self.jobs * self.size
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Write the files, and run fio inside, once a turn; raises TrialFailed without an inside."""
-        inside, seeds, least = self.inside(setup), itertools.count(1), self._least
-        limit = _SECONDS + self.needed_bytes / _SLOWEST
-        inside.run(*self._command(self.block, 0), "--create_only=1", timeout=limit)
-        yield from filled_turns(
-            lambda requests: self._turn(setup, inside, requests, next(seeds)),
-            lambda raw: max(least, math.ceil(self._rate(raw.text) / self.jobs * turn_seconds(self.duration))),
+        inside, seeds, least = self.create_folder(setup), itertools.count(1), self._min_requests
+        limit = _SECONDS + self.needed_bytes / _SLOWEST_SECONDS
+        inside.run(*self._build_command(self.block, 0), "--create_only=1", timeout=limit)
+        yield from run_filled_turns(
+            lambda requests: self._run_turn(setup, inside, requests, next(seeds)),
+            lambda raw: max(least, math.ceil(self._read_rate(raw.text) / self.jobs * turn_seconds(self.duration))),
             least,
             self.rounds,
         )
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read rate and latencies; raises TrialFailed for anything but one whole result with these settings."""
         check_labels(raw, [self.name])
-        rate, found = self._rate(raw[0].text), self._done(raw[0].text).part("lat_ns").part("percentile")
+        rate, found = self._read_rate(raw[0].text), self._read_job(raw[0].text).child("lat_ns").child("percentile")
         latencies = [Value("latency", each, found.positive(f"{each:.6f}") / 1e9) for each in _PERCENTILES]
         if latencies != sorted(latencies, key=lambda each: each.value):
             found.refuse("has percentiles that do not rise")
         return (Value("rate", None, rate), Value("bandwidth", None, rate * self.block), *latencies)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`, at 300 MB/s for writing the files, and the start of fio in each turn."""
         return 2.0 + self.needed_bytes / 300e6 + (1 + self.rounds) * (0.4 + turn_seconds(self.duration))
 
     @property
-    def _least(self) -> int:
+    def _min_requests(self) -> int:
         """The fewest requests of a job."""
-        return math.ceil(_LEAST / self.jobs)
+        return math.ceil(_MIN_REQUESTS / self.jobs)
 
     @property
-    def _way(self) -> Literal["read", "write"]:
+    def _direction(self) -> Literal["read", "write"]:
         return "read" if self.pattern.endswith("read") else "write"
 
     @property
@@ -119,31 +119,33 @@ class Fio(InTurns, OnDisk):
         how = {"rw": self.pattern, "bs": self.block, "size": self.size, "ioengine": self.engine, "iodepth": self.depth}
         return {**how, "numjobs": self.jobs, "direct": int(self.caches == "bypass"), "overwrite": 1, "end_fsync": 1}
 
-    def _command(self, job_bytes: int, seed: int) -> tuple[str, ...]:
+    def _build_command(self, job_bytes: int, seed: int) -> tuple[str, ...]:
         options = {**self._options, "directory": self.folder, "io_size": job_bytes, "randseed": seed}
         settings = (*(f"--{name}={value}" for name, value in options.items()), "--group_reporting=1", "--disk_util=0")
         points = f"--percentile_list={':'.join(f'{each:g}' for each in _PERCENTILES)}"
         return ("fio", "--name=tare", *settings, "--lat_percentiles=1", points, "--output-format=json")
 
-    def _turn(self, setup: MeasurementContext, inside: Host, requests: int, seed: int) -> Raw:
+    def _run_turn(self, setup: MeasurementContext, inside: Host, requests: int, seed: int) -> RawOutput:
         if self.caches == "drop":
             setup.drop_caches()
-        argv, before = self._command(requests * self.block, seed), setup.disks_moved()
+        argv, before = self._build_command(requests * self.block, seed), setup.read_disk_bytes()
         # More than the fewest requests are as many as fill a turn.
-        limit = limit_seconds(turn_seconds(self.duration)) if requests > self._least else _SECONDS
+        limit = limit_seconds(turn_seconds(self.duration)) if requests > self._min_requests else _SECONDS
         output, moved = inside.run(*argv, timeout=limit), requests * self.block * self.jobs
-        share = share_seen(setup, before, DiskBytes(moved, 0) if self._way == "read" else DiskBytes(0, moved))
-        return Raw(self.name, argv, output.text, output.seconds, disk_share=share)
+        share = disk_traffic_share(
+            setup, before, DiskBytes(moved, 0) if self._direction == "read" else DiskBytes(0, moved)
+        )
+        return RawOutput(self.name, argv, output.text, output.seconds, disk_share=share)
 
-    def _rate(self, text: str) -> float:
-        done = self._done(text)
+    def _read_rate(self, text: str) -> float:
+        done = self._read_job(text)
         return done.positive("total_ios") / (done.positive("runtime") / 1000)
 
-    def _done(self, text: str) -> Part:
+    def _read_job(self, text: str) -> ReportObject:
         """Find what the one job of these settings did; fio may print remarks before its JSON."""
         report = read_report(re.sub(r"\A.*?^(?=\{$)", "", text, count=1, flags=re.MULTILINE | re.DOTALL), "fio", _HINT)
-        job = report.only("jobs")
-        options, done = job.part("job options"), job.part(self._way)
+        job = report.only_entry("jobs")
+        options, done = job.child("job options"), job.child(self._direction)
         if not report.word("fio version").startswith("fio-3."):
             report.refuse("is of another version")
         if any(options.value(name) != str(value) for name, value in self._options.items()):

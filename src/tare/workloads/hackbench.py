@@ -21,17 +21,17 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from tare.loads.parsing import EachOnce, rising
-from tare.loads.perf_bench import Bench, SameLoops
+from tare.loads.parsing import EachOnce, rising_check
+from tare.loads.perf_bench import Bench, FixedLoopBench
 from tare.model.trial import Metric, Sweep
 
-Kind = Literal["sockets", "pipes"]
+MessageChannel = Literal["sockets", "pipes"]
 _RECEIVERS = _SENDERS = 20  # of a group
-_MOST_GROUPS = 50  # 2000 processes
+_MAX_GROUPS = 50  # 2000 processes
 
 
 @dataclass(frozen=True)
-class Hackbench(SameLoops):
+class Hackbench(FixedLoopBench):
     """Groups of processes that send each other messages."""
 
     name = "hackbench"
@@ -43,8 +43,8 @@ class Hackbench(SameLoops):
     sweep = Sweep("groups")
     usual_rate = 1500.0  # of one group
 
-    kinds: EachOnce[Kind] = ("sockets", "pipes")
-    groups: Annotated[tuple[int, ...], AfterValidator(rising("numbers of groups", 1, _MOST_GROUPS))] = (1,)
+    kinds: EachOnce[MessageChannel] = ("sockets", "pipes")
+    groups: Annotated[tuple[int, ...], AfterValidator(rising_check("numbers of groups", 1, _MAX_GROUPS))] = (1,)
 
     @property
     def turn_seconds(self) -> float:
@@ -54,10 +54,10 @@ class Hackbench(SameLoops):
     @property
     def benches(self) -> tuple[Bench, ...]:
         """One for each kind and number of groups; each loop is a message from each sender to each receiver."""
-        return tuple(_bench(kind, groups) for kind in self.kinds for groups in self.groups)
+        return tuple(_create_bench(kind, groups) for kind in self.kinds for groups in self.groups)
 
 
-def _bench(kind: Kind, groups: int) -> Bench:
+def _create_bench(kind: MessageChannel, groups: int) -> Bench:
     pipes = ("-p",) if kind == "pipes" else ()
     result = re.compile(
         rf"# Running 'sched/messaging' benchmark:\n# {_SENDERS} sender and receiver processes per group\n"

@@ -22,26 +22,26 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 
 from tare.loads.parsing import check_labels
-from tare.model.errors import TrialFailed, printed
-from tare.model.trial import Metric, Raw, Value
+from tare.model.errors import TrialFailed, quote_output
+from tare.model.trial import Metric, RawOutput, Value
 from tare.model.units import Duration
 from tare.plugins.workload import MeasurementContext, Workload
 
-_MOST_BYTES = 2**63 - 1
-_Bytes = Annotated[int, Field(gt=0, le=_MOST_BYTES)]
+_MAX_BYTES = 2**63 - 1
+_Bytes = Annotated[int, Field(gt=0, le=_MAX_BYTES)]
 
 
 @dataclass(frozen=True)
-class Cost:
+class IdleFootprint:
     """The bytes of an idle instance; None where the host does not report them."""
 
     memory_bytes: _Bytes
-    kernel_bytes: Annotated[int, Field(ge=0, le=_MOST_BYTES)] | None
+    kernel_bytes: Annotated[int, Field(ge=0, le=_MAX_BYTES)] | None
     reported_bytes: _Bytes | None
     image_bytes: _Bytes | None
 
 
-_COST = TypeAdapter(Cost)
+_IDLE_FOOTPRINT = TypeAdapter(IdleFootprint)
 
 
 @dataclass(frozen=True)
@@ -58,28 +58,28 @@ class Idle(Workload):
         Metric("image", "Image on the disk", "bytes", "lower", headline=False),
     )
     runs_inside = False
-    shortened_by = "settle"
+    duration_setting = "settle"
 
     settle: Annotated[Duration, Field(ge=0, le=600)] = 2.0
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Wait, and read what the instance costs and reports; raises TrialFailed where the host does not report it."""
-        if setup.further is None:
+        if setup.instance_starter is None:
             raise TrialFailed("idle asks for the cost of all instances", "this is a bug: it has a single round")
         setup.client.run("sleep", f"{self.settle:g}", timeout=self.settle + 30)
-        found = setup.further.cost()
+        found = setup.instance_starter.measure_footprint()
         if found.memory_bytes is None:
             raise TrialFailed(f"{setup.instance.name}: its host does not report the memory of its processes")
-        cost = Cost(found.memory_bytes, found.kernel_bytes, found.reported_bytes, setup.instance.image())
-        yield Raw("cost", (), json.dumps(asdict(cost)) + "\n", 0.0)
+        cost = IdleFootprint(found.memory_bytes, found.kernel_bytes, found.reported_bytes, setup.instance.image_bytes())
+        yield RawOutput("cost", (), json.dumps(asdict(cost)) + "\n", 0.0)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the bytes; raises TrialFailed if any are missing or absurd."""
         check_labels(raw, ["cost"])
         try:
-            cost = _COST.validate_json(raw[0].text, strict=True)
+            cost = _IDLE_FOOTPRINT.validate_json(raw[0].text, strict=True)
         except ValidationError as error:
-            what = f"not the memory of an instance; {printed(raw[0].text)}"
+            what = f"not the memory of an instance; {quote_output(raw[0].text)}"
             raise TrialFailed(what, "`tare show` has the raw output") from error
         found = {
             "memory": cost.memory_bytes + (cost.kernel_bytes or 0),
@@ -90,6 +90,6 @@ class Idle(Workload):
         }
         return tuple(Value(metric, None, value) for metric, value in found.items() if value is not None)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`."""
         return self.settle

@@ -11,8 +11,9 @@ received, over its own time: what the client has sent is up to a quarter more, w
 have 1448 bytes, which iPerf3 chooses itself on an Ethernet. The loss is that among the datagrams of which the server
 knows, as iPerf3 reports a loss of 0 where none has arrived at all. iperf3 3.12 sends all its streams from one thread.
 
-Settings: `modes`; `duration` of each, and `omit`, what is dropped before; `streams`, the connections at a time; `cap`,
-the most bytes a second in the modes that end in `capped`, of all streams together: 125 MB are 1 Gbit.
+Settings: `modes`; `duration` of each, and `omit`, what is dropped before; `streams`, the connections at a time;
+`cap`, the most bytes a second in the modes that end in `capped`, of all streams together: 125 MB are 1
+Gbit.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from tare.loads.client_load import measured_load, server_address, server_port, while_sending
-from tare.loads.parsing import EachOnce, Part, as_output, check_labels, read_report
-from tare.loads.turns import InTurns, limit_seconds, turn_seconds
+from tare.loads.client_load import relate_to_sending, run_load, server_address, server_port
+from tare.loads.parsing import EachOnce, ReportObject, as_output, check_labels, read_report
+from tare.loads.turns import TurnWorkload, limit_seconds, turn_seconds
 from tare.model.errors import TrialFailed
-from tare.model.trial import Metric, Raw, Service, Value
+from tare.model.trial import Metric, RawOutput, Service, Value
 from tare.model.units import Duration, Size
 from tare.plugins.workload import MeasurementContext
 
@@ -40,28 +41,30 @@ _ATTEMPTS = 10
 _HANDSHAKE_SECONDS = 30.0  # for which iperf3 waits for a datagram, before it reports that none came back
 # The server serves one test at a time. gVisor on the machine's network stack gives it up before it begins, as a read of
 # what is not there yet fails.
-_NOT_BEGUN = (
+_NOT_STARTED_ERRORS = (
     "the server is busy running a test",
     "control socket has closed unexpectedly",
     "unable to send control message",
 )
 _NOT_LISTENING = "unable to connect to server: Connection refused"  # for a moment between two tests
-_NOT_BEGUN_HINT = "the server gave up test after test; under gVisor on the machine's network stack, take a newer runsc"
+_NOT_STARTED_HINT = (
+    "the server gave up test after test; under gVisor on the machine's network stack, take a newer runsc"
+)
 _HINT = "`tare show` has the whole output; it is the JSON report of iperf3 3"
 _BLOCKED = "Resource temporarily unavailable"
 _BLOCKED_HINT = "no datagram came back: does the path carry UDP to the server's port?"
-Mode = Literal["tcp", "tcp-capped", "udp", "udp-capped"]
+TransferMode = Literal["tcp", "tcp-capped", "udp", "udp-capped"]
 _PROBES, _FIRST_PROBE_BYTES = 4, 1_000_000
 
 
 @dataclass(frozen=True)
-class Sending:
-    """What iperf3 sends: so many bytes, over so many streams, with at most `cap` bytes a second in all, 0 for any."""
+class IperfTest:
+    """What iperf3 sends: bytes over streams, at most `cap_bytes_per_second` in all; 0 for no limit."""
 
     is_udp: bool
     size_bytes: int
     streams: int
-    cap: int
+    cap_bytes_per_second: int
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -72,38 +75,38 @@ class Sending:
 
     @property
     def _bit_rate(self) -> int:
-        return 8 * self.cap // self.streams
+        return 8 * self.cap_bytes_per_second // self.streams
 
     @property
-    def reported(self) -> dict[str, object]:
+    def expected_report(self) -> dict[str, object]:
         """The settings in the report of such a test."""
         common = {"num_streams": self.streams, "omit": 0, "reverse": 0, "target_bitrate": self._bit_rate}
         kind = {"protocol": "UDP", "blksize": DATAGRAM_BYTES} if self.is_udp else {"protocol": "TCP"}
         return {**common, **kind}
 
 
-def _not_begun(text: str, *errors: str) -> bool:
+def _has_not_begun(text: str, *errors: str) -> bool:
     return '"intervals":\t[]' in text and any(f'"error":\t"{error}' in text for error in errors)
 
 
-def read_sent(text: str, sending: Sending) -> tuple[float, float]:
+def read_sent(text: str, sending: IperfTest) -> tuple[float, float]:
     """Read the bytes a second that the client has sent, and for how long.
 
     Raises TrialFailed unless it is a whole report of such a test. Of a few datagrams, a server that does not run
     meanwhile receives none.
     """
-    sent = _end_of(text, sending).part("sum_sent")
+    sent = _read_end(text, sending).child("sum_sent")
     return sent.positive("bytes") / sent.positive("seconds"), sent.positive("seconds")
 
 
-def read_received(text: str, sending: Sending) -> tuple[float, ...]:
+def read_received(text: str, sending: IperfTest) -> tuple[float, ...]:
     """Read the bytes a second that the server received; raises TrialFailed unless it is a whole report of such a test.
 
     With TCP, segments a second that were sent again follow. With UDP, the percentage that is lost of the datagrams that
     the server knows of, and the jitter of RFC 1889 in seconds.
     """
-    end = _end_of(text, sending)
-    sent, received = end.part("sum_sent"), end.part("sum_received")
+    end = _read_end(text, sending)
+    sent, received = end.child("sum_sent"), end.child("sum_received")
     if received.positive("bytes") > sent.positive("bytes"):
         received.refuse("has received more than was sent")
     rate = received.positive("bytes") / received.positive("seconds")
@@ -115,18 +118,18 @@ def read_received(text: str, sending: Sending) -> tuple[float, ...]:
     return rate, 100 * lost / known, received.number("jitter_ms") / 1000
 
 
-def _end_of(text: str, sending: Sending) -> Part:
+def _read_end(text: str, sending: IperfTest) -> ReportObject:
     report = read_report(text, "iperf3", _HINT)
-    if report.has("error"):
+    if report.has_key("error"):
         error = report.word("error")
         raise TrialFailed(f"iperf3: {error}", _BLOCKED_HINT if _BLOCKED in error and sending.is_udp else _HINT)
-    settings = report.part("start").part("test_start")
-    if any(settings.value(name) != value for name, value in sending.reported.items()):
+    settings = report.child("start").child("test_start")
+    if any(settings.value(name) != value for name, value in sending.expected_report.items()):
         settings.refuse("is of a test with other settings")
-    return report.part("end")
+    return report.child("end")
 
 
-def _metrics(mode: Mode) -> tuple[Metric, ...]:
+def _metrics_of_mode(mode: TransferMode) -> tuple[Metric, ...]:
     """Return what is measured in a mode. Only without a cap is throughput the speed of a stack."""
     title, free = mode.upper().replace("-CAPPED", " up to the cap"), not mode.endswith("capped")
     throughput = Metric(mode, f"{title}: throughput", "bytes/s", "higher", headline=free)
@@ -137,19 +140,19 @@ def _metrics(mode: Mode) -> tuple[Metric, ...]:
 
 
 @dataclass(frozen=True)
-class Iperf3(InTurns):
+class Iperf3(TurnWorkload):
     """Throughput, loss and jitter of the network."""
 
     name = "iperf3"
     title = "iperf3: network throughput"
-    metrics = tuple(metric for mode in get_args(Mode) for metric in _metrics(mode))
+    metrics = tuple(metric for mode in get_args(TransferMode) for metric in _metrics_of_mode(mode))
     packages = ("iperf3",)
     client_packages = ("iperf3",)
     datagrams = True
     port = IPERF3_PORT
     usual_port = 5201
 
-    modes: EachOnce[Mode] = ("tcp", "tcp-capped", "udp")
+    modes: EachOnce[TransferMode] = ("tcp", "tcp-capped", "udp")
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
     omit: Annotated[Duration, Field(ge=0, le=3600)] = 0.1
     streams: Annotated[int, Field(ge=1, le=128)] = 1
@@ -159,63 +162,65 @@ class Iperf3(InTurns):
         """Return a server, which serves one test at a time."""
         return Service(("/usr/bin/iperf3", "--server", "--bind", listen, "--port", str(IPERF3_PORT)), IPERF3_PORT)
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Send in each mode; raises TrialFailed if iperf3 reports an error.
 
         What comes before the first round holds no values: a run as short as can be, which measures the cost of its
         start, and for each mode a turn of probes, and those that `omit` asks for.
         """
-        least, *_ = self._run(setup, "start", self._sending("tcp", 1))
+        least, *_ = self._run(setup, "start", self._create_test("tcp", 1))
         start_seconds = (least.client_cpu or 0.0) * least.seconds  # of CPU, before a load sends
         yield least.as_warm_up()
-        sendings: dict[Mode, Sending] = {}
+        sendings: dict[TransferMode, IperfTest] = {}
         for mode in self.modes:
-            probe, sendings[mode] = self._probed(setup, mode)
+            probe, sendings[mode] = self._probe_until_half_turn(setup, mode)
             yield probe
-        for number in range(self._omitted + self.rounds):
+        for number in range(self._omitted_turns + self.rounds):
             for mode, sending in sendings.items():
-                raw, rate, seconds = self._run(setup, mode, sending, warm_up=number < self._omitted)
-                yield while_sending(raw, start_seconds, seconds)
-                sendings[mode] = self._filling(mode, rate)
+                raw, rate, seconds = self._run(setup, mode, sending, warm_up=number < self._omitted_turns)
+                yield relate_to_sending(raw, start_seconds, seconds)
+                sendings[mode] = self._fill_turn(mode, rate)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the values of each mode; raises TrialFailed for anything but whole results with these settings."""
         check_labels(raw, self.modes)
         values: list[Value] = []
         for mode, each in zip(self.modes, raw, strict=True):
-            found = read_received(each.text, self._sending(mode, 0))
-            values += (Value(metric.name, None, value) for metric, value in zip(_metrics(mode), found, strict=True))
+            found = read_received(each.text, self._create_test(mode, 0))
+            values += (
+                Value(metric.name, None, value) for metric, value in zip(_metrics_of_mode(mode), found, strict=True)
+            )
         return tuple(values)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`: probes, and what iperf3 takes to start and to end in each turn."""
-        return 0.05 + len(self.modes) * (2 + self._omitted + self.rounds) * (0.03 + turn_seconds(self.duration))
+        return 0.05 + len(self.modes) * (2 + self._omitted_turns + self.rounds) * (0.03 + turn_seconds(self.duration))
 
     @property
-    def _omitted(self) -> int:
+    def _omitted_turns(self) -> int:
         """How many turns of each mode are dropped."""
         return math.ceil(self.omit / turn_seconds(self.duration) - 1e-9)
 
-    def _probed(self, setup: MeasurementContext, mode: Mode) -> tuple[Raw, Sending]:
+    def _probe_until_half_turn(self, setup: MeasurementContext, mode: TransferMode) -> tuple[RawOutput, IperfTest]:
         """Probe until a probe takes half as long as a turn; return the last one, and what fills a turn."""
-        sending = self._sending(mode, _FIRST_PROBE_BYTES)
+        sending = self._create_test(mode, _FIRST_PROBE_BYTES)
         for _ in range(_PROBES):
             raw, rate, seconds = self._run(setup, f"probe {mode}", sending)
-            sending = self._filling(mode, rate)
+            sending = self._fill_turn(mode, rate)
             if seconds >= turn_seconds(self.duration) / 2:
                 break
         return raw.as_warm_up(), sending
 
-    def _filling(self, mode: Mode, rate: float) -> Sending:
-        return self._sending(mode, math.ceil(rate * turn_seconds(self.duration)))
+    def _fill_turn(self, mode: TransferMode, rate: float) -> IperfTest:
+        return self._create_test(mode, math.ceil(rate * turn_seconds(self.duration)))
 
-    def _sending(self, mode: Mode, size_bytes: int) -> Sending:
+    def _create_test(self, mode: TransferMode, size_bytes: int) -> IperfTest:
         cap = self.cap if mode.endswith("capped") else 0
-        return Sending(mode.startswith("udp"), max(size_bytes, self.streams), self.streams, cap)
+        return IperfTest(mode.startswith("udp"), max(size_bytes, self.streams), self.streams, cap)
 
     def _run(
-        self, setup: MeasurementContext, label: str, sending: Sending, *, warm_up: bool = False
-    ) -> tuple[Raw, float, float]:
+        self, setup: MeasurementContext, label: str, sending: IperfTest, *, warm_up: bool = False
+    ) -> tuple[RawOutput, float, float]:
         """Run iperf3 to its end, and read what it sent; again, a few times, where the server did not begin the test.
 
         Raises TrialFailed with its output unless that is a whole report.
@@ -224,12 +229,12 @@ class Iperf3(InTurns):
         argv = ("iperf3", *place, *sending.options)
         timeout = _HANDSHAKE_SECONDS + limit_seconds(turn_seconds(self.duration))
         for _ in range(_ATTEMPTS):
-            raw = measured_load(setup.client, label, *argv, timeout=timeout, warm_up=warm_up)
-            if not _not_begun(raw.text, *_NOT_BEGUN, _NOT_LISTENING):
+            raw = run_load(setup.client, label, *argv, timeout=timeout, warm_up=warm_up)
+            if not _has_not_begun(raw.text, *_NOT_STARTED_ERRORS, _NOT_LISTENING):
                 break
         try:
             return raw, *read_sent(raw.text, sending)
         except TrialFailed as error:
             error.output = as_output(raw)
-            error.hint = _NOT_BEGUN_HINT if _not_begun(raw.text, *_NOT_BEGUN) else error.hint
+            error.hint = _NOT_STARTED_HINT if _has_not_begun(raw.text, *_NOT_STARTED_ERRORS) else error.hint
             raise

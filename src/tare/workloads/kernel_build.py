@@ -28,8 +28,8 @@ from pydantic import Field
 
 from tare.hosts.host import Host
 from tare.loads.parsing import check_labels
-from tare.model.errors import TimedOut, TrialFailed, printed
-from tare.model.trial import Metric, Raw, Value
+from tare.model.errors import TimedOut, TrialFailed, quote_output
+from tare.model.trial import Metric, RawOutput, Value
 from tare.plugins.workload import MeasurementContext, Workload
 
 _GIB = 1 << 30
@@ -46,8 +46,8 @@ _FIXED = (
 _RESULT = re.compile(rf"(?P<kernel>[0-9a-f]{{64}})  {re.escape(_KERNEL)}\n", re.ASCII)
 _DISK_BYTES = {"defconfig": 4 * _GIB, "tinyconfig": 2 * _GIB}
 _CPU_SECONDS = {"defconfig": 1200.0, "tinyconfig": 120.0}
-_PATIENCE = 20  # times as long as one CPU takes: an emulated one needs that
-_LACKS = {  # what the commands print, and the hint
+_TIMEOUT_FACTOR = 20  # times as long as one CPU takes: an emulated one needs that
+_SHORTAGES = {  # what the commands print, and the hint
     "memory": (("Killed", "annot allocate memory", "ut of memory"), "give the instances more `memory` in [limits]"),
     "disk": (("No space left on device", "Disk quota exceeded"), "make room where the instances have their disks"),
 }
@@ -62,8 +62,8 @@ class KernelBuild(Workload):
     metrics = (Metric("time", "Time of a build", "s", "lower"),)
     paths = (_FOLDER,)
     packages = (*_TOOLS, "linux-source")
-    large_packages = True
-    shortened_by = "builds"
+    has_large_packages = True
+    duration_setting = "builds"
 
     config: Literal["defconfig", "tinyconfig"] = "defconfig"
     builds: Annotated[int, Field(ge=1, le=100)] = 3
@@ -74,9 +74,9 @@ class KernelBuild(Workload):
         """The source, and what is built."""
         return _DISK_BYTES[self.config]
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Unpack the source, configure it, and build it again and again; raises TrialFailed if that fails."""
-        inside = setup.inside(self.name)
+        inside = setup.require_inside(self.name)
         cpus = 1 if setup.limits is None else setup.limits.seen.cpus or len(setup.limits.asked.cpus)
         jobs = self.jobs_per_cpu * cpus
         yield self._run(inside, "source", "sh", "-c", _UNPACK, "sh", _FOLDER).as_warm_up()
@@ -88,46 +88,46 @@ class KernelBuild(Workload):
             kernel = self._run(inside, "kernel", "sha256sum", _KERNEL)
             yield replace(built, text=built.text + kernel.text)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the mean time of the builds; raises TrialFailed unless all gave the same kernel."""
         labels = [f"build {number + 1}" for number in range(self.builds)]
         check_labels(raw, labels)
-        if len(kernels := {_kernel(each) for each in raw}) > 1:
+        if len(kernels := {_read_kernel_hash(each) for each in raw}) > 1:
             raise TrialFailed(f"the builds gave {len(kernels)} different kernels", "`tare show` has their SHA-256")
         seconds = [each.seconds for each in raw]
         if not all(0 < each < math.inf for each in seconds):
             raise TrialFailed(f"the builds took {seconds} s")
         return (Value("time", None, fmean(seconds)),)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`, on one CPU."""
         return 60 + self.builds * _CPU_SECONDS[self.config]
 
-    def _make(self, inside: Host, label: str, jobs: int, target: str) -> Raw:
+    def _make(self, inside: Host, label: str, jobs: int, target: str) -> RawOutput:
         where = ("-C", f"{_FOLDER}/source", f"O={_FOLDER}/build")
         return self._run(inside, label, "make", "--silent", *where, *_FIXED, f"-j{jobs}", target)
 
-    def _run(self, inside: Host, label: str, *argv: str) -> Raw:
+    def _run(self, inside: Host, label: str, *argv: str) -> RawOutput:
         try:
-            output = inside.run(*argv, timeout=600 + _PATIENCE * _CPU_SECONDS[self.config])
+            output = inside.run(*argv, timeout=600 + _TIMEOUT_FACTOR * _CPU_SECONDS[self.config])
         except TrialFailed as error:
-            raise self._in_words(error) from error
-        return Raw(label, argv, output.text, output.seconds)
+            raise self._explain_failure(error) from error
+        return RawOutput(label, argv, output.text, output.seconds)
 
-    def _in_words(self, error: TrialFailed) -> TrialFailed:
+    def _explain_failure(self, error: TrialFailed) -> TrialFailed:
         """Return the failure of a command as one for lack of memory or disk, if what it printed says so."""
         if error.output is None or isinstance(error, TimedOut):
             return error
         said = (error.output.stdout + error.output.stderr).decode("utf-8", "replace")
-        for what, (signs, hint) in _LACKS.items():
+        for what, (signs, hint) in _SHORTAGES.items():
             if any(sign in said for sign in signs):
                 return TrialFailed(f"the instance has too little {what} for {self.config}: {error}", hint, error.output)
         return error
 
 
-def _kernel(raw: Raw) -> str:
+def _read_kernel_hash(raw: RawOutput) -> str:
     """Read the SHA-256 of the kernel that a build gave."""
     found = _RESULT.fullmatch(raw.text)
     if found is None:
-        raise TrialFailed(f"{raw.label} gave no kernel; {printed(raw.text)}", "`tare show` has the whole output")
+        raise TrialFailed(f"{raw.label} gave no kernel; {quote_output(raw.text)}", "`tare show` has the whole output")
     return found["kernel"]

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.loads.memory_search import UnderPressureAtRate
+from tare.loads.memory_search import SmallestMemoryAtRate
 from tare.workloads.lighttpd import Lighttpd
 
 
 @dataclass(frozen=True)
-class LighttpdMemory(UnderPressureAtRate):
+class LighttpdMemory(SmallestMemoryAtRate):
     """The smallest memory of a server of new connections."""
 
     name = "lighttpd-memory"
     title = "lighttpd: smallest memory"
     packages = Lighttpd.packages
     paths = Lighttpd.paths
-    of = Lighttpd
+    load_class = Lighttpd

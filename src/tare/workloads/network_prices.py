@@ -23,28 +23,28 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tare.loads.client_load import measured_load, server_address
-from tare.loads.turns import SLOWEST, limit_seconds, turn_seconds
-from tare.model.operations import NETWORK
-from tare.model.trial import Raw, Service
+from tare.loads.client_load import run_load, server_address
+from tare.loads.turns import SLOWEST_CPU_FACTOR, limit_seconds, turn_seconds
+from tare.model.operations import NETWORK_KINDS
+from tare.model.trial import RawOutput, Service
 from tare.model.units import Duration
 from tare.plugins.workload import MeasurementContext
-from tare.workloads.prices import PriceList, metrics_of
+from tare.workloads.prices import UnitCostWorkload, unit_cost_metrics
 
 _PORT = 17070
 
 
 @dataclass(frozen=True)
-class NetworkPrices(PriceList):
+class NetworkPrices(UnitCostWorkload):
     """What one unit of each kind of work takes over the network."""
 
     name = "network-prices"
     title = "Prices: work over the network"
-    works = NETWORK
+    operation_kinds = NETWORK_KINDS
     program = "ask"
-    metrics = metrics_of(NETWORK)
+    metrics = unit_cost_metrics(NETWORK_KINDS)
     port = _PORT
-    without_pause = True
+    is_closed_loop = True
 
     duration: Annotated[Duration, Field(gt=0, le=600)] = 0.2
 
@@ -52,11 +52,11 @@ class NetworkPrices(PriceList):
         """Return the server."""
         return Service(("/usr/lib/tare/answer", listen, str(_PORT)), _PORT)
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run the client's program for each kind; raises TrialFailed for an answer that does not come."""
         place, seconds = (server_address(setup), str(_PORT)), turn_seconds(self.duration)
-        timeout = limit_seconds(SLOWEST * seconds, setup.patience_seconds)
+        timeout = limit_seconds(SLOWEST_CPU_FACTOR * seconds, setup.timeout_margin_seconds)
         for _ in range(self.rounds):
-            for work in self.works:
+            for work in self.operation_kinds:
                 argv = (f"/usr/lib/tare/{self.program}", *place, work.name, "--seconds", f"{seconds:.6g}")
-                yield measured_load(setup.client, work.name, *argv, timeout=timeout)
+                yield run_load(setup.client, work.name, *argv, timeout=timeout)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tare.loads.http import HTTP_PORT, HttpLoad, PageSize, page
+from tare.loads.http import HTTP_PORT, HttpLoad, PageSize, create_page
 from tare.model.trial import Service
 
 # Not in /tmp, which some technologies keep in memory and others on a disk.
@@ -65,4 +65,4 @@ class Nginx(HttpLoad):
         """Return nginx in the foreground; its backlog is somaxconn of the 2017 paper's Table III."""
         configuration = _CONFIGURATION.replace("LISTEN", f"{listen}:{HTTP_PORT}").replace("FILE", _FILE_PATH)
         argv = ("/usr/sbin/nginx", "-e", "stderr", "-c", _CONFIGURATION_PATH)
-        return Service(argv, HTTP_PORT, ((_CONFIGURATION_PATH, configuration), (_FILE_PATH, page(self.size))))
+        return Service(argv, HTTP_PORT, ((_CONFIGURATION_PATH, configuration), (_FILE_PATH, create_page(self.size))))

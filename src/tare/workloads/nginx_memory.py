@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 from tare.loads.client_load import ClientCount
 from tare.loads.http import PageSize
-from tare.loads.memory_search import UnderPressure
+from tare.loads.memory_search import SmallestMemory
 from tare.workloads.nginx import Nginx
 
 
 @dataclass(frozen=True)
-class NginxMemory(UnderPressure):
+class NginxMemory(SmallestMemory):
     """The smallest memory of a server of files."""
 
     name = "nginx-memory"

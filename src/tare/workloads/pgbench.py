@@ -31,26 +31,26 @@ from pydantic import Field
 from tare.loads.client_load import (
     ClientCounts,
     LoadDuration,
-    client_cpus,
-    measured_load,
+    count_client_cpus,
+    relate_to_sending,
+    run_load,
     server_address,
     server_port,
-    while_sending,
 )
-from tare.loads.disk import OnDisk
+from tare.loads.disk import FileWorkload
 from tare.loads.parsing import EachOnce, as_output, check_labels
-from tare.loads.turns import InTurns, limit_seconds, turn_seconds
-from tare.model.errors import TrialFailed, printed
-from tare.model.trial import Metric, Raw, Service, Sweep, Value
+from tare.loads.turns import TurnWorkload, limit_seconds, turn_seconds
+from tare.model.errors import TrialFailed, quote_output
+from tare.model.trial import Metric, RawOutput, Service, Sweep, Value
 from tare.plugins.workload import MeasurementContext
 
 POSTGRES_PORT = 15432  # not the usual one, which the machine may use
-Mode = Literal["tpc-b", "select"]
+TransactionMode = Literal["tpc-b", "select"]
 # Debian's /usr/bin/pgbench is a script that looks for the version. Arguments are passed on as they are.
 _PGBENCH = ("sh", "-c", 'exec /usr/lib/postgresql/*/bin/pgbench "$@"', "pgbench")
 _AWAIT = ("sh", "-c", 'until /usr/lib/postgresql/*/bin/pg_isready "$@"; do sleep 0.02; done', "pg_isready")
 _STARTING_SECONDS = 60
-_KINDS: dict[Mode, tuple[str, str]] = {
+_KINDS: dict[TransactionMode, tuple[str, str]] = {
     "tpc-b": ("tpcb-like", "TPC-B (sort of)"),
     "select": ("select-only", "select only"),
 }
@@ -65,8 +65,8 @@ _RESULT = re.compile(
     re.ASCII,
 )
 _HINT = "`tare show` has the whole output; it is that of pgbench 15 or later"
-_PROBES, _FIRST_PROBE, _LEAST = 4, 10, 5  # transactions of each client
-_MOST_CLIENTS = 250
+_PROBES, _FIRST_PROBE_TRANSACTIONS, _MIN_TRANSACTIONS = 4, 10, 5  # transactions of each client
+_MAX_CLIENTS = 250
 _FILLING_SECONDS, _FILLING_LIMIT_SECONDS = 1.0, 60.0  # for each 100,000 rows
 _SCRIPT_PATH = "/srv/tare-postgres.sh"
 _SCRIPT = """\
@@ -85,22 +85,29 @@ _ROW_BYTES = 160  # with its indexes
 
 
 @dataclass(frozen=True)
-class Call:
+class PgbenchCall:
     """One call of pgbench: each of the clients runs so many transactions."""
 
-    mode: Mode
+    mode: TransactionMode
     clients: int
-    each: int
+    transactions_per_client: int
     threads: int
 
     @property
     def options(self) -> tuple[str, ...]:
         """The options of pgbench. It leaves the tables as they are."""
-        counts = ("--client", str(self.clients), "--jobs", str(self.threads), "--transactions", str(self.each))
+        counts = (
+            "--client",
+            str(self.clients),
+            "--jobs",
+            str(self.threads),
+            "--transactions",
+            str(self.transactions_per_client),
+        )
         return ("--no-vacuum", "--builtin", _KINDS[self.mode][0], *counts)
 
 
-def read_done(text: str, mode: Mode, clients: int, scale: int) -> tuple[float, float]:
+def read_result(text: str, mode: TransactionMode, clients: int, scale: int) -> tuple[float, float]:
     """Read how many transactions a second pgbench did, and the seconds of one, on average.
 
     Raises TrialFailed unless it is a whole result of such a call.
@@ -108,16 +115,16 @@ def read_done(text: str, mode: Mode, clients: int, scale: int) -> tuple[float, f
     found = _RESULT.fullmatch(text)
     asked = (_KINDS[mode][1], str(scale), str(clients))
     if found is None or (found["kind"], found["scale"], found["clients"]) != asked:
-        raise TrialFailed(f"pgbench gave no result of {mode} with {clients} clients; {printed(text)}", _HINT)
+        raise TrialFailed(f"pgbench gave no result of {mode} with {clients} clients; {quote_output(text)}", _HINT)
     done, each = int(found["done"]), int(found["each"])
     rate, latency = float(found["rate"]), float(found["latency"]) / 1000
     if not (done == int(found["asked"]) == clients * each and rate and latency):
-        raise TrialFailed(f"pgbench did {done} of {clients * each} transactions; {printed(text)}", _HINT)
+        raise TrialFailed(f"pgbench did {done} of {clients * each} transactions; {quote_output(text)}", _HINT)
     return rate, latency
 
 
 @dataclass(frozen=True)
-class _Load(InTurns):
+class _PgbenchLoad(TurnWorkload):
     """pgbench runs its usual transactions, in turns with those of other stacks.
 
     It counts transactions, not seconds. So a probe comes before the first turn of each point, whose rate decides how
@@ -136,100 +143,102 @@ class _Load(InTurns):
     client_packages = ("postgresql",)  # has pgbench, and its server
     port = POSTGRES_PORT
 
-    modes: EachOnce[Mode] = ("tpc-b", "select")
+    modes: EachOnce[TransactionMode] = ("tpc-b", "select")
     clients: ClientCounts = (1, 8)
     scale: Annotated[int, Field(ge=1, le=1000)] = 8
     duration: LoadDuration = 2.0
 
     def __post_init__(self) -> None:
         """Raise ValueError for more clients than the tables have rows that they write."""
-        most = min(_MOST_CLIENTS, self.scale) if "tpc-b" in self.modes else _MOST_CLIENTS
+        most = min(_MAX_CLIENTS, self.scale) if "tpc-b" in self.modes else _MAX_CLIENTS
         if self.clients[-1] > most:
             raise ValueError(f"{self.clients[-1]} clients are over {most}: 250, and for tpc-b no more than `scale`")
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run pgbench for each mode and number of clients; raises TrialFailed if it or the server fails.
 
         What comes before the first round, the filling and the probes, holds no values.
         """
-        cpus = client_cpus(setup.client)
+        cpus = count_client_cpus(setup.client)
         # The server takes connections before it takes commands: "the database system is starting up".
-        setup.client.run(*_AWAIT, *self._server(setup), timeout=_STARTING_SECONDS)
+        setup.client.run(*_AWAIT, *self._server_options(setup), timeout=_STARTING_SECONDS)
         fill = ("--initialize", "--quiet", "--scale", str(self.scale))
         limit = _FILLING_LIMIT_SECONDS * (1 + self.scale)
         yield self._run(setup, "fill", fill, limit).as_warm_up()
         points = itertools.product(self.modes, self.clients)
-        calls = [Call(mode, clients, _FIRST_PROBE, min(cpus, clients)) for mode, clients in points]
+        calls = [PgbenchCall(mode, clients, _FIRST_PROBE_TRANSACTIONS, min(cpus, clients)) for mode, clients in points]
         for at, call in enumerate(calls):
-            probe, calls[at] = self._probed(setup, call)
+            probe, calls[at] = self._probe_until_half_turn(setup, call)
             yield probe
         for _ in range(self.rounds):
             for at, call in enumerate(calls):
-                raw, rate = self._did(setup, f"{call.mode} {call.clients}", call)
-                yield while_sending(raw, 0.0, call.clients * call.each / rate)
-                calls[at] = self._filling(call, rate)
+                raw, rate = self._run_call(setup, f"{call.mode} {call.clients}", call)
+                yield relate_to_sending(raw, 0.0, call.clients * call.transactions_per_client / rate)
+                calls[at] = self._fill_turn(call, rate)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the transactions a second; raises TrialFailed for a missing or incomplete point."""
         points = tuple(itertools.product(self.modes, self.clients))
         labels = [f"{mode} {clients}" for mode, clients in points]
         check_labels(raw, labels)
         values: list[Value] = []
         for (mode, clients), each in zip(points, raw, strict=True):
-            rate, latency_seconds = read_done(each.text, mode, clients, self.scale)
+            rate, latency_seconds = read_result(each.text, mode, clients, self.scale)
             values.append(Value(mode, float(clients), rate))
             values.append(Value(f"{mode}-latency", float(clients), latency_seconds))
         return tuple(values)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`: filling, probes, and what pgbench takes to start and to connect."""
         points = len(self.modes) * len(self.clients)
         return self.scale * _FILLING_SECONDS + points * (2 + self.rounds) * (0.05 + turn_seconds(self.duration))
 
-    def _probed(self, setup: MeasurementContext, call: Call) -> tuple[Raw, Call]:
+    def _probe_until_half_turn(self, setup: MeasurementContext, call: PgbenchCall) -> tuple[RawOutput, PgbenchCall]:
         """Probe until a probe takes half as long as a turn; return the last one, and the call that fills a turn."""
         for _ in range(_PROBES):
-            raw, rate = self._did(setup, f"probe {call.mode} {call.clients}", call)
-            seconds = call.clients * call.each / rate
-            call = self._filling(call, rate)
+            raw, rate = self._run_call(setup, f"probe {call.mode} {call.clients}", call)
+            seconds = call.clients * call.transactions_per_client / rate
+            call = self._fill_turn(call, rate)
             if seconds >= turn_seconds(self.duration) / 2:
                 break
         return raw.as_warm_up(), call
 
-    def _filling(self, call: Call, rate: float) -> Call:
+    def _fill_turn(self, call: PgbenchCall, rate: float) -> PgbenchCall:
         """Return the call with as many transactions as fill a turn at this rate."""
-        each = max(_LEAST, math.ceil(rate * turn_seconds(self.duration) / call.clients))
-        return Call(call.mode, call.clients, each, call.threads)
+        each = max(_MIN_TRANSACTIONS, math.ceil(rate * turn_seconds(self.duration) / call.clients))
+        return PgbenchCall(call.mode, call.clients, each, call.threads)
 
-    def _did(self, setup: MeasurementContext, label: str, call: Call) -> tuple[Raw, float]:
+    def _run_call(self, setup: MeasurementContext, label: str, call: PgbenchCall) -> tuple[RawOutput, float]:
         """Run the transactions, and return their rate, too.
 
         Raises TrialFailed with what pgbench printed unless it did all of them.
         """
         raw = self._run(setup, label, call.options, limit_seconds(turn_seconds(self.duration)), call.threads)
         try:
-            return raw, read_done(raw.text, call.mode, call.clients, self.scale)[0]
+            return raw, read_result(raw.text, call.mode, call.clients, self.scale)[0]
         except TrialFailed as error:
             error.output = as_output(raw)
             raise
 
-    def _server(self, setup: MeasurementContext) -> tuple[str, ...]:
+    def _server_options(self, setup: MeasurementContext) -> tuple[str, ...]:
         place = ("--host", server_address(setup), "--port", str(server_port(setup, self.name, POSTGRES_PORT)))
         return (*place, "--username", "postgres")
 
-    def _run(self, setup: MeasurementContext, label: str, options: Sequence[str], timeout: float, cpus: int = 1) -> Raw:
-        argv = (*_PGBENCH, *self._server(setup), *options, "postgres")
-        return measured_load(setup.client, label, *argv, timeout=timeout, cpus=cpus)
+    def _run(
+        self, setup: MeasurementContext, label: str, options: Sequence[str], timeout: float, cpus: int = 1
+    ) -> RawOutput:
+        argv = (*_PGBENCH, *self._server_options(setup), *options, "postgres")
+        return run_load(setup.client, label, *argv, timeout=timeout, cpus=cpus)
 
 
 @dataclass(frozen=True)
-class Pgbench(OnDisk, _Load):
+class Pgbench(FileWorkload, _PgbenchLoad):
     """Transactions of a database."""
 
     name = "pgbench"
     title = "pgbench: PostgreSQL"
     packages = ("postgresql",)
-    large_packages = True
+    has_large_packages = True
     usual_port = 5432
 
     @property

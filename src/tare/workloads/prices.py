@@ -32,69 +32,73 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from tare.loads.disk import OnDisk
+from tare.loads.disk import FileWorkload
 from tare.loads.parsing import check_labels
-from tare.loads.turns import SLOWEST, InTurns, limit_seconds, turn_seconds
-from tare.model.errors import TrialFailed, printed
-from tare.model.operations import NETWORK, WORK, Work
-from tare.model.trial import Metric, Raw, Value
+from tare.loads.turns import SLOWEST_CPU_FACTOR, TurnWorkload, limit_seconds, turn_seconds
+from tare.model.errors import TrialFailed, quote_output
+from tare.model.operations import NETWORK_KINDS, OPERATION_KINDS, OperationKind
+from tare.model.trial import Metric, RawOutput, Value
 from tare.model.units import Duration
 from tare.plugins.workload import MeasurementContext
 
-_PROBING = 0.5  # the share of a turn that comes before the stretch that counts, to find how often the work fills it
+_PROBING_SHARE = (
+    0.5  # the share of a turn that comes before the stretch that counts, to find how often the work fills it
+)
 
 
-def metrics_of(works: Sequence[Work]) -> tuple[Metric, ...]:
+def unit_cost_metrics(works: Sequence[OperationKind]) -> tuple[Metric, ...]:
     """Return the metric of each kind of work: the seconds that a unit takes."""
     return tuple(
         Metric(work.name, f"{work.title[0].upper()}{work.title[1:]}", "s", "lower", overall=False) for work in works
     )
 
 
-class PriceList(InTurns):
-    """Measures each kind of `works` in turns, by one `program`."""
+class UnitCostWorkload(TurnWorkload):
+    """Measures each kind of `operation_kinds` in turns, by one `program`."""
 
-    works: ClassVar[tuple[Work, ...]]
+    operation_kinds: ClassVar[tuple[OperationKind, ...]]
     program: ClassVar[str]
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the seconds of a unit of each kind; raises TrialFailed for anything but one whole output of each."""
-        check_labels(raw, [work.name for work in self.works])
-        return tuple(Value(each.label, None, self._price(each)) for each in raw)
+        check_labels(raw, [work.name for work in self.operation_kinds])
+        return tuple(Value(each.label, None, self._read_unit_cost(each)) for each in raw)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`: each kind has a turn in each round."""
-        return 0.1 + len(self.works) * self.rounds * (0.01 + (1 + _PROBING) * turn_seconds(self.duration))
+        return 0.1 + len(self.operation_kinds) * self.rounds * (
+            0.01 + (1 + _PROBING_SHARE) * turn_seconds(self.duration)
+        )
 
-    def _price(self, raw: Raw) -> float:
+    def _read_unit_cost(self, raw: RawOutput) -> float:
         head = rf"program: {self.program}\nkind: {raw.label}\n"
         found = re.fullmatch(rf"{head}times: (?P<times>\d+)\nseconds: (?P<seconds>\d+\.\d+)\n", raw.text, re.ASCII)
         times, seconds = (float(found["times"]), float(found["seconds"])) if found else (0.0, 0.0)
         price = seconds / times if 0 < times < math.inf else 0.0
         if not 0 < price < math.inf:
-            what = f"{self.program} gave no price of {raw.label}; {printed(raw.text)}"
+            what = f"{self.program} gave no price of {raw.label}; {quote_output(raw.text)}"
             raise TrialFailed(what, "`tare show` has the whole output")
         return price
 
 
 @dataclass(frozen=True)
-class Prices(PriceList, OnDisk):
+class Prices(UnitCostWorkload, FileWorkload):
     """What one unit of each kind of work takes inside."""
 
     name = "prices"
     title = "Prices: work inside"
-    works = tuple(work for work in WORK if work not in NETWORK)
+    operation_kinds = tuple(work for work in OPERATION_KINDS if work not in NETWORK_KINDS)
     program = "price"
-    metrics = metrics_of(works)
+    metrics = unit_cost_metrics(operation_kinds)
     needed_bytes = 1 << 20  # the file of the program
 
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 0.2
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run the program inside for each kind; raises TrialFailed without an inside, or for work that fails."""
-        inside, seconds = self.inside(setup), turn_seconds(self.duration)
+        inside, seconds = self.create_folder(setup), turn_seconds(self.duration)
         for _ in range(self.rounds):
-            for work in self.works:
+            for work in self.operation_kinds:
                 argv = (f"/usr/lib/tare/{self.program}", self.folder, work.name, "--seconds", f"{seconds:.6g}")
-                output = inside.run(*argv, timeout=limit_seconds(SLOWEST * seconds))
-                yield Raw(work.name, argv, output.text, output.seconds)
+                output = inside.run(*argv, timeout=limit_seconds(SLOWEST_CPU_FACTOR * seconds))
+                yield RawOutput(work.name, argv, output.text, output.seconds)

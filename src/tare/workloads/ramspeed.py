@@ -27,28 +27,28 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
-from tare.loads.parsing import EachOnce, check_labels, each_once
-from tare.loads.turns import SLOWEST, limit_seconds
-from tare.model.errors import TrialFailed, printed
-from tare.model.trial import LimitsWanted, Metric, Raw, Sweep, Value
+from tare.loads.parsing import EachOnce, check_labels, check_unique
+from tare.loads.turns import SLOWEST_CPU_FACTOR, limit_seconds
+from tare.model.errors import TrialFailed, quote_output
+from tare.model.trial import LimitsSpec, Metric, RawOutput, Sweep, Value
 from tare.model.units import Size
 from tare.plugins.workload import MeasurementContext, Workload
 
-Kind = Literal["integer", "float", "mmx", "sse", "mmx-nt", "sse-nt"]
+ElementKind = Literal["integer", "float", "mmx", "sse", "mmx-nt", "sse-nt"]
 _OPERATIONS = ("copy", "scale", "add", "triad", "average")
 _MARKS = ("read", "write")
 _STEP_BYTES = 128  # what the program moves between two checks of its counter
 
 
-def _whole_steps(size_bytes: int) -> int:
+def _check_whole_steps(size_bytes: int) -> int:
     if size_bytes <= 0 or size_bytes % _STEP_BYTES:
         raise ValueError(f"a size of ramspeed is a multiple of {_STEP_BYTES} bytes, for example 4KiB")
     return size_bytes
 
 
-BlockSize = Annotated[Size, AfterValidator(_whole_steps)]
+BlockSize = Annotated[Size, AfterValidator(_check_whole_steps)]
 BlockSizes = Annotated[
-    tuple[BlockSize, ...], Field(max_length=32), AfterValidator(lambda sizes: each_once(sizes) if sizes else sizes)
+    tuple[BlockSize, ...], Field(max_length=32), AfterValidator(lambda sizes: check_unique(sizes) if sizes else sizes)
 ]
 
 
@@ -60,22 +60,22 @@ class Ramspeed(Workload):
     title = "RAMspeed: memory and caches"
     metrics = tuple(
         Metric(f"{kind}-{part}", f"Memory {part}, {kind}", "bytes/s", "higher", headline=part == "average")
-        for kind in get_args(Kind)
+        for kind in get_args(ElementKind)
         for part in _OPERATIONS + _MARKS
     )
     sweep = Sweep("block size", "bytes")
-    shortened_by = "passes"
+    duration_setting = "passes"
 
-    kinds: EachOnce[Kind] = ("integer", "float", "sse")
+    kinds: EachOnce[ElementKind] = ("integer", "float", "sse")
     mark_sizes: BlockSizes = (4 << 10, 256 << 10, 8 << 20, 32 << 20)
     array_bytes: BlockSize = 32 * 1024**2
     bytes_per_pass: BlockSize = 64 * 1024**2
     passes: Annotated[int, Field(ge=1, le=1_000_000)] = 5
 
-    def within(self, limits: LimitsWanted) -> Mapping[str, object]:
+    def fit_to_limits(self, limits: LimitsSpec) -> Mapping[str, object]:
         """Make the arrays small enough for the memory, and leave out blocks that are too large for it."""
-        largest = limits.room_bytes // 3 // _STEP_BYTES * _STEP_BYTES
-        sizes = tuple(size for size in self.mark_sizes if size <= limits.room_bytes)
+        largest = limits.usable_memory_bytes // 3 // _STEP_BYTES * _STEP_BYTES
+        sizes = tuple(size for size in self.mark_sizes if size <= limits.usable_memory_bytes)
         return {"array_bytes": min(self.array_bytes, largest), "mark_sizes": sizes}
 
     @property
@@ -83,25 +83,25 @@ class Ramspeed(Workload):
         """Each pass is a turn, of each part."""
         return self.passes
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run the program inside, part by part; raises TrialFailed without an inside, or for a wrong element."""
-        inside = setup.inside(self.name)
+        inside = setup.require_inside(self.name)
         once = ("--bytes-per-pass", f"{self.bytes_per_pass}B", "--passes", "1")
-        limit = limit_seconds(SLOWEST * self._pass_seconds)
+        limit = limit_seconds(SLOWEST_CPU_FACTOR * self._pass_seconds)
         for _ in range(self.passes):
-            for part in self._parts():
+            for part in self._list_calls():
                 argv = ("/usr/lib/tare/ramspeed", *part.arguments, *once)
                 output = inside.run(*argv, timeout=limit)
-                yield Raw(part.label, argv, output.text, output.seconds)
+                yield RawOutput(part.label, argv, output.text, output.seconds)
                 part.read(output.text)  # what is wrong ends the trial now, not with its last turn
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the speeds of one pass; raises TrialFailed for anything but whole verified results."""
-        parts = tuple(self._parts())
+        parts = tuple(self._list_calls())
         check_labels(raw, [part.label for part in parts])
         return tuple(value for part, each in zip(parts, raw, strict=True) for value in part.read(each.text))
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`, at 6 GB/s."""
         return len(self.kinds) * (0.3 + self.passes * self._pass_seconds)
 
@@ -111,23 +111,23 @@ class Ramspeed(Workload):
         mark_bytes = len(_MARKS) * len(self.mark_sizes) * self.bytes_per_pass
         return (4 * max(self.bytes_per_pass, 3 * self.array_bytes) + mark_bytes) / 6e9
 
-    def _parts(self) -> Iterator[_Part]:
+    def _list_calls(self) -> Iterator[_RamspeedCall]:
         tail = f"bytes_per_pass: {self.bytes_per_pass}\n"
         for kind in self.kinds:
             arrays = ("mem", "--kind", kind, "--array", f"{self.array_bytes}B")
             head = f"program: ramspeed mem\nkind: {kind}\narray_bytes: {self.array_bytes}\n" + tail
             speeds = tuple((operation, f"{kind}-{operation}", None) for operation in _OPERATIONS)
-            yield _Part(f"mem {kind}", arrays, head, speeds)
+            yield _RamspeedCall(f"mem {kind}", arrays, head, speeds)
             for mark in _MARKS if self.mark_sizes else ():
                 sizes = ",".join(f"{size}B" for size in self.mark_sizes)
                 blocks = ("mark", "--kind", kind, "--operation", mark, "--sizes", sizes)
                 head = f"program: ramspeed mark\nkind: {kind}\noperation: {mark}\n" + tail
                 marks = tuple((f"{mark}_{size}", f"{kind}-{mark}", float(size)) for size in self.mark_sizes)
-                yield _Part(f"mark {kind} {mark}", blocks, head, marks)
+                yield _RamspeedCall(f"mark {kind} {mark}", blocks, head, marks)
 
 
 @dataclass(frozen=True)
-class _Part:
+class _RamspeedCall:
     """One call of the program: what its output starts with, and each speed's key there with its metric and point."""
 
     label: str
@@ -141,7 +141,7 @@ class _Part:
         numbers = [float(number) for number in found.groups()] if found else []
         if not numbers or not all(0 < number < math.inf for number in numbers):
             hint = "`tare show` has the whole output; the program ends with `verified: yes` when all elements are right"
-            raise TrialFailed(f"ramspeed gave no verified speeds for {self.label}; {printed(text)}", hint)
+            raise TrialFailed(f"ramspeed gave no verified speeds for {self.label}; {quote_output(text)}", hint)
         return tuple(
             Value(metric, point, number) for (_, metric, point), number in zip(self.speeds, numbers, strict=True)
         )

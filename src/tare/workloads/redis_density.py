@@ -15,8 +15,8 @@ from typing import Annotated
 from pydantic import Field
 
 from tare.loads.density import Density
-from tare.loads.redis_benchmark import Operation, slow_seconds
-from tare.model.trial import Raw
+from tare.loads.redis_benchmark import Operation, read_slow_seconds
+from tare.model.trial import RawOutput
 from tare.plugins.workload import MeasurementContext
 from tare.workloads.redis import Redis
 
@@ -39,10 +39,10 @@ class RedisDensity(Density):
         """One operation with one client."""
         return Redis((self.operation,), (1,))
 
-    def ask(self, setup: MeasurementContext, label: str) -> Raw:
+    def run_requests(self, setup: MeasurementContext, label: str) -> RawOutput:
         """Send the requests."""
-        return self.load.ask(setup, label, self.requests)
+        return self.load.run_requests(setup, label, self.requests)
 
-    def slow_seconds(self, text: str) -> float:
+    def read_slow_seconds(self, text: str) -> float:
         """Read the 99th percentile of the latency."""
-        return slow_seconds(text, self.operation)
+        return read_slow_seconds(text, self.operation)

@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tare.loads.client_load import ClientCount
-from tare.loads.memory_search import UnderPressure
+from tare.loads.memory_search import SmallestMemory
 from tare.loads.redis_benchmark import Operation
 from tare.workloads.redis import Redis
 
 
 @dataclass(frozen=True)
-class RedisMemory(UnderPressure):
+class RedisMemory(SmallestMemory):
     """The smallest memory of a key-value store."""
 
     name = "redis-memory"

@@ -34,27 +34,27 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field
 
 from tare.images.micro import SERVER
-from tare.loads.client_load import ClientCounts, exposed_port, rising_rates
-from tare.loads.http import HTTP_PORT, Request, Requests, as_path
-from tare.loads.user_load import AtRates, OwnLoad, OwnMetric, WithoutPause, filled
+from tare.loads.client_load import ClientCounts, find_exposed_port, rising_rates
+from tare.loads.http import HTTP_PORT, Request, Requests, check_path
+from tare.loads.user_load import ClosedLoopHttpLoad, ConstantRateHttpLoad, UserLoad, UserMetric, fill_placeholders
 from tare.model.errors import Fault
-from tare.model.image import Image, ImageWanted
-from tare.model.trial import Metric, Raw, Service, Sweep, Value
+from tare.model.image import Image, ImageSpec
+from tare.model.trial import Metric, RawOutput, Service, Sweep, Value
 from tare.model.units import Duration
 from tare.plugins.workload import MeasurementContext, Workload
-from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, words_of
+from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, split_words
 
-_OWN = f"{SERVER} --listen {{listen}}"
+_MICRO_COMMAND = f"{SERVER} --listen {{listen}}"
 
 
-class _Unsaid(int):
+class _DefaultPort(int):
     """A port that the suite does not set."""
 
 
-_UNSAID = _Unsaid(HTTP_PORT)
+_DEFAULT_PORT = _DefaultPort(HTTP_PORT)
 
 
-def _absolute(files: dict[str, str]) -> dict[str, str]:
+def _check_absolute(files: dict[str, str]) -> dict[str, str]:
     for path in files:
         if not PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts or "\0" in path:
             raise ValueError(f"{path!r} is no absolute path in the instance, such as /srv/app.conf")
@@ -62,20 +62,20 @@ def _absolute(files: dict[str, str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class ServerOfYours(Workload):
+class UserServer(Workload):
     """A server of the user's under a load."""
 
     name = "service"
     title = "A server"
-    own_server = True
-    writes_anywhere = True
+    has_user_server = True
+    has_unknown_paths = True
 
-    command: CommandLine | NoCommand = _OWN
-    port: Annotated[int, Field(ge=1, le=65535)] = _UNSAID
+    command: CommandLine | NoCommand = _MICRO_COMMAND
+    port: Annotated[int, Field(ge=1, le=65535)] = _DEFAULT_PORT
     datagrams: bool = False
     packages: Packages = ()
-    files: Annotated[dict[str, str], AfterValidator(_absolute)] = field(default_factory=dict)
-    ready: Annotated[str, AfterValidator(lambda path: as_path(path) if path else path)] = ""
+    files: Annotated[dict[str, str], AfterValidator(_check_absolute)] = field(default_factory=dict)
+    ready: Annotated[str, AfterValidator(lambda path: check_path(path) if path else path)] = ""
     ready_status: Annotated[int, Field(ge=200, le=599)] = 200
     ready_within: Annotated[Duration, Field(gt=0, le=3600)] = 30.0
     requests: Requests = ()
@@ -86,7 +86,7 @@ class ServerOfYours(Workload):
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
     load: CommandLine | NoCommand = ""
     load_packages: Packages = ()
-    metrics: tuple[OwnMetric, ...] = ()
+    metrics: tuple[UserMetric, ...] = ()
     timeout: Annotated[Duration, Field(gt=0, le=86400)] = 60.0
 
     def __post_init__(self) -> None:
@@ -103,11 +103,11 @@ class ServerOfYours(Workload):
     def driver(self) -> Workload:
         """What drives the server: one of tare's two HTTP loads, or the user's."""
         if self.load:
-            return OwnLoad(words_of(self.load), self.metrics, self.port, self.duration, self.timeout)
+            return UserLoad(split_words(self.load), self.metrics, self.port, self.duration, self.timeout)
         asked = self.requests or (Request("/"),)
         if self.rates:
-            return AtRates(self.rates, self.connections, self.duration, asked, self.port)
-        return WithoutPause(self.clients, self.duration, self.keep_alive, asked, self.port)
+            return ConstantRateHttpLoad(self.rates, self.connections, self.duration, asked, self.port)
+        return ClosedLoopHttpLoad(self.clients, self.duration, self.keep_alive, asked, self.port)
 
     @property
     def all_metrics(self) -> Sequence[Metric]:
@@ -122,38 +122,38 @@ class ServerOfYours(Workload):
     @property
     def programs(self) -> Sequence[str]:
         """The server's program."""
-        return words_of(self.command)[:1]
+        return split_words(self.command)[:1]
 
-    def started_in(self, image: ImageWanted) -> Self:
+    def adapt_to_image_spec(self, image: ImageSpec) -> Self:
         """Return it with the command of an image that others have built, where the suite does not set one."""
-        return replace(self, command="") if image.source and self.command == _OWN else self
+        return replace(self, command="") if image.source and self.command == _MICRO_COMMAND else self
 
-    def commanded(self, command: tuple[str, ...]) -> Self:
+    def with_command(self, command: tuple[str, ...]) -> Self:
         """Return it with another command."""
         return replace(self, command=command)
 
-    def in_image(self, image: Image) -> Self:
+    def adapt_to_image(self, image: Image) -> Self:
         """Return it with the command and the port of an image of others, where the suite does not set them.
 
         Raises SuiteError where that exposes several ports.
         """
-        if not image.start:
+        if not image.start_command:
             return self
-        command = "" if self.command == _OWN else self.command
-        words = (*words_of(command), *self.files.values())
-        is_set = not isinstance(self.port, _Unsaid) or any("{port}" in word for word in words)
-        return replace(self, command=command, port=self.port if is_set else exposed_port(image, self.port))
+        command = "" if self.command == _MICRO_COMMAND else self.command
+        words = (*split_words(command), *self.files.values())
+        is_set = not isinstance(self.port, _DefaultPort) or any("{port}" in word for word in words)
+        return replace(self, command=command, port=self.port if is_set else find_exposed_port(image, self.port))
 
-    def faults_in(self, image: ImageWanted) -> Mapping[str, Fault]:
-        """Refuse a port that no setting passes to the user's server; see `Workload.faults_in`.
+    def find_image_faults(self, image: ImageSpec) -> Mapping[str, Fault]:
+        """Refuse a port that no setting passes to the user's server; see `Workload.find_image_faults`.
 
         A server in an image that others have built, or among files that the suite adds to it, may have its own port.
         """
-        own = self.command and self.command != _OWN
-        if not own or isinstance(self.port, _Unsaid) or image.source or image.files:
+        own = self.command and self.command != _MICRO_COMMAND
+        if not own or isinstance(self.port, _DefaultPort) or image.source or image.files:
             return {}
         named = re.compile(rf"\{{port\}}|(?<![0-9]){self.port}(?![0-9])")
-        if any(named.search(text) for text in (*words_of(self.command), *self.files.values())):
+        if any(named.search(text) for text in (*split_words(self.command), *self.files.values())):
             return {}
         what = f"the server does not get port {self.port}: neither command nor files have {{port}}"
         hint = "write {port} where the command or a text of files says on which port the server listens"
@@ -165,40 +165,42 @@ class ServerOfYours(Workload):
         return (*self.driver.client_packages, *self.load_packages, "curl")
 
     @property
-    def without_pause(self) -> bool:
+    def is_closed_loop(self) -> bool:
         """As the load asks."""
-        return self.driver.without_pause
+        return self.driver.is_closed_loop
 
     @property
-    def splits(self) -> bool:
+    def can_split_load(self) -> bool:
         """As the load does."""
-        return self.driver.splits
+        return self.driver.can_split_load
 
     @property
     def rounds(self) -> int:
         """As the load is divided."""
         return self.driver.rounds
 
-    def brings(self, instances: str) -> Sequence[str]:
+    def external_effects(self, instances: str) -> Sequence[str]:
         """List the server and the load."""
-        command = shlex.join(words_of(self.command)) or "the image's own command"
+        command = shlex.join(split_words(self.command)) or "the image's own command"
         server = f"{instances}: {command}"
-        return (server, *((f"as root on the client: {shlex.join(words_of(self.load))}",) if self.load else ()))
+        return (server, *((f"as root on the client: {shlex.join(split_words(self.load))}",) if self.load else ()))
 
     def service(self, listen: str) -> Service:
         """Return the server, with the address and the port in their places."""
-        argv = tuple(filled(word, listen=listen, port=self.port) for word in words_of(self.command))
-        files = tuple((path, filled(text, listen=listen, port=self.port)) for path, text in self.files.items())
+        argv = tuple(fill_placeholders(word, listen=listen, port=self.port) for word in split_words(self.command))
+        files = tuple(
+            (path, fill_placeholders(text, listen=listen, port=self.port)) for path, text in self.files.items()
+        )
         return Service(argv, self.port, files, self.ready, self.ready_status, self.ready_within)
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Drive the server; raises TrialFailed if it or the load fails."""
         yield from self.driver.measure(setup)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the values of the load."""
         return self.driver.parse(raw)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`."""
-        return self.driver.seconds()
+        return self.driver.estimate_seconds()

@@ -25,8 +25,8 @@ from typing import Annotated, Literal
 from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 
 from tare.loads.parsing import check_labels
-from tare.model.errors import TrialFailed, printed
-from tare.model.trial import Metric, Raw, Value
+from tare.model.errors import TrialFailed, quote_output
+from tare.model.trial import Metric, RawOutput, Value
 from tare.plugins.workload import MeasurementContext, Workload
 
 _TIMELINE = TypeAdapter(list[tuple[str, FiniteFloat]])
@@ -45,7 +45,7 @@ class Startup(Workload):
     )
     runs_inside = False
 
-    alone = True
+    runs_exclusively = True
 
     caches: Literal["warm", "cold"] = "warm"
     starts: Annotated[int, Field(ge=1, le=100)] = 9
@@ -60,24 +60,24 @@ class Startup(Workload):
         """Whether caches are dropped before."""
         return self.caches == "cold"
 
-    def measure(self, setup: MeasurementContext) -> Iterable[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterable[RawOutput]:
         """Yield the timeline as JSON, pairs of a name and seconds of the machine's monotonic clock. Runs nothing."""
         marks = [[mark.name, mark.seconds] for mark in setup.timeline]
-        yield Raw("timeline", (), json.dumps(marks) + "\n", 0.0)
+        yield RawOutput("timeline", (), json.dumps(marks) + "\n", 0.0)
         if setup.cold_read_bytes is not None:
-            yield Raw("read", (), f"{setup.cold_read_bytes}\n", 0.0)
+            yield RawOutput("read", (), f"{setup.cold_read_bytes}\n", 0.0)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the seconds from `requested` to `ready`; raises TrialFailed if one is missing or the order is wrong."""
         labels = ["timeline", "read"] if self.starts_cold else ["timeline"]
         check_labels(raw, labels)
-        requested, ready = (_moment(raw[0].text, name) for name in ("requested", "ready"))
+        requested, ready = (_read_moment(raw[0].text, name) for name in ("requested", "ready"))
         if not requested < ready:
             raise TrialFailed(f"ready at {ready} s, not after it was requested at {requested} s", _HINT)
         total = Value("total", None, ready - requested)
         return (total, Value("read", None, _read_bytes(raw[1].text))) if self.starts_cold else (total,)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Return 0: every trial's estimate includes the start of its instance."""
         return 0.0
 
@@ -85,20 +85,20 @@ class Startup(Workload):
 def _read_bytes(text: str) -> int:
     """Read what the disks have read; raises TrialFailed if that is nothing, as then no cache was dropped."""
     if not re.fullmatch(r"[1-9][0-9]{0,15}\n", text):
-        what = f"the disks of the machine read nothing while the instance started cold; {printed(text)}"
+        what = f"the disks of the machine read nothing while the instance started cold; {quote_output(text)}"
         raise TrialFailed(what, "its caches cannot be dropped, or its files are in memory")
     return int(text)
 
 
-def _moment(text: str, name: str) -> float:
+def _read_moment(text: str, name: str) -> float:
     """Read the seconds of the one mark with this name."""
-    moments = [seconds for mark, seconds in _marks(text) if mark == name]
+    moments = [seconds for mark, seconds in _read_marks(text) if mark == name]
     if len(moments) != 1:
         raise TrialFailed(f"expected one moment {name!r} in the timeline, found {moments} in {text[:400]!r}", _HINT)
     return moments[0]
 
 
-def _marks(text: str) -> list[tuple[str, float]]:
+def _read_marks(text: str) -> list[tuple[str, float]]:
     try:
         return _TIMELINE.validate_json(text, strict=True)
     except ValidationError as error:

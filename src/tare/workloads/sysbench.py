@@ -17,11 +17,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tare.loads.cpu_programs import HEAD, STARTED, TAIL, SysbenchTest
+from tare.loads.cpu_programs import HEAD, TAIL, THREADS_STARTED, SysbenchTest
 from tare.model.trial import Metric
 
 _RESULT = re.compile(
-    rf"{HEAD}Prime numbers limit: (?P<limit>\d+)\n\n{STARTED}CPU speed:\n    events per second: .*\n\n{TAIL}", re.ASCII
+    rf"{HEAD}Prime numbers limit: (?P<limit>\d+)\n\n{THREADS_STARTED}CPU speed:\n    events per second: .*\n\n{TAIL}",
+    re.ASCII,
 )
 
 
@@ -40,7 +41,7 @@ class Sysbench(SysbenchTest):
         """Return the limit of the primes."""
         return (f"--cpu-max-prime={self.max_prime}",)
 
-    def read(self, text: str) -> re.Match[str] | None:
+    def match_output(self, text: str) -> re.Match[str] | None:
         """Match a whole output with this limit."""
         found = _RESULT.fullmatch(text)
         return found if found and int(found["limit"]) == self.max_prime else None

@@ -22,20 +22,20 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator
 
-from tare.loads.cpu_programs import HEAD, STARTED, TAIL, SysbenchTest
-from tare.model.trial import LimitsWanted, Metric
+from tare.loads.cpu_programs import HEAD, TAIL, THREADS_STARTED, SysbenchTest
+from tare.model.trial import LimitsSpec, Metric
 from tare.model.units import Size
 
 _KIB, _GIB = 1 << 10, 1 << 30
 _RESULT = re.compile(
     rf"{HEAD}Running memory speed test with the following options:\n  block size: (?P<block>\d+)KiB\n"
-    rf"  total size: \d+MiB\n  operation: (?P<operation>\w+)\n  scope: (?P<scope>\w+)\n\n{STARTED}"
+    rf"  total size: \d+MiB\n  operation: (?P<operation>\w+)\n  scope: (?P<scope>\w+)\n\n{THREADS_STARTED}"
     rf"Total operations: .*\n\n\d+\.\d\d MiB transferred \(.*\)\n\n\n{TAIL}",
     re.ASCII,
 )
 
 
-def _power_of_two(size_bytes: int) -> int:
+def _check_power_of_two(size_bytes: int) -> int:
     if not _KIB <= size_bytes <= _GIB or size_bytes & (size_bytes - 1):
         raise ValueError("a block of sysbench is a power of two from 1KiB to 1GiB, for example 1MiB")
     return size_bytes
@@ -50,20 +50,20 @@ class SysbenchMemory(SysbenchTest):
     metrics = (Metric("speed", "Memory speed", "bytes/s", "higher"),)
     test = "memory"
 
-    block_size: Annotated[Size, AfterValidator(_power_of_two)] = 1 << 20
+    block_size: Annotated[Size, AfterValidator(_check_power_of_two)] = 1 << 20
     operation: Literal["write", "read"] = "write"
     access: Literal["seq", "rnd"] = "seq"
     scope: Literal["global", "local"] = "global"
 
-    def within(self, limits: LimitsWanted) -> Mapping[str, object]:
+    def fit_to_limits(self, limits: LimitsSpec) -> Mapping[str, object]:
         """Halve the block until it, or those of all threads, have room in the memory."""
         blocks, size = min(self.threads, limits.cpus) if self.scope == "local" else 1, self.block_size
-        while size > _KIB and blocks * size > limits.room_bytes:
+        while size > _KIB and blocks * size > limits.usable_memory_bytes:
             size //= 2
-        return {**super().within(limits), "block_size": size}
+        return {**super().fit_to_limits(limits), "block_size": size}
 
     @property
-    def amount(self) -> int:
+    def units_per_event(self) -> int:
         """The bytes of a block."""
         return self.block_size
 
@@ -73,7 +73,7 @@ class SysbenchMemory(SysbenchTest):
         how = (f"--memory-oper={self.operation}", f"--memory-access-mode={self.access}")
         return (*sizes, *how, f"--memory-scope={self.scope}")
 
-    def read(self, text: str) -> re.Match[str] | None:
+    def match_output(self, text: str) -> re.Match[str] | None:
         """Match a whole output with these settings; sysbench does not print `access`."""
         found = _RESULT.fullmatch(text)
         asked = (self.block_size // _KIB, self.operation, self.scope)

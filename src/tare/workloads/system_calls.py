@@ -20,8 +20,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tare.loads.perf_bench import MOST_LOOPS, Bench, PerfBench
-from tare.loads.turns import InTurns, turn_seconds
+from tare.loads.perf_bench import MAX_LOOPS, Bench, PerfBench
+from tare.loads.turns import TurnWorkload, turn_seconds
 from tare.model.trial import Metric
 from tare.model.units import Duration
 
@@ -34,7 +34,7 @@ _CLOCK_SECONDS = 1e-6  # the resolution of perf's clock
 
 
 @dataclass(frozen=True)
-class SystemCalls(InTurns, PerfBench):
+class SystemCalls(TurnWorkload, PerfBench):
     """The way into the kernel and back."""
 
     name = "system-calls"
@@ -51,4 +51,4 @@ class SystemCalls(InTurns, PerfBench):
 
     def loops_after(self, loops: int, seconds: float) -> int:
         """Return the number of calls that fill a turn: perf's clock has nothing else in it."""
-        return max(1, min(MOST_LOOPS, math.ceil(loops / max(seconds, _CLOCK_SECONDS) * self.turn_seconds)))
+        return max(1, min(MAX_LOOPS, math.ceil(loops / max(seconds, _CLOCK_SECONDS) * self.turn_seconds)))

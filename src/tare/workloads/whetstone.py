@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tare.loads.cpu_programs import Computing
+from tare.loads.cpu_programs import ComputeWorkload
 from tare.model.trial import Metric
 
 _MODULES = (
@@ -38,7 +38,7 @@ _RESULT = re.compile(
 
 
 @dataclass(frozen=True)
-class Whetstone(Computing):
+class Whetstone(ComputeWorkload):
     """Floating-point work of one CPU."""
 
     name = "whetstone"

@@ -35,7 +35,7 @@ from pydantic import Field
 
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host, Process
-from tare.hosts.process import checked
+from tare.hosts.process import require_success
 from tare.model.errors import TimedOut, TrialFailed
 from tare.model.isolation import Isolation
 from tare.model.machine import Facts
@@ -70,7 +70,7 @@ class Fake(Technology):
     title = "fake, measures nothing"
     family: ClassVar[Family] = "emulator"
     isolation = Isolation("none", "it starts nothing")
-    path = "none"
+    network_path = "none"
 
     effect: Annotated[Percent, Field(ge=0, lt=1)] = 0.0
     noise: Annotated[Percent, Field(ge=0, lt=1)] = 0.0
@@ -108,7 +108,7 @@ class Fake(Technology):
         inside = FakeHost(speed, self.fails, launch.limits, turns=turns, umask=self.umask)
         proof: Any = {"kind": 5 if self.fails == "proof" else "fake"}
         # It has no process: those of tare would be taken for what it costs, and their limits for its own.
-        yield Instance(launch.name, inside, None, self.path, processes=lambda: (), proof=proof)
+        yield Instance(launch.name, inside, None, self.network_path, processes=lambda: (), proof=proof)
 
     def _turns(self, number: int) -> Callable[[float], float]:
         """Return how fast a turn of so many seconds is beside the instance's usual speed; it lets them pass."""
@@ -174,9 +174,9 @@ class FakeHost:
         speed = self.speed * self.turns(_turn_seconds(argv)) * (1e6 if self.fails == "absurd" else 1)
         stdout = _PRINTED[self.fails] if self.fails in _PRINTED else _answer(argv, speed).encode()
         output = Output(argv, 139 if self.fails == "crash" else 0, stdout, b"", 0.0)  # 128 + SIGSEGV, as shells say it
-        return checked(output) if check else output
+        return require_success(output) if check else output
 
-    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[Process]:  # noqa: ARG002
+    def spawn(self, *argv: str, die_with_parent: bool = False) -> AbstractContextManager[Process]:  # noqa: ARG002
         """Refuse: a fake has no processes; see `Host.spawn`."""
         raise TrialFailed(f"{argv[0]}: a fake has no processes")
 
@@ -200,16 +200,16 @@ class FakeHost:
         """Refuse: a fake has no files; see `Host.write`."""
         raise TrialFailed(f"{path}: a fake has no files for {len(text)} characters")
 
-    def gather(self, folder: str, name: str) -> str:  # noqa: ARG002 - likewise
-        """Return nothing: a fake has no files; see `Host.gather`."""
+    def read_matching(self, folder: str, name: str) -> str:  # noqa: ARG002 - likewise
+        """Return nothing: a fake has no files; see `Host.read_matching`."""
         return ""
 
     def facts(self) -> Facts:
         """Describe that it is made up."""
         return Facts("fake", "", "", "", len(self.limits.cpus), self.limits.memory_bytes, "", "")
 
-    def lost(self, words: str) -> None:
-        """Return None: a fake is never away; see `Host.lost`."""
+    def connection_error(self, words: str) -> None:
+        """Return None: a fake is never away; see `Host.connection_error`."""
 
 
 def _turn_seconds(argv: tuple[str, ...]) -> float:

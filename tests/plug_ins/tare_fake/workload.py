@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tare.model.trial import Metric, Raw, Value
+from tare.model.trial import Metric, RawOutput, Value
 from tare.plugins.workload import MeasurementContext, Workload
 
 _NAN, _INFINITY = float("nan"), float("inf")
@@ -35,18 +35,18 @@ class Odd(Workload):
 
     gives: Literal["", "nan", "infinity", "object", "integer", "point", "text", "seconds", "argv", "surrogate"] = ""
 
-    def measure(self, setup: MeasurementContext) -> Iterable[Raw]:  # noqa: ARG002 - as workloads are asked
+    def measure(self, setup: MeasurementContext) -> Iterable[RawOutput]:  # noqa: ARG002 - as workloads are asked
         """Return one output, in which something may be wrong."""
         seconds = _INFINITY if self.gives == "seconds" else 0.5
         argv: Any = (object(),) if self.gives == "argv" else ("odd",)
         text = "\udc80" if self.gives == "surrogate" else "speed: 5\n"
-        given: Any = text if self.gives == "text" else Raw("odd", argv, text, seconds)
+        given: Any = text if self.gives == "text" else RawOutput("odd", argv, text, seconds)
         return (given,)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:  # noqa: ARG002 - likewise
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:  # noqa: ARG002 - likewise
         """Return the value."""
         return (Value("speed", *_VALUES.get(self.gives, (None, 5.0))),)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         """Nothing: it runs nothing."""
         return 0.0

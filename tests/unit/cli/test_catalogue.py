@@ -11,7 +11,7 @@ import pytest
 from plug_ins import own
 from tare.cli.catalogue import technologies, workloads
 from tare.hosts.local import LocalHost
-from tare.runner.availability import look_at
+from tare.runner.availability import check_technologies
 
 # Libraries of statistics, charts, tables, clouds and the terminal.
 LARGE = {
@@ -36,7 +36,7 @@ print(code, sorted({LARGE!r} & set(sys.modules)), started, file=sys.stderr)
 
 
 @pytest.mark.parametrize("words", [("--help",), ("technologies",), ("technologies", "crun"), ("workloads",)])
-def test_what_names_and_docstrings_are_enough_for_loads_no_large_library_and_starts_no_process(
+def test_listing_names_loads_no_large_library_and_starts_no_process(
     words: tuple[str, ...],
 ) -> None:
     done = subprocess.run((sys.executable, "-c", WATCHED, *words), capture_output=True, text=True, check=True)
@@ -53,7 +53,7 @@ def test_the_watch_of_the_test_above_sees_a_process_and_a_large_library() -> Non
     assert "subprocess.Popen" in seen
 
 
-def test_each_workload_has_a_line_with_its_title_and_the_last_line_says_how_to_see_its_settings(
+def test_workloads_have_a_line_each_and_the_last_line_explains_settings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     workloads()
@@ -93,10 +93,10 @@ def test_a_technology_is_described_by_any_of_its_names(name: str, capsys: pytest
     assert "Also named: pod, pod-RUNTIME-CLASS" in lines
 
 
-def test_a_program_that_is_not_on_the_path_is_named_and_of_several_the_first(
+def test_the_first_of_several_programs_missing_from_the_path_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tare.plugins.descriptions._PATH_OF_ROOT", ())
+    monkeypatch.setattr("tare.plugins.descriptions._ROOT_PATH_FOLDERS", ())
     for name in ("ip", "runc", "qemu-img"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
@@ -113,7 +113,7 @@ def test_no_line_is_wider_than_80_columns_even_if_every_program_is_missing(
     listing: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert callable(listing)
-    monkeypatch.setattr("tare.plugins.descriptions._PATH_OF_ROOT", ())
+    monkeypatch.setattr("tare.plugins.descriptions._ROOT_PATH_FOLDERS", ())
     monkeypatch.setenv("PATH", "/nonexistent")
     listing()
     lines = capsys.readouterr().out.splitlines()
@@ -122,4 +122,4 @@ def test_no_line_is_wider_than_80_columns_even_if_every_program_is_missing(
 
 
 def test_one_technology_is_checked_without_the_others() -> None:
-    assert [each.name for each in look_at(LocalHost(), ["native"])] == ["native"]
+    assert [each.name for each in check_technologies(LocalHost(), ["native"])] == ["native"]

@@ -13,14 +13,14 @@ import pytest
 
 from tare.__main__ import run
 from tare.cli.app import app
-from tare.hosts.ledger import Leftovers, keep, leftovers
+from tare.hosts.ledger import PendingUndo, read_pending_undos, rewrite_ledger
 from tare.hosts.lock import LockHolder
-from tare.model.machine import Machine
-from tare.runner.cleanup import Remains
+from tare.model.machine import SshTarget
+from tare.runner.cleanup import HostInventory
 
 Clean = Callable[..., tuple[int, str]]
 SLOW = ("sh", "-c", "sleep 600", "tare-slow")
-NOWHERE = Machine("root@tare-nowhere.invalid")
+NOWHERE = SshTarget("root@tare-nowhere.invalid")
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ def cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     cleaning = importlib.import_module("tare.runner.cleanup")
-    trouble_of = cleaning.trouble_of
+    run_undo = cleaning.run_undo
     monkeypatch.setattr(
-        cleaning, "trouble_of", lambda host, argv, seconds: trouble_of(host, argv, 0.5 if argv == SLOW else seconds)
+        cleaning, "run_undo", lambda host, argv, seconds: run_undo(host, argv, 0.5 if argv == SLOW else seconds)
     )
 
     def call(*options: str) -> tuple[int, str]:
@@ -49,7 +49,7 @@ def cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     return call
 
 
-def _ledger(path: Path, *entries: tuple[str, ...], machine: Machine | None = None) -> Path:
+def _ledger(path: Path, *entries: tuple[str, ...], machine: SshTarget | None = None) -> Path:
     head = [json.dumps(vars(machine))] if machine else []
     path.write_text("".join(f"{line}\n" for line in [*head, *map(json.dumps, entries)]), encoding="utf-8")
     return path
@@ -69,7 +69,7 @@ def test_all_that_can_be_undone_is_and_the_ledgers_are_gone(ledgers: Path, tmp_p
     assert list(ledgers.iterdir()) == []
 
 
-def test_a_ledger_that_was_being_written_is_removed_and_the_one_before_counts(
+def test_a_half_written_ledger_is_removed_and_the_previous_one_counts(
     ledgers: Path, tmp_path: Path, cleaned: Clean
 ) -> None:
     _ledger(ledgers / "tare-1.jsonl", _removal(tmp_path / "tare-thing"))
@@ -81,7 +81,7 @@ def test_a_ledger_that_was_being_written_is_removed_and_the_one_before_counts(
     assert list(ledgers.iterdir()) == []
 
 
-def test_an_image_that_was_being_built_is_removed_and_those_that_are_whole_stay(tmp_path: Path, cleaned: Clean) -> None:
+def test_a_half_built_image_is_removed_and_complete_ones_stay(tmp_path: Path, cleaned: Clean) -> None:
     images = tmp_path / "home" / "images"
     for name in ("tare-building-x1/root", "0123abcd/root"):
         (images / name).mkdir(parents=True)
@@ -89,7 +89,7 @@ def test_an_image_that_was_being_built_is_removed_and_those_that_are_whole_stay(
     assert [path.name for path in images.iterdir()] == ["0123abcd"]
 
 
-def test_a_socket_of_a_clean_that_was_killed_is_removed_and_one_in_use_stays(
+def test_a_socket_of_a_killed_clean_is_removed_and_one_in_use_stays(
     tmp_path: Path, cleaned: Clean, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.import_module("tare.runner.cleanup"), "_SOCKETS", str(tmp_path))
@@ -113,7 +113,7 @@ def test_an_undo_that_takes_too_long_is_kept_and_the_others_are_done(
     assert error == "error: not everything could be undone: on this machine: sh: did not end within 0.5 s"
     assert hint == f"hint: fix this, then `tare clean` again; what is left to undo is in {ledgers}"
     assert not any(thing.exists() for thing in (first, last, other))
-    assert {path: left.entries for path, left in leftovers(ledgers).items()} == {path: (SLOW,)}
+    assert {path: left.entries for path, left in read_pending_undos(ledgers).items()} == {path: (SLOW,)}
     assert (tmp_path / "home" / "instances" / "tare-1").exists()
 
 
@@ -129,7 +129,7 @@ def test_an_undo_that_fails_is_said_and_kept_and_the_others_are_done(
     assert said.splitlines()[1].startswith(f"not undone: rmdir {busy}"[:120])
     assert "error: not everything could be undone: on this machine: rmdir: exit code 1: rmdir: failed to remove" in said
     assert not thing.exists()
-    assert leftovers(ledgers) == {path: Leftovers(None, (("rmdir", str(busy)),))}
+    assert read_pending_undos(ledgers) == {path: PendingUndo(None, (("rmdir", str(busy)),))}
 
 
 def test_a_machine_that_is_away_keeps_its_ledger_and_is_named(ledgers: Path, tmp_path: Path, cleaned: Clean) -> None:
@@ -150,18 +150,18 @@ def test_a_machine_that_is_away_keeps_its_ledger_and_is_named(ledgers: Path, tmp
 
 def test_a_ledger_that_is_kept_is_read_as_it_was(ledgers: Path) -> None:
     path = _ledger(ledgers / "tare-1.jsonl", ("rmdir", "tare-a"), ("rmdir", "tare-b"), machine=NOWHERE)
-    found = leftovers(ledgers)[path]
-    keep(path, found)
-    assert leftovers(ledgers) == {path: found}
+    found = read_pending_undos(ledgers)[path]
+    rewrite_ledger(path, found)
+    assert read_pending_undos(ledgers) == {path: found}
 
 
-def test_what_a_killed_run_with_another_home_has_left_is_for_a_clean_with_that_home(
+def test_leftovers_of_a_run_with_another_home_need_clean_with_that_home(
     ledgers: Path, cleaned: Clean, tmp_path: Path
 ) -> None:
     _ledger(ledgers / "tare-1.jsonl", ("rmdir", "/tmp/tare-gone"))  # noqa: S108 - never run
     killed = replace(LockHolder.this_process(), home=str(ledgers.parent), command="tare run x.toml")
-    hint = importlib.import_module("tare.cli.clean")._hint
-    nothing = Remains({"links": frozenset({"tare-1"}), "ledgers": frozenset()})
+    hint = importlib.import_module("tare.cli.clean")._removal_hint
+    nothing = HostInventory({"links": frozenset({"tare-1"}), "ledgers": frozenset()})
     expected = f"tare run x.toml (process {os.getpid()}) was killed: TARE_HOME={ledgers.parent} tare clean"
     assert hint(nothing, killed) == expected
     assert "look at each" in hint(nothing, replace(killed, home=str(tmp_path)))

@@ -15,10 +15,10 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from runs import make_run, make_trial, measured
 from waiting import wait_until
 
-from tare.cli.console import Once
-from tare.cli.progress import Lines, Screen, shown
+from tare.cli.console import CachedTable
+from tare.cli.progress import LineProgress, Screen, show_progress
 from tare.model.journal import Run
-from tare.model.trial import Raw, Trial, Value
+from tare.model.trial import RawOutput, Trial, Value
 from tare.plugins.workload import Workload
 from tare.runner.events import (
     BlockBegins,
@@ -32,12 +32,12 @@ from tare.runner.events import (
     TurnsBegin,
 )
 from tare.runner.schedule import TimeLeft
-from tare.suites.plan import Block, Step
+from tare.suites.plan import Block, PlannedTrial
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
 
-STEP = Step("dhrystone-000-01-native", "dhrystone", "native", 0, 1)
-NEXT = Step("startup-000-00-docker", "startup", "docker", 0, 0)
+STEP = PlannedTrial("dhrystone-000-01-native", "dhrystone", "native", 0, 1)
+NEXT = PlannedTrial("startup-000-00-docker", "startup", "docker", 0, 0)
 BLOCK = Block("dhrystone", 0, (STEP,))
 SAMPLE = Path(__file__).parents[2] / "samples/dhrystone/one-second.txt"
 WORKLOADS = {"dhrystone": Dhrystone(), "startup": Startup()}
@@ -48,10 +48,10 @@ def ok(stack: str = "native", block: int = 0, speed: float = 20e6) -> Trial:
     return make_trial(stack, block, [measured("speed", speed)])
 
 
-def turn(speed: float, warm_up: bool = False) -> Raw:
+def turn(speed: float, warm_up: bool = False) -> RawOutput:
     """Return what a turn of dhrystone printed, with another speed."""
     text = re.sub(r"(?<=per_second: ).*", f"{speed:.3f}", SAMPLE.read_text())
-    return Raw("dhrystone", (), text, 0.03, warm_up=warm_up)
+    return RawOutput("dhrystone", (), text, 0.03, warm_up=warm_up)
 
 
 def failed(reason: str) -> Trial:
@@ -84,7 +84,7 @@ def begin(
     view: RunObserver,
     workloads: Mapping[str, Workload] = WORKLOADS,
     left: TimeLeft = LEFT,
-    after_it: Step | None = NEXT,
+    after_it: PlannedTrial | None = NEXT,
 ) -> None:
     """Begin a run, and its first block."""
     view(RunBegins(make_run([], folder=Path("run")), 2, workloads))
@@ -108,7 +108,7 @@ def drawn(what: Screen, console: Console) -> str:
 
 def test_without_a_terminal_every_trial_and_block_is_one_plain_line() -> None:
     console, file = plain()
-    lines = Lines(console)
+    lines = LineProgress(console)
     begin(lines)
     lines(TrialBegins(STEP))
     lines(TrialEnded(ok()))
@@ -121,10 +121,10 @@ def test_without_a_terminal_every_trial_and_block_is_one_plain_line() -> None:
     ]
 
 
-def test_the_hint_of_a_failed_trial_is_a_line_of_its_own_without_what_steers_a_terminal() -> None:
+def test_the_hint_of_a_failed_trial_is_a_line_without_control_codes() -> None:
     trial = replace(failed("no answer"), hint="the last words were: \x1b[2Jkernel\npanic")
     console, file = plain()
-    Lines(console)(TrialEnded(trial))
+    LineProgress(console)(TrialEnded(trial))
     assert file.getvalue().splitlines()[1:] == ["  hint: the last words were:  [2Jkernel panic"]
     view, live = screen()
     view(TrialEnded(trial))
@@ -133,7 +133,7 @@ def test_the_hint_of_a_failed_trial_is_a_line_of_its_own_without_what_steers_a_t
 
 def test_a_long_reason_stays_on_its_line_and_its_brackets_are_no_markup() -> None:
     console, file = plain()
-    lines = Lines(console)
+    lines = LineProgress(console)
     begin(lines)
     lines(TrialEnded(failed("argv[0]: [red]exit[/] code 1: " + "very " * 40 + "long")))
     [line] = lines_of(file.getvalue())
@@ -141,12 +141,12 @@ def test_a_long_reason_stays_on_its_line_and_its_brackets_are_no_markup() -> Non
     assert line.endswith("long (2.0 s)")
 
 
-def test_a_run_is_shown_by_lines_where_there_is_no_terminal_and_a_screen_where_there_is() -> None:
+def test_a_run_is_shown_as_lines_without_a_terminal_and_else_as_a_screen() -> None:
     console, _ = plain()
-    with shown(console) as view:
-        assert isinstance(view, Lines)
+    with show_progress(console) as view:
+        assert isinstance(view, LineProgress)
     terminal = Console(file=StringIO(), force_terminal=True, width=100)
-    with shown(terminal) as view:
+    with show_progress(terminal) as view:
         assert isinstance(view, Screen)
 
 
@@ -173,7 +173,7 @@ def test_the_screen_knows_the_last_trial() -> None:
     assert "the last one" in drawn(view, console)
 
 
-def test_the_screen_counts_the_turns_of_a_block_and_the_bar_moves_with_them() -> None:
+def test_the_screen_counts_the_turns_of_a_block_and_advances_the_bar() -> None:
     view, console = screen()
 
     def shown(number: int, of: int | None, seconds: float, stacks: int = 12) -> str:
@@ -193,10 +193,10 @@ def test_the_screen_counts_the_turns_of_a_block_and_the_bar_moves_with_them() ->
     assert "1 stack in turns" in shown(2, None, 50.0, stacks=1)
 
 
-def test_before_the_first_block_is_complete_the_screen_shows_what_the_latest_turns_gave() -> None:
+def test_until_a_block_is_complete_the_screen_shows_the_latest_turns() -> None:
     view, console = screen()
     view(TurnEnded(STEP, turn(18e6, warm_up=True)))
-    view(TurnEnded(NEXT, Raw("speed", (), "no result", 0.0301)))
+    view(TurnEnded(NEXT, RawOutput("speed", (), "no result", 0.0301)))
     text = drawn(view, console)
     assert "18M dhrystones/s  warm-up" in text
     assert "30.1 ms in its turn" in text
@@ -208,11 +208,11 @@ def test_before_the_first_block_is_complete_the_screen_shows_what_the_latest_tur
     assert ("dhrystones/s" in after, "in its turn" in after) == (False, False)
 
 
-def test_short_turns_are_read_once_a_round_and_not_each_time_the_screen_is_drawn() -> None:
+def test_short_turns_are_parsed_once_a_round_and_not_at_every_redraw() -> None:
     class Counting(Dhrystone):
         read: ClassVar[int] = 0
 
-        def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
             Counting.read += 1
             return super().parse(raw)
 
@@ -230,9 +230,9 @@ def test_short_turns_are_read_once_a_round_and_not_each_time_the_screen_is_drawn
     assert "22M dhr" in shown[-1]
 
 
-def test_lines_say_what_the_first_turn_of_each_stack_gave_until_the_first_block_is_complete() -> None:
+def test_lines_show_the_first_turn_of_each_stack_until_a_block_is_complete() -> None:
     console, file = plain()
-    lines = Lines(console)
+    lines = LineProgress(console)
     begin(lines)
     lines(TurnsBegin(0, 2))
     lines(TurnEnded(STEP, turn(18e6, warm_up=True)))
@@ -249,7 +249,7 @@ def test_lines_say_what_the_first_turn_of_each_stack_gave_until_the_first_block_
 
 def test_lines_say_nothing_of_rounds() -> None:
     console, file = plain()
-    lines = Lines(console)
+    lines = LineProgress(console)
     begin(lines)
     lines(TrialBegins(STEP))
     for number in range(11):
@@ -260,12 +260,12 @@ def test_lines_say_nothing_of_rounds() -> None:
 
 
 def test_lines_say_what_takes_long_each_time_it_has_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tare.cli.progress._PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr("tare.cli.progress._LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("tare.cli.progress._FIRST_NOTE_SECONDS", 0.2)
+    monkeypatch.setattr("tare.cli.progress._POLL_SECONDS", 0.02)
     monkeypatch.setattr("tare.cli.progress.time", time)
     console, file = plain()
-    lines = Lines(console)
-    with lines.watching():
+    lines = LineProgress(console)
+    with lines.report_waits():
         begin(lines)
         lines(TurnOfStack(STEP))
         wait_until(lambda: file.getvalue().count("has its turn for") == 2)
@@ -282,7 +282,7 @@ def test_a_turn_that_takes_long_is_named_on_the_screen() -> None:
     assert "native has its turn for 12 s" in drawn(view, console)
 
 
-def test_the_table_is_laid_out_once_and_again_only_where_the_terminal_changes() -> None:
+def test_the_table_is_laid_out_once_and_again_only_if_the_terminal_changes() -> None:
     class Counting:
         drawn = 0
 
@@ -291,7 +291,7 @@ def test_the_table_is_laid_out_once_and_again_only_where_the_terminal_changes() 
             yield f"{options.max_width} columns of {console.width}"
 
     table, console = Counting(), Console(file=StringIO(), width=100)
-    once = Once(table)
+    once = CachedTable(table)
     for width in (100, 100, 100, 80, 80):
         console.width = width
         with console.capture() as capture:

@@ -15,10 +15,10 @@ from tare.cli.app import app
 from tare.hosts.distributions import distribution_of
 from tare.hosts.local import LocalHost
 from tare.model.trial import Problem
-from tare.plugins.technology import NOT_ROOT
-from tare.runner.availability import Usable
+from tare.plugins.technology import NEEDS_ROOT
+from tare.runner.availability import TechnologyStatus
 
-CRUN, LXC = (Problem.fixed_by(f"{name} is not installed", name, "iproute2") for name in ("crun", "lxc"))
+CRUN, LXC = (Problem.from_packages(f"{name} is not installed", name, "iproute2") for name in ("crun", "lxc"))
 YOURS = Problem("no image is named", "name one", missing="yours")
 Doctor = Callable[..., tuple[int, str, str]]
 
@@ -41,11 +41,11 @@ def doctor(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -
         found: dict[str, tuple[Problem, ...]], *words: str, own: tuple[Problem, ...] = (), release: str = "ID=debian\n"
     ) -> tuple[int, str, str]:
         here = distribution_of(Released(release))
-        found = {name: tuple(map(here.localized, problems)) for name, problems in found.items()}
-        monkeypatch.setattr(module, "lacked_by_tare", lambda: tuple(map(here.localized, own)))
+        found = {name: tuple(map(here.localize, problems)) for name, problems in found.items()}
+        monkeypatch.setattr(module, "find_tare_problems", lambda: tuple(map(here.localize, own)))
         monkeypatch.setattr(module, "distribution_of", lambda _: here)
-        technologies = [Usable(name, name, "container", "", problems) for name, problems in found.items()]
-        monkeypatch.setattr(module, "look_at", lambda _: iter(technologies))
+        technologies = [TechnologyStatus(name, name, "container", "", problems) for name, problems in found.items()]
+        monkeypatch.setattr(module, "check_technologies", lambda _: iter(technologies))
         monkeypatch.setattr(module, "isolate_mounts", lambda **_: None)
         return command_line(app, ["doctor", *words]), *capfd.readouterr()
 
@@ -64,7 +64,7 @@ def apt_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_one_command_installs_what_packages_alone_fix(doctor: Doctor) -> None:
-    found = {"native": (), "crun": (NOT_ROOT, CRUN), "lxc": (LXC,), "osv": (YOURS,), "xen": (LXC, YOURS)}
+    found = {"native": (), "crun": (NEEDS_ROOT, CRUN), "lxc": (LXC,), "osv": (YOURS,), "xen": (LXC, YOURS)}
     assert doctor(found, "--fix") == (0, "apt-get install crun iproute2 lxc\n", "")
 
 
@@ -100,7 +100,7 @@ def test_each_distribution_has_its_own_command_and_names(
 ) -> None:
     command, words = said
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    own = (Problem.fixed_by("tar is not installed", "tar"),)
+    own = (Problem.from_packages("tar is not installed", "tar"),)
     assert doctor({"crun": (CRUN,)}, "--fix", own=own, release=release) == (0, f"{command}\n", "")
     code, _, err = doctor({"crun": (CRUN,)}, "--fix", "--apply", own=own, release=release)
     assert code == 0
@@ -109,12 +109,12 @@ def test_each_distribution_has_its_own_command_and_names(
 
 
 def test_what_a_distribution_does_not_have_is_named_as_debians(doctor: Doctor) -> None:
-    found = {"gvisor": (Problem.fixed_by("no runsc", "runsc"),), "lxc": (Problem.fixed_by("no LXC", "lxc"),)}
+    found = {"gvisor": (Problem.from_packages("no runsc", "runsc"),), "lxc": (Problem.from_packages("no LXC", "lxc"),)}
     assert doctor(found, "--fix", release="ID=fedora\n") == (0, "dnf install lxc\n", "")
-    other = distribution_of(Released("ID=fedora\n")).localized(found["gvisor"][0])
+    other = distribution_of(Released("ID=fedora\n")).localize(found["gvisor"][0])
     assert (other.fix, other.packages, other.missing) == ("install what Debian's runsc has", (), "program")
     unknown = distribution_of(Released('ID=plan9\nNAME="Plan 9"\n'))
-    assert unknown.localized(CRUN).fix == "install what Debian's crun iproute2 has"
+    assert unknown.localize(CRUN).fix == "install what Debian's crun iproute2 has"
 
 
 def test_who_may_not_install_or_has_no_apt_get_is_told(
@@ -133,7 +133,10 @@ def test_who_may_not_install_or_has_no_apt_get_is_told(
 
 
 def test_what_tare_itself_lacks_is_apart_in_every_form(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = (Problem.fixed_by("mke2fs is not installed", "e2fsprogs"), Problem("no image can be built", "take another"))
+    own = (
+        Problem.from_packages("mke2fs is not installed", "e2fsprogs"),
+        Problem("no image can be built", "take another"),
+    )
     code, out, err = doctor({"crun": (CRUN,)}, "--fix", own=own, release="ID=fedora\n")
     assert (code, out) == (0, "dnf install e2fsprogs crun iproute\n")
     assert "no image can be built: take another" in err

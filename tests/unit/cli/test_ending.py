@@ -13,11 +13,11 @@ from tare.__main__ import run
 from tare.cli import run as ending
 from tare.cli.app import app
 from tare.cli.console import Console
-from tare.cli.run import leave, show_end
-from tare.features.fleet.headline_cache import condensed_runs
-from tare.hosts.ledger import private_state_folder
+from tare.cli.run import exit_with_status, show_end
+from tare.features.fleet.headline_cache import load_digests
+from tare.hosts.ledger import create_state_folder
 from tare.model.errors import TareError
-from tare.model.journal import Run, load
+from tare.model.journal import Run, load_run
 from tare.model.trial import Stop, StopReason, Trial
 
 
@@ -28,7 +28,7 @@ def failed(stack: str, reason: str, hint: str = "", workload: str = "dhrystone")
 
 def run_of(tmp_path: Path, *trials: Trial) -> Run:
     workloads = [replace(DHRYSTONE, name=name) for name in dict.fromkeys(trial.workload for trial in trials)]
-    return load(write(make_run(trials, workloads, tmp_path / "run")))
+    return load_run(write(make_run(trials, workloads, tmp_path / "run")))
 
 
 def printed(run: Run, reason: StopReason) -> list[str]:
@@ -42,7 +42,7 @@ def test_the_one_reason_of_all_failures_is_the_error_and_is_said_once(tmp_path: 
     run = run_of(tmp_path, *(failed(stack, reason, "give it Python") for stack in ("native", "docker")))
     assert printed(run, StopReason.FAILING) == ["nothing works: 0 trials ok, 2 failed"]
     with pytest.raises(TareError) as ended:
-        leave(run, Stop(StopReason.FAILING))
+        exit_with_status(run, Stop(StopReason.FAILING))
     why = "app: exit code 127: python3: not found"
     assert str(ended.value) == f"nothing could be measured: every stack fails for one reason: {why}"
     assert (ended.value.hint, ended.value.exit_code) == ("give it Python", 3)
@@ -52,7 +52,7 @@ def test_workloads_have_a_reason_each(tmp_path: Path) -> None:
     trials = (failed("native", "no port"), failed("docker", "no port"), failed("native", "no disk", workload="fio"))
     run = run_of(tmp_path, *trials)
     with pytest.raises(TareError, match=r"one reason: dhrystone: no port; fio: no disk$") as ended:
-        leave(run, Stop(StopReason.FAILING))
+        exit_with_status(run, Stop(StopReason.FAILING))
     assert ended.value.hint == f"`tare show {run.folder}` lists the trials"
 
 
@@ -65,7 +65,7 @@ def test_failures_for_different_reasons_are_listed(tmp_path: Path) -> None:
         "all blocks are done: 0 trials ok, 2 failed",
     ]
     with pytest.raises(TareError) as ended:
-        leave(run, Stop(StopReason.PLAN))
+        exit_with_status(run, Stop(StopReason.PLAN))
     assert (str(ended.value), ended.value.exit_code) == ("nothing could be measured", 3)
     assert ended.value.hint == f"`tare show {run.folder}` lists the trials with their reasons"
 
@@ -78,7 +78,7 @@ def test_a_run_ends_with_what_a_fleet_needs_of_it(tmp_path: Path, monkeypatch: p
     show_end(run, Console(file=io.StringIO()), Stop(StopReason.PLAN))
     assert (run.folder / "report" / "headlines.parquet").exists()
     (run.folder / "trials.jsonl").unlink()
-    (found,) = condensed_runs([run.folder], "native", lambda _: None)
+    (found,) = load_digests([run.folder], "native", lambda _: None)
     assert found.cells["dhrystone", "crun"][1].count == 2
     only = replace(run, record=replace(run.record, baseline="xen"))  # of which there is no trial
     show_end(only, Console(file=io.StringIO()), Stop(StopReason.PLAN))
@@ -103,7 +103,7 @@ def test_a_run_without_its_suite_says_which_file_is_missing(
 def test_a_folder_that_cannot_be_made_is_named_with_what_to_set(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TARE_HOME", home)
     with pytest.raises(TareError, match=f"^{home}: tare's own folder cannot be made: ") as caught:
-        private_state_folder()
+        create_state_folder()
     assert "TARE_HOME" in caught.value.hint
 
 

@@ -16,7 +16,7 @@ from runs import REDIS, Trouble, make_run, make_trial, measured, run_in_turns
 
 from tare.model.journal import Run
 from tare.statistics.anytime import evidence_needed, log_evidence
-from tare.statistics.planning import blocks_needed, further_blocks, margin_reached
+from tare.statistics.planning import blocks_needed, extra_blocks_needed, margin_reached
 from tare.statistics.ratios import compare
 
 Plan = Callable[..., str]
@@ -30,7 +30,7 @@ def test_half_of_simulated_runs_are_decided_by_then(deviation: float, margin: fl
     open_runs, after = np.ones(1000, dtype=bool), np.full(1000, 3 * blocks)
     for count in range(5, 3 * blocks):
         found = compare(values[:, :count], np.ones((1000, count), dtype=bool), margin)
-        done = open_runs & (np.abs(found.mean) + found.half < found.limit)
+        done = open_runs & (np.abs(found.mean) + found.half_widths < found.limit)
         after[done] = count
         open_runs &= ~done
     assert np.median(after) == pytest.approx(blocks, rel=0.15)
@@ -101,7 +101,7 @@ def foretold(folder: Path, pilot: Run, plan: Plan, stacks: str) -> dict[str, tup
     return {stack: (float(deviation), int(blocks)) for stack, deviation, blocks, _ in rows}
 
 
-def test_a_pilot_in_turns_foretells_what_its_rounds_decide_and_not_their_means(tmp_path: Path, plan: Plan) -> None:
+def test_a_pilot_in_turns_forecasts_from_its_rounds_and_not_their_means(tmp_path: Path, plan: Plan) -> None:
     pilot = run_in_turns(Trouble(block=2, burst=(1.0, 1.3)))
     means = [replace(trial, values=tuple(replace(value, turns=()) for value in trial.values)) for trial in pilot.trials]
     for each in ("turns", "means"):
@@ -113,9 +113,7 @@ def test_a_pilot_in_turns_foretells_what_its_rounds_decide_and_not_their_means(t
     assert blocks < more / 2
 
 
-def test_the_control_which_varies_more_is_foretold_only_where_no_other_stack_is_to_be_decided(
-    tmp_path: Path, plan: Plan
-) -> None:
+def test_a_noisier_control_is_forecast_only_if_no_other_stack_is_undecided(tmp_path: Path, plan: Plan) -> None:
     chance = np.random.default_rng(4)
     spread = {"native": 0.002, "native-again": 0.05, "crun": 0.004, "docker": 0.008}
     trials = [
@@ -153,7 +151,7 @@ def test_the_blocks_foretold_are_those_after_which_the_evidence_is_there(truth: 
     logs = truth + 0.02 * np.array([[1, -1, 0.5, -0.5, 1, -1]])
     found = compare(logs, np.ones(logs.shape, dtype=bool), margin=0.03)
     needed = evidence_needed(count=20, made=1)
-    [more] = further_blocks(found, needed)
+    [more] = extra_blocks_needed(found, needed)
     assert 1 < more < 40
 
     def evidence(count: int) -> float:

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from golden import PRINTED, assert_as_reviewed
 
-from tare.cli.doctor import LINES, screen
+from tare.cli.doctor import LINES, screen_lines
 from tare.model.trial import Problem
 from tare.plugins import registry
-from tare.plugins.technology import NOT_ROOT
-from tare.runner.availability import Usable
+from tare.plugins.technology import NEEDS_ROOT
+from tare.runner.availability import TechnologyStatus
 from tare.telemetry.noise import Noise
 
 MACHINE = ("Debian GNU/Linux 12 (bookworm), Linux 6.1.0-30-amd64 on x86_64", "some CPU " * 12)
@@ -25,14 +25,14 @@ NOISES = (
 )
 
 
-def technology(name: str, *problems: Problem) -> Usable:
-    return Usable(name, name, "container", "1.0", problems)
+def technology(name: str, *problems: Problem) -> TechnologyStatus:
+    return TechnologyStatus(name, name, "container", "1.0", problems)
 
 
 def said(
-    *technologies: Usable, noise: tuple[Noise, ...] = QUIET, width: int = 80, own: tuple[Problem, ...] = ()
+    *technologies: TechnologyStatus, noise: tuple[Noise, ...] = QUIET, width: int = 80, own: tuple[Problem, ...] = ()
 ) -> list[str]:
-    return [line.plain for line in screen(technologies, own, MACHINE, noise, width)]
+    return [line.plain for line in screen_lines(technologies, own, MACHINE, noise, width)]
 
 
 def test_the_screen_says_what_its_reviewed_file_says() -> None:
@@ -40,23 +40,26 @@ def test_the_screen_says_what_its_reviewed_file_says() -> None:
     technologies = (
         technology("native"),
         replace(technology("kubernetes"), also=("pod", "pod-gvisor")),
-        technology("crun", NOT_ROOT),
-        technology("lxc", NOT_ROOT, Problem.fixed_by("no LXC", "lxc")),
-        replace(technology("gvisor", Problem.fixed_by("no runsc", "runsc")), advice=(Problem("old", "get it"),)),
+        technology("crun", NEEDS_ROOT),
+        technology("lxc", NEEDS_ROOT, Problem.from_packages("no LXC", "lxc")),
+        replace(technology("gvisor", Problem.from_packages("no runsc", "runsc")), advice=(Problem("old", "get it"),)),
         technology("docker", daemon),
         technology("kata", daemon),
         technology("osv", Problem("no image", "give one", missing="yours")),
         technology("vmware", Problem("not installed", "buy it", missing="program")),
     )
-    own = (Problem.fixed_by("ip is not installed", "iproute2"), Problem.fixed_by("tar is not installed", "tar"))
+    own = (
+        Problem.from_packages("ip is not installed", "iproute2"),
+        Problem.from_packages("tar is not installed", "tar"),
+    )
     noise = (*QUIET, Noise("swap", "none", "quiet", "", ""), Noise("turbo", "on", "watch", "", ""))
     lines = said(*technologies, noise=noise, own=own)
     assert_as_reviewed("\n".join(lines), PRINTED / "doctor.txt")
 
 
-def test_what_could_be_better_is_shown_below_what_is_usable_with_its_command() -> None:
+def test_possible_improvements_are_shown_below_usable_ones_with_a_command() -> None:
     command = f'curl -o /etc/key https://example.org/{"k" * 40} && echo "deb [a=b] https://example.org x" > /etc/list'
-    old = Usable("gvisor", "gVisor", "sandbox", "2022", (), (Problem("this runsc is of 2022", command),))
+    old = TechnologyStatus("gvisor", "gVisor", "sandbox", "2022", (), (Problem("this runsc is of 2022", command),))
     lines = said(technology("crun"), old)
     first = lines.index("Usable, 2 of 2: crun gvisor") + 1
     assert lines[first] == "gvisor: this runsc is of 2022"
@@ -67,7 +70,7 @@ def test_what_could_be_better_is_shown_below_what_is_usable_with_its_command() -
 
 
 def test_one_command_installs_all_that_can_be_installed_and_can_be_copied() -> None:
-    missing = [technology(name, Problem.fixed_by("not installed", f"{name}-tools", "iproute2")) for name in NAMES]
+    missing = [technology(name, Problem.from_packages("not installed", f"{name}-tools", "iproute2")) for name in NAMES]
     lines = said(*missing)
     first = next(index for index, line in enumerate(lines) if "apt-get" in line)
     last = next(index for index, line in enumerate(lines[first:], first) if not line.endswith("\\"))
@@ -77,7 +80,7 @@ def test_one_command_installs_all_that_can_be_installed_and_can_be_copied() -> N
 
 
 def test_what_a_package_alone_does_not_mend_is_not_called_installable() -> None:
-    both = (Problem.fixed_by("no qemu", "qemu-system-x86"), Problem("no /dev/kvm", "turn on nesting"))
+    both = (Problem.from_packages("no qemu", "qemu-system-x86"), Problem("no /dev/kvm", "turn on nesting"))
     assert not any("Installable" in line for line in said(technology("qemu", *both)))
 
 
@@ -99,7 +102,7 @@ def test_it_is_one_screen_on_any_machine(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - nothing secret
     kinds = (
         (),
-        (Problem.fixed_by("qemu-system-x86_64 is not installed", "qemu-system-x86", "qemu-utils"),),
+        (Problem.from_packages("qemu-system-x86_64 is not installed", "qemu-system-x86", "qemu-utils"),),
         (Problem("no image is given", "a table [stacks.NAME]", missing="yours"),),
         (Problem("not installed", "put it on the PATH", missing="program"),),
         (Problem("the daemon does not answer " * 4, "systemctl start it"),),

@@ -9,9 +9,9 @@ from called import Call
 from golden import PRINTED, assert_as_reviewed
 from runs import believable_run, make_run, make_trial, write
 
-from tare.model.trial import Caution, Measured, Raw, Turn
-from tare.telemetry.host_reader import Reading
-from tare.telemetry.parquet import Row
+from tare.model.trial import Caution, MeasuredValue, RawOutput, Turn
+from tare.telemetry.host_reader import UsageReading
+from tare.telemetry.parquet import TelemetryRow
 from tare.telemetry.parquet import write as write_rows
 
 
@@ -35,8 +35,10 @@ def test_how_often_a_trial_was_sampled_is_shown_beside_what_was_asked_for(
 ) -> None:
     trial = make_trial("native", 0, ())
     folder = write(make_run([trial], folder=tmp_path / "run"))
-    rows = [Row(number / 4, trial.trial, Reading(1.0, 1.0)) for number in range(9)]
-    write_rows(folder / "telemetry" / f"{name}.parquet", [*rows, Row(9.0, "another", Reading(1.0, 1.0))], 0.0)
+    rows = [TelemetryRow(number / 4, trial.trial, UsageReading(1.0, 1.0)) for number in range(9)]
+    write_rows(
+        folder / "telemetry" / f"{name}.parquet", [*rows, TelemetryRow(9.0, "another", UsageReading(1.0, 1.0))], 0.0
+    )
     assert "telemetry: 9 samples, 4.0 a second of 10\n" in call("show", folder, trial.trial).out
 
 
@@ -68,7 +70,7 @@ def test_nothing_of_a_strangers_run_steers_the_terminal(tmp_path: Path, call: Ca
         commands=((steer,),),
     )
     folder = write(make_run([trial], folder=tmp_path / "run"))
-    raw = Raw(steer, (steer,), f"first\n\tsecond {steer}\n", 1.0)
+    raw = RawOutput(steer, (steer,), f"first\n\tsecond {steer}\n", 1.0)
     (folder / "raw" / f"{trial.trial}.json").write_bytes(json.dumps([asdict(raw)]).encode())
     shown = call("show", folder, trial.trial).out + call("show", folder).out
     assert {letter for letter in shown if not letter.isprintable()} <= {"\n", "\t"}
@@ -79,14 +81,14 @@ def test_nothing_of_a_strangers_run_steers_the_terminal(tmp_path: Path, call: Ca
 def test_the_turns_of_a_trial_are_shown_with_their_median_and_the_slowest(tmp_path: Path, call: Call) -> None:
     turns = tuple(Turn("GET 50", number, 0.5 * number, 0.1, 0.34 * (number == 2), not number) for number in range(5))
     values = (
-        Measured("get", 50.0, 100e3, "requests/s", "higher", (110e3, 50e3, 115e3, 125e3), "GET 50"),
-        Measured("delay", 50.0, 0.5, "s", "lower", (0.45, 0.4, 0.7, 0.45), "GET 50"),
-        Measured("set", 50.0, 90e3, "requests/s", "higher"),
+        MeasuredValue("get", 50.0, 100e3, "requests/s", "higher", (110e3, 50e3, 115e3, 125e3), "GET 50"),
+        MeasuredValue("delay", 50.0, 0.5, "s", "lower", (0.45, 0.4, 0.7, 0.45), "GET 50"),
+        MeasuredValue("set", 50.0, 90e3, "requests/s", "higher"),
     )
     trial = replace(make_trial("docker", 0, values), turns=turns, first_round=10)
     folder = write(make_run([trial], folder=tmp_path / "run"))
-    raw = [Raw("GET 50", ("load",), f"output {number}\n", 0.1, warm_up=not number) for number in range(5)]
-    raw.append(Raw("failed command", ("load",), "last words", 0.1))
+    raw = [RawOutput("GET 50", ("load",), f"output {number}\n", 0.1, warm_up=not number) for number in range(5)]
+    raw.append(RawOutput("failed command", ("load",), "last words", 0.1))
     (folder / "raw" / f"{trial.trial}.json").write_text(json.dumps([asdict(each) for each in raw]), encoding="utf-8")
     shown = " ".join(call("show", folder, trial.trial).out.split())
     assert "get at 50: 100k requests/s, mean of 4 turns (median 112k requests/s, slowest 50" in shown
@@ -102,9 +104,7 @@ def test_the_turns_of_a_trial_are_shown_with_their_median_and_the_slowest(tmp_pa
     assert "more turns" not in shown
 
 
-def test_of_the_commands_of_many_turns_one_of_each_kind_is_shown_unless_all_are_asked_for(
-    tmp_path: Path, call: Call
-) -> None:
+def test_one_command_of_each_kind_is_shown_unless_all_are_requested(tmp_path: Path, call: Call) -> None:
     loads = ((f"load-{kind}", "-n", str(number)) for number in range(30) for kind in "ab")
     trial = replace(make_trial("docker", 0, ()), commands=(("mount", "1"), *loads, ("umount", "one")))
     folder = write(make_run([trial], folder=tmp_path / "run"))

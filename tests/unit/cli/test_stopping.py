@@ -15,16 +15,16 @@ from waiting import ENOUGH_SECONDS as SECONDS
 RUNNING = """
 import sys, time
 from pathlib import Path
-from tare.cli.signals import stoppable
-from tare.hosts.process import held_back
+from tare.cli.signals import interruptible
+from tare.hosts.process import defer_signals
 
 def say(text):
     with Path(sys.argv[1]).open("a") as file:
         file.write(text + "\\n")
 
 try:
-    with stoppable():
-        with held_back():
+    with interruptible():
+        with defer_signals():
             print("ready", flush=True)
             while not Path(sys.argv[1] + ".stopped").exists():
                 time.sleep(0.01)
@@ -73,23 +73,23 @@ def test_every_signal_that_stops_a_run_lets_it_clean_up(tmp_path: Path, number: 
 
 DROPPED = """
 import os, signal
-from tare.cli.signals import stoppable
-from tare.hosts.process import heed_stop
+from tare.cli.signals import interruptible
+from tare.hosts.process import raise_if_interrupted
 
-heed_stop()
+raise_if_interrupted()
 try:
-    with stoppable():
+    with interruptible():
         try:
             os.kill(os.getpid(), signal.SIGINT)
         except KeyboardInterrupt:
             print("dropped")
         os.kill(os.getpid(), signal.SIGINT)
         print("cleaning up is not interrupted")
-        heed_stop()
+        raise_if_interrupted()
         print("went on")
 except KeyboardInterrupt:
     print("stopped")
-heed_stop()
+raise_if_interrupted()
 print("another one may begin")
 """
 
@@ -126,7 +126,7 @@ def said(code: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_it_ends_the_process_at_once_although_the_exception_would_be_dropped() -> None:
+def test_an_interrupt_ends_the_process_even_if_exceptions_are_dropped() -> None:
     assert said("end_at_interrupt()\ninterrupt()\nprint('went on')") == (130, "")
 
 

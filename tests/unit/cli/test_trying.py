@@ -13,7 +13,7 @@ from tare.cli.app import app
 from tare.suites.suite import read_suite
 from tare.technologies.containerd.technology import Containerd
 from tare.technologies.kubernetes.technology import Kubernetes
-from tare.workloads.command import Command
+from tare.workloads.command import UserCommand
 
 
 def test_the_suite_that_it_would_run_is_saved_and_nothing_is_started(
@@ -26,7 +26,7 @@ def test_the_suite_that_it_would_run_is_saved_and_nothing_is_started(
     assert (said.out, said.err.replace("\n", "")) == ("", f"{path} is the suite; run it with: tare run {path}")
     suite = read_suite(path)
     workload = suite.workloads[0].workload
-    assert isinstance(workload, Command)
+    assert isinstance(workload, UserCommand)
     assert ([stack.name for stack in suite.stacks], suite.margin, suite.budget_seconds) == (
         ["native", "gvisor"],
         0.02,
@@ -55,7 +55,7 @@ def test_options_behind_the_command_are_its_own_also_without_the_dashes(tmp_path
     path = tmp_path / "mine.toml"
     assert run(app, ["try", "--on", "native", "--save", str(path), "ls", "-l", "--on", "--", "x"]) == 0
     workload = read_suite(path).workloads[0].workload
-    assert isinstance(workload, Command)
+    assert isinstance(workload, UserCommand)
     assert workload.command == ("ls", "-l", "--on", "--", "x")
 
 
@@ -89,7 +89,7 @@ def test_wrong_usage_is_said_in_two_lines_before_anything_starts(
 
 
 @pytest.mark.parametrize(("given", "is_warned"), [("in.csv", True), ("/dev/null", False)])
-def test_a_file_as_standard_input_does_not_reach_the_command_and_is_warned_of(
+def test_a_file_as_standard_input_is_not_passed_on_and_gives_a_warning(
     given: str, is_warned: bool, tmp_path: Path
 ) -> None:
     (tmp_path / "in.csv").write_text("1\n")
@@ -116,7 +116,7 @@ def test_a_script_of_ones_own_is_taken_along_and_said(
     ]
     suite = read_suite(tmp_path / "mine.toml")
     workload = suite.workloads[0].workload
-    assert isinstance(workload, Command)
+    assert isinstance(workload, UserCommand)
     assert workload.command == ("/srv/bench.sh", "/srv/in.csv")
     assert suite.image.files == (("/srv/bench.sh", f"{tmp_path}/bench.sh"), ("/srv/in.csv", f"{tmp_path}/in.csv"))
 
@@ -130,5 +130,5 @@ def test_a_run_may_take_a_sixth_of_the_budget_unless_said(
     path = tmp_path / "mine.toml"
     assert run(app, ["try", "--on", "native", *words, "--save", str(path), "--", "true"]) == 0
     workload = read_suite(path).workloads[0].workload
-    assert isinstance(workload, Command)
+    assert isinstance(workload, UserCommand)
     assert workload.timeout == seconds

@@ -15,10 +15,10 @@ from runs import make_run, make_trial
 
 from tare.__main__ import run
 from tare.cli.app import app
-from tare.hosts.tuning import SETTINGS, Tuned
+from tare.hosts.tuning import SETTINGS, SettingsStore
 from tare.loads.http import Request
 from tare.model.errors import UsageError
-from tare.model.journal import Journal, RunRecord, WorkloadRecord, load
+from tare.model.journal import Journal, RunRecord, WorkloadRecord, load_run
 from tare.model.machine import Tuning
 from tare.runner.job import check_same
 
@@ -42,7 +42,7 @@ def tune(tmp_path: Path, system: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     module = importlib.import_module("tare.cli.tune")
-    monkeypatch.setattr(module, "Tuned", partial(Tuned, system.parents[1]))
+    monkeypatch.setattr(module, "SettingsStore", partial(SettingsStore, system.parents[1]))
 
     def call(*words: str) -> tuple[int, str, str]:
         code = run(app, ["tune", *words])
@@ -89,7 +89,7 @@ def test_a_machine_that_refuses_everything_is_an_error_of_two_lines(tune: Tune, 
     assert said.splitlines()[-1].startswith("hint: ")
 
 
-def test_a_setting_that_is_refused_beside_others_that_are_not_ends_with_a_no(tune: Tune, system: Path) -> None:
+def test_one_refused_setting_among_applied_ones_gives_exit_code_1(tune: Tune, system: Path) -> None:
     (system / ASLR).unlink()
     (system / ASLR).symlink_to("/proc/sys/kernel/ostype")
     (system / REUSE).write_text("0\n")
@@ -132,7 +132,7 @@ def test_only_root_may_and_wrong_words_are_refused(tune: Tune, system: Path, mon
     assert (system / ASLR).read_text() == "0\n"
 
 
-def test_a_run_is_not_resumed_while_other_settings_hold_but_what_it_does_not_know_is_no_matter() -> None:
+def test_only_changes_of_recorded_settings_prevent_resuming_a_run() -> None:
     began = make_run([make_trial("native", 0, [])]).record
 
     def tuned(**fits: bool) -> RunRecord:
@@ -153,7 +153,7 @@ def test_a_run_is_not_resumed_with_requests_of_a_file_that_has_changed(tmp_path:
         return replace(plain, workloads=(record,))
 
     Journal(tmp_path / "run").create(with_path("/a"), "")
-    began = load(tmp_path / "run").record
+    began = load_run(tmp_path / "run").record
     check_same(began, with_path("/a"))
     check_same(
         replace(began, workloads=(replace(began.workloads[0], settings={}),)), with_path("/a")

@@ -17,6 +17,6 @@ def test_every_workload_is_in_the_suite_of_compatibility() -> None:
     assert not missing, f"add to {SUITE.name}, with the smallest settings:\n{tables}"
 
 
-def test_a_workload_of_the_suite_takes_seconds_except_for_those_that_cannot() -> None:
-    long = {each.name for each in read_suite(SUITE).workloads if each.workload.seconds() > 30}
+def test_a_workload_of_the_suite_takes_seconds_unless_it_cannot() -> None:
+    long = {each.name for each in read_suite(SUITE).workloads if each.workload.estimate_seconds() > 30}
     assert long <= {"bonnie", "kernel-build", "apache-memory", "lighttpd-memory", "nginx-memory", "redis-memory"}

@@ -66,7 +66,7 @@ def test_an_empty_file_has_no_words() -> None:
     assert list(senses_in([])) == list(senses_in(["\n", "  29 its license\n"])) == []
 
 
-def test_users_have_names_of_their_own_and_the_password_that_the_load_gives() -> None:
+def test_users_have_unique_names_and_the_password_that_the_load_sends() -> None:
     users = list(users_of(81))
     assert len({name for name, *_ in users}) == 81
     assert Counter(company for _, _, company, *_ in users) == {"company-0": 40, "company-1": 40, "company-2": 1}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tare.loads.application_file import read_application
-from tare.loads.user_load import values_of
+from tare.loads.user_load import read_metrics
 from tare.model.errors import TrialFailed
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "dictionary"
@@ -60,7 +60,7 @@ def printed_by_load(name: str) -> str:
 
 
 def found_in(text: str) -> dict[str, float]:
-    return {each.metric: each.value for each in values_of(read_application(FOLDER).load.metrics, text, "")}
+    return {each.metric: each.value for each in read_metrics(read_application(FOLDER).load.metrics, text, "")}
 
 
 @pytest.mark.parametrize(
@@ -98,10 +98,10 @@ def test_the_order_of_what_the_load_prints_does_not_matter() -> None:
     assert found_in(json.dumps(dict(reversed(json.loads(sound).items())))) == found_in(sound)
 
 
-def test_a_load_that_was_the_bottleneck_is_known_by_its_standard_error_and_not_by_its_result() -> None:
+def test_a_bottlenecked_load_is_detected_by_stderr_and_not_by_its_result() -> None:
     load = read_application(FOLDER).load
     said = (SAMPLES / "load-bottleneck.txt").read_text(encoding="utf-8")
     expected = "the load says: the load was the bottleneck: a worker used more than 90 % of its CPU"
-    assert load.limit_in(f"{printed_by_load('bottleneck')}\n{said}") == expected
-    assert load.limit_in(printed_by_load("sound")) == ""
+    assert load.find_bottleneck(f"{printed_by_load('bottleneck')}\n{said}") == expected
+    assert load.find_bottleneck(printed_by_load("sound")) == ""
     assert found_in(printed_by_load("bottleneck"))["answered"] == pytest.approx(125_000 / 16.684311695)

@@ -27,7 +27,7 @@ def test_words_that_begin_so_are_found_in_their_order() -> None:
     assert beginning(WORDS, "zz") == beginning([], "a") == []
 
 
-def test_similar_words_are_those_of_which_each_similarity_by_itself_says_so() -> None:
+def test_similar_words_are_those_that_each_similarity_measure_accepts() -> None:
     index = Index.of(WORDS)
     for query in ("cattel", "wrods", "abstract", "entity", "xyz", ""):
         ranked = sorted((-similarity(query, word), word) for word in WORDS)

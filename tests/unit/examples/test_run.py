@@ -28,7 +28,7 @@ def test_workers_connect_to_the_master_and_get_nothing_else() -> None:
     assert command[5:] == ("--worker", "--master-host=198.18.1.1", "--master-port=6000")
 
 
-def test_workers_on_another_machine_are_as_many_as_its_cpus_and_connect_to_the_master() -> None:
+def test_remote_workers_use_one_process_per_cpu_and_connect_to_the_master() -> None:
     options = options_of_join(("--master-address", "198.18.1.1"))
     assert options.workers == len(os.sched_getaffinity(0))
     assert worker_command(options)[5:] == ("--worker", "--master-host=198.18.1.1", "--master-port=5557")
@@ -48,6 +48,6 @@ def test_what_cannot_be_is_refused(others: tuple[str, ...]) -> None:
     assert refused.value.code == 2
 
 
-def test_the_application_looks_for_the_words_with_which_a_bottleneck_is_said() -> None:
+def test_the_application_looks_for_the_words_that_announce_a_bottleneck() -> None:
     text = (LOAD / "application.toml").read_text(encoding="utf-8")
     assert f'bottleneck = "^{BOTTLENECK.partition(":")[0]}"' in text

@@ -49,7 +49,7 @@ def test_an_answer_has_a_kind(status: int | None, kind: str) -> None:
     assert kind_of(status) == kind
 
 
-def test_answers_are_counted_in_their_seconds_and_seconds_without_any_are_there() -> None:
+def test_answers_are_counted_by_second_including_seconds_without_any() -> None:
     tally = counted((0.0, 200, 0.1), (0.99, 503, 0.1), (3.2, None, 5.0), (3.3, 200, 0.1), (3.4, 404, 0.1))
     assert tally.over_time() == {
         "200": [1, 0, 0, 1],

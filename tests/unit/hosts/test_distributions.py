@@ -14,7 +14,14 @@ from tare_fake.technology import FakeHost
 
 from plug_ins import own
 from tare.hosts import distributions
-from tare.hosts.distributions import _OWN, _known, distribution_of, localized, own_problems, refuse_incomplete
+from tare.hosts.distributions import (
+    _TARE_TOOLS,
+    _load_distributions,
+    distribution_of,
+    find_missing_tools,
+    localize_problems,
+    require_tools,
+)
 from tare.hosts.local import LocalHost
 from tare.images.build_environment import PACKAGES
 from tare.images.micro import LINUX, UNIKERNELS
@@ -36,7 +43,7 @@ def rows() -> list[list[str]]:
 def test_what_the_page_has_verified_is_what_doctor_names(row: list[str]) -> None:
     for debian in row[0].removesuffix(", static").replace("incus, or lxd", "incus, lxd").split(", "):
         for distribution, cell in zip(COLUMNS, row[1:], strict=True):
-            named = _known()[distribution].names.get(debian)
+            named = _load_distributions()[distribution].names.get(debian)
             verified = not cell.endswith("?")
             if cell == "\N{EN DASH}":
                 assert named == "", (debian, distribution)
@@ -53,8 +60,8 @@ def test_the_page_has_rows() -> None:
 
 
 def test_this_machine_has_what_tare_needs() -> None:
-    assert own_problems(LocalHost()) == ()
-    refuse_incomplete(LocalHost())
+    assert find_missing_tools(LocalHost()) == ()
+    require_tools(LocalHost())
 
 
 def test_tools_that_are_missing_or_of_another_kind_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +73,7 @@ def test_tools_that_are_missing_or_of_another_kind_are_named(tmp_path: Path, mon
     other.write_text("#!/bin/sh\necho BusyBox\n")
     other.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = own_problems(LocalHost())
+    found = find_missing_tools(LocalHost())
     assert [each.what for each in found] == [
         "ip is not installed",
         "taskset is not that of util-linux",
@@ -102,27 +109,27 @@ class Released(FakeHost):
 
 
 @pytest.mark.parametrize("text", RELEASES, ids=lambda text: text.partition("\n")[0])
-def test_the_installer_is_that_of_the_distribution_or_of_one_that_it_is_like(text: str) -> None:
+def test_the_installer_is_that_of_the_distribution_or_of_a_similar_one(text: str) -> None:
     assert distribution_of(Released(text=text)).install == RELEASES[text]
-    [problem] = localized(Released(text=text), [Problem.fixed_by("no crun", "crun")])
+    [problem] = localize_problems(Released(text=text), [Problem.from_packages("no crun", "crun")])
     assert problem.fix == f"{RELEASES[text]} crun"
 
 
 def test_a_step_of_a_longer_fix_has_the_names_of_the_distribution_too() -> None:
     longer = Problem("no driver", "apt-get install qemu-system-x86 lxd-agent, modprobe vhost_vsock, then restart it")
-    [found] = localized(Released(text="ID=arch\n"), [longer])
+    [found] = localize_problems(Released(text="ID=arch\n"), [longer])
     assert found.fix == (
         "pacman -S qemu-system-x86; install what Debian's lxd-agent has, modprobe vhost_vsock, then restart it"
     )
     others = (Problem("no KVM", "turn it on"), Problem("no image", "name one", missing="yours"))
-    assert localized(Released(text="ID=arch\n"), others) == others
+    assert localize_problems(Released(text="ID=arch\n"), others) == others
 
 
 def test_a_row_is_of_a_package_that_something_needs() -> None:
     data = tomllib.loads(Path(distributions.__file__).with_name("distributions.toml").read_text())
     needed = {package for each in own("technologies").values() for package in each().debian_packages}
     needed |= {*PACKAGES, *LINUX.debian_packages, *UNIKERNELS.debian_packages, *TOOLS.values(), "incus"}
-    needed |= {package for *_, package in _OWN}
+    needed |= {package for *_, package in _TARE_TOOLS}
     assert {*data["packages"], *data["same"]} <= needed
 
 
@@ -131,9 +138,9 @@ def test_the_tools_of_busybox_are_not_enough(tmp_path: Path, monkeypatch: pytest
     busybox = shutil.which("busybox")
     assert busybox
     applets = {*subprocess.check_output((busybox, "--list"), text=True).split()}
-    names = {program for program, *_ in _OWN} & applets
+    names = {program for program, *_ in _TARE_TOOLS} & applets
     for name in (*names, "sh", "grep"):
         (tmp_path / name).symlink_to(busybox)
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = {each.what.partition(" ")[0] for each in own_problems(LocalHost()) if "not that of" in each.what}
+    found = {each.what.partition(" ")[0] for each in find_missing_tools(LocalHost()) if "not that of" in each.what}
     assert found == names

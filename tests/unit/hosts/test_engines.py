@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tare.hosts.engines import changed_by_daemon, changed_by_podman, container_identifier, socket_of
+from tare.hosts.engines import container_identifier, find_docker_changes, find_podman_changes, socket_of
 
 FILE = "/etc/docker/daemon.json"
 CONF = "/etc/containers/containers.conf"
@@ -37,11 +37,11 @@ INNER, OUTER = "ab" * 32, "cd" * 32
 def test_what_a_daemon_changes_and_docker_run_cannot_undo_is_named(
     options: tuple[str, ...], written: dict[str, Any], found: list[str]
 ) -> None:
-    assert list(changed_by_daemon(options, FILE, json.dumps(written))) == found
+    assert list(find_docker_changes(options, FILE, json.dumps(written))) == found
 
 
 def test_a_daemon_without_a_file_changes_nothing() -> None:
-    assert list(changed_by_daemon((), FILE, "")) == []
+    assert list(find_docker_changes((), FILE, "")) == []
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_daemon_without_a_file_changes_nothing() -> None:
     ],
 )
 def test_what_podmans_files_change_and_its_options_cannot_undo_is_named(text: str, keys: list[str]) -> None:
-    assert list(changed_by_podman(CONF, text)) == [f"{CONF}: {key}" for key in keys]
+    assert list(find_podman_changes(CONF, text)) == [f"{CONF}: {key}" for key in keys]
 
 
 @pytest.mark.parametrize(

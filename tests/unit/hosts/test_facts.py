@@ -25,7 +25,7 @@ from tare.hosts.facts import (
 )
 from tare.hosts.local import LocalHost
 from tare.model.machine import Facts
-from tare.runner.context import Placement, choose_cpus
+from tare.runner.context import CpuPlacement, choose_cpus
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
 
@@ -192,7 +192,7 @@ class Booted(LocalHost):
         (Booted("quiet\n"), False),
     ],
 )
-def test_a_kernel_of_its_own_was_started_with_other_words_or_at_another_moment(inside: Booted, own: bool) -> None:
+def test_a_separate_kernel_has_another_command_line_or_boot_time(inside: Booted, own: bool) -> None:
     assert has_own_kernel(Booted("quiet\n", 1000), inside) is own
 
 
@@ -217,7 +217,7 @@ FOUR_WITH_SIBLINGS = ((0, 4), (1, 5), (2, 6), (3, 7))
 def test_server_and_client_share_no_core(
     cores: tuple[tuple[int, ...], ...], wanted: int, server: tuple[int, ...], client: tuple[int, ...]
 ) -> None:
-    assert choose_cpus(cores, wanted) == Placement(server, client)
+    assert choose_cpus(cores, wanted) == CpuPlacement(server, client)
 
 
 SAME_CPUS = ("shared-cpus", "client and instance run on the same CPUs: the machine is too small")

@@ -6,13 +6,13 @@ import pytest
 
 from tare.hosts.exec import START, TOOLS
 from tare.hosts.filesystems import (
-    disks_moved,
     drop_caches,
-    file_systems_under,
-    file_systems_used,
-    mounted_under,
-    outermost,
+    find_mount,
     parse_statistics,
+    read_disk_bytes,
+    read_file_systems,
+    read_used_file_systems,
+    select_outermost,
 )
 from tare.hosts.local import LocalHost
 from tare.model.machine import DiskBytes, FileSystem
@@ -40,18 +40,18 @@ NSPAWN = """\
     ],
 )
 def test_a_path_is_on_the_deepest_mount_above_it(path: str, found: tuple[str, tuple[str, ...]]) -> None:
-    assert mounted_under(NSPAWN, path) == found
+    assert find_mount(NSPAWN, path) == found
 
 
 def test_a_host_that_says_nothing_of_its_mounts_is_no_error() -> None:
-    assert mounted_under("", "/srv") is None
+    assert find_mount("", "/srv") is None
 
 
 def test_links_lead_to_the_file_system_that_is_used() -> None:
-    own, behind_link, missing = file_systems_under(LocalHost(), ("/proc/version", "/proc/self/root/proc", "/proc/none"))
+    own, behind_link, missing = read_file_systems(LocalHost(), ("/proc/version", "/proc/self/root/proc", "/proc/none"))
     assert own == FileSystem("/proc/version", "proc", own.options)
     assert (behind_link.type, missing.type) == ("proc", "proc")
-    assert file_systems_under(LocalHost(), ()) == ()
+    assert read_file_systems(LocalHost(), ()) == ()
 
 
 class Bare(LocalHost):
@@ -70,24 +70,24 @@ class Bare(LocalHost):
         return NSPAWN if path == "/proc/self/mountinfo" else ""
 
 
-def test_what_was_written_is_on_a_file_system_and_so_is_the_working_directory() -> None:
+def test_file_systems_of_written_paths_and_the_working_folder_are_found() -> None:
     host = Bare("/dev/shm/a\n/dev/shm/a/file\n/srv/with space/a\n", "/opt\n")  # noqa: S108
     in_memory = FileSystem("/dev/shm/a", "tmpfs", ("size=4096k",))  # noqa: S108
     on_disk = FileSystem("/srv/with space/a", "ext4", ("data=ordered", "noatime", "ro", "sync"))
     at_rest = FileSystem("/opt", "overlay", ("relatime",), written=False)
-    assert file_systems_used(host) == (in_memory, on_disk, at_rest)
+    assert read_used_file_systems(host) == (in_memory, on_disk, at_rest)
 
 
 def test_a_working_directory_that_was_written_to_is_there_once() -> None:
-    [found] = file_systems_used(Bare("/srv\n/srv/file\n", "/srv\n"), (START,))
+    [found] = read_used_file_systems(Bare("/srv\n/srv/file\n", "/srv\n"), (START,))
     assert found == FileSystem("/srv", "overlay", ("relatime",))
 
 
-def test_of_what_was_written_the_outermost_paths_count_and_all_folders_below_the_root() -> None:
+def test_only_outermost_written_paths_and_folders_below_the_root_count() -> None:
     below = [f"/srv/app/{number}" for number in range(100)]
-    assert outermost(["/", "/tmp", "/tmp/x", "/srv/app", *below]) == ("/tmp", "/srv/app")  # noqa: S108
-    assert outermost(["/var/a/x", "find: no", "/opt/b/c", "/opt/b/c/d"]) == ("/opt/b/c", "/var/a/x")
-    assert len(outermost(below)) == 16
+    assert select_outermost(["/", "/tmp", "/tmp/x", "/srv/app", *below]) == ("/tmp", "/srv/app")  # noqa: S108
+    assert select_outermost(["/var/a/x", "find: no", "/opt/b/c", "/opt/b/c/d"]) == ("/opt/b/c", "/var/a/x")
+    assert len(select_outermost(below)) == 16
 
 
 def test_file_systems_are_written_as_people_write_them() -> None:
@@ -113,9 +113,9 @@ def test_a_machine_without_disks_has_moved_nothing() -> None:
 
 def test_what_is_written_to_this_machines_disk_is_counted(tmp_path: Path) -> None:
     host = LocalHost()
-    before = disks_moved(host)
+    before = read_disk_bytes(host)
     host.run("dd", "if=/dev/urandom", f"of={tmp_path / 'file'}", "bs=1M", "count=4", "conv=fsync", timeout=60)
-    assert before == DiskBytes(0, 0) or disks_moved(host).written - before.written >= 4 << 20
+    assert before == DiskBytes(0, 0) or read_disk_bytes(host).written - before.written >= 4 << 20
 
 
 class _Asked(LocalHost):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tare.hosts.process import execute, started
-from tare.telemetry.host_reader import Reading
+from tare.hosts.process import execute, start_process
+from tare.telemetry.host_reader import UsageReading
 from tare.telemetry.kernel_files import LocalFiles
-from tare.telemetry.parquet import Row
-from tare.telemetry.sampler import Pace, Sampler, Way
+from tare.telemetry.parquet import TelemetryRow
+from tare.telemetry.sampler import Sampler, SamplingBackend, SamplingBudget
 
 TRIES = 60
 
@@ -30,7 +30,7 @@ def test_whenever_an_interrupt_comes_no_command_goes_on_behind_our_back(tmp_path
             if number % 2:
                 execute(("sh", "-c", f"sleep 0.05; touch {late}"), timeout=60)
             else:
-                with started(("sh", "-c", f"sleep 0.05; touch {late}")):
+                with start_process(("sh", "-c", f"sleep 0.05; touch {late}")):
                     time.sleep(0.02)
             timer.join()
             time.sleep(0.001)
@@ -43,10 +43,10 @@ def test_whenever_an_interrupt_comes_no_command_goes_on_behind_our_back(tmp_path
 
 
 def test_an_interrupt_while_telemetry_is_written_comes_through_as_one(tmp_path: Path) -> None:
-    reading = Reading(cpu_user=1.0, cpu_system=1.0)
+    reading = UsageReading(cpu_user=1.0, cpu_system=1.0)
     target = tmp_path / "trial.parquet"
-    sampler = Sampler(target, Way(LocalFiles(), Pace(60.0)))
-    sampler.rows += [Row(number / 10, None, reading) for number in range(120_000)]
+    sampler = Sampler(target, SamplingBackend(LocalFiles(), SamplingBudget(60.0)))
+    sampler.rows += [TelemetryRow(number / 10, None, reading) for number in range(120_000)]
 
     def interrupt() -> None:
         while not list(tmp_path.iterdir()):  # DuckDB has begun to write
@@ -55,8 +55,8 @@ def test_an_interrupt_while_telemetry_is_written_comes_through_as_one(tmp_path: 
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    sampler.end()
+    sampler.stop()
     with pytest.raises(KeyboardInterrupt):
-        sampler.settle()
+        sampler.await_file()
     thread.join()
     assert target.exists()

@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from tare.hosts.host import HostCache
-from tare.hosts.ledger import Ledger, Leftovers, in_short, leftovers, private_state_folder, state_folder, trouble_of
+from tare.hosts.ledger import (
+    Ledger,
+    PendingUndo,
+    create_state_folder,
+    read_pending_undos,
+    run_undo,
+    shorten_command,
+    state_folder,
+)
 from tare.hosts.local import LocalHost
 from tare.model.errors import TareError
 from tare.model.trial import Output
@@ -27,7 +35,7 @@ def _removal(path: Path) -> tuple[str, ...]:
 
 def test_an_undo_is_written_before_the_block_and_run_after_it(ledger: Ledger, tmp_path: Path) -> None:
     thing = tmp_path / "tare-thing"
-    with ledger.undone_by(*_removal(thing)):
+    with ledger.register_undo(*_removal(thing)):
         assert ledger.path.read_text(encoding="utf-8") == json.dumps(list(_removal(thing))) + "\n"
         thing.touch()
     assert not thing.exists()
@@ -38,7 +46,7 @@ def test_an_undo_is_run_when_the_block_raises(ledger: Ledger, tmp_path: Path) ->
     thing = tmp_path / "tare-thing"
 
     def interrupted() -> None:
-        with ledger.undone_by(*_removal(thing)):
+        with ledger.register_undo(*_removal(thing)):
             thing.touch()
             raise KeyboardInterrupt
 
@@ -51,7 +59,7 @@ def test_an_undo_is_run_when_the_block_raises(ledger: Ledger, tmp_path: Path) ->
 @pytest.mark.parametrize("gone", [True, False])
 def test_what_is_known_to_be_gone_after_the_block_is_not_undone(ledger: Ledger, tmp_path: Path, gone: bool) -> None:
     thing, states = tmp_path / "tare-thing", ["there"]
-    with ledger.undone_by(*_removal(thing), unless=lambda: states == ["gone"]):
+    with ledger.register_undo(*_removal(thing), unless=lambda: states == ["gone"]):
         assert len(ledger.path.read_text(encoding="utf-8").splitlines()) == 1
         thing.touch()
         states[:] = ["gone"] if gone else ["there"]
@@ -61,9 +69,9 @@ def test_what_is_known_to_be_gone_after_the_block_is_not_undone(ledger: Ledger, 
 
 def test_what_is_inside_is_undone_first(ledger: Ledger, tmp_path: Path) -> None:
     outer, inner = tmp_path / "tare-outer", tmp_path / "tare-outer/tare-inner"
-    with ledger.undone_by("rmdir", str(outer)):
+    with ledger.register_undo("rmdir", str(outer)):
         outer.mkdir()
-        with ledger.undone_by("rmdir", str(inner)):
+        with ledger.register_undo("rmdir", str(inner)):
             inner.mkdir()
             assert len(ledger.path.read_text(encoding="utf-8").splitlines()) == 2
         assert len(ledger.path.read_text(encoding="utf-8").splitlines()) == 1
@@ -80,13 +88,13 @@ def _removal_beside_another(path: Path, begun: Path) -> tuple[str, ...]:
     return ("sh", "-c", script, "sh", str(path), str(begun))
 
 
-def test_undos_of_different_lanes_overlap_and_those_of_one_keep_their_order(ledger: Ledger, tmp_path: Path) -> None:
+def test_undo_commands_of_different_lanes_overlap_and_keep_order_in_a_lane(ledger: Ledger, tmp_path: Path) -> None:
     outer, inner, other = tmp_path / "tare-outer", tmp_path / "tare-outer/tare-inner", tmp_path / "tare-other"
     with (
-        ledger.overlapping(),
-        ledger.undone_by("rmdir", str(outer), lane="root"),
-        ledger.undone_by(*_removal_beside_another(inner, tmp_path / "tare-begun"), lane="root"),
-        ledger.undone_by(*_removal_beside_another(other, tmp_path / "tare-begun"), lane="group"),
+        ledger.undo_in_background(),
+        ledger.register_undo("rmdir", str(outer), lane="root"),
+        ledger.register_undo(*_removal_beside_another(inner, tmp_path / "tare-begun"), lane="root"),
+        ledger.register_undo(*_removal_beside_another(other, tmp_path / "tare-begun"), lane="group"),
     ):
         outer.mkdir()
         inner.touch()
@@ -98,17 +106,17 @@ def test_undos_of_different_lanes_overlap_and_those_of_one_keep_their_order(ledg
 
 def test_an_undo_without_a_lane_waits_for_those_before_it(ledger: Ledger, tmp_path: Path) -> None:
     outer, inner = tmp_path / "tare-outer", tmp_path / "tare-outer/tare-inner"
-    with ledger.overlapping():
-        with ledger.undone_by("rmdir", str(outer)):
+    with ledger.undo_in_background():
+        with ledger.register_undo("rmdir", str(outer)):
             outer.mkdir()
-            with ledger.undone_by(*_slow_removal(inner), lane="root"):
+            with ledger.register_undo(*_slow_removal(inner), lane="root"):
                 inner.touch()
         assert not outer.exists()
 
 
 def test_lanes_do_not_overlap_outside_of_such_a_block(ledger: Ledger, tmp_path: Path) -> None:
     thing = tmp_path / "tare-thing"
-    with ledger.undone_by(*_slow_removal(thing), lane="root"):
+    with ledger.register_undo(*_slow_removal(thing), lane="root"):
         thing.touch()
     assert not thing.exists()
     assert not ledger.path.exists()
@@ -116,7 +124,7 @@ def test_lanes_do_not_overlap_outside_of_such_a_block(ledger: Ledger, tmp_path: 
 
 def test_what_cannot_be_undone_in_a_lane_stays_written(ledger: Ledger, tmp_path: Path) -> None:
     thing = tmp_path / "tare-thing"
-    with ledger.overlapping(), ledger.undone_by("rmdir", str(thing), lane="root"):
+    with ledger.undo_in_background(), ledger.register_undo("rmdir", str(thing), lane="root"):
         thing.touch()
     assert ledger.path.read_text(encoding="utf-8") == json.dumps(["rmdir", str(thing)]) + "\n"
 
@@ -124,20 +132,20 @@ def test_what_cannot_be_undone_in_a_lane_stays_written(ledger: Ledger, tmp_path:
 def test_an_undo_that_fails_stays_in_the_ledger_and_the_rest_is_undone(ledger: Ledger, tmp_path: Path) -> None:
     busy, thing = tmp_path / "tare-busy", tmp_path / "tare-thing"
     (busy / "somebody's").mkdir(parents=True)
-    with ledger.undone_by(*_removal(thing)), ledger.undone_by("rmdir", str(busy)):
+    with ledger.register_undo(*_removal(thing)), ledger.register_undo("rmdir", str(busy)):
         thing.touch()
     assert not thing.exists()
-    assert leftovers(ledger.path.parent) == {ledger.path: Leftovers(None, (("rmdir", str(busy)),))}
+    assert read_pending_undos(ledger.path.parent) == {ledger.path: PendingUndo(None, (("rmdir", str(busy)),))}
     (busy / "somebody's").rmdir()
-    ledger.sweep()
+    ledger.undo_all()
     assert not busy.exists()
     assert not ledger.path.exists()
 
 
 def test_a_full_disk_does_not_keep_things_from_being_undone(ledger: Ledger, tmp_path: Path) -> None:
     outer, inner = tmp_path / "tare-outer", tmp_path / "tare-inner"
-    with ledger.undone_by(*_removal(outer)):
-        with ledger.undone_by(*_removal(inner)):
+    with ledger.register_undo(*_removal(outer)):
+        with ledger.register_undo(*_removal(inner)):
             outer.touch()
             inner.touch()
             ledger.path.with_suffix(".new").symlink_to("/dev/full")
@@ -153,11 +161,11 @@ def test_an_undo_that_takes_too_long_ends_neither_the_block_nor_the_sweep(ledger
 
     ledger.host = Hasty()
     thing, slow = tmp_path / "tare-thing", ("sh", "-c", "sleep 60", "tare-slow")
-    with ledger.undone_by(*_removal(thing)), ledger.undone_by(*slow):
+    with ledger.register_undo(*_removal(thing)), ledger.register_undo(*slow):
         thing.touch()
-    ledger.sweep()
+    ledger.undo_all()
     assert not thing.exists()
-    assert leftovers(ledger.path.parent) == {ledger.path: Leftovers(None, (slow,))}
+    assert read_pending_undos(ledger.path.parent) == {ledger.path: PendingUndo(None, (slow,))}
 
 
 # What runsc of today says of a container whose tare was killed; nothing of it is left all the same.
@@ -184,7 +192,7 @@ KILLED_RUNSC = (
     ],
 )
 def test_what_is_already_gone_is_undone_and_any_other_failure_is_reported(argv: tuple[str, ...], trouble: str) -> None:
-    found = trouble_of(LocalHost(), argv)
+    found = run_undo(LocalHost(), argv)
     assert found.startswith(trouble) if trouble else found == ""
 
 
@@ -193,12 +201,12 @@ def test_what_was_in_a_network_namespace_that_went_with_its_tare_is_undone() -> 
         "mount -t tmpfs tare /run && mkdir /run/netns && touch /run/netns/tare-dead && ip -n tare-dead link delete x"
     )
     argv = ("unshare", "--map-root-user", "--mount", "sh", "-c", script)
-    assert trouble_of(LocalHost(), argv) == ""
+    assert run_undo(LocalHost(), argv) == ""
 
 
 @pytest.mark.parametrize("argv", [("rm", "-rf", "/"), ("tare-looks-like-ours", "/etc"), ("true",)])
 def test_an_undo_that_names_nothing_of_tare_is_refused(ledger: Ledger, argv: tuple[str, ...]) -> None:
-    with pytest.raises(TareError, match="refused"), ledger.undone_by(*argv):
+    with pytest.raises(TareError, match="refused"), ledger.register_undo(*argv):
         pytest.fail("the block must not begin")
     assert not ledger.path.exists()
 
@@ -207,7 +215,7 @@ def test_a_sweep_undoes_all_that_is_left_with_the_last_thing_first(ledger: Ledge
     outer = tmp_path / "tare-outer"
     (outer / "tare-inner").mkdir(parents=True)
     ledger._entries += [("rmdir", str(outer)), ("rmdir", str(outer / "tare-inner"))]
-    ledger.sweep()
+    ledger.undo_all()
     assert not outer.exists()
     assert not ledger.path.exists()
 
@@ -215,13 +223,13 @@ def test_a_sweep_undoes_all_that_is_left_with_the_last_thing_first(ledger: Ledge
 def test_the_ledger_of_a_killed_run_is_read_with_the_last_thing_first(ledger: Ledger, tmp_path: Path) -> None:
     ledger._entries += [("rmdir", "/tmp/tare-outer"), ("rmdir", "/tmp/tare-outer/tare-inner")]  # noqa: S108 - only read
     ledger._write()
-    assert leftovers(tmp_path / "ledger") == {
-        ledger.path: Leftovers(None, (("rmdir", "/tmp/tare-outer/tare-inner"), ("rmdir", "/tmp/tare-outer")))  # noqa: S108
+    assert read_pending_undos(tmp_path / "ledger") == {
+        ledger.path: PendingUndo(None, (("rmdir", "/tmp/tare-outer/tare-inner"), ("rmdir", "/tmp/tare-outer")))  # noqa: S108
     }
 
 
 def test_a_machine_without_ledgers_has_no_leftovers(tmp_path: Path) -> None:
-    assert leftovers(tmp_path / "nowhere") == {}
+    assert read_pending_undos(tmp_path / "nowhere") == {}
 
 
 @pytest.mark.parametrize(
@@ -242,14 +250,14 @@ def test_a_ledger_that_has_been_tampered_with_is_refused_as_a_whole(tmp_path: Pa
     path = tmp_path / "tare-1.jsonl"
     path.write_text(f'["rmdir", "/tmp/tare-good"]\n{line}\n', encoding="utf-8")
     with pytest.raises(TareError, match="not a ledger of tare's") as caught:
-        leftovers(tmp_path)
+        read_pending_undos(tmp_path)
     assert caught.value.hint == "look at the file, then remove it by hand"
 
 
 def test_a_ledger_that_is_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tare-1.jsonl").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TareError, match="not a ledger of tare's"):
-        leftovers(tmp_path)
+        read_pending_undos(tmp_path)
 
 
 def test_the_folder_of_ledgers_is_for_its_owner_alone(ledger: Ledger) -> None:
@@ -267,17 +275,17 @@ def test_state_is_kept_where_TARE_HOME_says(monkeypatch: pytest.MonkeyPatch) -> 
     assert state_folder() == Path("/var/lib/tare")
 
 
-def test_state_is_for_its_owner_alone_and_a_folder_that_was_there_before_stays_as_it_is(
+def test_state_is_private_to_its_owner_and_an_existing_folder_is_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TARE_HOME", str(tmp_path / "fresh"))
-    assert private_state_folder().stat().st_mode & 0o777 == 0o700
+    assert create_state_folder().stat().st_mode & 0o777 == 0o700
     older = tmp_path / "older"
     (older / "images").mkdir(parents=True)
     older.chmod(0o755)
     (older / "images").chmod(0o755)
     monkeypatch.setenv("TARE_HOME", str(older))
-    assert private_state_folder().stat().st_mode & 0o777 == 0o755
+    assert create_state_folder().stat().st_mode & 0o777 == 0o755
     assert (older / "images").stat().st_mode & 0o777 == 0o700
 
 
@@ -294,13 +302,13 @@ def test_state_is_for_its_owner_alone_and_a_folder_that_was_there_before_stays_a
     ],
 )
 def test_a_script_of_several_lines_is_named_by_what_it_is_called_with(argv: tuple[str, ...], short: str) -> None:
-    assert in_short(argv) == short
+    assert shorten_command(argv) == short
 
 
 # --- what is kept for a run is found out or made once, and taken away at its end, the last thing first ---------------
 
 
-def test_a_thing_is_made_once_and_taken_away_at_the_end_and_can_be_made_again() -> None:
+def test_a_thing_is_made_once_removed_at_the_end_and_can_be_made_again() -> None:
     said: list[str] = []
 
     @contextmanager
@@ -310,12 +318,12 @@ def test_a_thing_is_made_once_and_taken_away_at_the_end_and_can_be_made_again() 
         said.append(f"gone {name}")
 
     with HostCache() as cache:
-        assert [cache.made("network", lambda: making("first")) for _ in range(2)] == ["first", "first"]
-        assert cache.made("bridge", lambda: making("second")) == "second"
+        assert [cache.create_once("network", lambda: making("first")) for _ in range(2)] == ["first", "first"]
+        assert cache.create_once("bridge", lambda: making("second")) == "second"
         assert said == ["made first", "made second"]
         cache.close()
         assert said[2:] == ["gone second", "gone first"]
-        assert cache.made("network", lambda: making("third")) == "third"
+        assert cache.create_once("network", lambda: making("third")) == "third"
     assert said[4:] == ["made third", "gone third"]
 
 
@@ -329,6 +337,6 @@ def test_what_cannot_be_found_out_is_asked_for_again() -> None:
 
     cache = HostCache()
     try:
-        cache.once("version", find)
+        cache.read_once("version", find)
     except OSError:
-        assert [cache.once("version", find) for _ in range(2)] == ["20.10", "20.10"]
+        assert [cache.read_once("version", find) for _ in range(2)] == ["20.10", "20.10"]

@@ -14,20 +14,27 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
-from tare.hosts.ledger import DoomedLedger
+from tare.hosts.ledger import EphemeralLedger
 from tare.hosts.local import LocalHost
-from tare.hosts.lock import LockHolder, Taken, lock_holder, machine_lock, only_one, only_one_on
+from tare.hosts.lock import (
+    LockHeld,
+    LockHolder,
+    lock_remote_machine,
+    lock_this_machine,
+    machine_lock_path,
+    read_lock_holder,
+)
 from tare.hosts.network import Network
 from tare.model.errors import TareError
-from tare.model.machine import Hosts, Machine
+from tare.model.machine import Hosts, SshTarget
 from tare.runner import machines
-from tare.runner.cleanup import Remains, mounts, of_tare, remains, said
+from tare.runner.cleanup import HostInventory, filter_tare_names, read_command_output, read_mount_points, take_inventory
 
 OTHER = """
 import sys, time
 from tare.hosts.local import LocalHost
-from tare.hosts.lock import only_one_on
-with only_one_on(LocalHost(), "there", sys.argv[1]):
+from tare.hosts.lock import lock_remote_machine
+with lock_remote_machine(LocalHost(), "there", sys.argv[1]):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -35,7 +42,7 @@ with only_one_on(LocalHost(), "there", sys.argv[1]):
 
 def _is_free(path: Path) -> bool:
     try:
-        with only_one_on(LocalHost(), "root@there", str(path)):
+        with lock_remote_machine(LocalHost(), "root@there", str(path)):
             return True
     except TareError:
         return False
@@ -47,7 +54,7 @@ def test_two_controllers_do_not_measure_on_one_machine(tmp_path: Path) -> None:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         said = rf"^another tare runs on root@there \(process {other.pid} of its controller\)$"
-        with pytest.raises(TareError, match=said), only_one_on(LocalHost(), "root@there", str(path)):
+        with pytest.raises(TareError, match=said), lock_remote_machine(LocalHost(), "root@there", str(path)):
             pytest.fail("the block must not begin")
         other.kill()
     wait_until(lambda: _is_free(path))
@@ -56,19 +63,23 @@ def test_two_controllers_do_not_measure_on_one_machine(tmp_path: Path) -> None:
 def test_it_is_the_lock_that_a_tare_on_that_machine_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TARE_LOCK", str(tmp_path / "lock"))
     monkeypatch.setenv("TARE_HOME", str(tmp_path / "one"))
-    code = OTHER.replace('only_one_on(LocalHost(), "there", sys.argv[1])', "only_one()").replace("_on\n", "\n")
+    code = OTHER.replace('lock_remote_machine(LocalHost(), "there", sys.argv[1])', "lock_this_machine()").replace(
+        "remote", "this"
+    )
     with subprocess.Popen((sys.executable, "-c", code), stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         assert not _is_free(tmp_path / "lock")
         other.kill()
-    with only_one(), only_one_on(LocalHost(), "root@here", str(tmp_path / "lock")):
+    with lock_this_machine(), lock_remote_machine(LocalHost(), "root@here", str(tmp_path / "lock")):
         pass  # a server that is this machine, over SSH
 
 
 def _with_other_home(home: Path, tmp_path: Path) -> subprocess.Popen[bytes]:
     """Start a process that holds the lock with another home, and wait until it does."""
-    code = OTHER.replace('only_one_on(LocalHost(), "there", sys.argv[1])', "only_one()").replace("_on\n", "\n")
+    code = OTHER.replace('lock_remote_machine(LocalHost(), "there", sys.argv[1])', "lock_this_machine()").replace(
+        "remote", "this"
+    )
     environment = os.environ | {"TARE_HOME": str(home), "TARE_LOCK": str(tmp_path / "lock")}
     other = subprocess.Popen((sys.executable, "-c", code, "run"), stdout=subprocess.PIPE, env=environment)
     assert other.stdout is not None
@@ -76,36 +87,36 @@ def _with_other_home(home: Path, tmp_path: Path) -> subprocess.Popen[bytes]:
     return other
 
 
-def test_the_lock_is_the_machines_whatever_home_a_tare_has_and_names_its_holder(
+def test_the_lock_is_per_machine_for_any_home_and_names_its_holder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TARE_LOCK", raising=False)
-    assert machine_lock() == Path("/run/lock/tare/lock")
+    assert machine_lock_path() == Path("/run/lock/tare/lock")
     monkeypatch.setenv("TARE_LOCK", str(tmp_path / "lock"))
     monkeypatch.setenv("TARE_HOME", str(tmp_path / "ours"))
     theirs = tmp_path / "theirs"
     with _with_other_home(theirs, tmp_path) as other:
         said = rf"^another tare runs on this machine: tare run \(process {other.pid}, TARE_HOME={theirs}\)$"
-        with pytest.raises(Taken, match=said), only_one():
+        with pytest.raises(LockHeld, match=said), lock_this_machine():
             pytest.fail("the block must not begin")
-        holder, is_held = lock_holder()
+        holder, is_held = read_lock_holder()
         assert (holder.pid, holder.home, is_held) == (other.pid, str(theirs), True) if holder else False
         other.kill()
         other.wait()
-    assert lock_holder() == (holder, False), "who was killed is known"
-    with only_one():
+    assert read_lock_holder() == (holder, False), "who was killed is known"
+    with lock_this_machine():
         pass
-    assert lock_holder() == (None, False)
+    assert read_lock_holder() == (None, False)
 
 
 def test_looking_at_the_lock_is_in_nobodys_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TARE_LOCK", str(tmp_path / "lock"))
-    with only_one():
+    with lock_this_machine():
         pass
     with (tmp_path / "lock").open() as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         threading.Timer(0.03, file.close).start()
-        with only_one():
+        with lock_this_machine():
             pass
 
 
@@ -124,34 +135,41 @@ def test_a_lock_in_a_folder_that_others_could_change_is_refused(
         if trick == "link to a folder":
             elsewhere.mkdir()
     monkeypatch.setenv("TARE_LOCK", str(folder / "lock"))
-    with pytest.raises(TareError, match=f"^{folder}: ") as caught, only_one():
+    with pytest.raises(TareError, match=f"^{folder}: ") as caught, lock_this_machine():
         pytest.fail("the block must not begin")
     assert caught.value.hint.startswith(f"remove {folder} as root")
     if trick.startswith("link"):
-        with pytest.raises(TareError, match=r"^there: "), only_one_on(LocalHost(), "there", str(folder / "lock")):
+        with (
+            pytest.raises(TareError, match=r"^there: "),
+            lock_remote_machine(LocalHost(), "there", str(folder / "lock")),
+        ):
             pytest.fail("the block must not begin")
         assert list(elsewhere.iterdir()) == []
 
 
 def test_names_elsewhere_are_not_those_of_other_controllers(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = Hosts(server=Machine("root@there"))
-    assert machines._own_prefix(Hosts()) == f"tare-{os.getpid():x}"
-    mine = machines._own_prefix(there)
+    there = Hosts(server=SshTarget("root@there"))
+    assert machines._name_prefix(Hosts()) == f"tare-{os.getpid():x}"
+    mine = machines._name_prefix(there)
     monkeypatch.setattr(LocalHost, "read", lambda _, path: f"another controller's {path}")
-    assert mine != machines._own_prefix(there)
+    assert mine != machines._name_prefix(there)
     assert (
-        len(Network(mine, IPv4Network("198.18.0.0/24"), DoomedLedger(LocalHost(), Path("/nowhere"))).at(63).device("i"))
+        len(
+            Network(mine, IPv4Network("198.18.0.0/24"), EphemeralLedger(LocalHost(), Path("/nowhere")))
+            .with_slot(63)
+            .device("i")
+        )
         <= 15
     )
 
 
-def test_a_process_number_that_a_killed_run_had_is_not_used_again_before_that_is_undone(
+def test_the_process_number_of_a_killed_run_is_not_reused_before_its_undo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TARE_HOME", str(tmp_path))
     number, names = os.getpid(), []
     for _ in range(3):
-        names.append(machines._own_prefix(Hosts()))
+        names.append(machines._name_prefix(Hosts()))
         (tmp_path / "ledger").mkdir(exist_ok=True)
         (tmp_path / f"ledger/{names[-1]}.jsonl").touch()
     assert names == [f"tare-{number:x}", f"tare-{number + (1 << 22):x}", f"tare-{number + (2 << 22):x}"]
@@ -159,30 +177,30 @@ def test_a_process_number_that_a_killed_run_had_is_not_used_again_before_that_is
 
 
 def test_machines_that_are_lent_at_a_time_have_names_of_their_own() -> None:
-    first, second = (machines._own_prefix(Hosts(server=Machine(f"tare-1-0{slot}-5f"))) for slot in (0, 1))
+    first, second = (machines._name_prefix(Hosts(server=SshTarget(f"tare-1-0{slot}-5f"))) for slot in (0, 1))
     assert first != second
 
 
 # --- what tare has on a machine, before and after --------------------------------------------------------------------
 
-SOME = Remains({"links": frozenset({"tare-1", "tare-2"})}, {"sysctl": frozenset({"vm/swappiness = 60"})})
-LATER = Remains({"links": frozenset({"tare-2", "tare-3"})}, {"sysctl": frozenset({"vm/swappiness = 10"})})
+SOME = HostInventory({"links": frozenset({"tare-1", "tare-2"})}, {"sysctl": frozenset({"vm/swappiness = 60"})})
+LATER = HostInventory({"links": frozenset({"tare-2", "tare-3"})}, {"sysctl": frozenset({"vm/swappiness = 10"})})
 
 
 def test_what_is_new_and_what_stays() -> None:
-    new = LATER.beyond(SOME)
-    assert new == Remains({"links": frozenset({"tare-3"})}, {"sysctl": frozenset({"vm/swappiness = 10"})})
+    new = LATER.subtract(SOME)
+    assert new == HostInventory({"links": frozenset({"tare-3"})}, {"sysctl": frozenset({"vm/swappiness = 10"})})
     assert new
-    assert not LATER.beyond(LATER)
-    assert new.within(SOME) == Remains({"links": frozenset()}, {"sysctl": frozenset()})
+    assert not LATER.subtract(LATER)
+    assert new.intersect(SOME) == HostInventory({"links": frozenset()}, {"sysctl": frozenset()})
 
 
 def test_a_kind_that_was_not_there_before_is_new() -> None:
-    assert LATER.beyond(Remains({})) == LATER
+    assert LATER.subtract(HostInventory({})) == LATER
 
 
 def test_names_of_tare_are_told_from_others() -> None:
-    assert of_tare(["tare-3-a", "docker0", "stare", "share-1", "inode-7", "netns-1a"]) == {
+    assert filter_tare_names(["tare-3-a", "docker0", "stare", "share-1", "inode-7", "netns-1a"]) == {
         *("tare-3-a", "inode-7", "netns-1a"),
     }
 
@@ -191,18 +209,21 @@ def test_what_an_engine_lists_counts_and_one_that_fails_lists_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TARE_HOME", str(tmp_path))
-    found = remains((), [("printf", r"web\ntare-7f,RUNNING\n"), ("false",), ("tare-no-such-program",)])
+    found = take_inventory((), [("printf", r"web\ntare-7f,RUNNING\n"), ("false",), ("tare-no-such-program",)])
     assert found.ours[r"printf web\ntare-7f,RUNNING\n"] == {"tare-7f"}
     assert found.ours["false"] == found.ours["tare-no-such-program"] == frozenset()
-    assert said("tare-no-such-program") == ""
+    assert read_command_output("tare-no-such-program") == ""
 
 
 def test_mounts_of_a_process_that_is_gone_are_none(tmp_path: Path) -> None:
-    assert mounts(str(tmp_path / "none")) == frozenset()
+    assert read_mount_points(str(tmp_path / "none")) == frozenset()
 
 
 def test_a_document_is_sorted() -> None:
-    assert SOME.document() == {"ours": {"links": ["tare-1", "tare-2"]}, "settings": {"sysctl": ["vm/swappiness = 60"]}}
+    assert SOME.to_document() == {
+        "ours": {"links": ["tare-1", "tare-2"]},
+        "settings": {"sysctl": ["vm/swappiness = 60"]},
+    }
 
 
 def test_what_a_run_under_way_has_is_told_from_what_other_runs_have_left(
@@ -214,19 +235,21 @@ def test_what_a_run_under_way_has_is_told_from_what_other_runs_have_left(
     holder = replace(LockHolder.this_process(), pid=0x1EF1, home=str(tmp_path / "theirs"))
     its = ("tare-1ef1-m", "tare-1ef1", "/x/tare-1ef1.z/root", "tare-5f0e1d-c", "netns-0a", "/var/lib/tare-homes")
     others = ("tare-1ef10-m", "tare-abc1", "/x/tare-2/root")
-    found = Remains({"links": frozenset((*its, *others)), "ledgers": frozenset({"tare-1ef1.jsonl"})})
-    left = Remains({"links": frozenset(others), "ledgers": frozenset({"tare-1ef1.jsonl"})})
-    assert found.not_of(holder) == left, "a ledger in our home is of another run"
+    found = HostInventory({"links": frozenset((*its, *others)), "ledgers": frozenset({"tare-1ef1.jsonl"})})
+    left = HostInventory({"links": frozenset(others), "ledgers": frozenset({"tare-1ef1.jsonl"})})
+    assert found.select_of_other_runs(holder) == left, "a ledger in our home is of another run"
     monkeypatch.setenv("TARE_HOME", holder.home)
-    assert found.not_of(holder).ours["ledgers"] == frozenset()
+    assert found.select_of_other_runs(holder).ours["ledgers"] == frozenset()
     elsewhere = replace(holder, boot_id="another machine's")
-    assert not found.not_of(replace(elsewhere, home=holder.home)), "the names of a controller's run are not known"
+    assert not found.select_of_other_runs(replace(elsewhere, home=holder.home)), (
+        "the names of a controller's run are not known"
+    )
 
 
 def test_a_process_is_a_runs_by_its_words(tmp_path: Path) -> None:
     holder = replace(LockHolder.this_process(), home=str(tmp_path))
     with subprocess.Popen(("sleep", "600"), env={"X": f"tare-{os.getpid():x}-1"}) as process:
-        found = Remains({"processes": frozenset({f"sleep {process.pid}"})})
-        assert not found.not_of(holder)
-        assert found.not_of(replace(holder, pid=1)) == found
+        found = HostInventory({"processes": frozenset({f"sleep {process.pid}"})})
+        assert not found.select_of_other_runs(holder)
+        assert found.select_of_other_runs(replace(holder, pid=1)) == found
         process.kill()

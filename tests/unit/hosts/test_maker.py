@@ -14,10 +14,10 @@ import pytest
 from compiled import compiled
 
 from tare.hosts.cgroups import Mount
-from tare.hosts.exec import ExecHost, make_enterable
-from tare.hosts.ledger import DoomedLedger, Ledger, Undo
+from tare.hosts.exec import ExecHost, mount_system_folders
+from tare.hosts.ledger import EphemeralLedger, Ledger, UndoStep
 from tare.hosts.local import LocalHost, isolate_mounts
-from tare.hosts.setup_helper import Maker
+from tare.hosts.setup_helper import SetupHelper
 from tare.model.errors import TareError, TrialFailed
 from tare.model.files import read_text
 
@@ -35,8 +35,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def maker(root: Path) -> Iterator[Maker]:
-    made = Maker(HOST, root)
+def maker(root: Path) -> Iterator[SetupHelper]:
+    made = SetupHelper(HOST, root)
     yield made
     made.close()
 
@@ -44,7 +44,7 @@ def maker(root: Path) -> Iterator[Maker]:
 @pytest.fixture
 def ledger(root: Path, tmp_path: Path) -> Iterator[Ledger]:
     made = Ledger(tmp_path / "ledger/tare-1.jsonl")
-    with made.making(root):
+    with made.open_setup_helper(root):
         yield made
 
 
@@ -53,77 +53,77 @@ def _enter(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
 
 
-def test_a_folder_can_be_entered_by_all_whatever_the_umask_of_who_calls_the_maker(root: Path, tmp_path: Path) -> None:
+def test_a_folder_is_accessible_to_all_whatever_the_umask_of_the_caller(root: Path, tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        with contextlib.closing(Maker(HOST, root)) as maker:
-            maker.make(("folder", str(tmp_path / "tare-folder")))
+        with contextlib.closing(SetupHelper(HOST, root)) as maker:
+            maker.run_steps(("folder", str(tmp_path / "tare-folder")))
     finally:
         os.umask(before)
     assert (tmp_path / "tare-folder").stat().st_mode & 0o777 == 0o755
 
 
-def test_folders_are_made_measured_and_removed_with_all_that_is_in_them(maker: Maker, tmp_path: Path) -> None:
+def test_folders_are_made_measured_and_removed_with_all_that_is_in_them(maker: SetupHelper, tmp_path: Path) -> None:
     folder = tmp_path / "tare a%b"  # words with spaces arrive whole
-    maker.make(("folder", str(folder)), ("folder", str(folder)), ("folder", str(folder / "below")))
+    maker.run_steps(("folder", str(folder)), ("folder", str(folder)), ("folder", str(folder / "below")))
     before = maker.bytes_below(str(folder))
     (folder / "below/file").write_bytes(b"x" * 100_000)
     (folder / "below/other").hardlink_to(folder / "below/file")
     (folder / "below/gone").symlink_to("/nowhere")
     assert maker.bytes_below(str(folder)) - before in range(100_000, 110_000)
-    assert maker.took_away(("remove", str(folder)))
+    assert maker.try_steps(("remove", str(folder)))
     assert not folder.exists()
-    assert maker.took_away(("remove", str(folder)), ("unmount", str(folder)), ("ungroup", str(folder)))
+    assert maker.try_steps(("remove", str(folder)), ("unmount", str(folder)), ("ungroup", str(folder)))
 
 
 def test_a_host_that_is_reached_by_its_resident_process_has_a_maker(root: Path, tmp_path: Path) -> None:
     host = ExecHost(HOST, "env")
     host.supervisor = str(root / "usr/lib/tare/run")
-    with host.residing():
-        maker = Maker(host, root)
-        maker.make(("folder", str(tmp_path / "there")))
+    with host.start_resident():
+        maker = SetupHelper(host, root)
+        maker.run_steps(("folder", str(tmp_path / "there")))
         assert (tmp_path / "there").is_dir()
         with pytest.raises(TrialFailed, match="No such file"):
-            maker.make(("folder", "/nowhere/there"))
+            maker.run_steps(("folder", "/nowhere/there"))
         maker.close()
-        assert maker.took_away(("remove", str(tmp_path / "there")))  # it is started again
-    assert not maker.took_away(("remove", str(tmp_path / "there")))  # nobody is there
+        assert maker.try_steps(("remove", str(tmp_path / "there")))  # it is started again
+    assert not maker.try_steps(("remove", str(tmp_path / "there")))  # nobody is there
     maker.close()
 
 
-def test_the_first_step_that_fails_is_the_last_and_has_its_reason(maker: Maker, tmp_path: Path) -> None:
+def test_the_first_step_that_fails_is_the_last_and_has_its_reason(maker: SetupHelper, tmp_path: Path) -> None:
     before, behind = tmp_path / "before", tmp_path / "behind"
     with pytest.raises(TrialFailed, match=r"/nowhere/there: No such file or directory") as caught:
-        maker.make(("folder", str(before)), ("folder", "/nowhere/there"), ("folder", str(behind)))
+        maker.run_steps(("folder", str(before)), ("folder", "/nowhere/there"), ("folder", str(behind)))
     assert caught.value.hint.endswith(f"folder /nowhere/there, folder {behind}")
     assert (before.exists(), behind.exists()) == (True, False)
-    maker.make(("folder", str(behind)))  # the next request is a new one
+    maker.run_steps(("folder", str(behind)))  # the next request is a new one
     with pytest.raises(TrialFailed, match="not a step: sing"):
-        maker.make(("sing",))
+        maker.run_steps(("sing",))
 
 
-def test_a_maker_that_was_killed_is_started_again_with_the_next_request(maker: Maker, tmp_path: Path) -> None:
-    maker.make(("folder", str(tmp_path / "one")))
+def test_a_maker_that_was_killed_is_started_again_with_the_next_request(maker: SetupHelper, tmp_path: Path) -> None:
+    maker.run_steps(("folder", str(tmp_path / "one")))
     assert maker._process is not None
     os.kill(maker._process.pid, 9)
     with pytest.raises(TrialFailed):
-        maker.make(("folder", str(tmp_path / "two")))
-    maker.make(("folder", str(tmp_path / "three")))
+        maker.run_steps(("folder", str(tmp_path / "two")))
+    maker.run_steps(("folder", str(tmp_path / "three")))
 
 
-def test_a_file_of_settings_is_written_and_one_that_need_not_be_there_is_left_out(maker: Maker, tmp_path: Path) -> None:
+def test_a_settings_file_is_written_and_an_optional_one_is_omitted(maker: SetupHelper, tmp_path: Path) -> None:
     (tmp_path / "memory.max").touch()
-    maker.make(("set", f"{tmp_path}/memory.max", "17"), ("set-if", f"{tmp_path}/memory.swap.max", "0"))
+    maker.run_steps(("set", f"{tmp_path}/memory.max", "17"), ("set-if", f"{tmp_path}/memory.swap.max", "0"))
     assert read_text(f"{tmp_path}/memory.max") == "17"
     assert not (tmp_path / "memory.swap.max").exists()
     with pytest.raises(TrialFailed, match=r"memory\.swap\.max = 0: No such file"):
-        maker.make(("set", f"{tmp_path}/memory.swap.max", "0"))
+        maker.run_steps(("set", f"{tmp_path}/memory.swap.max", "0"))
 
 
-def test_who_settles_waits_until_a_process_has_joined_the_group(maker: Maker, tmp_path: Path) -> None:
+def test_who_settles_waits_until_a_process_has_joined_the_group(maker: SetupHelper, tmp_path: Path) -> None:
     group = tmp_path / "cgroup.procs"
     os.mkfifo(group)  # who joins waits for its reader, as for the kernel
-    maker.make(("prime", str(tmp_path)))
+    maker.run_steps(("prime", str(tmp_path)))
     joined = list[str]()
 
     def become_ready() -> None:
@@ -132,7 +132,7 @@ def test_who_settles_waits_until_a_process_has_joined_the_group(maker: Maker, tm
 
     kernel = threading.Timer(0.1, become_ready)
     kernel.start()
-    maker.make(("settle",))
+    maker.run_steps(("settle",))
     assert "ready" in joined
     kernel.join()
     assert joined == ["ready", "0"]
@@ -145,11 +145,11 @@ def test_mounts_and_namespaces_are_made_and_nothing_of_them_is_left(ledger: Ledg
     name, place = f"tare-maker-{os.getpid():x}", tmp_path / "tare-root"
     mounted = ("mount", "tmpfs", "tmpfs", str(place), "size=4096")
     undos = (
-        Undo(("remove", str(place)), ("rm", "-rf", str(place))),
-        Undo(("unmount", str(place)), ("umount", "--lazy", str(place))),
-        Undo(("unnamespace", name), ("ip", "netns", "delete", name)),
+        UndoStep(("remove", str(place)), ("rm", "-rf", str(place))),
+        UndoStep(("unmount", str(place)), ("umount", "--lazy", str(place))),
+        UndoStep(("unnamespace", name), ("ip", "netns", "delete", name)),
     )
-    with ledger.made((("folder", str(place)), mounted, ("namespace", name)), *undos):
+    with ledger.create((("folder", str(place)), mounted, ("namespace", name)), *undos):
         assert len(ledger.path.read_text(encoding="utf-8").splitlines()) == 3
         assert place.is_mount()
         assert HOST.run("ip", "-n", name, "-brief", "link", timeout=60).text.split()[:2] == ["lo", "DOWN"]
@@ -160,10 +160,10 @@ def test_mounts_and_namespaces_are_made_and_nothing_of_them_is_left(ledger: Ledg
 
 def test_what_could_not_be_made_is_undone_and_its_reason_reported(ledger: Ledger, tmp_path: Path) -> None:
     place = tmp_path / "tare-place"
-    undo = Undo(("remove", str(place)), ("rm", "-rf", str(place)))
+    undo = UndoStep(("remove", str(place)), ("rm", "-rf", str(place)))
     with (
         pytest.raises(TrialFailed, match="No such device"),
-        ledger.made((("folder", str(place)), ("mount", "nonsense", "-", str(place), "-")), undo),
+        ledger.create((("folder", str(place)), ("mount", "nonsense", "-", str(place), "-")), undo),
     ):
         pytest.fail("there is no such file system")
     assert not place.exists()
@@ -172,18 +172,16 @@ def test_what_could_not_be_made_is_undone_and_its_reason_reported(ledger: Ledger
 
 def test_what_the_maker_cannot_take_away_is_undone_by_its_command(ledger: Ledger, tmp_path: Path) -> None:
     thing = tmp_path / "tare-thing"
-    with ledger.made((("folder", str(thing)),), Undo(("sing", str(thing)), ("rmdir", str(thing)))):
+    with ledger.create((("folder", str(thing)),), UndoStep(("sing", str(thing)), ("rmdir", str(thing)))):
         pass
     assert not thing.exists()
     assert not ledger.path.exists()
 
 
-def test_the_ledger_is_written_once_for_all_that_is_undone_in_an_overlapping_block(
-    ledger: Ledger, tmp_path: Path
-) -> None:
+def test_the_ledger_is_written_once_for_all_undos_of_an_overlapping_block(ledger: Ledger, tmp_path: Path) -> None:
     thing = tmp_path / "tare-thing"
-    with ledger.overlapping():
-        with ledger.made((("folder", str(thing)),), Undo(("remove", str(thing)), ("rmdir", str(thing)))):
+    with ledger.undo_in_background():
+        with ledger.create((("folder", str(thing)),), UndoStep(("remove", str(thing)), ("rmdir", str(thing)))):
             pass
         assert not thing.exists()
         assert ledger.path.exists()
@@ -194,21 +192,21 @@ def test_an_undo_that_names_nothing_of_tare_makes_nothing(ledger: Ledger, tmp_pa
     thing = tmp_path / "thing"
     with (
         pytest.raises(TareError, match="names nothing of tare's"),
-        ledger.made((("folder", str(thing)),), Undo(("remove", str(thing)), ("rmdir", "/etc/thing"))),
+        ledger.create((("folder", str(thing)),), UndoStep(("remove", str(thing)), ("rmdir", "/etc/thing"))),
     ):
         pytest.fail("it is not tare's")
     assert not thing.exists()
 
 
 def test_inside_an_instance_nothing_is_taken_away(root: Path, tmp_path: Path) -> None:
-    ledger, thing = DoomedLedger(HOST, root), tmp_path / "tare-thing"
-    with ledger.made((("folder", str(thing)),), Undo(("remove", str(thing)), ("rmdir", str(thing)))):
+    ledger, thing = EphemeralLedger(HOST, root), tmp_path / "tare-thing"
+    with ledger.create((("folder", str(thing)),), UndoStep(("remove", str(thing)), ("rmdir", str(thing)))):
         pass
-    ledger.maker.close()
+    ledger.setup_helper.close()
     assert thing.exists()
 
 
-def test_a_command_is_entered_with_its_limit_and_no_environment_but_its_own(root: Path) -> None:
+def test_a_command_is_entered_with_its_limit_and_only_its_environment(root: Path) -> None:
     shown = _enter(root, "-f", "64", "-e", "PATH=/usr/bin:/bin", "-e", "A=b c", "--", "sh", "-c", "ulimit -n; env")
     assert {"64", "PATH=/usr/bin:/bin", "A=b c"} <= set(shown.stdout.splitlines())
     assert "HOME=" not in shown.stdout
@@ -239,11 +237,11 @@ def test_the_namespaces_root_and_folder_of_a_process_are_entered(root: Path, tmp
 def test_a_port_that_the_kernel_has_not_taken_away_yet_is_not_in_the_way(ledger: Ledger) -> None:
     lan, inside = (f"tare-{kind}-{os.getpid():x}" for kind in ("lan", "in"))
     card = ("02:74:61:72:65:01", "198.18.0.10", "198.18.0.1")
-    with ledger.made((("namespace", lan),), Undo(("unnamespace", lan), ("ip", "netns", "delete", lan))):
+    with ledger.create((("namespace", lan),), UndoStep(("unnamespace", lan), ("ip", "netns", "delete", lan))):
         HOST.run("ip", "-n", lan, "link", "add", "bridge", "type", "bridge", timeout=60)
         for _ in range(5):
-            undo = Undo(("unnamespace", inside), ("ip", "netns", "delete", inside))
-            with ledger.made((("namespace", inside), ("join", inside, "tare-i", lan, *card)), undo):
+            undo = UndoStep(("unnamespace", inside), ("ip", "netns", "delete", inside))
+            with ledger.create((("namespace", inside), ("join", inside, "tare-i", lan, *card)), undo):
                 shown = HOST.run("ip", "-n", inside, "-brief", "address", "show", "eth0", timeout=60).text.split()
                 assert shown[0].startswith("eth0@")
                 assert shown[2] == "198.18.0.10/24"
@@ -252,16 +250,14 @@ def test_a_port_that_the_kernel_has_not_taken_away_yet_is_not_in_the_way(ledger:
 
 
 @only_root
-def test_the_name_of_the_host_is_set_in_a_namespace_and_the_machine_keeps_its_name(root: Path) -> None:
+def test_the_host_name_is_set_in_a_namespace_and_not_on_the_machine(root: Path) -> None:
     before = os.uname().nodename
     assert _enter(root, "-u", "tare", "--", "hostname").stdout == "tare\n"
     assert os.uname().nodename == before
 
 
 @only_root
-def test_a_root_gets_the_devices_of_a_container_and_cannot_change_the_machines_settings(
-    ledger: Ledger, tmp_path: Path
-) -> None:
+def test_a_root_has_container_devices_and_cannot_change_machine_settings(ledger: Ledger, tmp_path: Path) -> None:
     isolate_mounts()
     place = tmp_path / "tare-root"
     for name in ("proc", "sys", "dev", "etc"):
@@ -269,9 +265,9 @@ def test_a_root_gets_the_devices_of_a_container_and_cannot_change_the_machines_s
     group = tmp_path / "group"
     group.mkdir()
     (group / "memory.max").write_text("1048576")
-    undo = Undo(("unmount", str(place)), ("umount", "--lazy", str(place)))
-    with ledger.made([("mount", "-", str(place), str(place), "bind")], undo):
-        make_enterable(ledger, place, [Mount("bind", str(group), "/sys/fs/cgroup", ("bind", "ro"))])
+    undo = UndoStep(("unmount", str(place)), ("umount", "--lazy", str(place)))
+    with ledger.create([("mount", "-", str(place), str(place), "bind")], undo):
+        mount_system_folders(ledger, place, [Mount("bind", str(group), "/sys/fs/cgroup", ("bind", "ro"))])
         devices = sorted(each.name for each in (place / "dev").iterdir())
         names = "fd full mqueue null ptmx pts random shm stderr stdin stdout tty urandom zero"
         assert devices == names.split()

@@ -26,7 +26,7 @@ ISOLATED = """
 import subprocess, sys, time
 from pathlib import Path
 from tare.hosts.local import isolate_mounts
-isolate_mounts(names_shown=sys.argv[1] == "shown")
+isolate_mounts(share_namespaces=sys.argv[1] == "shown")
 if sys.argv[1] == "shown":
     subprocess.run(("ip", "netns", "add", "tare-test-mounts"), check=True)
 subprocess.run(("mount", "-t", "tmpfs", "tare-test", "/mnt"), check=True)
@@ -45,7 +45,7 @@ def _seen(which: str, script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=True)
 
 
-def test_network_namespaces_are_whole_for_others_too_and_other_mounts_are_not_seen() -> None:
+def test_network_namespaces_are_shared_and_other_mounts_are_hidden() -> None:
     look = "ip netns; ip -n tare-test-mounts -brief link; mountpoint -q /mnt && echo /mnt is a mount"
     seen = _seen("shown", f"{look}; ip netns add others")
     assert seen.stderr == ""

@@ -18,16 +18,16 @@ from waiting import ENOUGH_SECONDS, comes_true, in_time, sleepers, wait_until
 from waiting import ENOUGH_SECONDS as SECONDS
 
 from tare.hosts.local import LocalHost
-from tare.hosts.process import LocalProcess, execute, kill_tree, started
+from tare.hosts.process import LocalProcess, execute, kill_tree, start_process
 from tare.hosts.streams import last_lines
 from tare.model.errors import TimedOut, TrialFailed
-from tare.model.trial import Line
+from tare.model.trial import OutputLine
 
 DAEMON = 'setsid sh -c \'(echo $$ > "$1"; exec sleep 70101) &\' sh "$1" >/dev/null 2>&1 &'
 SPAWNING = """
 import sys, time
-from tare.hosts.process import started
-with started(("sleep", sys.argv[1])) as process:
+from tare.hosts.process import start_process
+with start_process(("sleep", sys.argv[1])) as process:
     print(process.pid, flush=True)
     time.sleep(600)
 """
@@ -73,7 +73,7 @@ def test_failure_carries_the_command_as_its_hint() -> None:
     assert caught.value.hint == "the command was: sh -c exit 7"
 
 
-def test_the_last_words_are_of_standard_output_where_nothing_was_said_on_the_other() -> None:
+def test_the_last_words_come_from_stdout_if_stderr_is_empty() -> None:
     with pytest.raises(TrialFailed, match=r"^sh: exit code 1: .*b$"):
         execute(("sh", "-c", "echo a; echo b; exit 1"), SECONDS)
 
@@ -115,20 +115,20 @@ def test_a_command_dies_with_a_parent_that_is_killed_outright() -> None:
 def test_a_command_with_a_life_line_sees_it_end_with_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tare.hosts.process._ENDING_SECONDS", SECONDS)
     script = 'echo up; cat >/dev/null; echo ended in order > "$1"'
-    with started(("sh", "-c", script, "sh", str(tmp_path / "words")), life_line=True) as process:
+    with start_process(("sh", "-c", script, "sh", str(tmp_path / "words")), die_with_parent=True) as process:
         assert process.read_line(SECONDS).text == "up"
     assert (tmp_path / "words").read_text(encoding="ascii") == "ended in order\n"
 
 
-def test_a_command_that_does_not_watch_its_life_line_is_killed_after_a_while() -> None:
-    with started(("sleep", "70106"), life_line=True) as process:
+def test_a_command_that_ignores_its_life_line_is_killed_after_a_while() -> None:
+    with start_process(("sleep", "70106"), die_with_parent=True) as process:
         assert _comes_true(70106, there=True)
     assert not _is_there(70106)
     assert process.exit_code() == 128 + signal.SIGKILL
 
 
 def test_lines_that_came_before_the_end_can_be_read_after_it() -> None:
-    with started(("printf", "one\\ntwo\\r\\nth\\377ree")) as process:
+    with start_process(("printf", "one\\ntwo\\r\\nth\\377ree")) as process:
         texts = [process.read_line(SECONDS).text for _ in range(3)]
         assert texts == ["one", "two", "th�ree"]
         with pytest.raises(TrialFailed, match="ended: no output"):
@@ -136,32 +136,32 @@ def test_lines_that_came_before_the_end_can_be_read_after_it() -> None:
 
 
 def test_a_line_knows_when_it_arrived() -> None:
-    with started(("sh", "-c", "read -r word; echo one; read -r word; echo two")) as process:
+    with start_process(("sh", "-c", "read -r word; echo one; read -r word; echo two")) as process:
         moments, lines = [time.monotonic()], []
         for _ in range(2):
             process.send("go on\n")
             lines.append(process.read_line(SECONDS))
             moments.append(time.monotonic())
-    assert isinstance(lines[0], Line)
+    assert isinstance(lines[0], OutputLine)
     assert moments[0] < lines[0].seconds < moments[1] < lines[1].seconds < moments[2]
 
 
 def test_a_program_that_is_not_there_ends_before_its_first_line() -> None:
     with (
-        started(("no-such-program-anywhere",)) as process,
+        start_process(("no-such-program-anywhere",)) as process,
         pytest.raises(TrialFailed, match="no-such-program-anywhere"),
     ):
         process.read_line(SECONDS)
 
 
 def test_the_exit_code_and_the_errors_are_known_after_the_block() -> None:
-    with started(("sh", "-c", "read x; echo words >&2; exit 3"), life_line=True) as process:
+    with start_process(("sh", "-c", "read x; echo words >&2; exit 3"), die_with_parent=True) as process:
         assert process.exit_code() is None
     assert (process.exit_code(), process.errors()) == (3, "words\n")
 
 
 def test_errors_keep_the_last_64_kibibytes() -> None:
-    with started(("sh", "-c", "head -c 100000 /dev/zero >&2; echo last >&2; echo done")) as process:
+    with start_process(("sh", "-c", "head -c 100000 /dev/zero >&2; echo last >&2; echo done")) as process:
         process.read_line(SECONDS)
         assert len(process.errors()) == 65536
         assert process.errors().endswith("last\n")
@@ -172,19 +172,19 @@ def test_a_tree_that_is_gone_already_is_no_error() -> None:
 
 
 def test_a_word_to_a_command_that_has_ended_fails() -> None:
-    with started(("true",)) as process:
-        while process.running():
+    with start_process(("true",)) as process:
+        while process.is_running():
             time.sleep(0.01)
         with pytest.raises(TrialFailed, match="takes no more input"):
             process.send("x\n")
 
 
-def test_a_command_that_reads_nothing_is_ended_although_somebody_writes_to_it() -> None:
+def test_a_command_that_does_not_read_its_input_is_ended_despite_a_writer() -> None:
     def write(process: LocalProcess) -> None:
         with pytest.raises(TrialFailed, match="takes no more input"):
             process.send("x" * 1_000_000)
 
-    with started(("sleep", "70102")) as process:
+    with start_process(("sleep", "70102")) as process:
         writer = threading.Thread(target=write, args=(process,))
         writer.start()
         time.sleep(0.1)
@@ -193,7 +193,7 @@ def test_a_command_that_reads_nothing_is_ended_although_somebody_writes_to_it() 
 
 
 def test_an_interrupt_in_the_middle_of_a_long_text_ends_the_input() -> None:
-    with started(("sh", "-c", "sleep 0.5; wc -c")) as process:
+    with start_process(("sh", "-c", "sleep 0.5; wc -c")) as process:
         threading.Timer(0.2, signal.pthread_kill, (threading.get_ident(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             process.send("x" * 1_000_000)
@@ -209,12 +209,12 @@ def test_files_of_a_name_are_gathered_from_all_folders_below(tmp_path: Path, nam
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{name}\n", encoding="ascii")
     (tmp_path / "around").symlink_to(tmp_path)
-    lines = LocalHost().gather(str(tmp_path), "here").splitlines()
+    lines = LocalHost().read_matching(str(tmp_path), "here").splitlines()
     assert sorted(lines) == sorted(name for name in names if name.endswith("here"))
 
 
 def test_a_folder_that_is_gone_has_nothing_to_gather(tmp_path: Path) -> None:
-    assert LocalHost().gather(str(tmp_path / "gone"), "here") == ""
+    assert LocalHost().read_matching(str(tmp_path / "gone"), "here") == ""
 
 
 # --- the last words of a command in a reason -------------------------------------------------------------------------
@@ -277,7 +277,9 @@ def test_an_engines_error_is_shown_without_what_follows_it(text: str, words: str
 
 # --- A command on our own streams: whose the keys of the terminal are, and that the terminal is as before ---
 
-CALL = "import sys; from tare.hosts.process import attached; sys.exit(attached(sys.argv[2:], sys.argv[1]))"
+CALL = (
+    "import sys; from tare.hosts.process import run_interactive; sys.exit(run_interactive(sys.argv[2:], sys.argv[1]))"
+)
 BASH = ("env", "PS1=ready> ", "bash", "--norc", "-i")
 _LINE = "stty sane; exec env 'PS1=ready> ' bash --norc -i"
 OWN_TERMINAL = ("script", "--quiet", "--return", "--command", _LINE, "/dev/null")

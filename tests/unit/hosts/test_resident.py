@@ -19,14 +19,14 @@ from compiled import compiled
 from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import comes_true, sleepers, wait_until
 
-from tare.hosts.exec import ExecHost, at_hand
+from tare.hosts.exec import ExecHost, ensure_resident
 from tare.hosts.host import CommandScope
 from tare.hosts.local import LocalHost
-from tare.hosts.resident import MOST_INPUT_BYTES, ResidentEnded, quoted, unquoted
-from tare.hosts.ssh import unreachable
+from tare.hosts.resident import MAX_INPUT_BYTES, ResidentEnded, quote, unquote
+from tare.hosts.ssh import unreachable_error
 from tare.loads import turns
 from tare.model.errors import TimedOut, TrialFailed, Unreachable
-from tare.model.trial import Line
+from tare.model.trial import OutputLine
 from tare.runner.layers import CommandRecorder
 
 BUSY = f'"{sys.executable}" -c "{SPIN}"; true'
@@ -46,7 +46,7 @@ def _inside(program: Path, *prefix: str) -> ExecHost:
 @pytest.fixture
 def host(program: Path) -> Iterator[ExecHost]:
     found = _inside(program)
-    with at_hand(found):
+    with ensure_resident(found):
         yield found
 
 
@@ -68,13 +68,13 @@ def test_any_bytes_are_quoted_as_visible_ones_and_come_back() -> None:
     alike = b"=%.\n\r \t ab3DF25_~!"
     for length in [*range(200), 5000]:
         for data in (generator.randbytes(length), bytes(generator.choices(alike, k=length))):
-            assert all(0x21 <= ord(letter) <= 0x7E for letter in quoted(data))
-            assert unquoted(quoted(data)) == data
+            assert all(0x21 <= ord(letter) <= 0x7E for letter in quote(data))
+            assert unquote(quote(data)) == data
 
 
 def test_the_way_inside_is_gone_once(program: Path, tmp_path: Path) -> None:
     counted = _inside(program, "sh", "-c", 'echo x >> "$0"; exec "$@"', str(tmp_path / "ways"))
-    with at_hand(counted):
+    with ensure_resident(counted):
         assert [counted.run("echo", str(number), timeout=SECONDS).text for number in range(5)] == [
             f"{number}\n" for number in range(5)
         ]
@@ -83,20 +83,20 @@ def test_the_way_inside_is_gone_once(program: Path, tmp_path: Path) -> None:
 
 def test_waiting_for_one_that_does_not_come_reports_its_last_words(program: Path) -> None:
     nobody = _inside(program, "sh", "-c", "echo no such instance >&2; exit 1")
-    with nobody.residing() as resident, pytest.raises(ResidentEnded) as caught:
+    with nobody.start_resident() as resident, pytest.raises(ResidentEnded) as caught:
         resident.await_ready(SECONDS)
-    assert caught.value.words == "no such instance"
+    assert caught.value.last_output == "no such instance"
     silent = _inside(program, "sh", "-c", "exec sleep 70213")
-    with silent.residing() as resident, pytest.raises(TimedOut, match=r"did not answer within 0\.1 s"):
+    with silent.start_resident() as resident, pytest.raises(TimedOut, match=r"did not answer within 0\.1 s"):
         resident.await_ready(0.1)
 
 
 def test_a_resident_process_that_is_there_already_starts_all_commands(program: Path) -> None:
     inside = _inside(program, "false")
-    with LocalHost().spawn(str(program), "--resident", life_line=True) as process:
-        with inside.attended(lambda: nullcontext(process)), at_hand(inside):
+    with LocalHost().spawn(str(program), "--resident", die_with_parent=True) as process:
+        with inside.attach_resident(lambda: nullcontext(process)), ensure_resident(inside):
             assert _pid(inside) == process.pid
-        assert process.running()
+        assert process.is_running()
         assert inside.resident is None
     assert process.exit_code() == 0
 
@@ -104,14 +104,14 @@ def test_a_resident_process_that_is_there_already_starts_all_commands(program: P
 def test_where_that_has_ended_each_command_fails_with_its_last_words(program: Path) -> None:
     inside = _inside(program, "false")
     begin = ("sh", "-c", "echo its last words >&2; sleep 0.1")
-    with LocalHost().spawn(*begin) as process, inside.attended(lambda: nullcontext(process)):
+    with LocalHost().spawn(*begin) as process, inside.attach_resident(lambda: nullcontext(process)):
         for _ in range(2):
             with pytest.raises(ResidentEnded, match="echo: its resident process ended: its last words"):
                 inside.run("echo", timeout=SECONDS)
 
 
-def test_the_exit_code_and_the_errors_of_a_process_are_known_after_its_block(host: ExecHost) -> None:
-    with host.spawn("sh", "-c", "read x; echo words >&2; exit 3", life_line=True) as process:
+def test_the_exit_code_and_errors_of_a_process_are_known_after_its_block(host: ExecHost) -> None:
+    with host.spawn("sh", "-c", "read x; echo words >&2; exit 3", die_with_parent=True) as process:
         assert process.exit_code() is None
     assert (process.exit_code(), process.errors()) == (3, "words\n")
 
@@ -127,7 +127,7 @@ def test_the_cpu_time_of_a_command_and_of_its_children_is_known(host: ExecHost) 
 
 
 def test_a_mebibyte_passes_unchanged_both_ways_and_more_takes_the_old_way(host: ExecHost, tmp_path: Path) -> None:
-    data = os.urandom(MOST_INPUT_BYTES)
+    data = os.urandom(MAX_INPUT_BYTES)
     assert host.run("cat", timeout=SECONDS, input=data).stdout == data
     (tmp_path / "more").write_bytes(data + b"x")
     assert host.run("cat", timeout=SECONDS, input=tmp_path / "more").stdout == data + b"x"
@@ -141,7 +141,7 @@ def test_a_command_that_prints_without_end_is_ended_and_fills_no_memory(host: Ex
 
 
 def test_input_that_nobody_reads_does_no_harm(host: ExecHost) -> None:
-    assert host.run("true", timeout=SECONDS, input=b"x" * MOST_INPUT_BYTES).exit_code == 0
+    assert host.run("true", timeout=SECONDS, input=b"x" * MAX_INPUT_BYTES).exit_code == 0
 
 
 def test_files_are_put_got_read_written_and_gathered(host: ExecHost, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_files_are_put_got_read_written_and_gathered(host: ExecHost, tmp_path: P
     assert (tmp_path / "back").read_bytes() == bytes(range(256)) * 100
     host.write(str(tmp_path / "name"), "words\n")
     assert (host.read(str(tmp_path / "name")), host.read(str(tmp_path / "nothing"))) == ("words\n", "")
-    assert host.gather(str(tmp_path), "name") == "words\n"
+    assert host.read_matching(str(tmp_path), "name") == "words\n"
 
 
 def test_a_time_out_ends_the_whole_tree(host: ExecHost) -> None:
@@ -180,7 +180,7 @@ def test_a_started_command_takes_words_and_answers_in_lines(host: ExecHost) -> N
         line = process.read_line(SECONDS)
         assert line.text == "got two"
         assert before < line.seconds < time.monotonic()
-        assert process.running()
+        assert process.is_running()
         with pytest.raises(TimedOut, match=r"^sh: printed nothing for 0\.05 s"):
             process.read_line(0.05)
 
@@ -191,7 +191,7 @@ def test_a_word_to_a_command_that_has_ended_fails(host: ExecHost) -> None:
             process.read_line(SECONDS)
         with pytest.raises(TrialFailed, match=r"^true: takes no more input"):
             process.send("x\n")
-        assert not process.running()
+        assert not process.is_running()
 
 
 def test_reading_on_after_the_end_fails_with_the_last_words(host: ExecHost) -> None:
@@ -204,16 +204,16 @@ def test_reading_on_after_the_end_fails_with_the_last_words(host: ExecHost) -> N
 
 def test_a_command_with_a_life_line_ends_with_its_input(host: ExecHost, tmp_path: Path) -> None:
     script = 'echo up; cat > /dev/null; echo by itself > "$1"'
-    with host.spawn("sh", "-c", script, "sh", str(tmp_path / "ended"), life_line=True) as process:
+    with host.spawn("sh", "-c", script, "sh", str(tmp_path / "ended"), die_with_parent=True) as process:
         process.read_line(SECONDS)
     assert (tmp_path / "ended").read_text() == "by itself\n"
 
 
 def test_lines_can_be_listened_to(host: ExecHost) -> None:
-    heard: list[Line | None] = []
+    heard: list[OutputLine | None] = []
     over = threading.Event()
 
-    def listen(line: Line | None) -> None:
+    def listen(line: OutputLine | None) -> None:
         heard.append(line)
         if line is None:
             over.set()
@@ -231,7 +231,7 @@ def test_lines_can_be_listened_to(host: ExecHost) -> None:
 def test_a_host_behind_a_host_has_its_own_on_top(host: ExecHost, program: Path) -> None:
     behind = ExecHost(host, "env", "LAYER=two")
     behind.supervisor = str(program)
-    with at_hand(behind):
+    with ensure_resident(behind):
         assert behind.run("sh", "-c", "echo $LAYER", timeout=SECONDS).text == "two\n"
         data = os.urandom(300_000)
         assert behind.run("cat", timeout=SECONDS, input=data).stdout == data
@@ -252,7 +252,7 @@ def test_when_it_is_killed_all_who_wait_fail_at_once_and_what_ran_is_gone(host: 
         # A program that has turns adds what it has printed.
         said = "sleep: its resident process ended: it said nothing; it printed ''"
         with pytest.raises(ResidentEnded, match=f"^{said}$") as failure:
-            turns.Resident(process, ("sleep",), "done").turn("turn", "go", SECONDS)
+            turns.ResidentProgram(process, ("sleep",), "done").run_turn("turn", "go", SECONDS)
         assert failure.value.output is not None
         for each in waiting:
             assert isinstance(each.exception(SECONDS), ResidentEnded)
@@ -263,8 +263,8 @@ def test_when_it_is_killed_all_who_wait_fail_at_once_and_what_ran_is_gone(host: 
 class Far(ExecHost):
     """A host whose connection is lost whenever its resident process is, as over SSH."""
 
-    def lost(self, words: str) -> TrialFailed:
-        return unreachable("far.example", words)
+    def connection_error(self, last_output: str) -> TrialFailed:
+        return unreachable_error("far.example", last_output)
 
 
 def test_a_lost_connection_ends_every_wait_also_on_a_host_behind_it(program: Path) -> None:
@@ -272,7 +272,7 @@ def test_a_lost_connection_ends_every_wait_also_on_a_host_behind_it(program: Pat
     behind = ExecHost(CommandRecorder(far, []), "env")
     far.supervisor = behind.supervisor = str(program)
     said = r"^SSH to far\.example: Connection reset by peer$"
-    with at_hand(far), at_hand(behind), ThreadPoolExecutor(2) as pool:
+    with ensure_resident(far), ensure_resident(behind), ThreadPoolExecutor(2) as pool:
         with far.spawn("cat") as near, behind.spawn("cat") as inner:
             waiting = [pool.submit(host.run, "sleep", "70218", timeout=SECONDS) for host in (far, behind)]
             assert _comes_true(70218, there=True)
@@ -292,12 +292,12 @@ def test_the_end_of_the_block_asks_for_no_connection(program: Path) -> None:
     asked: list[str] = []
 
     class Asked(ExecHost):
-        def lost(self, words: str) -> None:
-            asked.append(words)
+        def connection_error(self, last_output: str) -> None:
+            asked.append(last_output)
 
     host = Asked(LocalHost())
     host.supervisor = str(program)
-    with at_hand(host):
+    with ensure_resident(host):
         assert host.run("echo", "on", timeout=SECONDS).text == "on\n"
     assert asked == []
 
@@ -322,7 +322,7 @@ GARBAGE = (
 def test_garbage_fails_what_waits(program: Path) -> None:
     def failed(number: int, prints: str) -> str:
         garbage = _inside(program, "sh", "-c", f"printf '{prints}\\n'; exec sleep {number}", "sh")
-        with at_hand(garbage), pytest.raises(ResidentEnded) as caught:
+        with ensure_resident(garbage), pytest.raises(ResidentEnded) as caught:
             garbage.run("echo", timeout=SECONDS)
         assert not _is_there(number)
         return str(caught.value)
@@ -337,7 +337,7 @@ def test_garbage_fails_what_waits(program: Path) -> None:
 
 def test_nothing_is_left_when_the_block_is_over(program: Path) -> None:
     host = _inside(program)
-    with at_hand(host):
+    with ensure_resident(host):
         number = _pid(host)
     assert not Path(f"/proc/{number}").exists()
     assert host.resident is None
@@ -359,12 +359,12 @@ WHY = "ended, as its server has"
 
 def test_waiting_for_a_command_ends_at_once_when_its_purpose_is_gone(host: ExecHost, tmp_path: Path) -> None:
     purpose = CommandScope()
-    load = host.serving(purpose)
+    load = host.with_scope(purpose)
     with ThreadPoolExecutor(1) as pool:
         begun = tmp_path / "begun"
         waiting = pool.submit(load.run, "sh", "-c", 'echo $$ >"$1"; exec sleep 600', "sh", str(begun), timeout=SECONDS)
         wait_until(lambda: begun.exists() and begun.read_text())
-        purpose.gone(WHY)
+        purpose.cancel(WHY)
         with pytest.raises(TrialFailed, match=rf"^sh: {WHY}$") as caught:
             waiting.result()
     assert not isinstance(caught.value, TimedOut)
@@ -373,21 +373,21 @@ def test_waiting_for_a_command_ends_at_once_when_its_purpose_is_gone(host: ExecH
 
 def test_reading_its_lines_ends_too(host: ExecHost) -> None:
     purpose = CommandScope()
-    with host.serving(purpose).spawn("sh", "-c", "echo begun; exec sleep 600") as process:
+    with host.with_scope(purpose).spawn("sh", "-c", "echo begun; exec sleep 600") as process:
         assert process.read_line(SECONDS).text == "begun"
-        threading.Timer(0.05, purpose.gone, (WHY,)).start()
+        threading.Timer(0.05, purpose.cancel, (WHY,)).start()
         with pytest.raises(TrialFailed, match=rf"^sh: {WHY}$"):
             process.read_line(SECONDS)
-        assert not process.running()
+        assert not process.is_running()
 
 
 def test_what_is_begun_later_is_ended_too_and_other_commands_go_on(host: ExecHost) -> None:
     purpose = CommandScope()
-    load = host.serving(purpose)
-    with host.serving(CommandScope()).spawn("sh", "-c", "read -r line; echo $line") as other:
+    load = host.with_scope(purpose)
+    with host.with_scope(CommandScope()).spawn("sh", "-c", "read -r line; echo $line") as other:
         assert load.run("echo", "before", timeout=SECONDS).text == "before\n"
-        purpose.gone(WHY)
-        purpose.gone("a later reason")
+        purpose.cancel(WHY)
+        purpose.cancel("a later reason")
         with pytest.raises(TrialFailed, match=rf"^sleep: {WHY}$"):
             load.run("sleep", "600", timeout=SECONDS)
         with pytest.raises(TrialFailed, match=rf"^sleep: {WHY}$"), load.spawn("sleep", "600"):

@@ -13,10 +13,10 @@ import pytest
 
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import SLOTS, Network
-from tare.hosts.subnet import _free_subnet, _read_networks
+from tare.hosts.subnet import _find_free_subnet, _read_networks
 from tare.model.errors import TareError, TrialFailed
 from tare.plugins.technology import Technology
-from tare.runner.context import assign_slots, new_name
+from tare.runner.context import assign_slots, create_instance_name
 from tare.technologies.crun import Crun
 from tare.technologies.nanos import Nanos
 from tare.technologies.native import Native
@@ -34,17 +34,17 @@ def _places(network: Network) -> Iterator[Network]:
     """Every place on the bridge where an instance of a stack of up to three layers can be."""
     for slot in range(SLOTS):
         for level in range(3):
-            yield replace(network.at(slot), level=level)
+            yield replace(network.with_slot(slot), level=level)
 
 
-def test_the_first_slot_has_the_addresses_that_images_with_a_built_in_address_are_made_for(network: Network) -> None:
+def test_the_first_slot_has_the_addresses_that_are_built_into_images(network: Network) -> None:
     assert (network.instance_address, network.gateway) == ("198.18.8.10", "198.18.8.1")
     assert (network.machine_address, str(network.engine_subnet)) == ("198.18.9.1", "198.18.12.0/28")
     assert network.instance_mac == "02:74:61:72:65:01"
 
 
 def test_the_last_slot_has_addresses_of_the_same_run(network: Network) -> None:
-    last = network.at(63)
+    last = network.with_slot(63)
     assert (last.instance_address, last.gateway) == ("198.18.8.73", "198.18.8.1")
     assert (last.machine_address, str(last.engine_subnet)) == ("198.18.9.64", "198.18.15.240/28")
     assert last.instance_mac == "02:74:61:72:65:40"
@@ -55,40 +55,40 @@ def test_no_two_instances_share_an_address_or_a_name(network: Network) -> None:
     places = list(_places(network))
     instances = [place.instance_address for place in places]
     machines = [place.machine_address for place in places if place.level == 0]
-    engines = [str(address) for slot in range(SLOTS) for address in network.at(slot).engine_subnet]
+    engines = [str(address) for slot in range(SLOTS) for address in network.with_slot(slot).engine_subnet]
     others = [network.gateway, network.client_address, str(network.subnet.broadcast_address)]
     everything = [*instances, *machines, *engines, *others]
     assert len(set(everything)) == len(everything) == 3 * 64 + 64 + 1024 + 3
     assert all(ipaddress.IPv4Address(each) in network.subnet.supernet(new_prefix=21) for each in everything)
     assert all(ipaddress.IPv4Address(each) in network.subnet for each in (*instances, *others))
     assert len({place.instance_mac for place in places}) == len(places)
-    names = [network.at(slot).device(kind) for slot in range(SLOTS) for kind in KINDS]
+    names = [network.with_slot(slot).device(kind) for slot in range(SLOTS) for kind in KINDS]
     assert len(set(names)) == len(names)
     assert max(map(len, names)) == 15
 
 
-def test_what_a_machine_in_an_instance_publishes_is_at_the_address_of_that_instance(network: Network) -> None:
+def test_a_nested_machine_publishes_ports_at_the_address_of_its_instance(network: Network) -> None:
     for slot in (0, 5, 63):
-        outer = network.at(slot)
+        outer = network.with_slot(slot)
         inner = replace(outer, level=1)
         assert inner.machine_address == outer.instance_address
         assert inner.engine_subnet == outer.engine_subnet
 
 
 def test_a_stack_that_is_too_deep_for_its_slot_is_refused(network: Network) -> None:
-    assert replace(network.at(51), level=3).instance_address == "198.18.8.253"
+    assert replace(network.with_slot(51), level=3).instance_address == "198.18.8.253"
     with pytest.raises(TrialFailed, match="no address for layer 4 of the stack in slot 52"):
-        _ = replace(network.at(52), level=3).instance_address
+        _ = replace(network.with_slot(52), level=3).instance_address
 
 
 @pytest.mark.parametrize("slot", [-1, 64])
 def test_there_are_64_slots(network: Network, slot: int) -> None:
     with pytest.raises(TareError, match=f"no slot {slot}: a network has 64"):
-        network.at(slot)
+        network.with_slot(slot)
 
 
-def test_instances_that_start_in_the_same_millisecond_have_names_of_their_own(network: Network) -> None:
-    names = [new_name(network.at(slot)) for slot in range(SLOTS)]
+def test_instances_that_start_in_the_same_millisecond_have_unique_names(network: Network) -> None:
+    names = [create_instance_name(network.with_slot(slot)) for slot in range(SLOTS)]
     assert len(set(names)) == 64
     # What is found by its name, as Podman's firewall rules are, is never another's that begins alike.
     assert not any(other.startswith(name) for name in names for other in names if other != name)
@@ -135,7 +135,7 @@ def test_networks_are_read_but_for_default_routes(routes: str, networks: list[st
 
 
 def test_the_subnet_after_that_of_a_run_is_taken() -> None:
-    assert str(_free_subnet(_read_networks(MACHINE))) == "198.18.8.0/24"
+    assert str(_find_free_subnet(_read_networks(MACHINE))) == "198.18.8.0/24"
 
 
 @pytest.mark.parametrize(
@@ -152,20 +152,20 @@ def test_the_subnet_after_that_of_a_run_is_taken() -> None:
     ],
 )
 def test_the_first_subnet_without_a_route_is_taken(taken: list[str], subnet: str) -> None:
-    assert str(_free_subnet(_networks(*taken))) == subnet
+    assert str(_find_free_subnet(_networks(*taken))) == subnet
 
 
 def test_a_machine_with_routes_to_all_subnets_gets_the_hint_to_clean() -> None:
     taken = _networks(*(f"198.{second}.{third}.0/24" for second in (18, 19) for third in range(256)))
     with pytest.raises(TareError, match=r"no free subnet left in 198\.18\.0\.0/15") as caught:
-        _free_subnet(taken)
+        _find_free_subnet(taken)
     assert caught.value.hint == "`tare clean` removes what killed runs left behind"
 
 
 @pytest.mark.parametrize("network", ["198.18.0.0/15", "198.0.0.0/8"])
 def test_a_route_that_covers_all_subnets_is_named(network: str) -> None:
     with pytest.raises(TareError) as caught:
-        _free_subnet(_networks(network))
+        _find_free_subnet(_networks(network))
     assert str(caught.value) == f"no subnet of 198.18.0.0/15 is free: there is a route to {network}"
     assert caught.value.hint == f"remove it, if it is not needed: ip route delete {network}"
 

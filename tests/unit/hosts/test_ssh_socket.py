@@ -10,7 +10,7 @@ import pytest
 
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
-from tare.hosts.ssh import Master, SshHost
+from tare.hosts.ssh import SshConnection, SshHost
 from tare.model.errors import Unreachable
 from tare.model.trial import Output
 
@@ -27,20 +27,22 @@ class Around(LocalHost):
             return Output(argv, 0, b"a boot\n", b"", 0.0)
         return super().run(*argv, timeout=timeout, input=input, check=check)
 
-    def spawn(self, *_: str, life_line: bool = False) -> AbstractContextManager[LocalProcess]:
-        return super().spawn("sh", "-c", f'touch "$1"; {self.then}', "sh", str(self.socket), life_line=life_line)
+    def spawn(self, *_: str, die_with_parent: bool = False) -> AbstractContextManager[LocalProcess]:
+        return super().spawn(
+            "sh", "-c", f'touch "$1"; {self.then}', "sh", str(self.socket), die_with_parent=die_with_parent
+        )
 
 
 def test_a_connection_that_is_closed_leaves_no_socket(tmp_path: Path) -> None:
     socket = tmp_path / "socket"
-    with Master(SshHost(Around(socket, "echo connected; exec sleep 60"), "there"), str(socket)):
+    with SshConnection(SshHost(Around(socket, "echo connected; exec sleep 60"), "there"), str(socket)):
         assert socket.exists()
     assert not socket.exists()
 
 
 def test_a_connection_that_cannot_be_opened_leaves_none_either(tmp_path: Path) -> None:
     socket = tmp_path / "socket"
-    master = Master(SshHost(Around(socket, "echo refused >&2; exit 255"), "there"), str(socket))
+    master = SshConnection(SshHost(Around(socket, "echo refused >&2; exit 255"), "there"), str(socket))
     with pytest.raises(Unreachable, match="refused"), master:
         pytest.fail("it must not be had")
     assert not socket.exists()

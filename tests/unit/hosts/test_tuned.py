@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.hosts.tuning import Done, Tuned
+from tare.hosts.tuning import SettingResult, SettingsStore
 from tare.model.errors import TareError
 
 BOOT = "/proc/sys/kernel/random/boot_id"
@@ -36,8 +36,8 @@ SET = {FILES: "20000", PORTS: "1024 65535", REUSE: "1", ASLR: "2", GOVERNOR: "pe
 IN_STEPS = """
 import sys
 from pathlib import Path
-from tare.hosts.tuning import Tuned
-for done in getattr(Tuned(Path(sys.argv[1]), Path(sys.argv[2])), sys.argv[3])():
+from tare.hosts.tuning import SettingsStore
+for done in getattr(SettingsStore(Path(sys.argv[1]), Path(sys.argv[2])), sys.argv[3])():
     print(done.path, flush=True)
     sys.stdin.readline()
 """
@@ -50,8 +50,8 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def tuned(root: Path, tmp_path: Path) -> Tuned:
-    return Tuned(root, tmp_path / "home/tuned.json")
+def tuned(root: Path, tmp_path: Path) -> SettingsStore:
+    return SettingsStore(root, tmp_path / "home/tuned.json")
 
 
 def fill(root: Path, files: Mapping[str, str]) -> None:
@@ -61,18 +61,18 @@ def fill(root: Path, files: Mapping[str, str]) -> None:
         file.write_text(text)
 
 
-def values(tuned: Tuned) -> dict[str, str]:
+def values(tuned: SettingsStore) -> dict[str, str]:
     return {path: " ".join(tuned.read(path).split()) for path in SET}
 
 
 BEFORE = {path: " ".join(MACHINE[path].split()) for path in SET}
 
 
-def results(done: list[Done]) -> dict[str, str]:
+def results(done: list[SettingResult]) -> dict[str, str]:
     return {each.path: each.result for each in done}
 
 
-def killed_in(action: str, root: Path, tuned: Tuned, after: int) -> None:
+def killed_in(action: str, root: Path, tuned: SettingsStore, after: int) -> None:
     """Kill a process that applies or restores, with SIGKILL, when it has changed this number of files."""
     argv = (sys.executable, "-c", IN_STEPS, str(root), str(tuned.record), action)
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -87,31 +87,31 @@ def killed_in(action: str, root: Path, tuned: Tuned, after: int) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def test_what_is_applied_is_put_back_and_nothing_is_left_of_it(tuned: Tuned) -> None:
+def test_what_is_applied_is_put_back_and_nothing_is_left_of_it(tuned: SettingsStore) -> None:
     assert set(results(list(tuned.apply())).values()) == {"set"}
     assert values(tuned) == SET
-    assert set(tuned.changed()) == set(SET)
+    assert set(tuned.changed_paths()) == set(SET)
     assert results(list(tuned.restore())) == dict.fromkeys(SET, "put back")
     assert values(tuned) == BEFORE
     assert list(tuned.record.parent.iterdir()) == []
     assert list(tuned.restore()) == []
 
 
-def test_what_fits_already_is_neither_changed_nor_noted(tuned: Tuned, root: Path) -> None:
+def test_what_fits_already_is_neither_changed_nor_noted(tuned: SettingsStore, root: Path) -> None:
     fill(root, {FILES: "2466170\n", REUSE: "1\n"})
     assert FILES not in results(list(tuned.apply()))
-    assert not {FILES, REUSE} & set(tuned.changed())
+    assert not {FILES, REUSE} & set(tuned.changed_paths())
     list(tuned.restore())
     assert (tuned.read(FILES), tuned.read(REUSE)) == ("2466170\n", "1\n")
 
 
-def test_a_machine_that_is_as_wanted_needs_no_record(tuned: Tuned, root: Path) -> None:
+def test_a_machine_that_is_as_wanted_needs_no_record(tuned: SettingsStore, root: Path) -> None:
     fill(root, {path: f"{text}\n" for path, text in SET.items()})
     assert list(tuned.apply()) == []
     assert not tuned.record.exists()
 
 
-def test_all_is_on_the_disk_before_anything_is_changed(tuned: Tuned, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_is_on_the_disk_before_anything_is_changed(tuned: SettingsStore, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[tuple[Path, dict[str, str]]] = []
 
     def watched(descriptor: int) -> None:
@@ -130,14 +130,14 @@ def test_all_is_on_the_disk_before_anything_is_changed(tuned: Tuned, monkeypatch
 
 def test_nothing_is_changed_where_it_cannot_be_written_down(root: Path, tmp_path: Path) -> None:
     (tmp_path / "home").touch()
-    tuned = Tuned(root, tmp_path / "home/tuned.json")
+    tuned = SettingsStore(root, tmp_path / "home/tuned.json")
     with pytest.raises(TareError, match=r"home/tuned\.json"):
         list(tuned.apply())
     assert values(tuned) == BEFORE
 
 
 @pytest.mark.parametrize("after", [1, 3, 5])
-def test_a_kill_while_it_applies_loses_nothing(tuned: Tuned, root: Path, after: int) -> None:
+def test_a_kill_while_it_applies_loses_nothing(tuned: SettingsStore, root: Path, after: int) -> None:
     killed_in("apply", root, tuned, after)
     assert sum(values(tuned)[path] == SET[path] for path in SET) == after
     assert set(results(list(tuned.restore())).values()) == {"put back"}
@@ -145,22 +145,22 @@ def test_a_kill_while_it_applies_loses_nothing(tuned: Tuned, root: Path, after: 
     assert not tuned.record.exists()
 
 
-def test_a_kill_while_it_restores_loses_nothing(tuned: Tuned, root: Path) -> None:
+def test_a_kill_while_it_restores_loses_nothing(tuned: SettingsStore, root: Path) -> None:
     list(tuned.apply())
     killed_in("restore", root, tuned, 2)
     assert len(list(tuned.restore())) == len(SET) - 2
     assert values(tuned) == BEFORE
 
 
-def test_applied_again_over_a_value_of_somebody_else_it_keeps_the_first_one(tuned: Tuned, root: Path) -> None:
+def test_reapplying_over_a_foreign_value_keeps_the_first_recorded_one(tuned: SettingsStore, root: Path) -> None:
     list(tuned.apply())
     fill(root, {REUSE: "0\n"})
-    assert list(tuned.apply()) == [Done(REUSE, "set", "0", "1")]
+    assert list(tuned.apply()) == [SettingResult(REUSE, "set", "0", "1")]
     list(tuned.restore())
     assert values(tuned) == BEFORE
 
 
-def test_a_value_of_another_tare_counts_as_ours(tuned: Tuned, root: Path) -> None:
+def test_a_value_of_another_tare_counts_as_ours(tuned: SettingsStore, root: Path) -> None:
     """Killed between the record and the change: what the tare of before has set is there still."""
     list(tuned.apply())
     fill(root, {GOVERNOR: "schedutil\n"})
@@ -172,43 +172,43 @@ def test_a_value_of_another_tare_counts_as_ours(tuned: Tuned, root: Path) -> Non
     assert values(tuned) == BEFORE
 
 
-def test_what_somebody_else_has_changed_stays_and_is_named(tuned: Tuned, root: Path) -> None:
+def test_what_somebody_else_has_changed_stays_and_is_named(tuned: SettingsStore, root: Path) -> None:
     list(tuned.apply())
     fill(root, {ASLR: "1\n"})
     done = list(tuned.restore())
-    assert [each for each in done if each.result != "put back"] == [Done(ASLR, "somebody else's", "0", "1")]
+    assert [each for each in done if each.result != "put back"] == [SettingResult(ASLR, "somebody else's", "0", "1")]
     assert values(tuned) == BEFORE | {ASLR: "1"}
     assert list(tuned.restore()) == []
 
 
-def test_what_somebody_else_has_put_back_needs_no_word(tuned: Tuned, root: Path) -> None:
+def test_what_somebody_else_has_put_back_needs_no_word(tuned: SettingsStore, root: Path) -> None:
     list(tuned.apply())
     fill(root, {ASLR: "0\n"})
     assert ASLR not in results(list(tuned.restore()))
     assert values(tuned) == BEFORE
 
 
-def test_a_file_that_is_gone_is_named_and_not_made(tuned: Tuned, root: Path) -> None:
+def test_a_file_that_is_gone_is_named_and_not_made(tuned: SettingsStore, root: Path) -> None:
     list(tuned.apply())
     (root / GOVERNOR[1:]).unlink()
     done = list(tuned.restore())
-    assert [each for each in done if each.result != "put back"] == [Done(GOVERNOR, "gone", "powersave", "")]
+    assert [each for each in done if each.result != "put back"] == [SettingResult(GOVERNOR, "gone", "powersave", "")]
     assert not (root / GOVERNOR[1:]).exists()
 
 
-def test_after_a_restart_nothing_is_put_back(tuned: Tuned, root: Path) -> None:
+def test_after_a_restart_nothing_is_put_back(tuned: SettingsStore, root: Path) -> None:
     """The kernel's settings are its own again; that one equals what tare has set is chance, or somebody's wish."""
     list(tuned.apply())
     fill(root, MACHINE | {BOOT: "0f0f0f0f-5ca9-42da-8d35-5b098efdb59c\n", REUSE: "1\n"})
-    assert tuned.outlived()
-    assert tuned.changed() == ()
+    assert tuned.is_outdated()
+    assert tuned.changed_paths() == ()
     assert list(tuned.restore()) == []
     assert values(tuned) == BEFORE | {REUSE: "1"}
     assert not tuned.record.exists()
-    assert not tuned.outlived()
+    assert not tuned.is_outdated()
 
 
-def test_applied_after_a_restart_it_keeps_the_values_of_this_start(tuned: Tuned, root: Path) -> None:
+def test_applied_after_a_restart_it_keeps_the_values_of_this_start(tuned: SettingsStore, root: Path) -> None:
     list(tuned.apply())
     fill(root, MACHINE | {BOOT: "0f0f0f0f-5ca9-42da-8d35-5b098efdb59c\n", ASLR: "1\n"})
     list(tuned.apply())
@@ -216,14 +216,14 @@ def test_applied_after_a_restart_it_keeps_the_values_of_this_start(tuned: Tuned,
     assert values(tuned) == BEFORE | {ASLR: "1"}
 
 
-def test_without_the_name_of_the_boot_nothing_is_changed(tuned: Tuned, root: Path) -> None:
+def test_without_the_name_of_the_boot_nothing_is_changed(tuned: SettingsStore, root: Path) -> None:
     (root / BOOT[1:]).unlink()
     with pytest.raises(TareError, match="boot_id"):
         list(tuned.apply())
     assert values(tuned) == BEFORE
 
 
-def test_what_the_kernel_refuses_stays_and_the_rest_is_set(tuned: Tuned, root: Path) -> None:
+def test_what_the_kernel_refuses_stays_and_the_rest_is_set(tuned: SettingsStore, root: Path) -> None:
     """A file of the kernel's that nobody may write, root neither, stands for one that refuses."""
     (root / GOVERNOR[1:]).unlink()
     (root / GOVERNOR[1:]).symlink_to("/proc/sys/kernel/ostype")
@@ -236,7 +236,7 @@ def test_what_the_kernel_refuses_stays_and_the_rest_is_set(tuned: Tuned, root: P
     assert values(tuned) == BEFORE | {GOVERNOR: "Linux"}
 
 
-def test_what_cannot_be_put_back_stays_in_the_record(tuned: Tuned, root: Path) -> None:
+def test_what_cannot_be_put_back_stays_in_the_record(tuned: SettingsStore, root: Path) -> None:
     list(tuned.apply())
     (root / ASLR[1:]).unlink()
     (root / ASLR[1:]).symlink_to("/proc/sys/kernel/ostype")
@@ -263,11 +263,13 @@ def masked() -> Iterator[Path]:
     file.write_text(f"0x{before}")
 
 
-def test_a_value_of_which_the_kernel_makes_another_is_taken_back(tuned: Tuned, root: Path, masked: Path) -> None:
+def test_a_value_of_which_the_kernel_makes_another_is_taken_back(
+    tuned: SettingsStore, root: Path, masked: Path
+) -> None:
     (root / FILES[1:]).unlink()
     (root / FILES[1:]).symlink_to(masked)
     done = {each.path: each for each in tuned.apply()}
-    assert done[FILES] == Done(FILES, "refused", "00000000", "00000000", "it becomes 00000020")
+    assert done[FILES] == SettingResult(FILES, "refused", "00000000", "00000000", "it becomes 00000020")
     assert masked.read_text() == "00000000\n"
 
 
@@ -281,7 +283,7 @@ def test_a_value_of_which_the_kernel_makes_another_is_taken_back(tuned: Tuned, r
     '{"format": 1, "boot": "b", "changes": [{"path": "/proc/irq/1/../../sys/x", "before": "x", "written": ["y"]}]}',
     '{"format": 1, "boot": "b", "changes": [{"path": "/proc/sys/fs/file-max", "before": 1, "written": ["y"]}]}',
 ])  # fmt: skip
-def test_a_record_that_tare_has_not_written_is_refused_and_nothing_is_changed(tuned: Tuned, text: str) -> None:
+def test_a_record_that_tare_did_not_write_is_refused_and_nothing_changes(tuned: SettingsStore, text: str) -> None:
     tuned.record.parent.mkdir()
     tuned.record.write_text(text)
     for action in (tuned.apply, tuned.restore):
@@ -291,7 +293,7 @@ def test_a_record_that_tare_has_not_written_is_refused_and_nothing_is_changed(tu
     assert tuned.record.read_text() == text
 
 
-def test_a_record_cut_off_at_any_byte_is_refused(tuned: Tuned) -> None:
+def test_a_record_cut_off_at_any_byte_is_refused(tuned: SettingsStore) -> None:
     list(tuned.apply())
     whole = tuned.record.read_bytes()
     for length in range(0, len(whole) - 2, 7):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tare.hosts.tuning import OF_THE_CLIENT, SETTINGS, is_ours, look, value
+from tare.hosts.tuning import CLIENT_SYSCTLS, SETTINGS, is_setting_file, parse_value, read_tuning
 
 CPUS = "/sys/devices/system/cpu"
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -31,13 +31,13 @@ TWO_CORES = {
 
 
 def state(name: str, files: Mapping[str, str]) -> tuple[str, bool]:
-    (found,) = (each for each in look(lambda path: files.get(path, "")) if each.name == name)
+    (found,) = (each for each in read_tuning(lambda path: files.get(path, "")) if each.name == name)
     return found.now, found.fits
 
 
 def changes(name: str, files: Mapping[str, str]) -> dict[str, str]:
     (found,) = (each for each in SETTINGS if each.name == name)
-    return found.to_change(lambda path: files.get(path, ""))
+    return found.find_changes(lambda path: files.get(path, ""))
 
 
 def test_table_iii_is_what_is_wanted_of_the_network_stack() -> None:
@@ -48,7 +48,7 @@ def test_table_iii_is_what_is_wanted_of_the_network_stack() -> None:
 
 
 def test_the_client_gets_from_table_iii_what_counts_for_a_client() -> None:
-    given = {name.replace("/", "."): text for name, text in OF_THE_CLIENT.items()}
+    given = {name.replace("/", "."): text for name, text in CLIENT_SYSCTLS.items()}
     assert given.items() < TABLE_III.items()
     assert TABLE_III.keys() - given.keys() == {"fs.file-max", "net.core.somaxconn"}
 
@@ -62,7 +62,7 @@ def test_no_limit_is_lowered_to_that_of_the_paper() -> None:
 
 
 def test_what_the_machine_does_not_have_is_not_made() -> None:
-    for each in look(lambda _: ""):
+    for each in read_tuning(lambda _: ""):
         assert (each.now, each.fits) == ("", True)
 
 
@@ -73,7 +73,7 @@ def test_what_the_machine_does_not_have_is_not_made() -> None:
     ("", ""),
 ])  # fmt: skip
 def test_a_value_is_read_as_the_kernel_shows_it(text: str, seen: str) -> None:
-    assert value(text) == seen
+    assert parse_value(text) == seen
 
 
 def test_huge_pages_may_be_for_those_that_ask_or_for_nobody() -> None:
@@ -97,7 +97,7 @@ def test_every_cpu_has_a_governor() -> None:
     assert changes("governor", files) == {f"{CPUS}/cpu1/cpufreq/scaling_governor": "performance"}
 
 
-def test_devices_interrupt_all_threads_of_the_first_core_in_the_kernels_own_words() -> None:
+def test_devices_interrupt_all_threads_of_the_first_core_as_a_kernel_list() -> None:
     assert changes("interrupts", TWO_CORES) == {
         "/proc/irq/0/smp_affinity_list": "0,2",
         "/proc/irq/24/smp_affinity_list": "0,2",
@@ -119,7 +119,7 @@ def test_with_one_core_interrupts_stay_where_they_are() -> None:
     "",
 ])  # fmt: skip
 def test_a_file_of_nothing_in_the_table_is_not_ours(path: str) -> None:
-    assert not is_ours(path)
+    assert not is_setting_file(path)
 
 
 def test_every_file_of_the_table_is_ours() -> None:
@@ -131,6 +131,6 @@ def test_every_file_of_the_table_is_ours() -> None:
         "/proc/sys/kernel/randomize_va_space": "0\n",
         **{f"/proc/sys/{name.replace('.', '/')}": "0\n" for name in TABLE_III},
     }
-    paths = [path for each in SETTINGS for path in each.to_change(lambda path: files.get(path, ""))]
+    paths = [path for each in SETTINGS for path in each.find_changes(lambda path: files.get(path, ""))]
     assert len(paths) == len(TABLE_III) + 7
-    assert [path for path in paths if not is_ours(path)] == []
+    assert [path for path in paths if not is_setting_file(path)] == []

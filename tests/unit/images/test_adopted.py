@@ -15,16 +15,23 @@ import pytest
 from oci_made import file, folder, layer, layout, link
 
 from tare.hosts.exec import START
-from tare.images.build_environment import building
-from tare.images.foreign_images import Adoption, configuration_of, lacking, name_user, packages_of, wanted_image
+from tare.images.build_environment import create_build_folder
+from tare.images.foreign_images import (
+    ForeignImageBuild,
+    find_missing_programs,
+    load_configuration,
+    parse_packages,
+    resolve_image,
+    update_accounts,
+)
 from tare.images.layered import with_files
-from tare.images.tree import hash_of_files, put_files, text_in
+from tare.images.tree import hash_files, put_files, read_text_in
 from tare.model.errors import TareError, UsageError
-from tare.model.image import Image, ImageWanted, Source, Started
+from tare.model.image import Image, ImageCommand, ImageReference, ImageSpec
 from tare.model.trial import Service
-from tare.plugins.workload import Beside
+from tare.plugins.workload import Sidecar
 from tare.suites.tables import FILES, STORES, read_source
-from tare.workloads.application import OfSeveral
+from tare.workloads.application import ApplicationWorkload
 
 BUSYBOX = Path("/bin/busybox")
 PROBE = Path(__file__).parents[2] / "support/probe.c"
@@ -68,31 +75,31 @@ def adopt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> A
     (base / "kernel").write_bytes(b"kernel\n")
     ours = Image("0" * 64, base, base, base, base / "kernel", base / "kernel", "")
 
-    def take(*layers: bytes, wanted: Source | None = None, files: Any = (), **config: Any) -> Image:
+    def take(*layers: bytes, wanted: ImageReference | None = None, files: Any = (), **config: Any) -> Image:
         made = tmp_path / f"image-{len(list(tmp_path.iterdir()))}"
-        source = wanted or Source("oci:", f"{layout(made, *layers, config=config)}:latest")
-        with building(images) as scratch:
-            image = Adoption(source, ours, 1 << 20, scratch, BUSYBOX).image(images, said.append)
-        return with_files(image, files, partial(name_user, image))
+        source = wanted or ImageReference("oci:", f"{layout(made, *layers, config=config)}:latest")
+        with create_build_folder(images) as scratch:
+            image = ForeignImageBuild(source, ours, 1 << 20, scratch, BUSYBOX).build(images, said.append)
+        return with_files(image, files, partial(update_accounts, image))
 
     return take
 
 
-def source_of(image: Image) -> Source:
+def source_of(image: Image) -> ImageReference:
     """Name the layout that an image was taken from."""
-    return Source("oci:", image.origin.removeprefix("oci:").partition("@")[0])
+    return ImageReference("oci:", image.origin.removeprefix("oci:").partition("@")[0])
 
 
 def start(image: Image, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the image's program in a chroot, by root and with an environment and groups that it must not get."""
-    command = ("chroot", "--groups=5,6", str(image.root), *image.start, *arguments)
+    command = ("chroot", "--groups=5,6", str(image.root), *image.start_command, *arguments)
     environment = {"PATH": os.environ["PATH"], "SECRET": "1", "TARE_RUN_1": "mark"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
 @needs_tools
 @only_root
-def test_the_program_of_an_image_without_anything_else_is_started_as_it_says(adopt: Adopt, probe: bytes) -> None:
+def test_the_only_program_of_an_image_is_started_as_the_image_says(adopt: Adopt, probe: bytes) -> None:
     image = adopt(layer(file("app/probe", probe, 0o755)), **CONFIG)
     done = start(image)
     lines = done.stdout.splitlines()
@@ -136,14 +143,14 @@ def test_the_program_of_an_image_without_anything_else_is_started_as_it_says(ado
         lines = [f"argument [{word}]\n" for word in given_words]
         assert (own.returncode, "".join(lines) in own.stdout, "variable [A=b]" in own.stdout) == (6, True, True)
     assert "argument [usual]" in start(image, "--").stdout
-    assert (image.ends_by, image.ports) == ("SIGTERM", ())
+    assert (image.stop_signal, image.ports) == ("SIGTERM", ())
     assert image.packages == ""
-    none = Started(("/app/prob",))
-    (fault,) = lacking(adopt(wanted=replace(source_of(image), started=none)), ["given"])
-    assert fault.what == "/app/prob: the image has no such program"
+    none = ImageCommand(("/app/prob",))
+    (fault,) = find_missing_programs(adopt(wanted=replace(source_of(image), started=none)), ["given"])
+    assert fault.message == "/app/prob: the image has no such program"
     assert fault.hint == f'did you mean "/app/probe"? or give one of the image\'s: {source_of(image)} is taken as it is'
-    assert lacking(image, ["given"]) == []  # the entry point is there, and the word is its own
-    assert configuration_of(image).argv(["x"]) == ("probe", "first word", "$HOME;", "x")
+    assert find_missing_programs(image, ["given"]) == []  # the entry point is there, and the word is its own
+    assert load_configuration(image).argv(["x"]) == ("probe", "first word", "$HOME;", "x")
     assert sorted(path.name for path in (image.root / "usr/lib/tare").iterdir()) == [
         *("busybox", "init", "start", "start.words")
     ]
@@ -151,24 +158,24 @@ def test_the_program_of_an_image_without_anything_else_is_started_as_it_says(ado
 
 @needs_tools
 @only_root
-def test_what_a_user_says_of_its_program_makes_another_image_of_the_same_files(adopt: Adopt, probe: bytes) -> None:
+def test_user_settings_of_a_program_make_another_image_of_the_same_files(adopt: Adopt, probe: bytes) -> None:
     data = layer(file("app/probe", probe, 0o755))
     plain = adopt(data, **CONFIG)
-    said = Started(("/app/probe", "own"), "1:2", "/app", "SIGQUIT")
+    said = ImageCommand(("/app/probe", "own"), "1:2", "/app", "SIGQUIT")
     image = adopt(wanted=replace(source_of(plain), started=said))
     assert start(image).stdout.splitlines()[:5] == [
         *("user 1 1 2 2", "groups", "folder /app", "argument [/app/probe]", "argument [own]")
     ]
-    assert (image.digest != plain.digest, image.ends_by, image.origin) == (True, "SIGQUIT", plain.origin)
+    assert (image.digest != plain.digest, image.stop_signal, image.origin) == (True, "SIGQUIT", plain.origin)
 
 
 @needs_tools
 @only_root
-def test_images_that_differ_in_what_they_say_alone_are_not_taken_for_each_other(adopt: Adopt) -> None:
+def test_images_that_differ_only_in_their_configuration_are_distinguished(adopt: Adopt) -> None:
     data = layer(file("app"))
     adopt(data, StopSignal="SIGINT", ExposedPorts={"80/tcp": {}})
     image = adopt(data, StopSignal="SIGQUIT", ExposedPorts={"81/tcp": {}})
-    assert (image.ends_by, image.ports) == ("SIGQUIT", (81,))
+    assert (image.stop_signal, image.ports) == ("SIGQUIT", (81,))
 
 
 @needs_tools
@@ -180,18 +187,18 @@ def test_the_same_image_in_another_form_gives_the_same_bytes_and_is_cached(
     archive = tmp_path / "two.tar"
     words = ("skopeo", "copy", "--quiet", f"oci:{made}:latest", f"docker-archive:{archive}:app:1")
     subprocess.run(words, check=True, timeout=60, capture_output=True)
-    one = adopt(wanted=Source("oci:", f"{made}:latest"))
+    one = adopt(wanted=ImageReference("oci:", f"{made}:latest"))
     os.utime(tmp_path / "base/usr/lib/tare/init", (1, 1))  # as if it had been built long ago
-    two = adopt(wanted=Source("docker-archive:", str(archive)))
+    two = adopt(wanted=ImageReference("docker-archive:", str(archive)))
     assert one.digest == two.digest
     assert one.origin.startswith(f"oci:{made}:latest@sha256:")
     assert two.origin.startswith(f"docker-archive:{archive}@sha256:")
-    assert (one.start, one.disk_bytes) == ((START,), 1 << 30)
+    assert (one.start_command, one.disk_bytes) == ((START,), 1 << 30)
     assert (one.root / "etc/hosts").read_text() == "own\n"
     assert (one.root / "app").stat().st_mode & 0o7777 == 0o4711
-    assert text_in(one.kernel.parent, "kernel") == "kernel\n"
+    assert read_text_in(one.kernel.parent, "kernel") == "kernel\n"
     said.clear()
-    again = adopt(wanted=Source("docker-archive:", str(archive)))
+    again = adopt(wanted=ImageReference("docker-archive:", str(archive)))
     assert again == two
     assert said == [f"image: looking at docker-archive:{archive}"]
     assert [path for path in one.root.parents[1].iterdir() if path.name.startswith("tare-")] == []
@@ -227,7 +234,7 @@ def test_accounts_behind_a_link_are_not_read(name: str, adopt: Adopt, tmp_path: 
 def test_an_image_for_another_machine_is_refused_before_it_is_unpacked(adopt: Adopt, tmp_path: Path) -> None:
     made = layout(tmp_path / "other", layer(file("a")), platform=("linux", "s390x"))
     with pytest.raises(TareError, match=f"^oci:{made}:latest: the image is for s390x, and this machine is "):
-        adopt(wanted=Source("oci:", f"{made}:latest"))
+        adopt(wanted=ImageReference("oci:", f"{made}:latest"))
 
 
 @needs_tools
@@ -237,7 +244,7 @@ def test_an_archive_of_images_is_no_root_file_system(adopt: Adopt, tmp_path: Pat
     words = ("skopeo", "copy", "--quiet", f"oci:{made}:latest", f"docker-archive:{archive}:app:1")
     subprocess.run(words, check=True, timeout=60, capture_output=True)
     with pytest.raises(TareError, match="this is an archive of images") as error:
-        adopt(wanted=Source("", str(archive)))
+        adopt(wanted=ImageReference("", str(archive)))
     assert error.value.hint == f"write docker-archive:{archive} or oci-archive:{archive}"
 
 
@@ -253,12 +260,12 @@ def test_files_of_a_suite_are_laid_over_the_image_and_make_another_one(adopt: Ad
     with pytest.raises(TareError, match="the image has no folder at /srv/app/sub but a file"):
         adopt(data, files=files)
     made = layout(tmp_path / "one", layer(file("srv/app/old", b"old")))
-    wanted = Source("oci:", f"{made}:latest")
+    wanted = ImageReference("oci:", f"{made}:latest")
     image = adopt(wanted=wanted, files=files)
     assert image.layer
     assert (image.layer / "srv/app/sub/tool").stat().st_mode & 0o777 == 0o755
     assert str((image.layer / "srv/app/to").readlink()) == "sub/tool"
-    assert [(tree / "srv/app/old").exists() for tree in image.trees] == [False, True]
+    assert [(tree / "srv/app/old").exists() for tree in image.layer_roots] == [False, True]
     (own / "sub/tool").write_text("2")
     assert adopt(wanted=wanted, files=files).digest != image.digest
 
@@ -271,9 +278,9 @@ def test_an_image_starts_with_the_accounts_that_a_suite_puts_into_it(adopt: Adop
     (tmp_path / "passwd").write_text("app:x:5001:5002::/:\n")
     image = adopt(wanted=source_of(plain), files=(("/etc/passwd", str(tmp_path / "passwd")),))
     assert image.layer
-    texts = [(tree / "usr/lib/tare/start.words").read_bytes() for tree in image.trees]
+    texts = [(tree / "usr/lib/tare/start.words").read_bytes() for tree in image.layer_roots]
     assert (b"5001" in texts[0], b"4711" in texts[0], b"4711" in texts[1]) == (True, False, True)
-    assert (configuration_of(image).user.number, configuration_of(plain).user.number) == (5001, 4711)
+    assert (load_configuration(image).user.number, load_configuration(plain).user.number) == (5001, 4711)
 
 
 def test_files_cannot_leave_the_image(tmp_path: Path) -> None:
@@ -297,40 +304,40 @@ def _folder(path: Path) -> Path:
 
 def test_the_hash_of_files_follows_names_content_and_permissions(tmp_path: Path) -> None:
     own = _folder(tmp_path / "own")
-    seen = {hash_of_files(()), hash_of_files((("/a", str(own)),)), hash_of_files((("/b", str(own)),))}
+    seen = {hash_files(()), hash_files((("/a", str(own)),)), hash_files((("/b", str(own)),))}
     (own / "there").write_text("2")
-    seen.add(hash_of_files((("/a", str(own)),)))
+    seen.add(hash_files((("/a", str(own)),)))
     (own / "there").chmod(0o700)
-    seen.add(hash_of_files((("/a", str(own)),)))
+    seen.add(hash_files((("/a", str(own)),)))
     assert len(seen) == 5
     with pytest.raises(UsageError, match="there is no such file"):
-        hash_of_files((("/a", f"{own}/none"),))
+        hash_files((("/a", f"{own}/none"),))
 
 
 @pytest.mark.parametrize("name", ["docker-archive:none.tar", "oci-archive:none.tar:app:1", "oci:none", "none.tar"])
-def test_the_file_of_an_image_that_does_not_exist_is_a_mistake_of_the_user_and_named_once(
+def test_a_missing_image_file_is_a_user_error_and_named_once(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     source, said = read_source(name), list[str]()
-    beside = Beside("cache", ImageWanted(source=source), Service((), 0))
-    for wanted, workloads in ((ImageWanted(source=source), ()), (ImageWanted(), (OfOthers(service_beside=beside),))):
+    beside = Sidecar("cache", ImageSpec(source=source), Service((), 0))
+    for wanted, workloads in ((ImageSpec(source=source), ()), (ImageSpec(), (OfOthers(service_beside=beside),))):
         with pytest.raises(UsageError) as error:
-            wanted_image(wanted, workloads, said.append)
+            resolve_image(wanted, workloads, said.append)
         assert str(error.value) == f"{source}: there is no such file"
         assert (str(error.value).count("none"), error.value.exit_code) == (1, 2)
     assert (said, (tmp_path / "home").exists()) == ([], False)  # nothing was begun
 
 
 @dataclass(frozen=True)
-class OfOthers(OfSeveral):
+class OfOthers(ApplicationWorkload):
     """An application with this service beside."""
 
-    service_beside: Beside | None = None
+    service_beside: Sidecar | None = None
 
     @property
-    def beside(self) -> tuple[Beside, ...]:
+    def sidecars(self) -> tuple[Sidecar, ...]:
         return (self.service_beside,) if self.service_beside else ()
 
 
@@ -351,12 +358,12 @@ def test_only_what_is_of_this_machine_can_be_absent_here(name: str, absent: bool
     (tmp_path / "app.tar").touch()
     transport = next((each for each in (*FILES, *STORES) if name.startswith(each)), "")
     rest = name.removeprefix(transport)
-    source = Source(transport, rest if transport in STORES else str(tmp_path / rest))
+    source = ImageReference(transport, rest if transport in STORES else str(tmp_path / rest))
     assert source.is_absent == absent
 
 
 def test_the_packages_of_a_debian_are_read_from_its_status() -> None:
     status = "Package: a\nStatus: install ok installed\nVersion: 1:2-3\n\nPackage: b\nVersion: 4\nDescription: x\n y\n"
-    assert packages_of(status) == "a 1:2-3\nb 4\n"
-    assert packages_of("") == ""
-    assert packages_of("Package: a\n\nVersion: 1\n") == ""
+    assert parse_packages(status) == "a 1:2-3\nb 4\n"
+    assert parse_packages("") == ""
+    assert parse_packages("Package: a\n\nVersion: 1\n") == ""

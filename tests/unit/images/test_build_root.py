@@ -10,7 +10,7 @@ import pytest
 
 from tare.hosts.local import LocalHost
 from tare.images import foreign_images as module
-from tare.images.build_environment import PACKAGES, build_root, builder, entered, has_build_root, program_folder
+from tare.images.build_environment import PACKAGES, build_host, build_root, enter_root, has_build_root, program_folder
 from tare.images.foreign_images import make_build_root
 from tare.images.image import build_problems
 from tare.images.micro import UNIKERNELS
@@ -64,8 +64,8 @@ def test_it_takes_the_place_of_an_earlier_one_and_then_nothing_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    monkeypatch.setattr(module, "provide", lambda packages, root: asked.append((packages, root.name)))
-    assert isinstance(builder(), LocalHost)
+    monkeypatch.setattr(module, "install_packages", lambda packages, root: asked.append((packages, root.name)))
+    assert isinstance(build_host(), LocalHost)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}")
     (tmp_path / "bin").mkdir()
     for name in ("cp", "tar"):
@@ -93,7 +93,7 @@ def test_a_command_in_it_sees_its_files_tares_folders_and_no_other_process(home:
     for name in ("bin/sh", "bin/cat", "bin/ls", "bin/id", "bin/umount", "usr/bin/env"):
         (root / name).symlink_to("/bin/busybox")
     shown = f"cat /usr/lib/os-release; echo $$; ls -d {home} {program_folder()} /etc/apt; cat /etc/resolv.conf; id -u"
-    output = entered(root).run("sh", "-c", shown, timeout=60, check=False)
+    output = enter_root(root).run("sh", "-c", shown, timeout=60, check=False)
     lines = output.text.splitlines()
     assert lines[:2] == ["ID=debian", "1"]
     assert {*lines[2:4]} == {str(home), str(program_folder())}

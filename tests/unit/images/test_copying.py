@@ -19,9 +19,9 @@ from images_taken import APP, CAN_TAKE, CONFIG, names, taken
 from oci_made import KIND, file, folder, hard_link, layer, layout, link, write_index
 
 from tare.images import skopeo as copying
-from tare.images.layers import Size
+from tare.images.layers import UnpackedSize
 from tare.model.errors import TareError
-from tare.model.image import Source
+from tare.model.image import ImageReference
 
 pytestmark = CAN_TAKE
 # What `zstd -19` makes of an archive of the file `a`, of 10,000 letters x.
@@ -32,14 +32,14 @@ def skopeo(*words: str) -> None:
     subprocess.run(("skopeo", *words), check=True, capture_output=True, timeout=60)
 
 
-def source(tmp_path: Path, kind: str) -> Source:
+def source(tmp_path: Path, kind: str) -> ImageReference:
     """Name the image at `tmp_path`/image in another form, which is made."""
     name = f"{tmp_path}/made-{kind}{':app:1' if kind == 'docker-archive' else ':1'}"
     if kind == "oci":
         name = f"{tmp_path}/image:latest"
     else:
         skopeo("copy", "--quiet", f"oci:{tmp_path}/image:latest", f"{kind}:{name}")
-    return Source(f"{kind}:", name)
+    return ImageReference(f"{kind}:", name)
 
 
 @pytest.mark.parametrize("kind", ["docker-archive", "oci", "oci-archive"])
@@ -52,14 +52,14 @@ def test_every_form_of_an_image_gives_the_same_files(kind: str, tmp_path: Path, 
 @pytest.mark.parametrize("kind", ["docker-archive", "oci", "oci-archive"])
 def test_the_digest_is_that_of_the_very_image(kind: str, tmp_path: Path, made: Path, scratch: Path) -> None:  # noqa: ARG001
     wanted = source(tmp_path, kind)
-    digest = copying.digest_of(wanted, scratch)
-    assert copying.digest_of(wanted, scratch) == digest
-    here = copying.copied(wanted, digest, scratch)
+    digest = copying.resolve_digest(wanted, scratch)
+    assert copying.resolve_digest(wanted, scratch) == digest
+    here = copying.copy_to_layout(wanted, digest, scratch)
     (text,) = [path.read_text() for path in (here / "blobs/sha256").iterdir() if b"Entrypoint" in path.read_bytes()]
     assert json.loads(text)["config"] == CONFIG
-    manifest = copying.manifest_in(here)
-    assert copying.blob(here, manifest.configuration).read_text() == text
-    assert copying.check_layers(wanted, here, manifest) == Size(9, 5)
+    manifest = copying.read_layout_manifest(here)
+    assert copying.blob_path(here, manifest.configuration).read_text() == text
+    assert copying.check_layers(wanted, here, manifest) == UnpackedSize(9, 5)
 
 
 @pytest.mark.parametrize("form", ["folder", "tar", "tar.gz"])
@@ -68,16 +68,18 @@ def test_a_root_file_system_is_an_image_without_a_program(form: str, tmp_path: P
     (root / "srv").mkdir(parents=True)
     (root / "srv/page").write_text("page")
     os.chown(root / "srv/page", 33, 33)
-    wanted = Source("", str(root))
+    wanted = ImageReference("", str(root))
     if form != "folder":
-        wanted = Source("", str(tmp_path / "plain.tar"))
-        copying.pack(root, Path(wanted.name))
+        wanted = ImageReference("", str(tmp_path / "plain.tar"))
+        copying.pack_folder(root, Path(wanted.name))
     if form == "tar.gz":
         Path(wanted.name).write_bytes(gzip.compress(Path(wanted.name).read_bytes()))
     found = taken(wanted, scratch)
     assert names(found) == ["srv", "srv/page"]
     assert (found / "srv/page").stat().st_uid == 33
-    text = copying.blob(scratch / "layout", copying.manifest_in(scratch / "layout").configuration).read_text()
+    text = copying.blob_path(
+        scratch / "layout", copying.read_layout_manifest(scratch / "layout").configuration
+    ).read_text()
     assert json.loads(text)["config"] == {}
 
 
@@ -85,7 +87,7 @@ def test_two_packings_of_a_folder_have_the_same_bytes(tmp_path: Path) -> None:
     for name in ("b", "a", "c"):
         (tmp_path / "plain" / name).mkdir(parents=True)
     for number in range(2):
-        copying.pack(tmp_path / "plain", tmp_path / f"{number}")
+        copying.pack_folder(tmp_path / "plain", tmp_path / f"{number}")
     assert (tmp_path / "0").read_bytes() == (tmp_path / "1").read_bytes()
 
 
@@ -116,7 +118,7 @@ def test_nothing_outside_is_changed_whatever_paths_and_links_lead_to(
     layout(tmp_path / "image", *hostile(str(outside)))
     before = sorted(path.name for path in tmp_path.iterdir())
     with suppress(TareError):  # that umoci gives up is right, too
-        taken(Source("oci:", f"{tmp_path}/image:latest"), scratch)
+        taken(ImageReference("oci:", f"{tmp_path}/image:latest"), scratch)
     assert (outside / "kept").read_text() == "kept"
     assert names(outside) == ["kept"]
     assert sorted(path.name for path in tmp_path.iterdir()) == before
@@ -127,12 +129,12 @@ def test_nothing_outside_is_changed_whatever_paths_and_links_lead_to(
 def test_a_hard_link_to_a_file_outside_is_refused(target: str, tmp_path: Path, scratch: Path) -> None:
     data = layer(link("way", "/etc"), hard_link("stolen", target))
     with pytest.raises(TareError, match=r"cannot be unpacked: .*stolen"):
-        taken(Source("oci:", f"{layout(tmp_path / 'image', data)}:latest"), scratch)
+        taken(ImageReference("oci:", f"{layout(tmp_path / 'image', data)}:latest"), scratch)
 
 
 def test_links_of_the_image_and_setuid_bits_are_kept(tmp_path: Path, scratch: Path) -> None:
     data = layer(file("a", b"x", 0o4755), hard_link("b", "a"), link("c", "/a"))
-    root = taken(Source("oci:", f"{layout(tmp_path / 'image', data)}:latest"), scratch)
+    root = taken(ImageReference("oci:", f"{layout(tmp_path / 'image', data)}:latest"), scratch)
     assert (root / "a").samefile(root / "b")
     assert stat.S_IMODE((root / "b").stat().st_mode) == 0o4755
     assert str((root / "c").readlink()) == "/a"
@@ -140,28 +142,28 @@ def test_links_of_the_image_and_setuid_bits_are_kept(tmp_path: Path, scratch: Pa
 
 def test_a_layer_cannot_redirect_an_overlay(tmp_path: Path, scratch: Path) -> None:
     data = layer(file("a", b"x", attributes={"SCHILY.xattr.trusted.overlay.redirect": "/etc"}))
-    root = taken(Source("oci:", f"{layout(tmp_path / 'image', data)}:latest"), scratch)
+    root = taken(ImageReference("oci:", f"{layout(tmp_path / 'image', data)}:latest"), scratch)
     assert os.listxattr(root / "a") == []
 
 
 def test_an_opaque_folder_hides_what_was_below_it(tmp_path: Path, scratch: Path) -> None:
     data = (layer(folder("a"), file("a/x"), file("a/y")), layer(file("a/.wh..wh..opq"), file("a/z")))
-    assert names(taken(Source("oci:", f"{layout(tmp_path / 'image', *data)}:latest"), scratch)) == ["a", "a/z"]
+    assert names(taken(ImageReference("oci:", f"{layout(tmp_path / 'image', *data)}:latest"), scratch)) == ["a", "a/z"]
 
 
 # --- what is refused -----------------------------------------------------------------------------------------------
 
 
 def test_an_image_that_says_that_it_is_too_large_is_not_even_copied(tmp_path: Path, made: Path, scratch: Path) -> None:  # noqa: ARG001
-    wanted = Source("oci:", f"{tmp_path}/image:latest", most_bytes=100)
+    wanted = ImageReference("oci:", f"{tmp_path}/image:latest", most_bytes=100)
     with pytest.raises(TareError, match="unpacks to more than 0 MiB"):
-        copying.digest_of(wanted, scratch)
+        copying.resolve_digest(wanted, scratch)
     assert list(scratch.iterdir()) == []
 
 
 def test_an_image_that_unpacks_to_more_than_it_may_is_not_unpacked(tmp_path: Path, scratch: Path) -> None:
     bomb = layer(file("zeros", bytes(32 << 20)))
-    wanted = Source("oci:", f"{layout(tmp_path / 'image', APP, bomb)}:latest", most_bytes=16 << 20)
+    wanted = ImageReference("oci:", f"{layout(tmp_path / 'image', APP, bomb)}:latest", most_bytes=16 << 20)
     with pytest.raises(TareError, match="the image unpacks to more than 16 MiB"):
         taken(wanted, scratch)
     assert not (scratch / "root").exists()
@@ -169,19 +171,19 @@ def test_an_image_that_unpacks_to_more_than_it_may_is_not_unpacked(tmp_path: Pat
 
 def test_an_image_that_does_not_fit_on_the_disk_is_refused(tmp_path: Path, made: Path, scratch: Path) -> None:
     _with_manifest(made, lambda fields: fields["layers"][0].update(size=1 << 50))
-    wanted = Source("oci:", f"{tmp_path}/image:latest", most_bytes=1 << 60)
+    wanted = ImageReference("oci:", f"{tmp_path}/image:latest", most_bytes=1 << 60)
     with pytest.raises(TareError, match="MiB of disk are free, and it needs 1073741824"):
-        copying.digest_of(wanted, scratch)
+        copying.resolve_digest(wanted, scratch)
 
 
 def _with_manifest(made: Path, change: Callable[[dict[str, Any]], None]) -> None:
     """Write another manifest into an image."""
     described = json.loads((made / "index.json").read_bytes())["manifests"][0]
-    fields = json.loads(copying.blob(made, described["digest"]).read_bytes())
+    fields = json.loads(copying.blob_path(made, described["digest"]).read_bytes())
     change(fields)
     text = json.dumps(fields).encode()
     digest = f"sha256:{hashlib.sha256(text).hexdigest()}"
-    copying.blob(made, digest).write_bytes(text)
+    copying.blob_path(made, digest).write_bytes(text)
     write_index(made, [{**described, "digest": digest, "size": len(text)}])
 
 
@@ -189,10 +191,10 @@ def test_layers_of_zstd_are_compressed_again(tmp_path: Path, scratch: Path) -> N
     made = layout(tmp_path / "image", layer(file("a", b"x" * 10_000)), packed=False)
     packed = base64.b64decode(ZSTD)
     digest = f"sha256:{hashlib.sha256(packed).hexdigest()}"
-    copying.blob(made, digest).write_bytes(packed)
+    copying.blob_path(made, digest).write_bytes(packed)
     part = {"mediaType": f"{KIND}.layer.v1.tar+zstd", "digest": digest, "size": len(packed)}
     _with_manifest(made, lambda fields: fields.update(layers=[part]))
-    root = taken(Source("oci:", f"{made}:latest"), scratch)
+    root = taken(ImageReference("oci:", f"{made}:latest"), scratch)
     assert (root / "a").read_bytes() == b"x" * 10_000
 
 
@@ -219,14 +221,14 @@ def test_what_is_no_image_is_refused_with_the_reason(
     (tmp_path / "text").write_text("no image\n" * 100)
     place = name if transport in ("docker-daemon:", "docker://") else f"{tmp_path}/{name}"
     with pytest.raises(TareError, match=says) as error:
-        taken(Source(transport, place), scratch)
+        taken(ImageReference(transport, place), scratch)
     assert error.value.hint
     assert "\n" not in str(error.value) + error.value.hint
 
 
 def test_dockers_daemon_is_the_one_of_its_client(tmp_path: Path, scratch: Path) -> None:
     with pytest.raises(TareError, match=f"Cannot connect to the Docker daemon at unix://{tmp_path}/no.sock"):
-        copying.digest_of(Source("docker-daemon:", "app:1"), scratch)
+        copying.resolve_digest(ImageReference("docker-daemon:", "app:1"), scratch)
 
 
 def test_a_truncated_archive_is_refused(tmp_path: Path, scratch: Path) -> None:
@@ -241,8 +243,8 @@ def test_a_truncated_archive_is_refused(tmp_path: Path, scratch: Path) -> None:
 
 
 def test_a_layer_of_another_content_than_its_digest_is_refused(tmp_path: Path, made: Path, scratch: Path) -> None:
-    largest = copying.manifest_in(made).layers[0]
-    path = copying.blob(made, largest.digest)
+    largest = copying.read_layout_manifest(made).layers[0]
+    path = copying.blob_path(made, largest.digest)
     path.write_bytes(gzip.compress(layer(file("other"))).ljust(path.stat().st_size, b"\0")[: path.stat().st_size])
     with pytest.raises(TareError, match=r"this is no whole image|skopeo cannot copy it"):
-        taken(Source("oci:", f"{tmp_path}/image:latest"), scratch)
+        taken(ImageReference("oci:", f"{tmp_path}/image:latest"), scratch)

@@ -10,8 +10,8 @@ import pytest
 
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
-from tare.images.cache import changed, seal
-from tare.images.image import cached_image, image_on, keep_built
+from tare.images.cache import find_modified, write_seal
+from tare.images.image import find_cached_image, find_image_on, store_built
 from tare.images.recipes import Recipe, guest_recipe
 
 
@@ -35,8 +35,8 @@ def built(recipes: Path, recipe: Recipe, digest: str, seconds: int) -> None:
 
 def test_each_release_has_an_image_of_its_own(recipes: Path) -> None:
     built(recipes, guest_recipe(release="trixie"), "thirteen", 1)
-    assert cached_image() is None
-    found = cached_image(guest_recipe(release="trixie"))
+    assert find_cached_image() is None
+    found = find_cached_image(guest_recipe(release="trixie"))
     assert found is not None
     assert found.digest == "thirteen"
 
@@ -49,9 +49,9 @@ def test_of_two_disks_of_one_image_the_larger_one_is_kept(recipes: Path, there: 
     for folder, size in ((home, there), (scratch, built_now)):
         if size:
             (folder / "root.ext4").write_bytes(b"x" * size)
-    seal(home)
-    keep_built(scratch, home)
-    found = cached_image(guest_recipe())
+    write_seal(home)
+    store_built(scratch, home)
+    found = find_cached_image(guest_recipe())
     assert found is not None
     assert found.disk_bytes == kept
     assert scratch.is_dir()  # whoever made it removes it
@@ -65,16 +65,16 @@ def test_what_was_built_is_read_anew_from_the_disk_as_an_engines_copy_is(
     scratch = recipes.parent / "scratch"
     scratch.mkdir()
     for _ in range(2):
-        keep_built(scratch, recipes.parent / "twelve")
+        store_built(scratch, recipes.parent / "twelve")
     assert len(dropped) == 1
 
 
 def test_the_newest_image_is_found_on_this_machine_whatever_its_release(recipes: Path) -> None:
-    assert image_on(LocalHost()) is None
+    assert find_image_on(LocalHost()) is None
     built(recipes, guest_recipe(release="trixie"), "thirteen", 2)
     built(recipes, guest_recipe(), "twelve", 1)
     (recipes / "gone").symlink_to("../gone")
-    found = image_on(LocalHost())
+    found = find_image_on(LocalHost())
     assert found is not None
     assert found.digest == "thirteen"
 
@@ -88,7 +88,7 @@ def home(tmp_path: Path) -> Path:
     (tmp_path / "image/root/usr/bin/program").write_bytes(b"bytes")
     (tmp_path / "image/root/usr/link").symlink_to("bin")
     (tmp_path / "image/root.tar").write_bytes(b"archive")
-    seal(tmp_path / "image")
+    write_seal(tmp_path / "image")
     return tmp_path / "image"
 
 
@@ -96,7 +96,7 @@ def test_an_image_that_nobody_wrote_to_is_as_it_was_built(home: Path) -> None:
     (home / "root/usr/bin/program").read_bytes()
     (home / "root.tar.gz").write_bytes(b"made of it later")
     os.utime(home)
-    assert changed(home) == ""
+    assert find_modified(home) == ""
     assert [path.name for path in home.parent.iterdir()] == ["image"]
 
 
@@ -132,4 +132,4 @@ def test_any_change_is_found_with_the_form_that_has_it(
     home: Path, change: Callable[[Path], object], found: str
 ) -> None:
     change(home)
-    assert changed(home) == found
+    assert find_modified(home) == found

@@ -13,9 +13,9 @@ import pytest
 
 from tare.hosts.local import LocalHost
 from tare.images import cache
-from tare.images.build_environment import building, remove_abandoned
-from tare.images.cache import Stored, forgotten, in_use, make_room, superfluous
-from tare.images.image import cached_image
+from tare.images.build_environment import create_build_folder, remove_abandoned_builds
+from tare.images.cache import CachedImage, hold_in_cache, make_room, remove_engine_copies, select_for_eviction
+from tare.images.image import find_cached_image
 from tare.images.recipes import Recipe
 from tare.model.errors import TareError
 
@@ -25,8 +25,8 @@ OLD, NEW, USED = "0" * 64, "1" * 64, "2" * 64
 HOLD = """
 import sys
 from pathlib import Path
-from tare.images.cache import in_use
-print(in_use(Path(sys.argv[1])), flush=True)
+from tare.images.cache import hold_in_cache
+print(hold_in_cache(Path(sys.argv[1])), flush=True)
 sys.stdin.read()
 """
 SAYS_WHAT_IT_IS_ASKED = """#!/bin/sh
@@ -61,12 +61,12 @@ def made(folder: Path, days_ago: float, mebibytes: int = 1) -> Path:
     return folder
 
 
-def days(*ages_and_sizes: tuple[float, int]) -> list[Stored]:
-    return [Stored(Path(f"/{index}"), size << 30, -age * DAY) for index, (age, size) in enumerate(ages_and_sizes)]
+def days(*ages_and_sizes: tuple[float, int]) -> list[CachedImage]:
+    return [CachedImage(Path(f"/{index}"), size << 30, -age * DAY) for index, (age, size) in enumerate(ages_and_sizes)]
 
 
-def chosen(stored: list[Stored]) -> list[str]:
-    return [each.path.name for each in superfluous(stored, 0.0)]
+def chosen(stored: list[CachedImage]) -> list[str]:
+    return [each.path.name for each in select_for_eviction(stored, 0.0)]
 
 
 def test_what_was_not_used_for_two_weeks_goes() -> None:
@@ -91,8 +91,8 @@ def test_on_a_disk_without_room_what_was_used_least_lately_goes_too(images: Path
 
 def test_no_more_goes_than_there_has_to_be_room_for() -> None:
     stored = days((3, 5), (1, 8), (2, 2))
-    assert [each.path.name for each in superfluous(stored, 0.0, 12 << 30)] == ["0"]
-    assert [each.path.name for each in superfluous(stored, 0.0, -1)] == ["1", "2", "0"]
+    assert [each.path.name for each in select_for_eviction(stored, 0.0, 12 << 30)] == ["0"]
+    assert [each.path.name for each in select_for_eviction(stored, 0.0, -1)] == ["1", "2", "0"]
 
 
 def test_an_old_image_goes_with_its_links_and_its_size_is_reported(images: Path) -> None:
@@ -155,7 +155,7 @@ def test_an_image_that_is_found_is_noted_as_used_and_kept_by_this_process(images
     home = made(images / OLD, 20)
     recipe = Recipe()
     (images / "recipes" / recipe.key).symlink_to(f"../{OLD}")
-    found = cached_image(recipe)
+    found = find_cached_image(recipe)
     assert found is not None
     assert time.time() - home.stat().st_mtime < DAY
     os.utime(home, (0, 0))
@@ -164,11 +164,11 @@ def test_an_image_that_is_found_is_noted_as_used_and_kept_by_this_process(images
 
 
 def test_what_is_gone_is_not_in_use(images: Path) -> None:
-    assert not in_use(images / OLD)
+    assert not hold_in_cache(images / OLD)
 
 
 def test_one_that_a_killed_tare_was_removing_goes_with_the_next(images: Path) -> None:
-    (images / f"{cache.GOING}abcd" / OLD).mkdir(parents=True)
+    (images / f"{cache.REMOVAL_PREFIX}abcd" / OLD).mkdir(parents=True)
     made(images / NEW, 20)
     make_room(images, 0, print)
     assert [path.name for path in images.iterdir()] == ["recipes"]
@@ -186,7 +186,7 @@ def test_the_engines_copies_of_an_image_go_with_it_and_no_others(images: Path) -
         "rmi --force abc",
     ]
     said.unlink()
-    assert forgotten(LocalHost()) == []
+    assert remove_engine_copies(LocalHost()) == []
     assert said.read_text(encoding="ascii").splitlines()[0] == "images --quiet --filter reference=*tare-image:*"
 
 
@@ -209,9 +209,9 @@ def test_a_disk_without_room_is_reported_before_anything_is_built(full: str, tmp
     assert not (tmp_path / "home/images").exists()
 
 
-def test_a_disk_that_fills_up_during_the_build_is_reported_and_the_half_built_image_goes(images: Path) -> None:
+def test_a_disk_that_fills_in_a_build_is_reported_and_the_image_removed(images: Path) -> None:
     def fill() -> None:
-        with building(images) as scratch, Path("/dev/full").open("wb") as full:
+        with create_build_folder(images) as scratch, Path("/dev/full").open("wb") as full:
             (scratch / "root.tar").touch()
             full.write(b"image")
 
@@ -226,8 +226,8 @@ def test_a_disk_that_fills_up_during_the_build_is_reported_and_the_half_built_im
 HOLD_BUILD = """
 import sys
 from pathlib import Path
-from tare.images.build_environment import building
-with building(Path(sys.argv[1])) as folder:
+from tare.images.build_environment import create_build_folder
+with create_build_folder(Path(sys.argv[1])) as folder:
     print(folder, flush=True)
     sys.stdin.read()
 """
@@ -248,7 +248,7 @@ def test_what_a_killed_build_has_left_is_removed_wherever_it_was(places: tuple[P
     for place in places:
         (place / "tare-building-x1/mmdebstrap.abc/etc").mkdir(parents=True)
         (place / "0123abcd").mkdir()
-    remove_abandoned()
+    remove_abandoned_builds()
     assert [[path.name for path in place.iterdir()] for place in places] == [["0123abcd"]] * 3
 
 
@@ -257,17 +257,17 @@ def test_what_another_process_builds_in_stays_until_that_is_killed(places: tuple
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         folder = Path(process.stdout.readline().strip())
-        remove_abandoned()
+        remove_abandoned_builds()
         assert folder.is_dir()
         process.kill()
     assert folder.is_dir()
-    remove_abandoned()
+    remove_abandoned_builds()
     assert not folder.exists()
 
 
 def test_a_build_of_our_own_stays_too(places: tuple[Path, ...]) -> None:
-    with building(places[0]) as folder:
-        remove_abandoned()
+    with create_build_folder(places[0]) as folder:
+        remove_abandoned_builds()
         assert folder.is_dir()
     assert not folder.exists()
 
@@ -276,7 +276,7 @@ def test_a_link_and_a_file_of_that_name_are_left_alone(places: tuple[Path, ...],
     (tmp_path / "others").mkdir()
     (places[2] / "tare-building-link").symlink_to(tmp_path / "others")
     (places[2] / "tare-building-file").touch()
-    remove_abandoned()
+    remove_abandoned_builds()
     assert (tmp_path / "others").is_dir()
     assert len(list(places[2].iterdir())) == 2
 
@@ -286,5 +286,5 @@ def test_what_somebody_else_has_made_in_a_folder_for_all_stays(places: tuple[Pat
     theirs = places[2] / "tare-building-theirs"
     theirs.mkdir()
     os.chown(theirs, 65534, 65534)
-    remove_abandoned()
+    remove_abandoned_builds()
     assert theirs.is_dir()

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tare.hosts.local import LocalHost
-from tare.images.cache import changed, seal
-from tare.images.foreign_images import missing_programs
-from tare.images.image import image_of
+from tare.images.cache import find_modified, write_seal
+from tare.images.foreign_images import find_missing_in_trees
+from tare.images.image import load_image
 from tare.images.layered import LAYERED, with_files
-from tare.images.skopeo import whole, with_archive
+from tare.images.skopeo import ensure_archive, merged_root
 from tare.images.tree import TIME_OF_FILES
 from tare.model.errors import TareError
 from tare.model.image import Image
@@ -42,8 +42,8 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
     (home / "root/etc").chmod(0o750)
     (home / "root").chmod(0o555)
     (home / "packages.txt").write_text("")
-    seal(home)
-    return image_of(BELOW)
+    write_seal(home)
+    return load_image(BELOW)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def tree(base: Image, with_script: Layer, tmp_path: Path) -> Iterator[Path]:
     root, upper, work = (tmp_path / name for name in ("tree", "upper", "work"))
     for folder in (root, upper, work):
         folder.mkdir()
-    options = f"lowerdir={with_script('1').lower},upperdir={upper},workdir={work}"
+    options = f"lowerdir={with_script('1').lowerdir},upperdir={upper},workdir={work}"
     subprocess.run(("mount", "-t", "overlay", "-o", options, "tare-test", root), check=True)
     yield root
     subprocess.run(("umount", root), check=True)
@@ -82,13 +82,13 @@ def test_an_instance_has_both_and_cannot_write_to_either(base: Image, tree: Path
     assert times == {TIME_OF_FILES}
     (tree / "srv/run.sh").write_text("changed")
     (tree / "usr/bin/tool").write_text("changed")
-    assert (changed(base.root.parent), changed(layered)) == ("", "")
+    assert (find_modified(base.root.parent), find_modified(layered)) == ("", "")
 
 
 def test_the_hash_is_of_the_bytes_and_the_same_again(base: Image, with_script: Layer) -> None:
     one, two = with_script("1"), with_script("2")
     assert len({base.digest, one.digest, two.digest}) == 3
-    assert with_script("1") == one == image_of(one.digest)
+    assert with_script("1") == one == load_image(one.digest)
     for link in (base.root.parents[1] / LAYERED).iterdir():
         link.unlink()
     assert with_script("1") == one, "made anew, it is the same"
@@ -99,12 +99,12 @@ def test_the_archive_is_made_when_it_is_needed_and_holds_the_whole_tree(with_scr
     image = with_script("1")
     assert not image.archive.exists()
     for _ in range(2):
-        with_archive(HOST, image)
+        ensure_archive(HOST, image)
     names = subprocess.run(("tar", "-tf", image.archive), capture_output=True, text=True, check=True).stdout.split()
     assert {"./etc/app/old", "./etc/app/new", "./srv/run.sh", "./usr/bin/tool"} <= set(names)
     assert len(names) == len(set(names))
     assert b"trusted.overlay" not in image.archive.read_bytes()
-    prefix, root = whole(image)
+    prefix, root = merged_root(image)
     shown = HOST.run(*prefix, "cat", f"{root}/srv/run.sh", f"{root}/etc/app/old", timeout=30).text
     assert shown == "1old"
     assert list(Path(root).iterdir()) == [], "it is mounted for that command alone"
@@ -113,8 +113,8 @@ def test_the_archive_is_made_when_it_is_needed_and_holds_the_whole_tree(with_scr
 
 def test_programs_are_found_in_both(with_script: Layer) -> None:
     image = with_script("1")
-    assert missing_programs(image.trees, ["tool", "/bin/tool", "/srv/run.sh"]) == []
-    (fault,) = missing_programs(image.trees, ["/srv/rum.sh"])
+    assert find_missing_in_trees(image.layer_roots, ["tool", "/bin/tool", "/srv/run.sh"]) == []
+    (fault,) = find_missing_in_trees(image.layer_roots, ["/srv/rum.sh"])
     assert fault.hint.startswith('did you mean "/srv/run.sh"?')
 
 
@@ -125,8 +125,8 @@ def test_only_the_last_layers_of_an_image_are_kept(base: Image, with_script: Lay
     used = [with_script(str(number)).digest for number in range(6)]
     assert there() == {BELOW, *used}, "this process uses them"
     words = (
-        "import sys; from tare.images.image import image_of; from tare.images.layered import with_files;"
-        "print(with_files(image_of(sys.argv[1]), [('/srv/x', sys.argv[2])]).digest)"
+        "import sys; from tare.images.image import load_image; from tare.images.layered import with_files;"
+        "print(with_files(load_image(sys.argv[1]), [('/srv/x', sys.argv[2])]).digest)"
     )
     for name in used:
         shutil.rmtree(base.root.parents[1] / name)
@@ -139,7 +139,7 @@ def test_only_the_last_layers_of_an_image_are_kept(base: Image, with_script: Lay
     assert there() == {BELOW, *made[-2:]}
 
 
-def test_a_file_where_the_image_has_a_folder_is_refused_and_nothing_is_left(base: Image, tmp_path: Path) -> None:
+def test_a_file_in_place_of_an_image_folder_is_refused_and_nothing_is_left(base: Image, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for place, what in (("/etc/app", "cannot be put into the image"), ("/etc/app/old/x", "the image has no folder at")):
         with pytest.raises(TareError, match=what):
@@ -148,7 +148,7 @@ def test_a_file_where_the_image_has_a_folder_is_refused_and_nothing_is_left(base
     assert "tare-building" not in Path("/proc/self/mounts").read_text(encoding="utf-8")
 
 
-def test_hosts_and_name_servers_of_a_suite_are_noted_where_no_engine_covers_them(base: Image, tmp_path: Path) -> None:
+def test_hosts_and_name_servers_are_copied_to_where_no_engine_hides_them(base: Image, tmp_path: Path) -> None:
     (tmp_path / "names").write_text("192.0.2.7 database\n")
     (tmp_path / "below").mkdir()
     (tmp_path / "below/resolv.conf").write_text("nameserver 192.0.2.8\n")

@@ -10,7 +10,7 @@ import pytest
 
 from tare.hosts.local import LocalHost
 from tare.images import micro
-from tare.images.micro import LINUX, UNIKERNELS, bring_unikernels, crate_version
+from tare.images.micro import LINUX, UNIKERNELS, crate_version, ensure_unikernels
 from tare.images.recipes import guest_recipe, machine_recipe
 from tare.model.errors import TareError
 from tare.model.trial import Output
@@ -42,7 +42,7 @@ def test_only_the_image_of_instances_has_the_server(monkeypatch: pytest.MonkeyPa
     other = tmp_path / "unikernel"
     other.mkdir()
     (other / "build").write_text("other")
-    monkeypatch.setattr(micro, "_sources", lambda: other)
+    monkeypatch.setattr(micro, "_source_folder", lambda: other)
     assert guest_recipe().key != ours
     assert machine_recipe().key == machine
 
@@ -57,7 +57,7 @@ def test_what_is_missing_is_reported_with_all_packages(tmp_path: Path, monkeypat
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(micro, "_DEBIAN_RUST", ("/nonexistent/cargo", "/nonexistent/rustc"))
     with pytest.raises(TareError) as error:
-        UNIKERNELS.built(print)
+        UNIKERNELS.ensure_built(print)
     assert str(error.value).startswith("cannot build micro: cargo is not installed; cc is not installed; ld.lld is not")
     assert error.value.hint == (
         "apt-get install cargo-web rustc-web rust-web-src gcc libc6-dev lld make binutils pkg-config libseccomp-dev"
@@ -94,7 +94,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_build_that_fails_is_never_used_and_reports_why(elsewhere: Path) -> None:
     _sources_with(elsewhere / "programs", 'mkdir -p "$1" && touch "$1/micro" && echo no registry >&2 && exit 1')
     with pytest.raises(TareError, match="cannot build micro: env: exit code 1: no registry") as error:
-        LINUX.built(print)
+        LINUX.ensure_built(print)
     assert error.value.hint
     assert not LINUX.folder.exists()
     assert list((elsewhere / "home/unikernels").iterdir()) == []
@@ -104,8 +104,8 @@ def test_it_is_built_once_and_cargo_stays_below_the_state_folder(elsewhere: Path
     script = 'mkdir -p "$1" && echo "$CARGO_HOME $CARGO_TARGET_DIR $*" >"$1/micro"'
     _sources_with(elsewhere / "programs", script)
     said: list[str] = []
-    folder = LINUX.built(said.append)
-    assert LINUX.built(said.append) == folder
+    folder = LINUX.ensure_built(said.append)
+    assert LINUX.ensure_built(said.append) == folder
     assert said == ["micro: building the server for Linux, which is done once"]
     home, target, _, *targets = (folder / "micro").read_text().split()
     assert home == str(elsewhere / "home/unikernels/cargo")
@@ -116,7 +116,7 @@ def test_it_is_built_once_and_cargo_stays_below_the_state_folder(elsewhere: Path
 
 def test_the_unikernels_are_carried_to_another_host_once(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _sources_with(elsewhere / "programs", "")
-    monkeypatch.setattr(micro, "_CARRIED", PurePosixPath(elsewhere / "there"))
+    monkeypatch.setattr(micro, "_REMOTE_UNIKERNELS", PurePosixPath(elsewhere / "there"))
     UNIKERNELS.folder.mkdir(parents=True)
     for name in BUILT:
         (UNIKERNELS.folder / name).write_text(name)
@@ -133,8 +133,8 @@ def test_the_unikernels_are_carried_to_another_host_once(elsewhere: Path, monkey
             LocalHost().put(source, target)
 
     other = Other()
-    there = bring_unikernels(other, print)  # type: ignore[arg-type] # all that is asked of it
+    there = ensure_unikernels(other, print)  # type: ignore[arg-type] # all that is asked of it
     assert there == str(elsewhere / "there" / UNIKERNELS.key)
     assert sorted(path.name for path in Path(there).iterdir()) == list(BUILT)
-    assert bring_unikernels(other, print) == there  # type: ignore[arg-type]
+    assert ensure_unikernels(other, print) == there  # type: ignore[arg-type]
     assert puts == list(BUILT)

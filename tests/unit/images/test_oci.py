@@ -10,15 +10,15 @@ import pytest
 from tare.images.oci import (
     Configuration,
     User,
-    changed,
-    choose,
+    choose_platform,
+    override_configuration,
     read_configuration,
     read_manifest,
     refuse_other_platform,
-    written,
+    serialize_configuration,
 )
 from tare.model.errors import TareError
-from tare.model.image import Started
+from tare.model.image import ImageCommand
 
 ACCOUNTS = """root:x:0:0:root:/root:/bin/bash
 www-data:x:33:33:www-data:/var/www:/usr/sbin/nologin
@@ -91,12 +91,12 @@ def test_ports_that_a_server_may_listen_on_are_numbers_of_tcp() -> None:
     assert configured().tcp_ports == ()
 
 
-def test_the_words_for_start_are_counted_so_that_none_can_be_taken_for_another() -> None:
+def test_the_start_arguments_are_counted_so_that_none_can_be_confused() -> None:
     found = configured(User="app", Entrypoint=["/a", ""], Cmd=["3", "é"], Env=["PATH=/p"], WorkingDir="/w")
     words = ["1500", "1501", "4,44", "/w", "2", "PATH=/p", "HOME=/srv/app", "2", "/a", "", "2", "3", "é"]
-    assert written(found).decode().split("\0") == [*words, "0", "SIGTERM", ""]
+    assert serialize_configuration(found).decode().split("\0") == [*words, "0", "SIGTERM", ""]
     ports = configured(ExposedPorts={"80/tcp": {}, "53/udp": {}}, StopSignal="SIGQUIT")
-    assert written(ports).decode().split("\0")[-5:] == ["2", "53/udp", "80/tcp", "SIGQUIT", ""]
+    assert serialize_configuration(ports).decode().split("\0")[-5:] == ["2", "53/udp", "80/tcp", "SIGQUIT", ""]
 
 
 def test_what_a_user_says_stands_in_place_of_what_the_image_says() -> None:
@@ -110,20 +110,22 @@ def test_what_a_user_says_stands_in_place_of_what_the_image_says() -> None:
     }
     text = json.dumps({"os": "linux", "config": own})
 
-    def found(started: Started) -> Configuration:
-        return read_configuration(changed(text, started), ACCOUNTS, GROUP)
+    def found(started: ImageCommand) -> Configuration:
+        return read_configuration(override_configuration(text, started), ACCOUNTS, GROUP)
 
-    assert found(Started()) == configured(**own)
-    said = found(Started(("/x", "y"), "1500:staff", "/srv", "SIGQUIT"))
+    assert found(ImageCommand()) == configured(**own)
+    said = found(ImageCommand(("/x", "y"), "1500:staff", "/srv", "SIGQUIT"))
     assert (said.argv(), said.user, said.folder) == (("/x", "y"), User(1500, 50, (), "/srv/app"), "/srv")
     assert (said.stop_signal, said.environment[-1]) == ("SIGQUIT", "A=1")
-    assert found(Started(entry_point=())).argv() == ("b",)  # as in engines, an empty one leaves the command
+    assert found(ImageCommand(entry_point=())).argv() == ("b",)  # as in engines, an empty one leaves the command
     with pytest.raises(TareError, match=r"^the image has no user nobody-here, "):
-        found(Started(user="nobody-here"))
-    assert read_configuration(changed('{"config": null}', Started(("/x",))), "", "").argv() == ("/x",)
+        found(ImageCommand(user="nobody-here"))
+    assert read_configuration(override_configuration('{"config": null}', ImageCommand(("/x",))), "", "").argv() == (
+        "/x",
+    )
     for wrong in ("[]", '{"config": [1]}', "x"):
         with pytest.raises(TareError, match=f"^{DAMAGED}"):
-            changed(wrong, Started())
+            override_configuration(wrong, ImageCommand())
 
 
 @pytest.mark.parametrize(
@@ -173,16 +175,19 @@ def index(*platforms: tuple[str, str]) -> str:
 
 
 def test_of_several_the_one_for_this_machine_is_chosen() -> None:
-    assert choose(index(("windows", "amd64"), ("linux", "arm64"), ("linux", "amd64")), "amd64") == f"sha256:{2:064}"
-    assert choose('{"layers": []}', "amd64") == ""
+    assert (
+        choose_platform(index(("windows", "amd64"), ("linux", "arm64"), ("linux", "amd64")), "amd64")
+        == f"sha256:{2:064}"
+    )
+    assert choose_platform('{"layers": []}', "amd64") == ""
     with pytest.raises(
         TareError, match=r"^the image is for linux/arm64, windows/amd64, and this machine is linux/amd64"
     ):
-        choose(index(("windows", "amd64"), ("linux", "arm64")), "amd64")
+        choose_platform(index(("windows", "amd64"), ("linux", "arm64")), "amd64")
     with pytest.raises(TareError, match=f"^{DAMAGED}its index is no list of manifests"):
-        choose('{"manifests": [1]}', "amd64")
+        choose_platform('{"manifests": [1]}', "amd64")
     with pytest.raises(TareError, match=r"^the image is for nothing, "):
-        choose('{"manifests": []}', "amd64")
+        choose_platform('{"manifests": []}', "amd64")
 
 
 def test_a_manifest_names_its_parts_and_their_sizes() -> None:

@@ -17,11 +17,11 @@ from registry import USER, registry
 
 from tare.images import skopeo
 from tare.model.errors import TareError
-from tare.model.image import Source
+from tare.model.image import ImageReference
 
 pytestmark = CAN_TAKE
 
-LOCAL = Source("docker://", "localhost/tare-test-app:1")
+LOCAL = ImageReference("docker://", "localhost/tare-test-app:1")
 
 
 @pytest.fixture
@@ -39,28 +39,32 @@ def allow(plain: Path, address: str) -> None:
 def test_an_image_of_a_registry_is_pinned_by_its_digest(plain: Path, made: Path, scratch: Path) -> None:
     with registry({"app": made}) as address:
         allow(plain, address)
-        wanted = Source("docker://", f"{address}/app:latest")
-        digest = skopeo.digest_of(wanted, scratch)
-        assert wanted.pinned(digest) == f"docker://{address}/app@{digest}"
+        wanted = ImageReference("docker://", f"{address}/app:latest")
+        digest = skopeo.resolve_digest(wanted, scratch)
+        assert wanted.name_with_digest(digest) == f"docker://{address}/app@{digest}"
         newer = layout(made.parent / "newer", layer(file("newer")))
         for name in ("index.json", *(f"blobs/sha256/{path.name}" for path in (newer / "blobs/sha256").iterdir())):
             shutil.copy(newer / name, made / name)  # the tag moves
-        assert skopeo.digest_of(wanted, scratch) != digest
-        pinned = Source("docker://", wanted.pinned(digest).removeprefix("docker://"))
+        assert skopeo.resolve_digest(wanted, scratch) != digest
+        pinned = ImageReference("docker://", wanted.name_with_digest(digest).removeprefix("docker://"))
         assert names(taken(pinned, scratch)) == ["app", "app/new", "app/run"]
 
 
-def test_a_registry_that_refuses_is_reported_and_the_users_own_credentials_open_it(
+def test_a_registry_refusal_is_reported_and_user_credentials_give_access(
     plain: Path, tmp_path: Path, made: Path, scratch: Path
 ) -> None:
     with registry({"app": made}, private=True) as address:
         allow(plain, address)
         with pytest.raises(TareError, match="the registry refuses") as error:
-            skopeo.digest_of(Source("docker://", f"{address}/app"), scratch)
+            skopeo.resolve_digest(ImageReference("docker://", f"{address}/app"), scratch)
         assert "credentials = " in error.value.hint
         own = tmp_path / "auth.json"
         own.write_text(json.dumps({"auths": {address: {"auth": base64.b64encode(USER.encode()).decode()}}}))
-        assert names(taken(Source("docker://", f"{address}/app", str(own)), scratch)) == ["app", "app/new", "app/run"]
+        assert names(taken(ImageReference("docker://", f"{address}/app", str(own)), scratch)) == [
+            "app",
+            "app/new",
+            "app/run",
+        ]
 
 
 def test_a_registry_without_the_image_is_reported(plain: Path, made: Path, scratch: Path) -> None:
@@ -68,7 +72,7 @@ def test_a_registry_without_the_image_is_reported(plain: Path, made: Path, scrat
         allow(plain, address)
         for name in ("other", "app:2"):
             with pytest.raises(TareError, match=r"the registry has no such image|there is no image of this name"):
-                skopeo.digest_of(Source("docker://", f"{address}/{name}"), scratch)
+                skopeo.resolve_digest(ImageReference("docker://", f"{address}/{name}"), scratch)
 
 
 @pytest.fixture
@@ -86,9 +90,9 @@ def test_what_podman_has_built_here_is_found_before_a_registry_is_asked(tmp_path
     (tmp_path / "app.tar").write_bytes(APP)
     podman = ("podman", "import", "--quiet", str(tmp_path / "app.tar"), LOCAL.name)
     subprocess.run(podman, check=True, capture_output=True, timeout=60)
-    found, digest = skopeo.located(LOCAL, scratch)
-    assert found == Source("containers-storage:", LOCAL.name)
-    assert digest == skopeo.digest_of(found, scratch)
+    found, digest = skopeo.find_image(LOCAL, scratch)
+    assert found == ImageReference("containers-storage:", LOCAL.name)
+    assert digest == skopeo.resolve_digest(found, scratch)
     assert names(taken(found, scratch)) == ["app", "app/old", "app/run"]
 
 
@@ -105,15 +109,15 @@ def test_what_docker_has_built_here_is_found_where_podman_has_it_not(
 ) -> None:
     absent = "echo 'level=fatal msg=\"it does not resolve to an image ID\"' >&2; exit 1"
     stand_in(tmp_path, monkeypatch, f"case $* in *docker-daemon:*) echo {{}} ;; *) {absent} ;; esac")
-    found, digest = skopeo.located(Source("docker://", "localhost/app"), scratch)
-    assert found == Source("docker-daemon:", "localhost/app:latest")
+    found, digest = skopeo.find_image(ImageReference("docker://", "localhost/app"), scratch)
+    assert found == ImageReference("docker-daemon:", "localhost/app:latest")
     assert digest == f"sha256:{hashlib.sha256(b'{}' + bytes((10,))).hexdigest()}"
 
 
 @pytest.mark.usefixtures("podman_store")
 def test_an_image_that_is_nowhere_is_reported_with_every_place(scratch: Path) -> None:
     with pytest.raises(TareError) as refused:
-        skopeo.located(LOCAL, scratch)
+        skopeo.find_image(LOCAL, scratch)
     what, name = str(refused.value), LOCAL.name
     assert what.startswith(f"{LOCAL}: it is in none of 3 places: containers-storage:{name}: there is no image of this")
     assert f"; docker-daemon:{name}: " in what
@@ -126,19 +130,19 @@ def test_what_is_wrong_with_an_image_that_was_found_is_said_of_it_alone(
 ) -> None:
     stand_in(tmp_path, monkeypatch, """echo '{"config": {"digest": "a"}, "layers": [{"digest": "b", "size": 99}]}'""")
     with pytest.raises(TareError, match="the image is damaged") as refused:
-        skopeo.located(LOCAL, scratch)
+        skopeo.find_image(LOCAL, scratch)
     assert "places" not in str(refused.value)
 
 
 def test_only_names_of_engines_are_looked_for_in_their_stores() -> None:
-    assert [str(place) for place in LOCAL.places()] == [
+    assert [str(place) for place in LOCAL.candidate_sources()] == [
         f"containers-storage:{LOCAL.name}",
         f"docker-daemon:{LOCAL.name}",
         f"docker://{LOCAL.name}",
     ]
     for name in ("localhost:5000/app:1", "registry.example/localhost/app", "nginx"):
-        assert Source("docker://", name).places() == (Source("docker://", name),)
-    assert Source("oci:", "localhost/app").places() == (Source("oci:", "localhost/app"),)
+        assert ImageReference("docker://", name).candidate_sources() == (ImageReference("docker://", name),)
+    assert ImageReference("oci:", "localhost/app").candidate_sources() == (ImageReference("oci:", "localhost/app"),)
 
 
 def test_an_image_that_dockers_daemon_does_not_have_is_reported() -> None:
@@ -146,7 +150,7 @@ def test_an_image_that_dockers_daemon_does_not_have_is_reported() -> None:
         'time="2026-11-23T22:43:48Z" level=fatal msg="Error parsing image name \\"docker-daemon:none:1\\": '
         'loading image from docker engine: Error response from daemon: reference does not exist"\n'
     )
-    error = skopeo.refusal(Source("docker-daemon:", "none:1"), said)
+    error = skopeo.translate_error(ImageReference("docker-daemon:", "none:1"), said)
     assert str(error).startswith(
         "docker-daemon:none:1: there is no image of this name: loading image from docker engine"
     )

@@ -10,8 +10,15 @@ import pytest
 from plain import Plain
 
 from plug_ins import own
-from tare.images.foreign_images import missing_programs
-from tare.images.recipes import CLIENT, GUEST, MACHINE, client_recipe, guest_recipe, machine_recipe
+from tare.images.foreign_images import find_missing_in_trees
+from tare.images.recipes import (
+    CLIENT_PACKAGES,
+    GUEST_PACKAGES,
+    MACHINE_PACKAGES,
+    client_recipe,
+    guest_recipe,
+    machine_recipe,
+)
 from tare.plugins import registry
 from tare.workloads.bonnie import Bonnie
 from tare.workloads.dhrystone import Dhrystone
@@ -39,14 +46,14 @@ class Writing(Dns):
         return self.most_bytes
 
 
-def test_the_image_has_what_the_workloads_of_a_suite_run_and_nothing_of_others() -> None:
-    assert guest_recipe([Dhrystone()]).packages == tuple(sorted(GUEST))
-    assert set(guest_recipe([Redis(), Dns()]).packages) == {*GUEST, "redis-server", "bind9"}
+def test_the_image_has_only_the_programs_of_the_workloads_of_a_suite() -> None:
+    assert guest_recipe([Dhrystone()]).packages == tuple(sorted(GUEST_PACKAGES))
+    assert set(guest_recipe([Redis(), Dns()]).packages) == {*GUEST_PACKAGES, "redis-server", "bind9"}
 
 
 def test_the_client_root_has_their_loads_and_nothing_boots_it() -> None:
     recipe = client_recipe([Redis(), Nginx(), Dns()])
-    assert {*CLIENT, "redis-tools", "wrk", "dnsperf"} <= set(recipe.packages)
+    assert {*CLIENT_PACKAGES, "redis-tools", "wrk", "dnsperf"} <= set(recipe.packages)
     assert (recipe.kernel, recipe.server) == ("", False)
 
 
@@ -58,21 +65,21 @@ def test_the_order_of_workloads_makes_no_other_image() -> None:
     assert guest_recipe([Redis(), Dns()]).key == guest_recipe([Dns(), Redis()]).key
 
 
-def test_another_load_generator_makes_another_client_root_but_the_same_image() -> None:
+def test_another_load_generator_changes_the_client_root_but_not_the_image() -> None:
     assert guest_recipe([Dns()]) == guest_recipe([DnsWithAnotherLoad()])
     assert client_recipe([Dns()]).key != client_recipe([DnsWithAnotherLoad()]).key
 
 
-def test_without_a_suite_the_images_are_for_all_workloads_but_those_with_large_packages() -> None:
+def test_without_a_suite_images_serve_all_workloads_except_large_packages() -> None:
     workloads = [found() for found in own("workloads").values()]
-    usual = [workload for workload in workloads if not workload.large_packages]
+    usual = [workload for workload in workloads if not workload.has_large_packages]
     assert guest_recipe() == guest_recipe(usual)
     assert client_recipe(usual) == client_recipe()
     assert "kernel-build" in {workload.name for workload in workloads} - {workload.name for workload in usual}
     assert "linux-source" not in guest_recipe().packages
 
 
-def test_the_disk_has_room_for_what_is_installed_and_for_the_workload_that_writes_most() -> None:
+def test_the_disk_has_room_for_packages_and_the_workload_that_writes_most() -> None:
     gib = 1 << 30
     usual, large = guest_recipe([Redis()]), guest_recipe([Redis(), Writing(4 * gib), Writing(3 * gib)])
     assert (usual.room_bytes, large.room_bytes) == (gib, 4 * gib)
@@ -84,7 +91,7 @@ def test_the_disk_has_room_for_what_is_installed_and_for_the_workload_that_write
 def test_a_machine_has_the_technologies_that_can_be_in_it() -> None:
     found = {name: each() for name, each in own("technologies").items()}
     recipe = machine_recipe([found["docker"], found["native"]])
-    assert set(recipe.packages) == {*MACHINE, "docker.io", "iptables", "iproute2", "util-linux"}
+    assert set(recipe.packages) == {*MACHINE_PACKAGES, "docker.io", "iptables", "iproute2", "util-linux"}
     assert machine_recipe(found.values()) == machine_recipe()
     assert {"lxd", "podman", "containernetworking-plugins", "qemu-system-x86"} <= set(machine_recipe().packages)
     assert not {"ovmf", "libvirt-daemon-system", "user-mode-linux"} & set(machine_recipe().packages)
@@ -131,7 +138,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("program", ["sysbench", "awk", "up", "/bin/sysbench", "/opt/app/bench", "opt/app/bench"])
 def test_a_program_of_the_image_is_found(root: Path, program: str) -> None:
-    assert missing_programs([root], [program]) == []
+    assert find_missing_in_trees([root], [program]) == []
 
 
 @pytest.mark.parametrize(
@@ -142,13 +149,13 @@ def test_a_program_of_the_image_is_found(root: Path, program: str) -> None:
     ],
 )
 def test_what_an_engine_would_not_start_is_missing(root: Path, program: str) -> None:
-    (fault,) = missing_programs([root], [program])
-    assert fault.what == f"{program}: the image has no such program"
+    (fault,) = find_missing_in_trees([root], [program])
+    assert fault.message == f"{program}: the image has no such program"
 
 
 def test_each_missing_program_is_said_once_with_what_helps(root: Path) -> None:
     package = 'give the Debian package that has it: --package P, or packages = ["…"] in a suite'
-    faults = missing_programs([root], ["sysbenhc", "fio", "fio", "sysbench cpu run", "/opt/app/bnech"])
+    faults = find_missing_in_trees([root], ["sysbenhc", "fio", "fio", "sysbench cpu run", "/opt/app/bnech"])
     assert [fault.hint for fault in faults] == [
         f'did you mean "sysbench"? or {package}',
         package,

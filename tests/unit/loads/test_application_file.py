@@ -18,9 +18,9 @@ from tare.loads.application_file import (
     read_application,
 )
 from tare.model.errors import SuiteError
-from tare.model.image import ImageWanted, Source, Started
+from tare.model.image import ImageCommand, ImageReference, ImageSpec
 from tare.model.trial import Service
-from tare.plugins.workload import Beside
+from tare.plugins.workload import Sidecar
 
 DECISION = Path(__file__).parents[3] / "docs/decisions/applications.md"
 (EXAMPLE,) = re.findall(r"```toml\n(.*?)```", DECISION.read_text(encoding="utf-8"), re.DOTALL)
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 def refusal(text: str, folder: Path) -> list[str]:
     with pytest.raises(SuiteError) as error:
         parse_application(text, folder)
-    return [f"{fault.what} / {fault.hint}".removeprefix(f"{folder}/") for fault in error.value.faults]
+    return [f"{fault.message} / {fault.hint}".removeprefix(f"{folder}/") for fault in error.value.faults]
 
 
 # --- what it makes of an application
@@ -49,26 +49,26 @@ def test_the_example_of_the_decision_is_an_application(folder: Path) -> None:
     application = parse_application(EXAMPLE, folder)
     assert (application.name, application.under_test.name, application.parameters) == ("shop", "web", {"users": 200})
     assert [each.name for each in application.beside] == ["database", "sessions", "log"]
-    assert application.under_test.image == ImageWanted(
+    assert application.under_test.image == ImageSpec(
         packages=("nginx-light", "php8.2-fpm", "php8.2-mysql"), files=(("/srv/web", str(folder / "web")),)
     )
-    web = application.under_test.service("198.18.0.10", application.given({}))
+    web = application.under_test.to_service("198.18.0.10", application.complete_parameters({}))
     assert web == Service(("/srv/web/start", "80"), 80, ready_path="/health")
 
 
-def test_what_runs_beside_of_debians_packages_shares_an_image_and_knows_its_places(folder: Path) -> None:
+def test_sidecars_from_debian_packages_share_an_image_and_know_its_paths(folder: Path) -> None:
     application = parse_application(EXAMPLE, folder)
-    database, sessions, log = application.services_beside(application.given({}))
+    database, sessions, log = application.create_sidecars(application.complete_parameters({}))
     assert (
         database.image
         == sessions.image
         == log.image
-        == ImageWanted(
+        == ImageSpec(
             packages=("mariadb-server", "memcached", "python3-pymysql"),
             files=(("/srv/database", str(folder / "database")), ("/srv/log", str(folder / "log"))),
         )
     )
-    assert sessions == Beside(
+    assert sessions == Sidecar(
         "sessions",
         sessions.image,
         Service(("memcached", "-u", "nobody", "-l", "0.0.0.0", "-p", "11211"), 11211),  # noqa: S104
@@ -78,34 +78,34 @@ def test_what_runs_beside_of_debians_packages_shares_an_image_and_knows_its_plac
     assert (log.service.port, log.service.environment) == (0, ("DATABASE=database",))
 
 
-def test_an_image_of_others_is_looked_for_in_the_folder_and_keeps_its_own_command(folder: Path) -> None:
+def test_an_external_image_is_found_in_the_folder_and_keeps_its_command(folder: Path) -> None:
     text = LEAST + '[services.db]\nfrom = "docker-archive:db.tar"\n[services.cache]\nfrom = "docker://redis:7"\n'
     application = parse_application(text, folder)
-    database, cache = application.services_beside({})
-    assert database.image.source == Source("docker-archive:", str(folder / "db.tar"))
-    assert cache.image.source == Source("docker://", "redis:7")
+    database, cache = application.create_sidecars({})
+    assert database.image.source == ImageReference("docker-archive:", str(folder / "db.tar"))
+    assert cache.image.source == ImageReference("docker://", "redis:7")
     assert database.service.argv == ()
 
 
-def test_entry_point_user_folder_and_stop_signal_stand_in_place_of_the_images(folder: Path) -> None:
+def test_entry_point_user_folder_and_stop_signal_override_the_image(folder: Path) -> None:
     said = 'entry_point = "/app --quiet"\nuser = "www-data:7"\nfolder = "/srv/app"\nstop_signal = "SIGQUIT"\n'
     text = f'{LEAST}[services.db]\nfrom = "db.tar"\n{said}[services.log]\nfrom = "log.tar"\nentry_point = ""\n'
-    database, log = parse_application(text, folder).services_beside({})
+    database, log = parse_application(text, folder).create_sidecars({})
     assert database.image.source is not None
-    assert database.image.source.started == Started(("/app", "--quiet"), "www-data:7", "/srv/app", "SIGQUIT")
+    assert database.image.source.started == ImageCommand(("/app", "--quiet"), "www-data:7", "/srv/app", "SIGQUIT")
     assert (database.program, log.program) == (("/app",), ())
-    assert [each.words for each in parse_application(text, folder).beside] == [("/app", "--quiet"), ()]
+    assert [each.command_line for each in parse_application(text, folder).beside] == [("/app", "--quiet"), ()]
     assert log.image.source is not None
-    assert log.image.source.started == Started(entry_point=())
+    assert log.image.source.started == ImageCommand(entry_point=())
 
 
 def test_a_suite_may_give_other_parameters_but_none_that_are_not_there(folder: Path) -> None:
     application = parse_application(EXAMPLE, folder)
-    assert application.given({"users": 16000}) == {"users": 16000}
+    assert application.complete_parameters({"users": 16000}) == {"users": 16000}
     with pytest.raises(ValueError, match=r'no parameter user: did you mean "users"\?'):
-        application.given({"user": 1})
+        application.complete_parameters({"user": 1})
     with pytest.raises(ValueError, match="no parameter x: it has none"):
-        parse_application(LEAST, folder).given({"x": 1})
+        parse_application(LEAST, folder).complete_parameters({"x": 1})
 
 
 def test_a_file_is_read_whatever_editor_wrote_it(folder: Path) -> None:
@@ -210,7 +210,7 @@ def test_two_metrics_of_one_name_are_refused(folder: Path) -> None:
     assert told.startswith('application.toml: load.metrics[1].name: there are two metrics named "rate"')
 
 
-def test_services_that_share_a_host_share_its_ports_and_files_and_others_do_not(folder: Path) -> None:
+def test_only_services_that_share_a_host_share_its_ports_and_files(folder: Path) -> None:
     two = '[services.a]\ncommand = "a"\nport = 11211\nfiles = { "/srv/x" = "web" }\n'
     two += '[services.b]\ncommand = "b"\nport = 11211\nfiles = { "/srv/x" = "log" }\n'
     assert [each.partition(" / ")[0] for each in refusal(LEAST + two, folder)] == [
@@ -223,7 +223,7 @@ def test_services_that_share_a_host_share_its_ports_and_files_and_others_do_not(
     assert len(parse_application(LEAST + without, folder).beside) == 2
 
 
-def test_a_folder_without_an_application_is_refused_and_so_is_what_is_no_text(folder: Path) -> None:
+def test_a_folder_without_an_application_is_refused_and_so_is_non_text(folder: Path) -> None:
     with pytest.raises(SuiteError, match=r"shop/application\.toml: cannot be read: no such file or directory"):
         read_application(folder)
     (folder / "application.toml").write_bytes(b"\xff")

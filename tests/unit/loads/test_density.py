@@ -9,10 +9,10 @@ from setups import Client, sample
 
 from tare.hosts.local import LocalHost
 from tare.loads.density import Density
-from tare.model.errors import NoRoom, OutOfMemory, TimedOut, TrialFailed, Unreachable
-from tare.model.trial import Footprint, LimitsWanted, Raw, Value
-from tare.plugins.workload import Another, Further, Instance, MeasurementContext, Workload
-from tare.suites.tables import bounded
+from tare.model.errors import OutOfMemory, TimedOut, TrialFailed, Unreachable, Unschedulable
+from tare.model.trial import Footprint, LimitsSpec, RawOutput, Value
+from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Workload
+from tare.suites.tables import apply_limits
 from tare.workloads.redis_density import RedisDensity
 from tare.workloads.startup import Startup
 
@@ -25,7 +25,7 @@ def instance(number: int) -> Instance:
 
 
 @dataclass
-class Room(Further):
+class Room(InstanceStarter):
     """A machine with room for instances: the first costs 100 MiB, each further one 10 MiB."""
 
     spare: Callable[[int], float] = lambda _: 0.9
@@ -35,25 +35,25 @@ class Room(Further):
     cost_bytes: Callable[[int], int | None] = lambda alive: (90 + 10 * alive) * MIB
 
     @property
-    def limit_bytes(self) -> int:
+    def memory_limit_bytes(self) -> int:
         return 512 * MIB
 
     @contextmanager
-    def started(self, workload: Workload, limit_bytes: int | None = None) -> Iterator[Another]:
+    def start_instance(self, workload: Workload, limit_bytes: int | None = None) -> Iterator[ExtraInstance]:
         assert isinstance(workload, Startup)
         assert limit_bytes is None  # that of the suite
         self.start(self.alive + 1)
         self.alive += 1
         self.most_alive = max(self.most_alive, self.alive)
         try:
-            yield Another(MeasurementContext(instance(self.alive), LocalHost(), ()), lambda: 0)
+            yield ExtraInstance(MeasurementContext(instance(self.alive), LocalHost(), ()), lambda: 0)
         finally:
             self.alive -= 1
 
-    def cost(self) -> Footprint:
+    def measure_footprint(self) -> Footprint:
         return Footprint(self.cost_bytes(self.alive), None, None, self.alive)
 
-    def spare_share(self) -> float:
+    def spare_memory_share(self) -> float:
         return self.spare(self.alive)
 
 
@@ -69,23 +69,23 @@ class Counted(Density):
     def load(self) -> Startup:
         return Startup()
 
-    def ask(self, setup: MeasurementContext, label: str) -> Raw:
+    def run_requests(self, setup: MeasurementContext, label: str) -> RawOutput:
         number = int(setup.instance.proof["number"])
-        return Raw(label, ("ask",), f"{self.latency(number, self.room.alive)}\n", 0.1)
+        return RawOutput(label, ("ask",), f"{self.latency(number, self.room.alive)}\n", 0.1)
 
-    def slow_seconds(self, text: str) -> float:
+    def read_slow_seconds(self, text: str) -> float:
         if not text.strip():
             raise TrialFailed("no latency")
         return float(text)
 
 
-def measured(workload: Counted) -> tuple[Raw, ...]:
-    raw = tuple(workload.measure(MeasurementContext(instance(1), LocalHost(), (), further=workload.room)))
+def measured(workload: Counted) -> tuple[RawOutput, ...]:
+    raw = tuple(workload.measure(MeasurementContext(instance(1), LocalHost(), (), instance_starter=workload.room)))
     assert workload.room.alive == 1  # nothing is left
     return raw
 
 
-def values(workload: Counted, raw: Sequence[Raw] | None = None) -> dict[tuple[str, float | None], float]:
+def values(workload: Counted, raw: Sequence[RawOutput] | None = None) -> dict[tuple[str, float | None], float]:
     return {(each.metric, each.point): each.value for each in workload.parse(raw or measured(workload))}
 
 
@@ -148,10 +148,10 @@ def test_the_latency_is_that_of_the_slowest_at_its_best() -> None:
     [
         (OutOfMemory("killed"), "end: out of memory"),
         (TimedOut("no answer in 11 s"), "end: late"),
-        (NoRoom("1 Insufficient cpu"), "end: no room"),
+        (Unschedulable("1 Insufficient cpu"), "end: no room"),
     ],
 )
-def test_one_that_does_not_start_for_lack_of_memory_or_room_or_in_time_ends_it(error: TrialFailed, end: str) -> None:
+def test_an_instance_without_memory_room_or_time_to_start_ends_the_search(error: TrialFailed, end: str) -> None:
     workload = Counted(room=Room(start=failing(4, error)))
     assert ended(workload) == (3, end)
     assert measured(workload)[-1].text == f"{error}\n"
@@ -202,7 +202,7 @@ GOOD = measured(Counted(most=3))
 SLOW = measured(Counted(latency=late_from(3)))
 
 
-def texts(label: str, text: str) -> tuple[Raw, ...]:
+def texts(label: str, text: str) -> tuple[RawOutput, ...]:
     return tuple(replace(each, text=text) if each.label == label else each for each in GOOD)
 
 
@@ -233,7 +233,7 @@ def texts(label: str, text: str) -> tuple[Raw, ...]:
         (*GOOD[:1], replace(GOOD[1], label="else"), *GOOD[1:]),
     ],
 )
-def test_outputs_that_are_not_those_of_one_whole_measurement_fail_the_trial(raw: tuple[Raw, ...]) -> None:
+def test_outputs_that_are_not_one_complete_measurement_fail_the_trial(raw: tuple[RawOutput, ...]) -> None:
     with pytest.raises(TrialFailed):
         Counted(most=3).parse(raw)
 
@@ -250,16 +250,16 @@ def test_outputs_of_other_settings_fail_the_trial() -> None:
 
 def test_an_instance_is_asked_over_one_connection_for_a_moment() -> None:
     client = Client(lambda _: sample("redis/set-1.csv"))
-    instance = Instance("tare-x", None, "198.18.0.2", "bridge", processes=tuple, serves={"redis": 7})
-    raw = RedisDensity(requests=700).ask(MeasurementContext(instance, client, ()), "instance 1 of 1")
+    instance = Instance("tare-x", None, "198.18.0.2", "bridge", processes=tuple, served_ports={"redis": 7})
+    raw = RedisDensity(requests=700).run_requests(MeasurementContext(instance, client, ()), "instance 1 of 1")
     assert raw.label == "instance 1 of 1"
     assert " ".join(client.calls[0]) == "redis-benchmark -h 198.18.0.2 -p 7 -t set -n 700 -c 1 -P 1 -k 1 --csv"
-    assert RedisDensity().slow_seconds(raw.text) == 0.000103
+    assert RedisDensity().read_slow_seconds(raw.text) == 0.000103
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("set-50", 0.005359), ("set-200", 0.002239)])
 def test_the_99th_percentile_is_read_from_what_redis_benchmark_prints(name: str, seconds: float) -> None:
-    assert RedisDensity().slow_seconds(sample(f"redis/{name}.csv")) == pytest.approx(seconds, abs=1e-12)
+    assert RedisDensity().read_slow_seconds(sample(f"redis/{name}.csv")) == pytest.approx(seconds, abs=1e-12)
 
 
 SET = sample("redis/set-1.csv")
@@ -276,10 +276,10 @@ SET = sample("redis/set-1.csv")
 )
 def test_what_holds_no_latency_fails_the_trial(text: str) -> None:
     with pytest.raises(TrialFailed, match="gave no latency for SET"):
-        RedisDensity().slow_seconds(text)
+        RedisDensity().read_slow_seconds(text)
 
 
 def test_a_bound_of_time_lowers_how_many_are_started_at_most() -> None:
-    fitting, (lowered,) = bounded(RedisDensity(), LimitsWanted(seconds=10.0))
+    fitting, (lowered,) = apply_limits(RedisDensity(), LimitsSpec(seconds=10.0))
     assert fitting == RedisDensity(most=7)
-    assert (lowered.setting, fitting.seconds() <= 10.0) == ("most", True)
+    assert (lowered.setting, fitting.estimate_seconds() <= 10.0) == ("most", True)

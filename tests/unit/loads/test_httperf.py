@@ -7,41 +7,41 @@ import setups
 from setups import Client, serving, word_after
 
 from tare.hosts.local import LocalHost
-from tare.loads.httperf import _TOGETHER
-from tare.loads.knee import Answers
+from tare.loads.httperf import _PARALLEL_SCRIPT
+from tare.loads.knee import RateResult
 from tare.model.errors import TrialFailed
-from tare.model.trial import Output, Raw
+from tare.model.trial import Output, RawOutput
 from tare.workloads.lighttpd import Lighttpd
 
 HALF_A_SECOND, FIFTH = Lighttpd(duration=0.5), Lighttpd(duration=0.2)
 IDLE = "ports 64512, of which wait 0"
 
 
-def sample(name: str, ports: str = IDLE) -> Raw:
+def sample(name: str, ports: str = IDLE) -> RawOutput:
     """What the program printed, and the line that tare adds of the client's ports."""
-    return Raw("", ("httperf",), f"{setups.sample(f'httperf/{name}.txt')}client: {ports}\n", 0.5)
+    return RawOutput("", ("httperf",), f"{setups.sample(f'httperf/{name}.txt')}client: {ports}\n", 0.5)
 
 
-def values(answers: Answers) -> dict[str, float]:
+def values(answers: RateResult) -> dict[str, float]:
     return {value.metric: value.value for value in answers.values}
 
 
-def errors(answers: Answers) -> dict[str, float]:
+def errors(answers: RateResult) -> dict[str, float]:
     kinds = ("timed-out", "refused", "reset", "bad-status")
     return {name: value for name, value in values(answers).items() if name in kinds and value}
 
 
-def test_a_captured_run_gives_answers_a_second_and_the_response_time_with_its_deviation() -> None:
-    answers = HALF_A_SECOND.answers(sample("rate-1000"), 1000)
-    assert (answers.share, answers.client, errors(answers)) == (1.0, "", {})
+def test_a_captured_run_gives_answer_rate_and_response_time_with_deviation() -> None:
+    answers = HALF_A_SECOND.read_rate_result(sample("rate-1000"), 1000)
+    assert (answers.answered_share, answers.client_problem, errors(answers)) == (1.0, "", {})
     assert values(answers)["answered"] == 1000.0
     assert (values(answers)["latency"], values(answers)["latency-sd"]) == pytest.approx((0.0028, 0.0043))
     assert {value.point for value in answers.values} == {1000.0}
 
 
 def test_what_several_httperfs_printed_is_put_together() -> None:
-    answers = HALF_A_SECOND.answers(sample("two-at-once"), 2000)
-    assert (answers.share, answers.client) == (1.0, "")
+    answers = HALF_A_SECOND.read_rate_result(sample("two-at-once"), 2000)
+    assert (answers.answered_share, answers.client_problem) == (1.0, "")
     assert values(answers)["answered"] == 2000.0
     assert values(answers)["latency"] == pytest.approx((0.0096 + 0.0136) / 2)
     spread = ((0.0085**2 + 0.0111**2) / 2 + 0.002**2) ** 0.5
@@ -49,8 +49,8 @@ def test_what_several_httperfs_printed_is_put_together() -> None:
 
 
 def test_answers_that_come_too_late_are_the_servers_failure() -> None:
-    answers = HALF_A_SECOND.answers(sample("timed-out"), 8000)
-    assert (answers.share, answers.client) == (494 / 4000, "")
+    answers = HALF_A_SECOND.read_rate_result(sample("timed-out"), 8000)
+    assert (answers.answered_share, answers.client_problem) == (494 / 4000, "")
     assert errors(answers) == {"timed-out": 7012.0}
 
 
@@ -59,8 +59,8 @@ def test_answers_that_come_too_late_are_the_servers_failure() -> None:
     [("refused", "refused", 0), ("no-answer", "timed-out", 0), ("not-found", "bad-status", 1)],
 )
 def test_errors_are_counted_by_their_class(name: str, kind: str, replies: int) -> None:
-    answers = FIFTH.answers(sample(name), 1000)
-    assert (answers.share, answers.client) == (0.0, "")
+    answers = FIFTH.read_rate_result(sample(name), 1000)
+    assert (answers.answered_share, answers.client_problem) == (0.0, "")
     assert errors(answers) == {kind: 1000.0}
     assert ("latency" in values(answers)) == bool(replies), "there is no response time without an answer"
 
@@ -69,57 +69,59 @@ def test_errors_are_counted_by_their_class(name: str, kind: str, replies: int) -
 
 
 def test_descriptors_that_ran_out_are_the_clients_failure() -> None:
-    answers = HALF_A_SECOND.answers(sample("descriptors"), 30_000)
-    assert answers.client == "the client had no descriptor free (fd-unavail 10628)"
+    answers = HALF_A_SECOND.read_rate_result(sample("descriptors"), 30_000)
+    assert answers.client_problem == "the client had no descriptor free (fd-unavail 10628)"
 
 
-def test_a_single_missing_descriptor_is_the_clients_failure_even_where_answers_follow() -> None:
+def test_one_missing_descriptor_is_a_client_failure_even_if_answers_follow() -> None:
     raw = sample("rate-1000")
     text = raw.text.replace("fd-unavail 0", "fd-unavail 1").replace("total 0", "total 1")
-    assert "fd-unavail 1" in HALF_A_SECOND.answers(Raw("", (), text, 0.5), 1000).client
+    assert "fd-unavail 1" in HALF_A_SECOND.read_rate_result(RawOutput("", (), text, 0.5), 1000).client_problem
 
 
 def test_ports_that_wait_after_a_connection_are_the_clients_failure() -> None:
-    answers = HALF_A_SECOND.answers(sample("ports", "ports 100, of which wait 100"), 1000)
-    assert answers.client == "100 of the client's 100 ports wait after the end of a connection"
+    answers = HALF_A_SECOND.read_rate_result(sample("ports", "ports 100, of which wait 100"), 1000)
+    assert answers.client_problem == "100 of the client's 100 ports wait after the end of a connection"
 
 
 @pytest.mark.parametrize("ports", [IDLE, "ports unknown"])
-def test_connections_that_could_not_be_opened_for_another_reason_are_the_clients_failure_too(ports: str) -> None:
+def test_connections_that_fail_for_another_reason_are_client_failures_too(ports: str) -> None:
     assert (
-        HALF_A_SECOND.answers(sample("ports", ports), 1000).client
+        HALF_A_SECOND.read_rate_result(sample("ports", ports), 1000).client_problem
         == "the client could not open connections (other 400)"
     )
 
 
 def test_a_client_that_could_not_keep_the_rate_has_failed() -> None:
     late = sample("rate-1000").text.replace("test-duration 0.510 s", "test-duration 0.816 s")
-    answers = HALF_A_SECOND.answers(Raw("", (), late, 0.5), 1000)
-    assert answers.client == "the client took 1.60 times as long as it should to begin the connections"
+    answers = HALF_A_SECOND.read_rate_result(RawOutput("", (), late, 0.5), 1000)
+    assert answers.client_problem == "the client took 1.60 times as long as it should to begin the connections"
 
 
-def test_waiting_for_late_answers_at_the_end_is_not_taken_for_a_slow_client() -> None:
+def test_waiting_for_late_answers_at_the_end_does_not_make_the_client_slow() -> None:
     late = sample("no-answer").text.replace("test-duration 0.401 s", "test-duration 0.601 s")
-    assert FIFTH.answers(Raw("", (), late, 0.5), 1000).client == "", "the last one waited 0.2 s to connect, and again"
+    assert FIFTH.read_rate_result(RawOutput("", (), late, 0.5), 1000).client_problem == "", (
+        "the last one waited 0.2 s to connect, and again"
+    )
 
 
 @pytest.mark.parametrize("text", [f"client: {IDLE}\n", sample("two-at-once").text[:1500]])
-def test_an_output_that_is_not_one_whole_result_fails_the_trial_with_what_was_found(text: str) -> None:
+def test_an_incomplete_result_fails_the_trial_and_is_quoted(text: str) -> None:
     with pytest.raises(TrialFailed, match="httperf gave no result at 1000/s as asked") as failure:
-        HALF_A_SECOND.answers(Raw("rate 1000", (), text, 0.5), 1000)
+        HALF_A_SECOND.read_rate_result(RawOutput("rate 1000", (), text, 0.5), 1000)
     assert repr(text[:50])[1:-1] in str(failure.value)
     assert failure.value.hint
 
 
 def test_one_of_two_httperfs_that_died_half_way_fails_the_trial() -> None:
     with pytest.raises(TrialFailed, match="no result at 2000/s as asked"):
-        HALF_A_SECOND.answers(sample("rate-1000"), 2000)
+        HALF_A_SECOND.read_rate_result(sample("rate-1000"), 2000)
 
 
 @pytest.mark.parametrize("size", [1000, 1023, 1025, 4096])
 def test_a_page_of_another_size_is_not_compared_as_if_it_were_the_suites(size: int) -> None:
     with pytest.raises(TrialFailed, match=rf"pages of 1024.0 bytes, not of {size}") as failure:
-        Lighttpd(duration=0.5, size=size).answers(sample("rate-1000"), 1000)
+        Lighttpd(duration=0.5, size=size).read_rate_result(sample("rate-1000"), 1000)
     assert f"/file of {size} bytes" in failure.value.hint
 
 
@@ -136,10 +138,10 @@ def client(cpus: int = 1, kernel: str = KERNEL) -> Client:
 
 
 def told(workload: Lighttpd, rate: int, client: Client) -> tuple[str, ...]:
-    workload.load(serving(client), rate)
+    workload.run_rate(serving(client), rate)
     argv, kernel = client.calls
     assert kernel == ("cat", "/proc/net/sockstat", "/proc/sys/net/ipv4/ip_local_port_range")
-    assert argv[:4] == ("sh", "-c", _TOGETHER, "sh")
+    assert argv[:4] == ("sh", "-c", _PARALLEL_SCRIPT, "sh")
     return argv[4:]
 
 
@@ -166,25 +168,27 @@ def test_one_thread_is_not_enough_for_several_cpus() -> None:
     assert word_after(argv, "--num-conns") == "167"
 
 
-def test_several_programs_run_at_the_same_time_and_all_that_they_print_is_kept() -> None:
+def test_several_programs_run_at_the_same_time_and_all_output_is_kept() -> None:
     """Each waits for both others: they write a line to a pipe that one of them reads."""
-    output = LocalHost().run("sh", "-c", _TOGETHER, "sh", "3", "sh", "-c", 'echo "$1"', "sh", "two words", timeout=60)
+    output = LocalHost().run(
+        "sh", "-c", _PARALLEL_SCRIPT, "sh", "3", "sh", "-c", 'echo "$1"', "sh", "two words", timeout=60
+    )
     assert output.text == 3 * "two words\n"
 
 
 def test_the_exit_code_of_a_failed_program_is_seen() -> None:
     with pytest.raises(TrialFailed, match="exit code 7"):
-        LocalHost().run("sh", "-c", _TOGETHER, "sh", "2", "sh", "-c", "exit 7", timeout=60)
+        LocalHost().run("sh", "-c", _PARALLEL_SCRIPT, "sh", "2", "sh", "-c", "exit 7", timeout=60)
 
 
 def test_how_many_ports_wait_is_kept_with_the_output_and_cpu_time_is_not() -> None:
-    raw = HALF_A_SECOND.load(serving(client()), 1000)
+    raw = HALF_A_SECOND.run_rate(serving(client()), 1000)
     assert raw.text == sample("rate-1000", "ports 64512, of which wait 100").text
     assert raw.client_cpu is None, "it looks for events without a pause: it is always busy"
     assert raw.sending_seconds == 0.5
 
 
 def test_a_client_that_does_not_say_which_ports_wait_is_read_all_the_same() -> None:
-    raw = HALF_A_SECOND.load(serving(client(kernel="")), 1000)
+    raw = HALF_A_SECOND.run_rate(serving(client(kernel="")), 1000)
     assert raw.text.endswith("client: ports unknown\n")
-    assert HALF_A_SECOND.answers(raw, 1000).share == 1.0
+    assert HALF_A_SECOND.read_rate_result(raw, 1000).answered_share == 1.0

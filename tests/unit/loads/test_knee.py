@@ -10,9 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 from setups import serving
 
 from tare.hosts.local import LocalHost
-from tare.loads.knee import Answers, KneeLoad, Search
+from tare.loads.knee import KneeLoad, KneeSearch, RateResult
 from tare.model.errors import TrialFailed
-from tare.model.trial import Metric, Raw, Value
+from tare.model.trial import Metric, RawOutput, Value
 from tare.plugins.workload import MeasurementContext
 from tare.runner.values import read_values
 from tare.workloads.bind import Bind
@@ -33,15 +33,15 @@ class Known(KneeLoad):
     share_at: Share = field(default=lambda _rate, _number: "1")
     tried: list[int] = field(default_factory=list)
 
-    def load(self, setup: MeasurementContext, rate: int) -> Raw:
+    def run_rate(self, setup: MeasurementContext, rate: int) -> RawOutput:
         del setup
         self.tried.append(rate)
-        return Raw(f"rate {rate}", ("load",), self.share_at(rate, self.tried.count(rate)), 0.1, client_cpu=0.5)
+        return RawOutput(f"rate {rate}", ("load",), self.share_at(rate, self.tried.count(rate)), 0.1, client_cpu=0.5)
 
-    def answers(self, raw: Raw, rate: int) -> Answers:
+    def read_rate_result(self, raw: RawOutput, rate: int) -> RateResult:
         share, _, client = raw.text.partition(" ")
         try:
-            return Answers(float(share), (Value("answered", float(rate), float(share) * rate),), client)
+            return RateResult(float(share), (Value("answered", float(rate), float(share) * rate),), client)
         except ValueError as error:
             raise TrialFailed(f"no share: {raw.text}") from error
 
@@ -62,7 +62,7 @@ def found(load: Known) -> tuple[dict[float | None, float], str]:
 
 
 @pytest.mark.parametrize("capacity", [37, 950, 1000, 1999, 19_000, 28_123, 123_456])
-def test_the_knee_is_the_highest_rate_that_answers_follow_as_exactly_as_the_resolution(capacity: int) -> None:
+def test_the_knee_is_the_highest_sustained_rate_within_the_resolution(capacity: int) -> None:
     values, doubt = found(Known(share_at=with_capacity(capacity)))
     most = capacity / 0.95  # by the tolerance
     assert most / 1.01 - 1 <= values[None] <= most
@@ -132,7 +132,7 @@ def test_each_run_is_a_turn_so_that_stacks_alternate() -> None:
 # --- what the client could not do
 
 
-def test_a_rate_that_the_client_cannot_send_is_not_taken_for_the_servers_limit() -> None:
+def test_a_rate_that_the_client_cannot_send_is_not_the_limit_of_the_server() -> None:
     values, doubt = found(
         Known(runs=1, resolution=0.3, share_at=lambda rate, _: "1" if rate < 5000 else "0.4 no ports")
     )
@@ -166,7 +166,7 @@ def test_a_run_whose_answers_follow_does_not_count_where_the_client_failed() -> 
         (("1", "0.4 no ports", "0.4 no ports"), True),
     ],
 )
-def test_the_majority_of_runs_decides_and_without_one_the_client_has_failed(
+def test_the_majority_of_runs_decides_and_without_one_the_client_failed(
     runs: Sequence[str], doubted: bool | None
 ) -> None:
     load = Known(resolution=1, share_at=lambda rate, number: runs[number - 1] if rate == 2000 else "1")
@@ -175,9 +175,11 @@ def test_the_majority_of_runs_decides_and_without_one_the_client_has_failed(
         raw.append(each)
         if len(raw) == 6:
             break
-    search = load._after(Search((1000,), 1.0, low=1000), [load.answers(each, 2000) for each in raw[3:]])
+    search = load._decide_rate(
+        KneeSearch((1000,), 1.0, low=1000), [load.read_rate_result(each, 2000) for each in raw[3:]]
+    )
     assert (search.high is None) == (doubted is None)
-    assert bool(search.client) == bool(doubted)
+    assert bool(search.client_problem) == bool(doubted)
 
 
 def test_a_server_faster_than_any_rate_is_said_to_be() -> None:
@@ -189,7 +191,7 @@ def test_a_server_faster_than_any_rate_is_said_to_be() -> None:
 # --- parse
 
 
-def outputs(load: Known) -> list[Raw]:
+def outputs(load: Known) -> list[RawOutput]:
     return list(load.measure(SETUP))
 
 
@@ -205,7 +207,9 @@ def outputs(load: Known) -> list[Raw]:
         lambda raw: [*raw[3:6], *raw[:3], *raw[6:]],
     ],
 )
-def test_outputs_that_are_not_one_whole_search_fail_the_trial(damaged: Callable[[list[Raw]], list[Raw]]) -> None:
+def test_outputs_that_are_not_one_whole_search_fail_the_trial(
+    damaged: Callable[[list[RawOutput]], list[RawOutput]],
+) -> None:
     load = Known(share_at=with_capacity(3000))
     with pytest.raises(TrialFailed, match="expected 3 outputs of rate"):
         load.parse(damaged(outputs(load)))
@@ -223,7 +227,7 @@ def test_two_searches_of_a_trial_beside_two_groups_give_the_mean() -> None:
     }
 
 
-def test_values_of_several_runs_are_medians_of_those_in_which_the_client_did_its_part() -> None:
+def test_values_of_several_runs_are_medians_without_client_failures() -> None:
     shares = ("0.96", "0.1 no ports", "1")
     load = Known(resolution=1, share_at=lambda rate, number: shares[number - 1] if rate == 1000 else "0.5")
     assert found(load)[0][1000.0] == 980.0
@@ -255,10 +259,10 @@ def test_settings_that_cannot_be_measured_are_refused_with_the_reason(settings: 
 
 def test_a_search_that_has_ended_learns_nothing_more() -> None:
     with pytest.raises(ValueError, match="ended"):
-        Search((1000,), 1.0, low=1000, high=1100).after(followed=True)
+        KneeSearch((1000,), 1.0, low=1000, high=1100).with_result(followed=True)
 
 
 def test_the_estimate_covers_the_search_of_a_usual_server() -> None:
     load = Known(share_at=with_capacity(20_000))
     runs = len(outputs(load))
-    assert runs * load.duration <= load.seconds() <= 2 * runs * load.duration
+    assert runs * load.duration <= load.estimate_seconds() <= 2 * runs * load.duration

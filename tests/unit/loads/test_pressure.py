@@ -9,10 +9,10 @@ import pytest
 from plain import Plain
 
 from tare.hosts.local import LocalHost
-from tare.loads.memory_search import UnderPressure
+from tare.loads.memory_search import SmallestMemory
 from tare.model.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable
-from tare.model.trial import Footprint, Metric, Output, Raw, Value
-from tare.plugins.workload import Another, Further, Instance, MeasurementContext, Workload
+from tare.model.trial import Footprint, Metric, Output, RawOutput, Value
+from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Workload
 
 MIB = 1 << 20
 FULL = 1 << 30
@@ -33,24 +33,24 @@ class Counter(Plain):
     def rounds(self) -> int:
         return ROUNDS
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         try:
-            yield Raw("warming", (), "", 0.1, warm_up=True)
+            yield RawOutput("warming", (), "", 0.1, warm_up=True)
             for _ in range(self.rounds):
-                yield Raw("rate", ("count",), f"{float(setup.instance.proof['rate'])!r}\n", 0.1, client_cpu=0.5)
+                yield RawOutput("rate", ("count",), f"{float(setup.instance.proof['rate'])!r}\n", 0.1, client_cpu=0.5)
         finally:
             self.closed.append(setup.instance.name)
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         (only,) = raw
         return (Value("rate", None, float(only.text)),)
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         return 0.5
 
 
 @dataclass(frozen=True)
-class Pressed(UnderPressure):
+class Pressed(SmallestMemory):
     name = "pressed"
     title = "pressed"
 
@@ -66,7 +66,7 @@ def instance(name: str, rate: float) -> Instance:
 
 
 @dataclass
-class Shelf(Further):
+class Shelf(InstanceStarter):
     """Starts instances whose rate follows from their limit, and notes what was asked for and is alive."""
 
     rate: Rate
@@ -76,38 +76,38 @@ class Shelf(Further):
     full: Callable[[], float] = lambda: 1000.0
 
     @property
-    def limit_bytes(self) -> int:
+    def memory_limit_bytes(self) -> int:
         return FULL
 
     @contextmanager
-    def started(self, workload: Workload, limit_bytes: int | None = None) -> Iterator[Another]:  # noqa: ARG002 - a shelf
+    def start_instance(self, workload: Workload, limit_bytes: int | None = None) -> Iterator[ExtraInstance]:  # noqa: ARG002 - a shelf
         if limit_bytes is not None:
             self.asked.append(limit_bytes)
         name = "full" if limit_bytes is None else f"less {limit_bytes}"
         rate = self.full() if limit_bytes is None else self.rate(limit_bytes)
         self.alive.append(name)
         try:
-            yield Another(MeasurementContext(instance(name, rate), LocalHost(), ()), lambda: self.swapped)
+            yield ExtraInstance(MeasurementContext(instance(name, rate), LocalHost(), ()), lambda: self.swapped)
         finally:
             self.alive.remove(name)
 
-    def cost(self) -> Footprint:
+    def measure_footprint(self) -> Footprint:
         return Footprint(None, None, None, 0)
 
-    def spare_share(self) -> float:
+    def spare_memory_share(self) -> float:
         return 0.5
 
 
-def setup(further: Further | None) -> MeasurementContext:
+def setup(further: InstanceStarter | None) -> MeasurementContext:
     """Return what the workload measures with; its own instance has become faster with use, and is in no comparison."""
-    return MeasurementContext(instance("own", 2000.0), LocalHost(), (), further=further)
+    return MeasurementContext(instance("own", 2000.0), LocalHost(), (), instance_starter=further)
 
 
-def measured(shelf: Shelf, workload: UnderPressure | None = None) -> tuple[Raw, ...]:
+def measured(shelf: Shelf, workload: SmallestMemory | None = None) -> tuple[RawOutput, ...]:
     return tuple((workload or Pressed()).measure(setup(shelf)))
 
 
-def counted(raw: Sequence[Raw]) -> list[Raw]:
+def counted(raw: Sequence[RawOutput]) -> list[RawOutput]:
     """What a parser is given."""
     return [each for each in raw if not each.warm_up]
 
@@ -124,11 +124,11 @@ def failing(error: TrialFailed) -> Callable[[], float]:
     return fail
 
 
-def fates(raw: Sequence[Raw]) -> list[str]:
+def fates(raw: Sequence[RawOutput]) -> list[str]:
     return [json.loads(each.text)["fate"] for each in raw if each.label.startswith("fate ")]
 
 
-def floor_of(raw: Sequence[Raw], workload: UnderPressure | None = None) -> float:
+def floor_of(raw: Sequence[RawOutput], workload: SmallestMemory | None = None) -> float:
     (value,) = (each for each in (workload or Pressed()).parse(counted(raw)) if each.metric == "floor")
     return value.value
 
@@ -142,7 +142,7 @@ def test_the_smallest_memory_is_found_as_exactly_as_asked(needed_mib: int) -> No
     assert needed <= floor_of(measured(Shelf(needing(needed)))) <= 1.05 * needed + MIB
 
 
-def test_memory_is_halved_until_the_goal_is_missed_and_then_the_gap_is_divided() -> None:
+def test_memory_is_halved_until_the_goal_is_missed_and_then_bisected() -> None:
     shelf = Shelf(needing(100 * MIB))
     raw = measured(shelf)
     assert [limit // MIB for limit in shelf.asked] == [512, 256, 128, *5 * [64], *5 * [91], 108, *5 * [99], 103]
@@ -193,7 +193,7 @@ def test_a_half_that_gives_no_throughput_has_no_point() -> None:
     assert points == {float(mib * MIB) for mib in (1024, 512, 256, 128)}
 
 
-def test_a_goal_that_the_least_memory_meets_fails_the_trial_with_what_to_set() -> None:
+def test_a_goal_met_at_the_least_memory_fails_the_trial_with_a_hint() -> None:
     with pytest.raises(TrialFailed, match=r"^pressed meets its goal with 1 MiB, and less is not tried$") as failure:
         measured(Shelf(needing(1)))
     assert failure.value.hint == "set least below 1 MiB"
@@ -204,7 +204,7 @@ def test_where_half_the_memory_is_too_little_the_search_goes_on_above_it() -> No
 
 
 @pytest.mark.parametrize("otherwise", [lambda: 100.0, failing(TrialFailed("the address is taken"))])
-def test_a_stack_of_which_no_further_instance_meets_the_goal_needs_not_all_of_the_memory(
+def test_if_no_smaller_instance_meets_the_goal_no_requirement_is_given(
     otherwise: Callable[[], float],
 ) -> None:
     what = r"^no instance with less than 1 GiB meets the goal; the last one: (all were too slow|the address is taken)$"
@@ -218,7 +218,7 @@ def test_each_fate_has_a_label_of_its_own_so_that_tare_show_has_them_all() -> No
 
 
 def test_the_estimate_counts_the_halves_and_what_lies_between_the_last_two() -> None:
-    found = [Pressed(precision=precision).seconds() for precision in (0.5, 0.05)]
+    found = [Pressed(precision=precision).estimate_seconds() for precision in (0.5, 0.05)]
     assert found == pytest.approx([2 * (8 + 1) * 0.7, 2 * (8 + 4) * 0.7])
 
 
@@ -232,7 +232,7 @@ def test_the_goal_is_a_share_of_the_throughput_with_all_the_memory() -> None:
         assert floor_of(measured(Shelf(declining), workload), workload) == pytest.approx(goal * 200 * MIB, rel=0.06)
 
 
-def test_what_slows_both_instances_in_some_rounds_is_not_taken_for_too_little_memory() -> None:
+def test_rounds_that_slow_both_instances_are_not_a_memory_shortage() -> None:
     raw = list(measured(Shelf(needing(100 * MIB))))
     slow = [each for each in raw if each.label in ("full: rate", "less: rate")][:4]
     for each in slow:
@@ -246,7 +246,7 @@ def test_both_instances_take_turns_and_each_is_first_as_often() -> None:
     assert raw == ["full: warming", "less: warming", *second, *first, *second, *first, *second]
 
 
-def test_only_the_load_of_the_instance_with_all_the_memory_decides_whether_the_client_was_busy() -> None:
+def test_only_the_full_memory_instance_decides_if_the_client_was_busy() -> None:
     shares = {each.label: each.client_cpu for each in measured(Shelf(needing(100 * MIB)))}
     assert (shares["full: rate"], shares["less: rate"]) == (0.5, None)
 
@@ -291,7 +291,7 @@ class Breaking(Counter):
 
     against: str = "full"
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         yield from list(super().measure(setup))[:3]
         if setup.instance.name.startswith(self.against):
             raise TrialFailed("connection reset by peer")
@@ -303,7 +303,7 @@ def test_a_failure_with_all_the_memory_fails_the_trial() -> None:
         measured(Shelf(needing(100 * MIB)), Pressed(counter=Breaking()))
 
 
-def test_an_instance_that_does_not_start_with_all_the_memory_fails_the_trial() -> None:
+def test_an_instance_that_fails_to_start_with_full_memory_fails_the_trial() -> None:
     with pytest.raises(TareError, match=r"^with all its memory: it did not answer within 11 s$") as failure:
         measured(Shelf(needing(100 * MIB), full=failing(TimedOut("it did not answer within 11 s", "wait"))))
     assert failure.value.hint == "wait"
@@ -357,13 +357,13 @@ TRY = 1 + 2 * ROUNDS
         ([*GOOD, *GOOD[-TRY:]], "out of turn"),
         (GOOD[1:], "not of whole rounds"),
         ([GOOD[0], *GOOD], "not of whole rounds"),
-        ([Raw("else", (), "", 0.0), *GOOD], "not of whole rounds"),
+        ([RawOutput("else", (), "", 0.0), *GOOD], "not of whole rounds"),
         ([each for each in GOOD if not each.label.startswith("full: ")], "not of whole rounds"),
         ([replace(GOOD[0], text="0\n"), *GOOD[1:]], "with less memory gave no answer"),
         ([GOOD[0], replace(GOOD[1], text="0\n"), *GOOD[2:]], "with all its memory gave no answer"),
     ],
 )
-def test_outputs_that_are_not_those_of_one_whole_search_fail_the_trial(raw: list[Raw], why: str) -> None:
+def test_outputs_that_are_not_those_of_one_whole_search_fail_the_trial(raw: list[RawOutput], why: str) -> None:
     with pytest.raises(TrialFailed, match=why):
         Pressed().parse(raw)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from pydantic import TypeAdapter, ValidationError
 
 from tare.hosts.local import LocalHost
-from tare.loads.http import Request, Requests, as_lua, as_sent, parse_requests, put_requests
+from tare.loads.http import Request, Requests, as_lua, encode_request, parse_requests, put_requests
 
 TWO = """\
 {"path": "/"}
@@ -111,25 +111,28 @@ def test_tables_that_are_no_requests_are_refused_with_their_number() -> None:
 # --- sending them
 
 
-def test_a_request_is_sent_with_its_host_and_the_length_of_its_body_in_bytes() -> None:
-    assert as_sent(POST, "198.18.0.10:80", keep_alive=True) == (
+def test_a_request_is_sent_with_its_host_and_content_length_in_bytes() -> None:
+    assert encode_request(POST, "198.18.0.10:80", keep_alive=True) == (
         b"POST /search?q=caf%C3%A9 HTTP/1.1\r\nContent-Type: text/plain\r\n"
         b"Host: 198.18.0.10:80\r\nContent-Length: 5\r\n\r\ncaf\xc3\xa9"
     )
 
 
 def test_without_keep_alive_a_request_says_that_its_connection_ends() -> None:
-    assert as_sent(Request("/"), "x:1", keep_alive=False) == b"GET / HTTP/1.1\r\nHost: x:1\r\nConnection: close\r\n\r\n"
+    assert (
+        encode_request(Request("/"), "x:1", keep_alive=False)
+        == b"GET / HTTP/1.1\r\nHost: x:1\r\nConnection: close\r\n\r\n"
+    )
 
 
 def test_a_host_of_the_users_is_the_only_one() -> None:
-    sent = as_sent(Request("/", headers={"host": "example.org"}), "x:1", keep_alive=True)
+    sent = encode_request(Request("/", headers={"host": "example.org"}), "x:1", keep_alive=True)
     assert sent == b"GET / HTTP/1.1\r\nhost: example.org\r\n\r\n"
 
 
 def test_a_post_without_a_body_has_a_length_of_zero() -> None:
-    assert b"\r\nContent-Length: 0\r\n" in as_sent(Request("/", "POST"), "x", keep_alive=True)
-    assert b"Content-Length" not in as_sent(Request("/", "DELETE"), "x", keep_alive=True)
+    assert b"\r\nContent-Length: 0\r\n" in encode_request(Request("/", "POST"), "x", keep_alive=True)
+    assert b"Content-Length" not in encode_request(Request("/", "DELETE"), "x", keep_alive=True)
 
 
 @given(some.lists(some.binary(max_size=50), min_size=1, max_size=5))
@@ -148,5 +151,5 @@ def test_the_script_gets_the_file_of_the_requests(tmp_path: Path) -> None:
 
     assert put_requests(Client(), (), "x:1") == ()
     assert put_requests(Client(), (POST, Request("/")), "x:1") == ("/srv/tare-requests.lua",)
-    expected = as_lua(as_sent(each, "x:1", keep_alive=True) for each in (POST, Request("/")))
+    expected = as_lua(encode_request(each, "x:1", keep_alive=True) for each in (POST, Request("/")))
     assert (tmp_path / "put").read_text() == expected

@@ -10,37 +10,37 @@ from pydantic import TypeAdapter, ValidationError
 from setups import serving
 
 from tare.hosts.local import LocalHost
-from tare.loads.user_load import MOST_RUNS, OwnLoad, OwnMetric, filled, values_of
+from tare.loads.user_load import MAX_RUNS, UserLoad, UserMetric, fill_placeholders, read_metrics
 from tare.model.errors import TimedOut, TrialFailed
-from tare.model.trial import Metric, Raw, Value
+from tare.model.trial import Metric, RawOutput, Value
 from tare.runner.values import read_values
 
 REPORT = '{"results": [{"a/b": {"m~n": 2.5}, "bad": "7", "flag": true, "huge": 1e999}], "": 3, "00": 4}\n'
 
 
-def by_pattern(pattern: str) -> OwnMetric:
-    return OwnMetric(name="rate", better="higher", unit="events/s", pattern=pattern)
+def by_pattern(pattern: str) -> UserMetric:
+    return UserMetric(name="rate", better="higher", unit="events/s", pattern=pattern)
 
 
-def by_pointer(pointer: str) -> OwnMetric:
-    return OwnMetric(name="rate", better="higher", pointer=pointer)
+def by_pointer(pointer: str) -> UserMetric:
+    return UserMetric(name="rate", better="higher", pointer=pointer)
 
 
 def test_a_pattern_finds_its_number_in_either_stream() -> None:
     metric = by_pattern(r"^events: +([0-9.e+-]+)$")
     assert metric.value("first\nevents:   12.5\nlast\n", "").value == 12.5
     assert metric.value("no line's end", "events: -1e3\n").value == -1000.0
-    assert values_of([metric], "events: 1", "") == (Value("rate", None, 1.0),)
+    assert read_metrics([metric], "events: 1", "") == (Value("rate", None, 1.0),)
 
 
 @pytest.mark.parametrize("text", ["", "events: \n", "Events: 5\n", "events: 5 or so\n"])
-def test_a_pattern_that_matches_nowhere_fails_the_trial_with_what_was_printed(text: str) -> None:
+def test_a_pattern_without_a_match_fails_the_trial_with_the_output(text: str) -> None:
     with pytest.raises(TrialFailed, match="the pattern of rate does not match; it printed") as failure:
         by_pattern(r"^events: +([0-9.]+)$").value(text, "")
     assert repr(text.strip())[1:-1] in str(failure.value)
 
 
-def test_a_pattern_that_matches_twice_fails_the_trial_also_once_in_each_stream() -> None:
+def test_a_pattern_that_matches_twice_fails_the_trial_even_across_streams() -> None:
     metric = by_pattern(r"([0-9]+) events")
     for output, errors in (("1 events, 2 events", ""), ("1 events", "2 events")):
         with pytest.raises(TrialFailed, match="the pattern of rate matches 2 times"):
@@ -219,45 +219,45 @@ GOOD = {"name": "rate", "better": "higher", "pattern": "([0-9]+)"}
 )
 def test_a_metric_that_cannot_be_found_is_refused_before_anything_starts(changed: dict[str, str], why: str) -> None:
     with pytest.raises(ValidationError) as refused:
-        TypeAdapter(OwnMetric).validate_python(GOOD | changed)
+        TypeAdapter(UserMetric).validate_python(GOOD | changed)
     assert why in str(refused.value)
 
 
 def test_a_metric_is_recorded_without_the_way_to_find_it() -> None:
-    read = TypeAdapter(OwnMetric).validate_python(GOOD | {"unit": "s", "headline": False})
+    read = TypeAdapter(UserMetric).validate_python(GOOD | {"unit": "s", "headline": False})
     assert read.metric == Metric("rate", "rate", "s", "higher", headline=False)
     assert type(read.metric) is Metric
 
 
 # --- loads
 
-RATE = OwnMetric(name="rate", unit="requests/s", better="higher", pattern=r"^rate: ([0-9.]+)$")
-P99 = OwnMetric(name="p99", unit="s", better="lower", pointer="/latency/99")
+RATE = UserMetric(name="rate", unit="requests/s", better="higher", pattern=r"^rate: ([0-9.]+)$")
+P99 = UserMetric(name="p99", unit="s", better="lower", pointer="/latency/99")
 
 
-def printing(text: str, **settings: float) -> OwnLoad:
+def printing(text: str, **settings: float) -> UserLoad:
     """Return a load that prints a text."""
-    return OwnLoad(("printf", "%s", text), (RATE,), **settings)  # type: ignore[arg-type] # only times are given
+    return UserLoad(("printf", "%s", text), (RATE,), **settings)  # type: ignore[arg-type] # only times are given
 
 
-def counting(path: Path) -> OwnLoad:
+def counting(path: Path) -> UserLoad:
     """Return a load whose rate rises by one with each run."""
     script = 'echo >>"$1"; echo "rate: $(wc -l <"$1")"'
-    return OwnLoad(("sh", "-c", script, "load", str(path)), (RATE,), duration=600)
+    return UserLoad(("sh", "-c", script, "load", str(path)), (RATE,), duration=600)
 
 
 def test_it_gets_the_servers_address_and_port_and_other_braces_stay() -> None:
-    assert filled("http://{address}:{port}/{id}?{}", address="::1", port=80) == "http://::1:80/{id}?{}"
-    load = OwnLoad(("printf", "rate: 1\n%s", "{address} {port} {x}"), (RATE,), port=81)
+    assert fill_placeholders("http://{address}:{port}/{id}?{}", address="::1", port=80) == "http://::1:80/{id}?{}"
+    load = UserLoad(("printf", "rate: 1\n%s", "{address} {port} {x}"), (RATE,), port=81)
     assert next(load.measure(serving(LocalHost()))).text == "rate: 1\n198.18.0.10 81 {x}"
 
 
 def test_the_first_run_warms_up_and_then_each_run_is_a_turn(tmp_path: Path) -> None:
     load = counting(tmp_path / "runs")
     raw = tuple(load.measure(serving(LocalHost())))
-    assert [each.warm_up for each in raw] == [True, *(MOST_RUNS * [False])]
+    assert [each.warm_up for each in raw] == [True, *(MAX_RUNS * [False])]
     (value,) = read_values(load, raw)
-    assert value.turns == tuple(float(number) for number in range(2, MOST_RUNS + 2))
+    assert value.turns == tuple(float(number) for number in range(2, MAX_RUNS + 2))
     assert (value.metric, value.unit, value.better) == ("rate", "requests/s", "higher")
 
 
@@ -267,10 +267,10 @@ def test_a_run_that_takes_longer_than_the_duration_is_the_only_one() -> None:
 
 
 def test_metrics_are_read_from_either_output_and_from_json() -> None:
-    raw = (Raw("load", ("x",), '{"latency": {"99": 0.25}}', 1.0, errors="rate: 9"),)
-    assert [value.value for value in OwnLoad(("x",), (P99,)).parse(raw)] == [0.25]
-    assert [value.value for value in OwnLoad(("x",), (RATE,)).parse(raw)] == [9.0]
-    load = OwnLoad(("sh", "-c", "echo rate: 8 >&2"), (RATE,), duration=1e-9)
+    raw = (RawOutput("load", ("x",), '{"latency": {"99": 0.25}}', 1.0, errors="rate: 9"),)
+    assert [value.value for value in UserLoad(("x",), (P99,)).parse(raw)] == [0.25]
+    assert [value.value for value in UserLoad(("x",), (RATE,)).parse(raw)] == [9.0]
+    load = UserLoad(("sh", "-c", "echo rate: 8 >&2"), (RATE,), duration=1e-9)
     assert [value.value for value in read_values(load, tuple(load.measure(serving(LocalHost()))))] == [8.0]
 
 
@@ -283,7 +283,7 @@ def test_metrics_are_read_from_either_output_and_from_json() -> None:
         ("rate: 1.2.3\n", "which is no number"),
     ],
 )
-def test_a_metric_that_is_not_there_or_twice_ends_the_trial_with_its_first_run(text: str, said: str) -> None:
+def test_a_missing_or_repeated_metric_ends_the_trial_after_its_first_run(text: str, said: str) -> None:
     measuring = printing(text).measure(serving(LocalHost()))
     assert isinstance(measuring, Iterator)
     assert next(measuring).text == text  # what it printed is kept
@@ -292,7 +292,7 @@ def test_a_metric_that_is_not_there_or_twice_ends_the_trial_with_its_first_run(t
 
 
 def test_a_load_that_fails_fails_the_trial_with_what_it_said() -> None:
-    load = OwnLoad(("sh", "-c", "echo cannot connect >&2; exit 3"), (RATE,))
+    load = UserLoad(("sh", "-c", "echo cannot connect >&2; exit 3"), (RATE,))
     with pytest.raises(TrialFailed, match="cannot connect") as failure:
         tuple(load.measure(serving(LocalHost())))
     assert failure.value.output is not None
@@ -300,7 +300,7 @@ def test_a_load_that_fails_fails_the_trial_with_what_it_said() -> None:
 
 
 def test_a_load_that_never_ends_is_ended_and_the_setting_is_named() -> None:
-    load = OwnLoad(("sleep", "600"), (RATE,), timeout=0.1)
+    load = UserLoad(("sleep", "600"), (RATE,), timeout=0.1)
     with pytest.raises(TimedOut, match=r"^sleep: did not end within ") as failure:
         tuple(load.measure(serving(LocalHost())))
     assert "timeout" in failure.value.hint
@@ -314,4 +314,4 @@ def test_an_instance_without_a_network_fails_the_trial() -> None:
 @pytest.mark.parametrize("labels", [(), ("load", "load"), ("run",)])
 def test_outputs_of_other_runs_are_refused(labels: tuple[str, ...]) -> None:
     with pytest.raises(TrialFailed, match="expected outputs of"):
-        printing("").parse([Raw(label, (), "rate: 1\n", 1.0) for label in labels])
+        printing("").parse([RawOutput(label, (), "rate: 1\n", 1.0) for label in labels])

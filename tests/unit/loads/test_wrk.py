@@ -13,10 +13,10 @@ from setups import sample, serving
 
 from tare.hosts.facts import Clock
 from tare.hosts.local import LocalHost
-from tare.loads.client_load import Together, common_share, shares, texts_in
+from tare.loads.client_load import SharedLoad, common_share, split_client_texts, split_evenly
 from tare.loads.http import WrkLoad, check_end
 from tare.model.errors import TrialFailed
-from tare.model.trial import Caution, Line, Raw
+from tare.model.trial import Caution, OutputLine, RawOutput
 from tare.runner.sanity_checks import client_cautions
 from tare.runner.values import read_values
 from tare.workloads.micro_http import MicroHttp
@@ -44,16 +44,16 @@ class Wrk:
         self.told.append(text)
         self.lines += (sample(self.end) if text == "end\n" else self.prints(len(self.told), text)).splitlines()
 
-    def read_line(self, timeout: float) -> Line:
+    def read_line(self, timeout: float) -> OutputLine:
         assert timeout > 0
         if not self.lines:
             raise TrialFailed("wrk: ended")
-        return Line(0.0, self.lines.pop(0))
+        return OutputLine(0.0, self.lines.pop(0))
 
     def listen(self, listener: object) -> None:
         raise NotImplementedError
 
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         return True
 
     def exit_code(self) -> int | None:
@@ -78,8 +78,8 @@ class Client(LocalHost):
     files: list[tuple[str, str]] = field(default_factory=list)
 
     @contextmanager
-    def spawn(self, *argv: str, life_line: bool = False) -> Iterator[Wrk]:  # type: ignore[override] # what is asked
-        assert not life_line
+    def spawn(self, *argv: str, die_with_parent: bool = False) -> Iterator[Wrk]:  # type: ignore[override] # what is asked
+        assert not die_with_parent
         self.started.append(Wrk(argv, self.end, self.prints))
         self.running += 1
         assert self.running == 1
@@ -104,14 +104,14 @@ def on_schedule(late: int = 0, end: str = "nginx-latency/end.txt") -> Client:
     return Client(prints=prints, end=end)
 
 
-def measure(load: WrkLoad, *clients: Client) -> tuple[Raw, ...]:
-    return tuple(load.measure(replace(serving(clients[0]), further_clients=clients[1:])))
+def measure(load: WrkLoad, *clients: Client) -> tuple[RawOutput, ...]:
+    return tuple(load.measure(replace(serving(clients[0]), extra_clients=clients[1:])))
 
 
 # --- without a pause
 
 
-def test_wrk_is_started_once_for_each_number_of_clients_and_signaled_at_each_turn() -> None:
+def test_wrk_is_started_once_per_client_count_and_signaled_at_each_turn() -> None:
     client = Client()
     raw = measure(Nginx(clients=(1, 50), duration=0.1), client)
     how = ("wrk", "-t1", "-c50", "-d24h", "--timeout", "1s", "-s", "/srv/tare-turns.lua")
@@ -133,7 +133,9 @@ def test_without_keep_alive_every_request_says_that_its_connection_ends() -> Non
 def test_an_instance_that_serves_it_is_asked_at_its_own_port() -> None:
     setup = serving(client := Client())
     tuple(
-        MicroHttp(duration=0.1).measure(replace(setup, instance=replace(setup.instance, serves={"micro-http": 8080})))
+        MicroHttp(duration=0.1).measure(
+            replace(setup, instance=replace(setup.instance, served_ports={"micro-http": 8080}))
+        )
     )
     assert client.started[0].argv[-2:] == ("http://198.18.0.10:8080/file", "1")
 
@@ -191,7 +193,7 @@ def test_a_page_of_another_size_is_not_compared_as_if_it_were_the_suites(size: i
 def test_parts_of_pages_at_the_end_count_as_no_other_size() -> None:
     page = 16 << 20
     end = sample("nginx/end.txt").replace("answers: 6471\nbytes: 8179344", f"answers: 60\nbytes: {100 * page}")
-    output = Raw("end", ("wrk",), end, 0.1)
+    output = RawOutput("end", ("wrk",), end, 0.1)
     check_end(output, 50, page)
     with pytest.raises(TrialFailed, match="the page has"):
         check_end(output, 30, page)
@@ -221,7 +223,7 @@ def test_wrk_ends_with_a_measurement_that_is_broken_off() -> None:
 # --- on a schedule
 
 
-def test_one_wrk_with_a_thread_for_each_connection_is_signaled_at_each_turn() -> None:
+def test_one_wrk_with_a_thread_per_connection_is_signaled_at_each_turn() -> None:
     client = on_schedule()
     raw = measure(replace(TWO, duration=4.0), client)
     (wrk,) = client.started
@@ -234,9 +236,9 @@ def test_one_wrk_with_a_thread_for_each_connection_is_signaled_at_each_turn() ->
     ]
 
 
-def test_a_quarter_of_a_second_without_an_answer_in_two_is_in_the_percentiles_of_all_that_was_due() -> None:
+def test_a_stall_for_a_quarter_of_the_time_is_in_the_percentiles() -> None:
     """The server was stopped for 0.5 s of 2 s: a quarter of the requests waited, evenly spread, up to 0.5 s."""
-    raw = Raw("rate 500", ("wrk",), sample("nginx-latency/stalled-server.txt"), 1.0)
+    raw = RawOutput("rate 500", ("wrk",), sample("nginx-latency/stalled-server.txt"), 1.0)
     _, p90, p99, p999, answered = (each.value for each in NginxLatency(rates=(500,), duration=2.0).parse([raw]))
     assert (p90, p99, p999) == pytest.approx((0.3, 0.48, 0.498), rel=0.03)
     assert answered == pytest.approx(500, rel=0.01)
@@ -301,12 +303,12 @@ def _clocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_number_is_divided_as_evenly_as_integers_allow() -> None:
-    found = [shares(whole, 3) for whole in (1, 2, 3, 10, 11)]
+    found = [split_evenly(whole, 3) for whole in (1, 2, 3, 10, 11)]
     assert found == [(1, 0, 0), (1, 1, 0), (1, 1, 1), (4, 3, 3), (4, 4, 3)]
 
 
 @pytest.mark.usefixtures("_clocks")
-def test_each_client_has_its_part_and_is_told_the_same_moment_on_its_own_clock() -> None:
+def test_each_client_has_its_part_and_the_same_start_on_its_local_clock() -> None:
     clients = two_clients(turn(30), turn(40, behind=0.0005))
     raw = measure(Nginx(clients=(5,), duration=0.1), *clients)
     assert [each.started[0].argv[2] for each in clients] == ["-c3", "-c2"]
@@ -330,9 +332,9 @@ def test_a_schedule_is_divided_and_its_clients_take_turns_in_it() -> None:
     assert [each.started[0].argv[1:3] for each in clients] == [("-t3", "-c3"), ("-t2", "-c2")]
 
 
-def test_percentiles_are_those_of_all_requests_together_and_not_the_mean_of_the_clients() -> None:
+def test_percentiles_are_those_of_all_requests_and_not_the_mean_of_clients() -> None:
     quick, slow = " -7000:500", " -2000:480 -1000:20"
-    raw = Raw("rate 1000", ("wrk",), of_two(late_turn(500, quick), late_turn(500, slow)), 1.0)
+    raw = RawOutput("rate 1000", ("wrk",), of_two(late_turn(500, quick), late_turn(500, slow)), 1.0)
     values = {each.metric: each.value for each in NginxLatency(rates=(1000,), duration=1.0).parse([raw])}
     assert values["p50"] == pytest.approx(1.001**-6999.5)
     assert values["p90"] == pytest.approx(1.001**-1999.5)
@@ -351,10 +353,10 @@ def test_percentiles_are_those_of_all_requests_together_and_not_the_mean_of_the_
 )
 def test_a_turn_that_not_all_clients_have_told_fails_the_trial(text: str) -> None:
     with pytest.raises(TrialFailed, match="wrk gave no rate for 5 clients"):
-        Nginx(clients=(5,)).parse([Raw("clients 5", ("wrk",), text, 1.0)])
+        Nginx(clients=(5,)).parse([RawOutput("clients 5", ("wrk",), text, 1.0)])
 
 
-def test_windows_that_are_apart_have_little_in_common_and_clocks_may_be_wrong() -> None:
+def test_distant_windows_share_little_and_clock_errors_reduce_the_overlap() -> None:
     assert common_share([(0.0, 1.0), (0.0, 1.0)], 0.0) == 1.0
     assert common_share([(0.0, 1.0), (0.2, 1.2)], 0.0) == pytest.approx(0.8 / 1.2)
     assert common_share([(0.0, 1.0), (0.0, 1.0)], 0.1) == pytest.approx(0.9 / 1.1)
@@ -369,14 +371,14 @@ def test_clients_that_did_not_ask_at_the_same_time_are_a_doubt() -> None:
 
 
 def test_clients_that_hardly_asked_together_fail_the_trial() -> None:
-    load = Together((), {"clients 2": [0.9, 0.4, 0.3]})
+    load = SharedLoad((), {"clients 2": [0.9, 0.4, 0.3]})
     with pytest.raises(TrialFailed, match=re.escape("at clients 2, the clients asked together for 40% of a turn")):
-        load.doubt(Raw("clients 2", ("wrk",), "", 1.0))
+        load.describe_overlap_caution(RawOutput("clients 2", ("wrk",), "", 1.0))
 
 
 def test_the_client_that_was_the_bottleneck_is_named() -> None:
-    both = [Raw("clients 5", (), "", 1.0, client_cpu=1.0, clients_cpu=(0.2, share)) for share in (0.97, 1.0)]
-    alone = Raw("clients 1", (), "", 1.0, client_cpu=1.0)
+    both = [RawOutput("clients 5", (), "", 1.0, client_cpu=1.0, clients_cpu=(0.2, share)) for share in (0.97, 1.0)]
+    alone = RawOutput("clients 1", (), "", 1.0, client_cpu=1.0)
     assert client_cautions([alone, *both], 0.5) == (
         Caution("client-bound", "the load had no CPU time to spare at clients 1"),
         Caution("client-bound", "the load of client 2 had no CPU time to spare at clients 5"),
@@ -387,5 +389,5 @@ def test_the_client_that_was_the_bottleneck_is_named() -> None:
 
 
 def test_what_one_client_has_printed_alone_is_whole() -> None:
-    assert texts_in("requests: 1\n") == ["requests: 1\n"]
-    assert texts_in(of_two("a\n", "b\n")) == ["a\n", "b\n"]
+    assert split_client_texts("requests: 1\n") == ["requests: 1\n"]
+    assert split_client_texts(of_two("a\n", "b\n")) == ["a\n", "b\n"]

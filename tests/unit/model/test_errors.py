@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tare.model.errors import SuiteError, UsageError, did_you_mean, nearest
+from tare.model.errors import SuiteError, UsageError, did_you_mean, find_nearest
 from tare.plugins import registry
 from tare.suites.suite import parse_suite
 
@@ -23,7 +23,7 @@ KNOWN = ("context-switch", "iperf3", "nginx", "nginx-latency", "redis", "redis-m
     ],
 )
 def test_the_name_that_was_meant_is_found_as_a_whole_or_by_its_parts(name: str, meant: str) -> None:
-    assert nearest(name, KNOWN) == meant
+    assert find_nearest(name, KNOWN) == meant
     assert did_you_mean(name, KNOWN, "look there") == f'did you mean "{meant}"?'
 
 
@@ -42,7 +42,7 @@ def test_nonsense_gets_no_suggestion(name: str) -> None:
     assert did_you_mean(name, KNOWN, "look there") == "look there"
 
 
-def test_a_mistyped_workload_is_answered_in_a_suite_and_on_the_command_line() -> None:
+def test_a_mistyped_workload_gets_a_suggestion_in_a_suite_and_as_argument() -> None:
     text = '[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "ngnix-throughput"\n'
     with pytest.raises(SuiteError) as in_suite:
         parse_suite(text, "mine.toml")

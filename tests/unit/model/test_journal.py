@@ -14,8 +14,8 @@ from runs import MACHINE, believable_run, make_run, make_trial, measured, write
 
 import tare.model.journal
 from tare.model.errors import NotRecorded, UsageError
-from tare.model.journal import FORMAT, Journal, holds_no_trial, load, load_raw, rewrite
-from tare.model.trial import Caution, Footprint, Mark, Raw, Stop, StopReason, Trial
+from tare.model.journal import FORMAT, Journal, holds_no_trial, load_raw, load_run, replace_trials
+from tare.model.trial import Caution, Footprint, Mark, RawOutput, Stop, StopReason, Trial
 
 VALUES = (measured("speed", 21.5e6),)
 
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
 def test_what_was_written_is_what_is_read(folder: Path) -> None:
     run = believable_run(folder)
     write(run)
-    assert load(folder) == run
+    assert load_run(folder) == run
 
 
 def test_a_run_of_an_earlier_tare_is_read_with_all_metrics_in_its_headline(folder: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_run_of_an_earlier_tare_is_read_with_all_metrics_in_its_headline(folde
     for metric in record["workloads"][0]["metrics"]:
         del metric["headline"], metric["overall"]
     (folder / "run.json").write_text(json.dumps(record))
-    assert all(metric.headline and metric.overall for metric in load(folder).record.workloads[0].metrics)
+    assert all(metric.headline and metric.overall for metric in load_run(folder).record.workloads[0].metrics)
 
 
 def test_a_trial_with_everything_and_one_with_nothing_survive(folder: Path) -> None:
@@ -55,13 +55,13 @@ def test_a_trial_with_everything_and_one_with_nothing_survive(folder: Path) -> N
     odd = replace(full, trial="odd", reason='a "quote", a\nnewline, ünï-©ode', footprint=Footprint(None, None, None, 0))
     empty = Trial("empty", 0, 0, "dhrystone", "native", "skipped", "no reason", 0.0, 0.0)
     write(make_run([full, odd, empty], folder=folder))
-    assert load(folder).trials == (full, odd, empty)
+    assert load_run(folder).trials == (full, odd, empty)
 
 
 def test_the_raw_output_of_a_trial_is_kept_as_it_was(folder: Path) -> None:
     raw = (
-        Raw("fill", ("redis-benchmark", "-n", "1"), 'a "text"\r\n\ttab \x00 ünï\n', 0.25),
-        Raw("GET 1", ("a b", "c'd"), "", 1.5, client_cpu=0.97),
+        RawOutput("fill", ("redis-benchmark", "-n", "1"), 'a "text"\r\n\ttab \x00 ünï\n', 0.25),
+        RawOutput("GET 1", ("a b", "c'd"), "", 1.5, client_cpu=0.97),
     )
     journal(folder, 0).append((trials(1)[0], raw))
     assert load_raw(folder, "dhrystone-native-0") == raw
@@ -96,7 +96,7 @@ def test_what_is_no_number_can_never_be_written(folder: Path, number: float) -> 
         run.append((make_trial("native", 1, [measured("speed", number)]), ()))
     with pytest.raises(ValueError, match="not JSON compliant"):
         run.append((replace(trials(1)[0], seconds=number), ()))
-    assert load(folder).trials == trials(1)
+    assert load_run(folder).trials == trials(1)
 
 
 @pytest.mark.parametrize("kept", [1, 40, 200])
@@ -105,14 +105,14 @@ def test_a_torn_last_line_is_left_out(folder: Path, kept: int) -> None:
     path = folder / "trials.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:2]) + lines[2][:kept])
-    assert load(folder).trials == trials(2)
+    assert load_run(folder).trials == trials(2)
 
 
 def test_a_last_line_that_lacks_only_its_end_is_left_out(folder: Path) -> None:
     journal(folder, 3)
     path = folder / "trials.jsonl"
     path.write_bytes(path.read_bytes()[:-1])
-    assert load(folder).trials == trials(2)
+    assert load_run(folder).trials == trials(2)
 
 
 @pytest.mark.parametrize("whole", [0, 1, 2])
@@ -129,11 +129,11 @@ def test_a_run_is_known_by_the_digest_of_its_whole_lines(folder: Path) -> None:
     journal(folder, 2)
     path = folder / "trials.jsonl"
     whole = path.read_bytes()
-    assert load(folder).digest == hashlib.sha256(whole).hexdigest()
+    assert load_run(folder).digest == hashlib.sha256(whole).hexdigest()
     path.write_bytes(whole + b"torn")
-    assert load(folder).digest == hashlib.sha256(whole).hexdigest()
+    assert load_run(folder).digest == hashlib.sha256(whole).hexdigest()
     path.unlink()
-    assert load(folder).digest == hashlib.sha256().hexdigest()
+    assert load_run(folder).digest == hashlib.sha256().hexdigest()
 
 
 def test_after_reading_python_looks_for_cycles_as_before(folder: Path) -> None:
@@ -142,7 +142,7 @@ def test_after_reading_python_looks_for_cycles_as_before(folder: Path) -> None:
         with (folder / "trials.jsonl").open("a") as file:
             file.write(text)
         with suppress(UsageError):
-            load(folder)
+            load_run(folder)
         assert gc.isenabled()
 
 
@@ -151,7 +151,7 @@ def test_a_line_that_another_program_has_written_anew_is_read(folder: Path) -> N
     path = folder / "trials.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps(dict(reversed(line.items())), indent=None) + "\r\n" for line in lines))
-    assert load(folder).trials == trials(2)
+    assert load_run(folder).trials == trials(2)
 
 
 @pytest.mark.parametrize("bad", [b"\xff", b"\xed\xa0\x80"])
@@ -160,13 +160,13 @@ def test_a_line_that_is_no_text_is_an_error_with_file_and_line(folder: Path, bad
     path = folder / "trials.jsonl"
     path.write_bytes(path.read_bytes().replace(b"dhrystone-native-1", bad))
     with pytest.raises(UsageError, match=r"trials\.jsonl:2: ") as caught:
-        load(folder)
+        load_run(folder)
     assert caught.value.hint == "the file is damaged or of a newer tare"
 
 
 def test_a_run_that_has_only_begun_has_no_trials(folder: Path) -> None:
     journal(folder, 0)
-    assert load(folder).trials == ()
+    assert load_run(folder).trials == ()
 
 
 def test_a_damaged_line_in_the_middle_is_an_error_with_file_and_line(folder: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_damaged_line_in_the_middle_is_an_error_with_file_and_line(folder: Pat
     lines = path.read_text().splitlines(keepends=True)
     path.write_text(lines[0] + lines[1][:50] + "\n" + lines[2])
     with pytest.raises(UsageError, match=r"trials\.jsonl:2: not a trial") as caught:
-        load(folder)
+        load_run(folder)
     assert caught.value.hint == "the file is damaged or of a newer tare"
 
 
@@ -184,7 +184,7 @@ def test_what_is_no_trial_is_refused(folder: Path, line: str) -> None:
     journal(folder, 0)
     (folder / "trials.jsonl").write_text(line + "\n")
     with pytest.raises(UsageError, match=r"trials\.jsonl:1: not a trial"):
-        load(folder)
+        load_run(folder)
 
 
 def test_a_field_that_cannot_be_read_is_named(folder: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_field_that_cannot_be_read_is_named(folder: Path) -> None:
     path = folder / "trials.jsonl"
     path.write_text(path.read_text().replace('"status": "ok"', '"status": "fine"'))
     with pytest.raises(UsageError, match=r"trials\.jsonl:1: status: .*'ok', 'failed' or 'skipped'"):
-        load(folder)
+        load_run(folder)
 
 
 @pytest.mark.parametrize("file", ["run.json", "trials.jsonl"])
@@ -208,7 +208,7 @@ def test_another_format_is_a_clear_error(folder: Path, file: str, other: str, hi
     path.write_text(re.sub(r'"format": ?\d+', f'"format": {other}', before))
     assert path.read_text() != before
     with pytest.raises(UsageError, match=rf"format {json.loads(other)}, and this tare reads 1") as caught:
-        load(folder)
+        load_run(folder)
     assert str(path) in str(caught.value)
     assert caught.value.hint == hint
     assert FORMAT == 1
@@ -219,12 +219,12 @@ def test_a_damaged_record_is_an_error(folder: Path, text: str) -> None:
     journal(folder, 1)
     (folder / "run.json").write_text(text)
     with pytest.raises(UsageError, match=r"run\.json: "):
-        load(folder)
+        load_run(folder)
 
 
 def test_a_folder_that_is_no_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a run") as caught:
-        load(tmp_path)
+        load_run(tmp_path)
     assert caught.value.hint == "give the folder that `tare run` printed"
 
 
@@ -238,16 +238,16 @@ def test_a_run_is_never_written_over_another(folder: Path) -> None:
     journal(folder, 1)
     with pytest.raises(FileExistsError):
         Journal(folder).create(make_run([]).record, "")
-    assert load(folder).trials == trials(1)
+    assert load_run(folder).trials == trials(1)
 
 
-def test_a_run_takes_the_folder_of_one_that_was_ended_before_its_first_trial(folder: Path) -> None:
+def test_a_run_reuses_the_folder_of_one_that_ended_before_its_first_trial(folder: Path) -> None:
     journal(folder, 0)
     (folder / "raw" / "torn.json").touch()
     (folder / "trials.jsonl").write_text('{"format": 1, "trial": "torn', encoding="utf-8")
     assert holds_no_trial(folder)
     Journal(folder).create(replace(make_run([]).record, suite="anew"), "# anew\n")
-    assert load(folder).record.suite == "anew"
+    assert load_run(folder).record.suite == "anew"
     assert {path.name for path in folder.rglob("*")} == {"raw", "run.json", "suite.toml", "telemetry"}
 
 
@@ -268,8 +268,8 @@ def test_a_folder_with_anything_else_in_it_is_never_taken(folder: Path, tmp_path
 def test_rewriting_keeps_what_was_before(folder: Path) -> None:
     journal(folder, 3)
     before = (folder / "trials.jsonl").read_bytes()
-    rewrite(folder, trials(2))
-    assert load(folder).trials == trials(2)
+    replace_trials(folder, trials(2))
+    assert load_run(folder).trials == trials(2)
     assert (folder / "trials.jsonl.before").read_bytes() == before
     assert {path.name for path in folder.glob("trials*")} == {"trials.jsonl", "trials.jsonl.before"}
 
@@ -280,9 +280,9 @@ def test_rewriting_a_strangers_run_writes_through_no_link(folder: Path, tmp_path
     mine = tmp_path / "mine"
     mine.write_text("precious", encoding="utf-8")
     (folder / name).symlink_to(mine)
-    rewrite(folder, trials(1))
+    replace_trials(folder, trials(1))
     assert mine.read_text(encoding="utf-8") == "precious"
-    assert len(load(folder).trials) == 1
+    assert len(load_run(folder).trials) == 1
     assert not (folder / "trials.jsonl.before").is_symlink()
 
 
@@ -304,18 +304,18 @@ def test_a_folder_of_a_run_that_is_a_link_is_refused(folder: Path, tmp_path: Pat
         kept.append((trials(2)[1], ()))
 
 
-def test_a_run_records_each_machine_that_took_part_and_those_that_were_lent_once(folder: Path) -> None:
+def test_a_run_records_each_machine_and_each_provisioned_machine_once(folder: Path) -> None:
     kept = journal(folder, 1)
-    record = load(folder).record
-    assert record.measured_on == record.machine
+    record = load_run(folder).record
+    assert record.instance_machine == record.machine
     cloud, other = replace(MACHINE, cpu_model="Cloud CPU"), replace(MACHINE, cpu_model="Other CPU")
     kept.amend(machines={"controller": MACHINE, "client": MACHINE})
     for facts in (cloud, other, cloud):
-        kept.keep_lent(facts)
-    found = load(folder).record
+        kept.add_provisioned_machine(facts)
+    found = load_run(folder).record
     assert found.machines == {"controller": MACHINE, "client": MACHINE, "lent": cloud, "lent 2": other}
-    assert found.measured_on == cloud
-    assert replace(found, machines=found.machines | {"server": MACHINE}).measured_on == MACHINE
+    assert found.instance_machine == cloud
+    assert replace(found, machines=found.machines | {"server": MACHINE}).instance_machine == MACHINE
 
 
 def test_a_journal_that_is_written_knows_its_run_without_reading_it(
@@ -329,7 +329,7 @@ def test_a_journal_that_is_written_knows_its_run_without_reading_it(
     monkeypatch.setattr(tare.model.journal, "read_trial", None)
     known = own.run
     monkeypatch.undo()
-    assert (known, known.digest) == (load(own.folder), load(own.folder).digest)
+    assert (known, known.digest) == (load_run(own.folder), load_run(own.folder).digest)
     assert (known.record.stop_reason, known.record.stop_detail) == ("error", "the machine is lost")
 
 
@@ -340,4 +340,4 @@ def test_a_line_that_is_too_long_is_refused_before_it_is_read(tmp_path: Path, mo
     with (run / "trials.jsonl").open("ab") as file:
         file.write(100_001 * b"x")
     with pytest.raises(UsageError, match=f"trials.jsonl:{number + 1}: more than"):
-        load(run)
+        load_run(run)

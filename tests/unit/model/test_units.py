@@ -11,14 +11,14 @@ from tare.model.units import (
     Percent,
     Size,
     format_duration,
+    format_like,
     format_quantity,
+    format_setting,
     format_size,
-    like,
     parse_duration,
     parse_percent,
     parse_size,
-    singular,
-    written,
+    to_singular,
 )
 
 
@@ -92,7 +92,7 @@ def test_what_is_no_size_says_what_to_write(text: object) -> None:
     ("unit", "one"), [("seconds", "second"), ("secs", "sec"), ("ms", "ms"), ("ops", "ops"), ("", "")]
 )
 def test_a_plural_is_the_same_unit(unit: str, one: str) -> None:
-    assert singular(unit) == one
+    assert to_singular(unit) == one
 
 
 def test_half_a_byte_is_no_size() -> None:
@@ -216,7 +216,7 @@ def test_a_quantity_is_written_with_three_digits_and_its_unit(value: float, unit
     ],
 )
 def test_a_setting_is_written_as_a_suite_takes_it(value: object, kind: object, text: str) -> None:
-    assert written(value, kind) == text
+    assert format_setting(value, kind) == text
 
 
 @pytest.mark.parametrize(
@@ -230,4 +230,4 @@ def test_a_setting_is_written_as_a_suite_takes_it(value: object, kind: object, t
     ],
 )
 def test_a_number_is_written_like_an_example(example: object, value: object, text: str) -> None:
-    assert like(example, value) == text
+    assert format_like(example, value) == text

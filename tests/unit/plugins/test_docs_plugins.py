@@ -13,7 +13,7 @@ from documents import DOCS, EXAMPLES, ROOT, blocks, examples, file_of
 
 from plug_ins import own
 from tare.model.errors import TrialFailed
-from tare.model.trial import Raw
+from tare.model.trial import RawOutput
 from tare.plugins.technology import Technology
 from tare.plugins.workload import Workload
 
@@ -46,12 +46,12 @@ def test_the_workload_of_the_documents_reads_its_sample(tmp_path: Path) -> None:
     printed = blocks(DOCS / "adding-a-workload.md", "text")[0]
     with examples(tmp_path) as catalogue:
         workload = catalogue.find("workloads", "byte-copies")()
-        (value,) = workload.parse([Raw("dd", (), printed, 0.3)])
+        (value,) = workload.parse([RawOutput("dd", (), printed, 0.3)])
         assert (value.metric, value.point) == ("rate", None)
         assert value.value == pytest.approx(4_535_043.65)  # 2 x 50000 calls in 0.0220505 s
         for wrong in ("", "0+0 records in\n", printed.replace("50000 bytes", "40000 bytes")):
             with pytest.raises(TrialFailed, match="dd did not copy 50000 bytes"):
-                workload.parse([Raw("dd", (), wrong, 0.3)])
+                workload.parse([RawOutput("dd", (), wrong, 0.3)])
 
 
 def test_the_rows_of_the_catalogue_say_what_the_plug_ins_do() -> None:

@@ -17,9 +17,9 @@ from tare.__main__ import run as run_command
 from tare.cli.app import app, command_names
 from tare.model.errors import UsageError
 from tare.plugins import feature
-from tare.plugins.feature import Kind
+from tare.plugins.feature import HookKind
 from tare.report.html.page import render
-from tare.report.writer import find, formats, write_report
+from tare.report.writer import find_renderer, format_names, write_report
 from tare.statistics.summarize import summarize
 
 PAGE = DOCS / "adding-a-feature.md"
@@ -72,7 +72,7 @@ def test_the_feature_of_the_page_adds_a_command_a_section_and_a_table(
     page = render(summarize(run), run)["index.html"].decode()
     assert '<a href="#slowest">Slowest</a>' in page
     assert "<h2>The slowest start of each stack</h2>" in page
-    assert b"slowest start" in find("markdown")(summarize(run), run)["report.md"]
+    assert b"slowest start" in find_renderer("markdown")(summarize(run), run)["report.md"]
 
 
 def test_without_the_folder_the_command_is_gone() -> None:
@@ -101,24 +101,24 @@ def others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
         del sys.modules[name]
 
 
-def test_another_package_adds_a_report_format_and_a_broken_one_is_a_warning(
+def test_a_package_adds_a_report_format_and_a_broken_one_gives_a_warning(
     tmp_path: Path, others: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     others(plain=(OTHERS, "PLAIN"), broken=("1 / 0\n", "B"))
     with caplog.at_level(logging.WARNING):
-        assert "plain" in formats()
+        assert "plain" in format_names()
     assert "the feature 'broken' is broken: division by zero; repair or remove its package" in caplog.text
     (written,) = write_report([pairs([90.0] * 6, [100.0] * 6)], ["plain"], tmp_path / "out")
     assert written.read_bytes() == b"one run\n"
     monkeypatch.undo()
     feature.find_features.cache_clear()
     with pytest.raises(UsageError, match="no report format named 'plain'"):
-        find("plain")
+        find_renderer("plain")
 
 
 @pytest.mark.parametrize("kind", ["sections", "markdown", "figures", "after_run"])
 def test_what_another_package_raises_is_a_warning_that_names_the_feature(
-    kind: Kind, tmp_path: Path, others: Callable[..., None], caplog: pytest.LogCaptureFixture
+    kind: HookKind, tmp_path: Path, others: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     others(raises=(RAISING, "RAISES"))
     run = believable_run(tmp_path / "run")

@@ -19,13 +19,13 @@ from tare.model.errors import SuiteError, UsageError
 from tare.model.isolation import LEVELS
 from tare.model.trial import Metric
 from tare.plugins import registry
-from tare.plugins.descriptions import settings_of
-from tare.plugins.registry import Kind
-from tare.plugins.technology import OWN_KERNEL
+from tare.plugins.descriptions import format_settings
+from tare.plugins.registry import PluginKind
+from tare.plugins.technology import KERNEL_DIFFERENCES
 from tare.plugins.workload import Workload
 from tare.suites.suite import parse_suite
 
-KINDS: tuple[Kind, ...] = ("technologies", "workloads")
+KINDS: tuple[PluginKind, ...] = ("technologies", "workloads")
 ALL = [(kind, name) for kind in KINDS for name in own(kind)]
 
 BHYVE = '''"""bhyve: somebody else's technology.
@@ -45,7 +45,7 @@ class Bhyve(Technology):
     title = "bhyve"
     family = "type 2"
     isolation = Isolation("own kernel", "a guest")
-    path = "tap"
+    network_path = "tap"
     memory: int = 7
 
     def problems(self, host):
@@ -79,7 +79,7 @@ class Bhyve(Workload):
     def parse(self, raw):
         return ()
 
-    def seconds(self):
+    def estimate_seconds(self):
         return 0.0
 '''
 
@@ -111,7 +111,7 @@ def test_the_files_are_the_catalogue() -> None:
         assert own(kind).keys() == {path.stem.replace("_", "-") for path in files} - {"--init--"}
 
 
-def test_what_the_tests_of_a_plug_in_need_is_declared_by_it_and_not_in_the_makefile() -> None:
+def test_a_plug_in_and_not_the_makefile_declares_what_its_tests_need() -> None:
     makefile = (Path(__file__).parents[3] / "Makefile").read_text(encoding="utf-8")
     found = re.search(r"^TEST_PACKAGES := (.*)$", makefile, re.MULTILINE)
     assert found
@@ -120,7 +120,7 @@ def test_what_the_tests_of_a_plug_in_need_is_declared_by_it_and_not_in_the_makef
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)
-def test_a_plugin_says_what_it_is(kind: Kind, name: str) -> None:
+def test_a_plugin_says_what_it_is(kind: PluginKind, name: str) -> None:
     found = registry.find(kind, name)
     module = inspect.getmodule(found)
     assert found.name == name
@@ -133,7 +133,7 @@ def test_a_plugin_says_what_it_is(kind: Kind, name: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), [pair for pair in ALL if pair[0] == "workloads"])
-def test_a_workload_declares_its_metrics_once_each(kind: Kind, name: str) -> None:
+def test_a_workload_declares_its_metrics_once_each(kind: PluginKind, name: str) -> None:
     metrics: tuple[Metric, ...] = registry.find(kind, name)().all_metrics
     assert metrics
     assert len({metric.name for metric in metrics}) == len(metrics)
@@ -141,7 +141,7 @@ def test_a_workload_declares_its_metrics_once_each(kind: Kind, name: str) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_unknown_name_is_an_error_with_the_command_that_lists_them(kind: Kind) -> None:
+def test_an_unknown_name_is_an_error_with_the_command_that_lists_them(kind: PluginKind) -> None:
     with pytest.raises(UsageError, match="named 'hyper-v'") as caught:
         registry.find(kind, "hyper-v")
     assert caught.value.hint == f"`tare {kind}` lists them"
@@ -182,7 +182,7 @@ def test_a_package_of_others_adds_a_technology(
         "family": "type 2",
         "isolation": "own kernel",
         "isolates": "a guest",
-        "differs": dict(OWN_KERNEL),
+        "differs": dict(KERNEL_DIFFERENCES),
         "needs": "",
         "tested": "on the real thing",
         "also": [],
@@ -293,14 +293,14 @@ def test_a_broken_technology_is_in_the_catalogue_with_what_is_wrong(
     [
         ("technologies", BHYVE.replace("    title =", "    subtitle ="), "title"),
         ("technologies", BHYVE.replace("def launch(", "def launched("), "launch"),
-        ("technologies", BHYVE.replace("    path =", "    way ="), "path"),
+        ("technologies", BHYVE.replace("    network_path =", "    way ="), "network_path"),
         ("workloads", WORKLOAD.replace("def parse(", "def parsed("), "parse"),
         ("workloads", WORKLOAD.replace("    metrics =", "    metric ="), "metrics"),
         ("workloads", WORKLOAD.replace("(Workload)", ""), ", ".join(INHERITED)),
     ],
 )
 def test_a_plugin_that_lacks_a_member_gets_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, text: str, lacking: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: PluginKind, text: str, lacking: str
 ) -> None:
     install(tmp_path, kind, bhyve=text)
     monkeypatch.syspath_prepend(tmp_path)
@@ -312,7 +312,7 @@ def test_a_plugin_that_lacks_a_member_gets_its_name(
     names = ("bhyve", "startup") if kind == "technologies" else ("native", "bhyve")
     with pytest.raises(SuiteError) as faults:
         parse_suite('[suite]\nstacks = ["{}"]\n[[workloads]]\nuse = "{}"\n'.format(*names), "a.toml")
-    assert [fault.what.partition(": ")[2].partition(": ")[2] for fault in faults.value.faults] == [said]
+    assert [fault.message.partition(": ")[2].partition(": ")[2] for fault in faults.value.faults] == [said]
 
 
 def test_the_catalogue_says_what_a_plugin_lacks(
@@ -326,7 +326,7 @@ def test_the_catalogue_says_what_a_plugin_lacks(
     assert listed["redis"]["settings"].endswith('duration = "1s"')
 
 
-def test_a_workload_that_needs_a_setting_is_listed_without_what_depends_on_it(
+def test_a_workload_with_a_required_setting_is_listed_without_its_details(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     install(tmp_path, "workloads", bhyve=WORKLOAD.replace("    metrics =", "    size: int\n    metrics ="))
@@ -345,16 +345,16 @@ def test_a_workload_says_only_what_it_has(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)
-def test_the_catalogue_writes_settings_as_a_suite_takes_them(kind: Kind, name: str) -> None:
+def test_the_catalogue_writes_settings_as_a_suite_takes_them(kind: PluginKind, name: str) -> None:
     found = registry.find(kind, name)
-    lines = "\n".join(settings_of(found))
+    lines = "\n".join(format_settings(found))
     given = [field for field in dataclasses.fields(found) if field.init and field.default is not None]
-    assert len(settings_of(found)) == len(given)
+    assert len(format_settings(found)) == len(given)
     text = '[suite]\nstacks = ["{}"]\n[[workloads]]\nuse = "{}"\n{}\n'
     if kind == "workloads":
         (planned,) = parse_suite(text.format("native", name, lines), "a.toml").workloads
         assert planned.workload == found()
-    elif found.gives_machine:
+    elif found.provisions_machine:
         table = f'[stacks.a]\nstack = "native/{name}"\n[stacks.a.{name}]\n{lines}'
         assert parse_suite(text.format("a", "startup", table), "a.toml").stacks[0].layers[-1] == found()
     else:
@@ -362,6 +362,6 @@ def test_the_catalogue_writes_settings_as_a_suite_takes_them(kind: Kind, name: s
         assert parse_suite(text.format("a", "startup", table), "a.toml").stacks[0].layers[-1] == found()
 
 
-def test_the_tests_own_technology_is_found_as_a_package_of_others_and_is_no_part_of_tare() -> None:
+def test_the_test_technology_is_found_as_a_package_that_is_not_in_tare() -> None:
     assert registry.find("technologies", "fake").__module__ == "tare_fake.technology"
     assert "fake" not in own("technologies")

@@ -108,7 +108,7 @@ def test_a_door_that_is_not_there_is_named_with_its_reason(programs: Path) -> No
 def test_a_resident_process_behind_it_starts_all_commands(door: Door, programs: Path) -> None:
     inside = ExecHost(LocalHost(), *door.prefix)
     inside.supervisor = str(programs / "run")
-    with inside.residing() as resident:
+    with inside.start_resident() as resident:
         resident.await_ready(SECONDS)
         assert inside.run("echo", "two  words", timeout=SECONDS).text == "two  words\n"
         data = os.urandom((1 << 20) + 1)  # more than a resident process takes

@@ -52,7 +52,7 @@ def test_a_command_killed_by_a_signal_has_128_and_its_number(program: Path) -> N
     assert figures(call(program, "sh", "-c", "kill -9 $$"))[-1] == 137
 
 
-def test_the_command_finds_nothing_on_its_standard_input_even_if_there_is_something(program: Path) -> None:
+def test_the_command_gets_an_empty_standard_input_even_if_there_is_one(program: Path) -> None:
     assert figures(call(program, "cat", data=b"more"))[0] == b""
 
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="session")
 def micro() -> Path:
     """Return the server that the images have: it is built once on a machine."""
-    return LINUX.built(print) / "micro"
+    return LINUX.ensure_built(print) / "micro"
 
 
 @pytest.fixture(scope="session")
@@ -115,7 +115,7 @@ class TestRedis:
                 connection.sendall(request[position:])
                 assert receive(connection, len(expected)) == expected
 
-    def test_a_client_that_sends_much_before_it_reads_gets_every_answer_in_order(self) -> None:
+    def test_a_client_that_sends_much_before_reading_gets_ordered_answers(self) -> None:
         count = 30_000
         requests = b"".join(words(b"PING", b"%06d" % number) for number in range(count))
         expected = b"".join(b"$6\r\n%06d\r\n" % number for number in range(count))
@@ -170,7 +170,7 @@ class TestRedis:
                 assert receive(connection, 9) == b"$3\r\n%03d\r\n" % number
 
 
-def test_a_server_out_of_files_serves_the_clients_that_it_has_and_later_the_others(micro: Path) -> None:
+def test_a_server_out_of_files_serves_current_clients_and_later_the_others(micro: Path) -> None:
     address = "127.17.7.2"
     command = ("prlimit", "--nofile=20", micro, "--listen", address)
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process, contextlib.ExitStack() as stack:

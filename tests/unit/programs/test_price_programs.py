@@ -12,10 +12,10 @@ import pytest
 from compiled import call, compiled, started
 from waiting import wait_until
 
-from tare.model.operations import WORK
+from tare.model.operations import OPERATION_KINDS
 
 NETWORK = ("message", "connection", "received", "sent")
-INSIDE = tuple(work.name for work in WORK if work.name not in NETWORK)
+INSIDE = tuple(work.name for work in OPERATION_KINDS if work.name not in NETWORK)
 
 
 @pytest.fixture(scope="module")

@@ -111,9 +111,7 @@ def test_a_daemon_left_behind_is_gone_when_the_command_has_ended(programs: Path,
     assert not is_running(file)
 
 
-def test_a_daemon_goes_on_where_that_is_asked_for_unless_the_command_takes_too_long(
-    programs: Path, tmp_path: Path
-) -> None:
+def test_a_daemon_survives_on_request_unless_the_command_times_out(programs: Path, tmp_path: Path) -> None:
     file, other = tmp_path / "number", tmp_path / "other"
     assert shell(programs, "-l", "-t", "120", script=f"{daemon(file)}; exit 5").returncode == 5
     assert is_running(file)
@@ -182,7 +180,7 @@ def test_without_proc_a_daemon_is_gone_as_well(tmp_path: Path) -> None:
 @pytest.mark.machine
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may make process namespaces")
 @pytest.mark.parametrize("proc", ["--mount-proc", "--mount"])
-def test_in_a_process_namespace_a_daemon_is_gone_with_and_without_its_own_proc(
+def test_in_a_pid_namespace_a_daemon_ends_with_and_without_a_new_proc(
     programs: Path, tmp_path: Path, proc: str
 ) -> None:
     file = tmp_path / "number"

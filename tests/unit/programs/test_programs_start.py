@@ -185,7 +185,7 @@ def with_resident(root: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @needs_root
-def test_init_starts_a_resident_process_after_the_first_answer_and_ends_with_it(root: Path) -> None:
+def test_init_starts_and_ends_with_a_resident_process_after_an_answer(root: Path) -> None:
     port = free_port()
     with with_resident(root, port) as process:
         assert process.stdin is not None

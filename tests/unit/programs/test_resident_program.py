@@ -99,7 +99,7 @@ def test_commands_run_side_by_side(resident: Resident) -> None:
     assert resident.until_ended(1) == ["out 1 one", "ended 1 0"]
 
 
-def test_a_program_that_is_not_there_gives_127_and_one_that_cannot_be_run_126(resident: Resident) -> None:
+def test_a_missing_program_gives_127_and_one_that_cannot_be_executed_126(resident: Resident) -> None:
     resident.tell("start 1 no-such-command")
     assert resident.until_ended(1) == [
         "err 1 run:%20no-such-command:%20No%20such%20file%20or%20directory%0A",
@@ -260,7 +260,7 @@ cat /etc/hosts /etc/hostname; wc -c </etc/resolv.conf
 
 
 @only_root
-def test_conditions_are_the_same_whatever_the_resident_process_has_been_given(tmp_path: Path) -> None:
+def test_conditions_do_not_depend_on_what_the_resident_process_was_given(tmp_path: Path) -> None:
     (tmp_path / "usr/lib/tare").mkdir(parents=True)
     compiled(tmp_path / "usr/lib/tare", "run", "init", alone=True)
     for name in ("bin", "etc", "proc"):

@@ -7,13 +7,18 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from tare.report.answer import Answer, Column, Gate, Row
+from tare.report.answer import Answer, AnswerColumn, AnswerRow, Gate
 
 FAIL_ON = ("worse", "undecided")
 ANSWER = Answer(
     command="compare",
-    columns=(Column("stack", "name"), Column("verdict", "text"), Column("estimate"), Column("n", only_wide=True)),
-    rows=(Row(("a-long|name", "\x1b[2Jworse", "90.1 %", "12"), "red"),),
+    columns=(
+        AnswerColumn("stack", "name"),
+        AnswerColumn("verdict", "text"),
+        AnswerColumn("estimate"),
+        AnswerColumn("n", only_wide=True),
+    ),
+    rows=(AnswerRow(("a-long|name", "\x1b[2Jworse", "90.1 %", "12"), "red"),),
     legend="percent",
     remarks=("a remark",),
     conclusions=("docker is worse.", "The gate failed."),
@@ -43,7 +48,7 @@ ANSWER = Answer(
 def test_a_gate_says_how_it_ended(
     gate: Gate, sentence: str, sign: str, error: tuple[str, str] | None, warns: bool
 ) -> None:
-    assert (gate.sentence, gate.sign, bool(gate.warning)) == (sentence, sign, warns)
+    assert (gate.sentence, gate.sign, bool(gate.warning_lines)) == (sentence, sign, warns)
     assert (gate.error and (str(gate.error), gate.error.hint)) == error
 
 
@@ -54,7 +59,7 @@ def shown(width: int) -> list[str]:
     return [" ".join(line.split()) for line in capture.get().splitlines() if line.strip()]
 
 
-def test_a_narrow_terminal_lacks_what_is_only_for_a_wide_one_and_breaks_names_alone() -> None:
+def test_a_narrow_terminal_omits_wide_columns_and_wraps_only_names() -> None:
     assert shown(100)[0] == "stack verdict estimate n"
     assert shown(100)[2] == "a-long|name [2Jworse 90.1 % 12"
     assert shown(32)[2:] == ["a-long| [2Jworse 90.1 %", "name"]

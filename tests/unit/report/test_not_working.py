@@ -11,7 +11,7 @@ from runs import DHRYSTONE, make_run, make_trial, measured
 
 from tare.model.journal import Run
 from tare.model.trial import Trial
-from tare.report.problems import Tried, not_working
+from tare.report.problems import StackStatus, find_failures
 from tare.statistics.summarize import summarize
 
 RECORDS = (DHRYSTONE, replace(DHRYSTONE, name="fio"), replace(DHRYSTONE, name="bind"))
@@ -43,12 +43,12 @@ def run() -> Run:
     return make_run([*native, *gvisor, *crun, *kata], RECORDS)
 
 
-def cells(found: tuple[tuple[Tried, ...], ...]) -> dict[str, list[str]]:
-    return {row[0].stack: [each.words for each in row] for row in found}
+def cells(found: tuple[tuple[StackStatus, ...], ...]) -> dict[str, list[str]]:
+    return {row[0].stack: [each.text for each in row] for row in found}
 
 
-def test_each_stack_has_a_row_and_each_workload_that_somewhere_does_not_work_a_column() -> None:
-    found = not_working(summarize(run()))
+def test_each_stack_has_a_row_and_each_partly_failing_workload_a_column() -> None:
+    found = find_failures(summarize(run()))
     assert found.workloads == ("fio", "bind")
     assert cells(found.rows) == {
         "native": ["works", "works"],
@@ -58,7 +58,7 @@ def test_each_stack_has_a_row_and_each_workload_that_somewhere_does_not_work_a_c
 
 
 def test_a_cause_is_said_once_with_its_hint_and_where_it_was_seen() -> None:
-    causes = not_working(summarize(run())).causes
+    causes = find_failures(summarize(run())).causes
     assert [(cause.text, cause.hint, cause.where) for cause in causes] == [
         (NO_RING, "choose another engine", ("gvisor: fio (3 trials)",)),
         ("the suite excludes it from this workload", "", ("gvisor: bind",)),
@@ -77,21 +77,21 @@ def test_a_cause_is_said_once_with_its_hint_and_where_it_was_seen() -> None:
 )
 def test_reasons_that_differ_in_numbers_alone_are_one(reasons: tuple[str, ...], why: str) -> None:
     trials = [failed("docker", block, reason) for block, reason in enumerate(reasons)]
-    found = not_working(summarize(make_run([ok("native", 0), *trials])))
+    found = find_failures(summarize(make_run([ok("native", 0), *trials])))
     [_, [tried]] = found.rows
-    assert (found.why(tried), tried.words) == (why, "fails")
+    assert (found.describe_cause(tried), tried.text) == (why, "fails")
 
 
 def test_a_trial_that_succeeded_when_the_run_was_resumed_has_not_failed() -> None:
     again = replace(ok("docker", 0), trial="again")
-    found = not_working(summarize(make_run([ok("native", 0), failed("docker", 0, "no port"), again])))
+    found = find_failures(summarize(make_run([ok("native", 0), failed("docker", 0, "no port"), again])))
     assert (found.rows, found.causes) == ((), ())
 
 
 @pytest.mark.parametrize("trouble", [True, False])
-def test_the_control_is_the_baseline_again_and_has_a_row_only_where_it_fails(trouble: bool) -> None:
+def test_the_control_repeats_the_baseline_and_has_a_row_only_if_it_fails(trouble: bool) -> None:
     control = failed("native-again", 0, "no port") if trouble else ok("native-again", 0)
-    found = not_working(summarize(make_run([ok("native", 0), control, failed("docker", 0, "no disk")])))
+    found = find_failures(summarize(make_run([ok("native", 0), control, failed("docker", 0, "no disk")])))
     assert [row[0].stack for row in found.rows] == ["native", *(["native-again"] if trouble else []), "docker"]
 
 

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 from runs import believable_run
 
 from tare.features.compare.compare_page import render as compared
-from tare.features.compare.two_runs import Question, compare_stacks
+from tare.features.compare.two_runs import CompareOptions, compare_stacks
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 
@@ -87,9 +87,7 @@ def stacks(page: Page) -> list[str]:
     return [head.strip() for head in heads]
 
 
-def test_the_pages_own_script_runs_a_strangers_does_not_and_nothing_is_loaded(
-    browser: Browser, report: Path, tmp_path: Path
-) -> None:
+def test_only_the_script_of_the_page_runs_and_nothing_is_loaded(browser: Browser, report: Path, tmp_path: Path) -> None:
     attack = "<script>document.title = 'taken'</script><img src=x onerror=\"document.title = 'taken'\">"
     attacked = tmp_path / "index.html"
     attacked.write_text(report.read_text(encoding="utf-8").replace("</main>", f"{attack}</main>"), encoding="utf-8")
@@ -170,7 +168,7 @@ def test_no_table_is_wider_than_its_place_and_every_cell_is_seen_whole(visit: Vi
     assert [each for each in seen if each["over"] or each["cells"]] == []
 
 
-def test_on_a_phone_the_interval_and_the_blocks_of_the_control_are_beside_their_label(visit: Visit) -> None:
+def test_on_a_phone_interval_and_control_blocks_are_next_to_their_label(visit: Visit) -> None:
     page = visit(**PHONE)
     row = page.locator("#matrix table tbody tr", has=page.get_by_role("rowheader", name="native-again", exact=True))
     cell = row.locator("td").nth(1)
@@ -223,7 +221,7 @@ def test_on_a_phone_tables_are_sorted_and_filtered_too(visit: Visit) -> None:
     assert shown == 1
 
 
-def test_a_matrix_that_is_wider_than_the_screen_scrolls_and_its_first_column_stays(visit: Visit) -> None:
+def test_a_matrix_wider_than_the_screen_scrolls_and_its_first_column_stays(visit: Visit) -> None:
     page = visit(viewport={"width": 800, "height": 800})
     box, head = page.locator("#matrix .tall"), page.locator("#matrix table tbody th").nth(1)
     before = head.bounding_box()
@@ -258,7 +256,7 @@ def test_on_paper_all_columns_and_rows_are_there_and_no_controls(visit: Visit) -
     assert page.locator(".tall").evaluate_all(heights) == 0
 
 
-def test_without_scripts_all_tables_can_be_read_and_there_is_no_dead_control(visit: Visit) -> None:
+def test_without_scripts_all_tables_are_readable_and_no_control_is_dead(visit: Visit) -> None:
     page = visit(java_script_enabled=False)
     assert set(stacks(page)) > MOST_STACKS
     assert page.get_by_role("button").count() == page.get_by_role("searchbox").count() == 0
@@ -279,7 +277,7 @@ def smaller(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     run = replace(run, trials=trials, record=replace(run.record, workloads=records, stacks=()))
     folder = tmp_path_factory.mktemp("smaller")
     (folder / "report.html").write_text(html_of(run), encoding="utf-8")
-    (folder / "compared.html").write_bytes(compared(compare_stacks(run, Question())))
+    (folder / "compared.html").write_bytes(compared(compare_stacks(run, CompareOptions())))
     few = [record for record in WORKLOADS if record.name in ("redis", "nginx-latency", "dictionary", "startup")]
     page = html_of(full_run(folder / "run", 2, ("native", "gvisor", "docker/qemu-tcg"), few))
     told = (

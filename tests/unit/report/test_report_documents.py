@@ -21,8 +21,8 @@ from tare.cli.app import app
 from tare.model.errors import UsageError
 from tare.model.journal import Run
 from tare.report import figure_files
-from tare.report.documents import in_latex, in_markdown
-from tare.report.writer import find, write_report
+from tare.report.documents import escape_latex, escape_markdown
+from tare.report.writer import find_renderer, write_report
 from tare.statistics.summarize import summarize
 
 ODD = r"a_b&c%d$e#f{g}h\i~j^k<b>l|m`n\"o'' -- [x]*, @me é 中 ±"
@@ -135,7 +135,7 @@ def test_names_are_text_in_markdown() -> None:
     for part, bars in ((failing, 3), (f"| workload |{table}", 7)):
         rows = [line for line in part.splitlines() if line.startswith("| ")]
         assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {bars}
-    assert in_markdown("[x](y) <i> a_b `c` *d* |") == r"\[x\](y) &lt;i&gt; a\_b \`c\` \*d\* \|"
+    assert escape_markdown("[x](y) <i> a_b `c` *d* |") == r"\[x\](y) &lt;i&gt; a\_b \`c\` \*d\* \|"
 
 
 @pytest.mark.parametrize("count", [1000, 3000])
@@ -159,7 +159,7 @@ def test_markdown_of_a_thousand_stacks_fits_into_a_comment(count: int) -> None:
     ("é 中 ±", r"é {[}U+4E2D] $\pm$"),
 ])  # fmt: skip
 def test_latex_reads_nothing_of_a_name_as_its_own(text: str, said: str) -> None:
-    assert in_latex(text) == said
+    assert escape_latex(text) == said
 
 
 def test_no_row_of_a_table_has_more_columns_than_its_head() -> None:
@@ -194,11 +194,11 @@ def test_latex_makes_a_page_of_it(name: str, tmp_path: Path) -> None:
 
 def test_charts_are_files_that_are_named_after_what_they_show() -> None:
     run = replace(odd_run(), trials=odd_run().trials[:30])
-    names = [name for name in figure_files.plots(summarize(run), run) if not name.startswith("00-")]
+    names = [name for name in figure_files.draw_plots(summarize(run), run) if not name.startswith("00-")]
     assert len(names) > 2
     assert all(re.fullmatch(r"\d\d[a-z0-9-]*-\d", name) for name in names)
     believable = believable_run(blocks=2)
-    assert "03-redis-1" in figure_files.plots(summarize(believable), believable)
+    assert "03-redis-1" in figure_files.draw_plots(summarize(believable), believable)
 
 
 def test_charts_are_written_as_pdf_and_svg(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_without_a_converter_what_to_install_is_said_and_svg_is_written(
 
 def test_of_a_thousand_stacks_no_chart_is_drawn() -> None:
     run = many_stacks(1000)
-    assert all(name.startswith("00-") for name in figure_files.plots(summarize(run), run))
+    assert all(name.startswith("00-") for name in figure_files.draw_plots(summarize(run), run))
 
 
 def test_a_report_without_a_file_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -241,4 +241,4 @@ def test_a_report_without_a_file_says_so(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize("name", ["only failures", "nothing done", "nothing at all"])
 def test_a_run_without_values_has_no_charts(name: str) -> None:
     assert rendered(RUNS[name](), "svg") == {}
-    assert find("pdf")(summarize(RUNS[name]()), RUNS[name]()) == {}
+    assert find_renderer("pdf")(summarize(RUNS[name]()), RUNS[name]()) == {}

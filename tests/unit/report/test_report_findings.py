@@ -11,22 +11,22 @@ from documents import DOCS, rows, section
 from pages import Page, html_of
 from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measured, pairs
 
-from tare.model.trial import Measured, Metric, Trial
-from tare.report.findings import Findings, Part, dearest, findings, readiness
+from tare.model.trial import MeasuredValue, Metric, Trial
+from tare.report.findings import Findings, FindingSection, create_findings, describe_dearest, describe_readiness
 from tare.report.html.page import ranking_rows
-from tare.report.numbers import bounds, roughly
-from tare.report.problems import IN_PLAIN_WORDS, firmness
-from tare.report.writer import find
-from tare.statistics.cells import CautionCount, Cell, Standing, Verdict
+from tare.report.numbers import format_bounds, roughly
+from tare.report.problems import CAUTION_EXPLANATIONS, describe_robustness
+from tare.report.writer import find_renderer
+from tare.statistics.cells import CautionCount, Cell, OverallSpeed, Verdict
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
 
 
 def found_in(summary: Summary) -> Findings:
-    return findings(summary, MACHINE)
+    return create_findings(summary, MACHINE)
 
 
-def said(part: Part) -> dict[str, str]:
+def said(part: FindingSection) -> dict[str, str]:
     return {", ".join(line.names): line.text for line in part.lines}
 
 
@@ -70,7 +70,7 @@ def test_a_ratio_is_written_as_a_person_says_it(ratio: float, text: str) -> None
 def test_an_interval_is_in_the_terms_of_its_ratio(
     low: float | None, high: float | None, ratio: float, text: str
 ) -> None:
-    assert bounds(low, high, ratio) == text
+    assert format_bounds(low, high, ratio) == text
 
 
 def test_of_one_workload_the_cheapest_has_its_own_terms() -> None:
@@ -86,10 +86,10 @@ def test_of_one_workload_the_cheapest_has_its_own_terms() -> None:
     found = found_in(summarize(replace(run, record=whole, trials=(*trials, *slow))))
     assert found.opening.endswith("The cheapest is docker: 110 % as long as native in dhrystone (107 to 113 %).")
     assert said(found.costs)["gvisor"].startswith("4.4 times as long as native in dhrystone (")
-    assert not any("overall speed" in text for part in found.parts for text in (*part.sentences, *part.remarks))
+    assert not any("overall speed" in text for part in found.sections for text in (*part.sentences, *part.remarks))
 
 
-def test_an_overall_speed_over_times_and_speeds_says_that_it_inverts_the_times() -> None:
+def test_an_overall_speed_of_times_and_speeds_says_that_it_inverts_times() -> None:
     more = pairs([9.0, 9.1, 8.9, 9.05, 8.95], [10.0] * 5)
     less = pairs([11.0, 11.1, 10.9, 11.05, 10.95], [10.0] * 5, better="lower")
     times = replace(less.record.workloads[0], name="times")
@@ -102,7 +102,7 @@ def test_an_overall_speed_over_times_and_speeds_says_that_it_inverts_the_times()
     )
 
 
-def test_noise_hides_what_the_interval_of_a_stack_could_not_show_and_not_that_of_the_baseline_measured_twice() -> None:
+def test_hidden_differences_come_from_stack_intervals_not_from_the_control() -> None:
     summary = summarize(pairs([100.0, 101.0, 99.0, 100.5, 99.5], [100.0] * 5))
     known = with_headline(summary, "docker", verdict="undecided", low=0.93, high=1.07, ratio=1.0)
     control = replace(known.headline("dhrystone", "docker"), stack="native-again", low=0.8, high=1.24)
@@ -126,19 +126,19 @@ def test_noise_hides_what_the_interval_of_a_stack_could_not_show_and_not_that_of
 )
 def test_an_undecided_stack_is_not_named_as_the_cheapest(verdict: Verdict, tied: tuple[str, ...], text: str) -> None:
     summary = summarize(believable_run())
-    standings = (Standing("docker", 0.99, 0.75, 1.3, verdict), Standing("crun", 0.9, 0.6, 1.2, "undecided"))
+    standings = (OverallSpeed("docker", 0.99, 0.75, 1.3, verdict), OverallSpeed("crun", 0.9, 0.6, 1.2, "undecided"))
     overall = replace(summary.overall, standings=standings, tied=tied)
     assert found_in(replace(summary, overall=overall)).opening.endswith(f" {text}")
-    assert dearest(replace(summary, overall=overall)) == ""
+    assert describe_dearest(replace(summary, overall=overall)) == ""
 
 
-def test_ranges_and_the_overall_speed_are_explained_where_they_are_written_and_only_there() -> None:
+def test_ranges_and_overall_speed_are_explained_only_where_they_occur() -> None:
     flat = found_in(summarize(pairs([100.0] * 6, [100.0] * 6)))
-    remarks = [text for part in flat.parts for text in part.remarks]
+    remarks = [text for part in flat.sections for text in part.remarks]
     assert not any("range in brackets" in text or "overall speed" in text for text in remarks)
     unsure = found_in(summarize(pairs([90, 110, 99, 103, 96.0], [100.0] * 5)))
     assert "(" in unsure.undecided.lines[0].text
-    assert [part.title for part in unsure.parts if any("range in" in text for text in part.remarks)] == ["Undecided"]
+    assert [part.title for part in unsure.sections if any("range in" in text for text in part.remarks)] == ["Undecided"]
 
 
 def test_a_caution_of_many_stacks_is_one_line() -> None:
@@ -148,8 +148,8 @@ def test_a_caution_of_many_stacks_is_one_line() -> None:
         own = replace(doubt, stack=stack)
         summary = with_headline(summary, stack, cautions=(own,), verdict="better", ratio=1.2, low=1.1, high=1.3)
     commands = {"native6": "gzip -6", "podman6": "gzip -6", "native9": "gzip -9", "podman9": "gzip -9"}
-    summary = replace(summary, own=tuple((stack, "command", text) for stack, text in commands.items()))
-    texts = found_in(summary).doubts.sentences
+    summary = replace(summary, overrides=tuple((stack, "command", text) for stack, text in commands.items()))
+    texts = found_in(summary).cautions.sentences
     faster = [text for text in texts if "nothing is faster" in text]
     assert len(faster) == 1
     assert faster[0].startswith("crun, bubblewrap, docker: faster than native in dhrystone: nothing is faster")
@@ -173,7 +173,7 @@ def test_what_is_undecided_says_between_which_bounds_it_lies() -> None:
 )
 def test_an_overall_speed_that_is_undecided_or_better_is_said(verdict: Verdict, part: str, text: str) -> None:
     summary = summarize(believable_run())
-    standing = Standing("docker", 0.99, 0.95, 1.04, verdict)
+    standing = OverallSpeed("docker", 0.99, 0.95, 1.04, verdict)
     summary = replace(summary, overall=replace(summary.overall, standings=(standing,)))
     assert text in said(getattr(found_in(summary), part))["docker"]
 
@@ -181,9 +181,9 @@ def test_an_overall_speed_that_is_undecided_or_better_is_said(verdict: Verdict, 
 def test_the_words_of_statistics_are_said_in_plain_words() -> None:
     doubt = CautionCount("correlated-blocks", ("the interval is widened",), "docker", 8, 8)
     summary = with_headline(summarize(believable_run()), "docker", cautions=(doubt,))
-    texts = found_in(summary).doubts.sentences
+    texts = found_in(summary).cautions.sentences
     assert [text for text in texts if "docker" in text and "so chance may be larger than it looks" in text]
-    assert not any("interval" in line.text or "correlat" in line.text for line in found_in(summary).doubts.lines)
+    assert not any("interval" in line.text or "correlat" in line.text for line in found_in(summary).cautions.lines)
 
 
 def test_every_kind_of_caution_is_said_in_plain_words() -> None:
@@ -193,12 +193,12 @@ def test_every_kind_of_caution_is_said_in_plain_words() -> None:
         "too-few-cpus",
     }
     known = rows(section(DOCS / "words.md", "Cautions")).keys() - {"kind"}
-    assert known == plain | IN_PLAIN_WORDS.keys()
-    assert not plain & IN_PLAIN_WORDS.keys()
+    assert known == plain | CAUTION_EXPLANATIONS.keys()
+    assert not plain & CAUTION_EXPLANATIONS.keys()
     method = re.compile(
         r"turn|trial|round|block|caution|interval|baseline|correlat|confidence|client|metric", re.IGNORECASE
     )
-    assert [text for text in IN_PLAIN_WORDS.values() if method.search(text)] == []
+    assert [text for text in CAUTION_EXPLANATIONS.values() if method.search(text)] == []
 
 
 def test_what_beats_bare_metal_is_distrusted_and_no_gain() -> None:
@@ -207,7 +207,7 @@ def test_what_beats_bare_metal_is_distrusted_and_no_gain() -> None:
     summary = summarize(believable_run())
     doubted = found_in(with_headline(summary, "docker", cautions=(doubt,), **fields))
     text = "120 % of native's speed in dhrystone (110 to 130 %)"
-    assert said(doubted.doubts)["docker"] == f"{text}: nothing is faster than bare metal, so something else differs"
+    assert said(doubted.cautions)["docker"] == f"{text}: nothing is faster than bare metal, so something else differs"
     assert f"better: {text}" not in said(doubted.free).get("docker", "")
     believed = found_in(with_headline(summary, "docker", cautions=(), **fields))
     assert f"better: {text}" in said(believed.free)["docker"]
@@ -216,7 +216,7 @@ def test_what_beats_bare_metal_is_distrusted_and_no_gain() -> None:
 def test_a_baseline_that_differs_from_itself_is_named() -> None:
     summary = with_headline(summarize(believable_run()), "native-again", low=1.02, high=1.06, ratio=1.04)
     text = "native: 104 % of itself in dhrystone, measured twice: differences of that size may be chance."
-    assert text in found_in(summary).doubts.sentences
+    assert text in found_in(summary).cautions.sentences
 
 
 @pytest.mark.parametrize(
@@ -231,19 +231,19 @@ def test_a_baseline_that_differs_from_itself_is_named() -> None:
 )
 def test_close_decisions_are_counted_and_named(withstood: list[float], text: str | None) -> None:
     summary = summarize(believable_run())
-    decided = [cell for cell in summary.headlines if cell.decided and cell.stack != summary.control]
+    decided = [cell for cell in summary.headlines if cell.is_decided and cell.stack != summary.control]
     cells = [replace(cell, tolerated_autocorrelation=each) for cell, each in zip(decided, withstood, strict=False)]
     lasting = "even if noise lasted from block to block (a correlation of 0.5)"
     names = [f"{cell.stack} in {cell.name}" for cell in cells]
-    assert firmness(cells) == ([text.format(lasting=lasting, names=names)] if text else [])
-    assert list(found_in(summary).doubts.remarks) == firmness(decided)
+    assert describe_robustness(cells) == ([text.format(lasting=lasting, names=names)] if text else [])
+    assert list(found_in(summary).cautions.remarks) == describe_robustness(decided)
 
 
 def test_a_run_that_tells_nothing_says_so_in_each_part() -> None:
     found = found_in(summarize(make_run([make_trial("native", 0, [measured("speed", 1.0)])])))
-    assert [part.sentences for part in found.parts] == [[part.otherwise] for part in found.parts]
+    assert [part.sentences for part in found.sections] == [[part.otherwise] for part in found.sections]
     assert found.failing.sentences == ["Everything works: no trial failed, and none was skipped."]
-    assert found.failing not in found.parts
+    assert found.failing not in found.sections
     assert found.opening.startswith("0 stacks with 1 workload on this machine")
     assert found.free.otherwise == "No stack was shown to cost less than 3 %."
 
@@ -281,7 +281,7 @@ def test_a_workload_with_two_headlines_has_two_columns_and_two_rules() -> None:
     assert "dhrystone ↑ more is better dhrystone delay ↓ less is better" in text
     assert "The headline of dhrystone delay is: Delay. Less is better." in text
     assert " dhrystone delay: The largest correlation of a block's ratio" in text
-    found = json.loads(find("json")(summarize(run), run)["report.json"])["headlines"]
+    found = json.loads(find_renderer("json")(summarize(run), run)["report.json"])["headlines"]
     assert {(cell["headline"], cell["better"]) for cell in found} == {
         ("dhrystone", "higher"),
         ("dhrystone delay", "lower"),
@@ -289,15 +289,15 @@ def test_a_workload_with_two_headlines_has_two_columns_and_two_rules() -> None:
 
 
 def served(stack: str, block: int, *ready: float) -> Trial:
-    values = [measured("speed", 100.0), *(Measured("service-ready", None, each, "s", "lower") for each in ready)]
+    values = [measured("speed", 100.0), *(MeasuredValue("service-ready", None, each, "s", "lower") for each in ready)]
     return make_trial(stack, block, values)
 
 
-def test_servers_that_are_ready_seconds_apart_are_named_with_a_hint_and_decide_nothing() -> None:
+def test_servers_ready_seconds_apart_get_a_hint_but_decide_nothing() -> None:
     run = make_run([served(stack, block, ready) for block in (0, 1) for stack, ready in (("native", 12.0), ("a", 2.0))])
     summary = summarize(run)
     assert [rule.metrics for rule in summary.rules] == [("speed",)]
-    ready, hint = readiness(summary)
+    ready, hint = describe_readiness(summary)
     assert ready == "The server of dhrystone was ready 2 s (a) and 12 s (native) after its start."
     assert hint.startswith(
         "That differs by seconds, and no other value shows it: look for what the server of dhrystone"
@@ -306,13 +306,13 @@ def test_servers_that_are_ready_seconds_apart_are_named_with_a_hint_and_decide_n
     assert ready in Page(html_of(run)).text
 
 
-def test_servers_that_are_ready_about_together_have_no_hint_and_no_server_is_no_line() -> None:
-    assert len(readiness(summarize(make_run([served("native", 0, 0.2), served("a", 0, 0.9)])))) == 1
-    assert readiness(summarize(make_run([served("native", 0), served("a", 0)]))) == []
+def test_servers_ready_together_get_no_hint_and_no_servers_get_no_line() -> None:
+    assert len(describe_readiness(summarize(make_run([served("native", 0, 0.2), served("a", 0, 0.9)])))) == 1
+    assert describe_readiness(summarize(make_run([served("native", 0), served("a", 0)]))) == []
 
 
 def test_of_many_servers_the_first_and_the_last_that_were_ready_are_named() -> None:
     run = make_run([served(stack, 0, 0.1 * number) for number, stack in enumerate(("native", *"abcdef"), start=1)])
-    assert readiness(summarize(run)) == [
+    assert describe_readiness(summarize(run)) == [
         "The server of dhrystone was ready 100 ms (native) to 700 ms (f) after its start."
     ]

@@ -13,10 +13,10 @@ from pages import rendered, report_of
 from runs import believable_run, pairs, run_in_turns, write
 
 from tare.model.errors import UsageError
-from tare.model.journal import Run, load
+from tare.model.journal import Run, load_run
 from tare.model.trial import Footprint
 from tare.report import data_files as report_csv
-from tare.report.writer import find, formats, write_report
+from tare.report.writer import find_renderer, format_names, write_report
 
 
 def test_json_never_holds_what_is_no_json() -> None:
@@ -24,7 +24,7 @@ def test_json_never_holds_what_is_no_json() -> None:
     assert "NaN" not in rendered(run, "json")["report.json"]
 
 
-def test_csv_has_one_row_for_each_value_of_a_turn_with_its_round_in_the_block() -> None:
+def test_csv_has_a_row_per_value_of_a_turn_with_its_round_in_the_block() -> None:
     run = run_in_turns(clients=(1.0, 50.0), blocks=2)
     late = replace(run, trials=tuple(replace(t, first_round=10) if t.stack == "crun" else t for t in run.trials))
     rows = [row for row in _rows(late, "turns.csv") if (row["block"], row["point"]) == ("1", "50.0")]
@@ -76,7 +76,7 @@ def test_a_large_table_is_in_memory_once() -> None:
     rows = [("crun", number, 0.5) for number in range(20_000)]
     tracemalloc.start()
     try:
-        text = report_csv._table(("stack", "round", "value"), rows)
+        text = report_csv._render_table(("stack", "round", "value"), rows)
         _, most_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -85,7 +85,7 @@ def test_a_large_table_is_in_memory_once() -> None:
 
 
 def test_a_report_goes_to_the_folder_of_its_run(tmp_path: Path) -> None:
-    run = load(write(believable_run(tmp_path / "run", blocks=2)))
+    run = load_run(write(believable_run(tmp_path / "run", blocks=2)))
     written = write_report([run])
     names = ("index.html", "values.csv", "turns.csv", "footprints.csv", "summary.csv", "report.json")
     assert written == [run.folder / "report" / name for name in names]
@@ -101,15 +101,15 @@ def test_reports_of_several_runs_do_not_overwrite_each_other(tmp_path: Path) -> 
 def test_an_unknown_format_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no report format named 'docx'") as error:
         write_report([pairs([90], [100])], ["json", "docx"], tmp_path)
-    assert error.value.hint == f"there are {', '.join(formats())}"
+    assert error.value.hint == f"there are {', '.join(format_names())}"
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["figures", "terminal", "../html", "nothing"])
 def test_what_is_no_format_is_not_found_as_one(name: str) -> None:
-    assert name not in formats()
+    assert name not in format_names()
     with pytest.raises(UsageError):
-        find(name)
+        find_renderer(name)
 
 
 def _rows(run: Run, name: str) -> list[dict[str, str]]:

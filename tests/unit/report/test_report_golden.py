@@ -24,10 +24,10 @@ from runs import COSTS, believable_run, isolation_by_plugins
 
 from tare.model.journal import Run
 from tare.model.machine import Tuning
-from tare.model.trial import Lowered
-from tare.report.findings import findings
-from tare.report.terminal import matrix, what_was_found
-from tare.report.writer import find
+from tare.model.trial import LoweredSetting
+from tare.report.findings import create_findings
+from tare.report.terminal import format_findings, headline_table
+from tare.report.writer import find_renderer
 from tare.statistics.summarize import summarize
 
 GOLDEN = Path(__file__).parents[2] / "samples/report"
@@ -45,7 +45,7 @@ def run() -> Run:
     """The believable run with the facts that only some runs have."""
     run = believable_run()
     room = "an instance has 1 CPU and 64 MiB of memory"
-    lowered = replace(run.record.workloads[1], lowered=(Lowered("sizes", '["4KiB", "8KiB"]', '["4KiB"]', room),))
+    lowered = replace(run.record.workloads[1], lowered=(LoweredSetting("sizes", '["4KiB", "8KiB"]', '["4KiB"]', room),))
     record = replace(
         run.record,
         workloads=(run.record.workloads[0], lowered, *run.record.workloads[2:]),
@@ -75,8 +75,10 @@ def on_terminals(run: Run) -> str:
     output = io.StringIO()
     for width in (230, 100):
         console = Console(width=width, file=output, color_system=None)
-        console.print(matrix(summary, width, final=True), what_was_found(findings(summary, run.record.machine)))
-        console.print(matrix(summary, width))
+        console.print(
+            headline_table(summary, width, final=True), format_findings(create_findings(summary, run.record.machine))
+        )
+        console.print(headline_table(summary, width))
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 
@@ -88,7 +90,7 @@ def in_files(name: str, run: Run) -> str:
         ".csv": lambda text: _first(_rounded(text).splitlines()),
     }
     lines: list[str] = []
-    for file, content in find(name)(summarize(run), run).items():
+    for file, content in find_renderer(name)(summarize(run), run).items():
         lines += [f"=== {file}", *reduce.get(Path(file).suffix, str.splitlines)(content.decode())]
     return "\n".join(lines)
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pytest
 
 from tare.report.chart_theme import DASHES, SHAPES, STACKS, VERDICTS, file_style, page_style
-from tare.report.charts import PACES, PHASES
-from tare.report.html.charts import MOST_DRAWN
+from tare.report.charts import PHASES, SPEED_COLORS
+from tare.report.html.charts import MAX_DRAWN
 
 Matrix = npt.NDArray[np.float64]
 
@@ -69,7 +69,7 @@ def test_no_reader_takes_one_size_of_cost_for_another(card: str, reader: str) ->
 
 
 @pytest.mark.parametrize("card", CARDS)
-def test_dots_stand_out_from_the_page_and_files_have_the_colors_of_a_light_one(card: str) -> None:
+def test_dots_contrast_with_the_page_and_files_use_the_light_colors(card: str) -> None:
     for color in sizes_of(card).values():
         own, behind = (TO_XYZ[1] @ linear(each) + 0.05 for each in (color, CARDS[card]))
         assert max(own, behind) / min(own, behind) > 3  # WCAG 2.2, 1.4.11
@@ -79,7 +79,7 @@ def test_dots_stand_out_from_the_page_and_files_have_the_colors_of_a_light_one(c
 
 @pytest.mark.parametrize("reader", SEEN)
 @pytest.mark.parametrize(
-    "colors", [STACKS, PHASES, tuple(PACES.values())], ids=["eleven stacks", "phases of a start", "turns"]
+    "colors", [STACKS, PHASES, tuple(SPEED_COLORS.values())], ids=["eleven stacks", "phases of a start", "turns"]
 )
 def test_no_reader_takes_one_color_for_another(colors: Sequence[str], reader: str) -> None:
     assert nearest(colors, SEEN[reader]) > 15
@@ -92,7 +92,7 @@ def test_two_colors_that_were_too_near_for_deutan_readers_are_found() -> None:
 
 @pytest.mark.parametrize("card", CARDS.values(), ids=CARDS)
 def test_every_color_stands_out_on_the_light_and_on_the_dark_page(card: str) -> None:
-    colors = (*STACKS, *PHASES, *PACES.values(), *(color for color, _ in VERDICTS.values()))
+    colors = (*STACKS, *PHASES, *SPEED_COLORS.values(), *(color for color, _ in VERDICTS.values()))
     behind = float(TO_XYZ[1] @ linear(card))
     for color in colors:
         bright = float(TO_XYZ[1] @ linear(color))
@@ -100,7 +100,7 @@ def test_every_color_stands_out_on_the_light_and_on_the_dark_page(card: str) -> 
 
 
 def test_of_as_many_stacks_as_are_drawn_no_two_look_alike() -> None:
-    looks = {(STACKS[at % 11], DASHES[at // 11 % len(DASHES)]) for at in range(MOST_DRAWN)}
+    looks = {(STACKS[at % 11], DASHES[at // 11 % len(DASHES)]) for at in range(MAX_DRAWN)}
     assert len(STACKS) == 11
-    assert len(looks) == MOST_DRAWN
+    assert len(looks) == MAX_DRAWN
     assert len({(STACKS[at], list(SHAPES)[at % len(SHAPES)]) for at in range(11)}) == 11

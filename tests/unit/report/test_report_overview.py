@@ -17,10 +17,18 @@ from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, pair
 from tare.model.journal import Run
 from tare.model.trial import Metric
 from tare.report.html.page import render
-from tare.report.numbers import cost
-from tare.report.overview import Column, Entry, Overview, card, figure, figure_of, overview
-from tare.report.svg_axes import size_of
-from tare.report.writer import find
+from tare.report.numbers import format_cost
+from tare.report.overview import (
+    HeadlineColumn,
+    HeadlineEntry,
+    Overview,
+    create_overview,
+    draw_card,
+    draw_figure,
+    draw_page_figure,
+)
+from tare.report.svg_axes import classify_cost
+from tare.report.writer import find_renderer
 from tare.statistics.cells import Cell
 from tare.statistics.summarize import summarize
 
@@ -28,14 +36,14 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def drawn(run: Run) -> Overview:
-    return overview(summarize(run))
+    return create_overview(summarize(run))
 
 
-def entry(column: Column, stack: str) -> Entry:
+def entry(column: HeadlineColumn, stack: str) -> HeadlineEntry:
     return next(each for each in column.entries if each.stack == stack)
 
 
-def placed(entry: Entry) -> tuple[float, float, float]:
+def placed(entry: HeadlineEntry) -> tuple[float, float, float]:
     assert entry.place is not None
     assert entry.low is not None
     assert entry.high is not None
@@ -140,7 +148,7 @@ def test_a_quantity_that_is_no_speed_has_an_axis_in_its_unit() -> None:
     (Cell("w", "m", None, "s", "", "lower", "no value"), ""),
 ])  # fmt: skip
 def test_a_cost_has_no_more_digits_than_its_interval_supports(found: Cell, text: str) -> None:
-    assert cost(found) == text
+    assert format_cost(found) == text
 
 
 def test_what_is_not_decided_is_hollow_and_what_has_no_value_says_why() -> None:
@@ -157,21 +165,21 @@ def test_what_is_not_decided_is_hollow_and_what_has_no_value_says_why() -> None:
 
 def test_a_run_without_anything_to_compare_has_no_figure() -> None:
     empty = make_run([])
-    assert figure_of(drawn(empty)) is None
-    assert (figure(summarize(empty), empty), find("card")(summarize(empty), empty)) == ("", {})
-    assert figure_of(drawn(make_run([make_trial("native", 0, [measured("speed", 1.0)])]))) is None
+    assert draw_page_figure(drawn(empty)) is None
+    assert (draw_figure(summarize(empty), empty), find_renderer("card")(summarize(empty), empty)) == ("", {})
+    assert draw_page_figure(drawn(make_run([make_trial("native", 0, [measured("speed", 1.0)])]))) is None
 
 
-def test_of_very_many_stacks_those_that_cost_least_are_drawn_and_the_others_counted() -> None:
+def test_of_very_many_stacks_the_cheapest_are_drawn_and_the_others_counted() -> None:
     trials = [
         make_trial(stack, block, [measured("speed", speed + block % 2)])
         for stack, speed in {"native": 100.0, **{f"s{number}": 99.0 - number / 4 for number in range(199)}}.items()
         for block in range(5)
     ]
     summary = summarize(make_run(trials))
-    found = overview(summary)
+    found = create_overview(summary)
     assert (len(found.stacks), found.left_out, found.stacks[:2]) == (40, 160, ("native", "s0"))
-    shown = figure_of(found)
+    shown = draw_page_figure(found)
     assert shown
     assert "Drawn are the 40 stacks that cost least; 160 more are below." in shown.counts
 
@@ -184,30 +192,30 @@ def test_values_without_any_variance_have_bars_without_a_width() -> None:
 
 def test_the_files_are_whole_documents_that_escape_what_is_from_the_run(full: Run) -> None:
     hostile = replace(full, record=replace(full.record, suite='<script>"&'))
-    text = figure(summarize(hostile), hostile)
+    text = draw_figure(summarize(hostile), hostile)
     root = ET.fromstring(text)  # noqa: S314 - ours
     assert root.tag == f"{SVG}svg"
     assert "<script>" not in text
     assert len(root.findall(f".//{SVG}circle")) >= 9 * 10
 
 
-def test_the_formats_have_the_figure_and_the_card_is_as_large_as_links_show() -> None:
+def test_the_formats_have_the_figure_and_the_card_fits_link_previews() -> None:
     run = believable_run(blocks=5)
     summary = summarize(run)
-    png = find("card")(summary, run)["card.png"]
+    png = find_renderer("card")(summary, run)["card.png"]
     assert png.startswith(b"\x89PNG")
     assert (int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")) == (1200, 630)
     run = full_of(4)  # each of its charts is drawn
     summary = summarize(run)
-    assert find("svg")(summary, run)["figures/00-overview.svg"].startswith(b"<svg")
-    assert find("pdf")(summary, run)["figures/00-overview.pdf"].startswith(b"%PDF")
+    assert find_renderer("svg")(summary, run)["figures/00-overview.svg"].startswith(b"<svg")
+    assert find_renderer("pdf")(summary, run)["figures/00-overview.pdf"].startswith(b"%PDF")
 
 
-def test_a_card_of_few_stacks_is_filled_by_its_rows_and_one_of_many_stays_whole() -> None:
+def test_a_card_of_few_stacks_is_full_and_one_of_many_stays_complete() -> None:
     few, many = believable_run(blocks=5), full_of(60)
     heights = {}
     for name, run in (("few", few), ("many", many)):
-        root = ET.fromstring(card(summarize(run), run))  # noqa: S314 - ours
+        root = ET.fromstring(draw_card(summarize(run), run))  # noqa: S314 - ours
         assert (root.get("width"), root.get("height")) == ("1200", "630")
         inner = root.find(f"{SVG}svg")
         assert inner is not None
@@ -232,7 +240,7 @@ def test_the_axis_is_the_same_in_all_columns_of_costs(full: Run) -> None:
     assert math.isclose(columns[0].baseline, (columns[0].band[0] + columns[0].band[1]) / 2)
 
 
-def test_each_dot_leads_to_the_section_of_its_workload_and_each_number_to_its_trials(full_page: str) -> None:
+def test_each_dot_links_to_its_workload_and_each_number_to_its_trials(full_page: str) -> None:
     html = full_page
     figure = html[html.index('<figure id="overview"') : html.index("<details><summary>The figure as a table")]
     identifiers = set(re.findall(r'id="([^"]+)"', html))
@@ -248,7 +256,7 @@ def test_each_dot_leads_to_the_section_of_its_workload_and_each_number_to_its_tr
     (0.9, "gain"), (0.98, "none"), (1.02, "none"), (1.1, "small"), (2.0, "medium"), (9.0, "large"),
 ])  # fmt: skip
 def test_what_is_faster_than_the_baseline_is_no_small_cost(ratio: float, size: str) -> None:
-    assert size_of(math.log(ratio), 0.03) == size
+    assert classify_cost(math.log(ratio), 0.03) == size
 
 
 def test_a_run_that_ranks_nothing_has_no_answer_but_says_what_was_compared() -> None:
@@ -257,7 +265,7 @@ def test_a_run_that_ranks_nothing_has_no_answer_but_says_what_was_compared() -> 
     assert '<p class="lead">' not in html
 
 
-def test_the_page_of_an_unfinished_run_has_the_figures_and_alone_refreshes_itself(tmp_path: Path) -> None:
+def test_the_page_of_an_unfinished_run_has_figures_and_only_it_refreshes(tmp_path: Path) -> None:
     few = [record for record in WORKLOADS if record.name in ("dhrystone", "whetstone", "startup")]
     run = full_run(tmp_path / "run", 5, workloads=few)
     html = render(summarize(run), run, 5)["index.html"].decode()

@@ -14,9 +14,9 @@ from pages import Page, html_of
 from runs import MACHINE, believable_run, make_run, make_trial, measured, pairs, write
 
 from tare.model.errors import UsageError
-from tare.model.journal import Run, load
-from tare.model.trial import Caution, Footprint, Limits, Mark, Metric, SeenLimits, SetLimits
-from tare.report.writer import find, write_report
+from tare.model.journal import Run, load_run
+from tare.model.trial import Caution, Footprint, Limits, LimitsCheck, Mark, Metric, ObservedLimits
+from tare.report.writer import find_renderer, write_report
 from tare.statistics.summarize import summarize
 
 ATTACK = "<script>alert('x')</script>\"><img src=x onerror=alert(1)>"
@@ -71,11 +71,11 @@ def test_a_page_without_doubts_says_so() -> None:
     assert "Read with care Nothing speaks against the numbers." in text
 
 
-def test_the_limits_of_a_stack_bear_the_names_of_their_workloads_where_these_have_others() -> None:
+def test_limits_are_labeled_by_workload_if_workloads_have_different_ones() -> None:
     run = narrowed(believable_run(blocks=2), "dhrystone", "redis")
     assert "memory (" not in Page(html_of(run)).text
     asked = Limits((0,), 64 << 20, 4096)
-    narrow = SetLimits(asked, SeenLimits(1, 64 << 20, 4096))
+    narrow = LimitsCheck(asked, ObservedLimits(1, 64 << 20, 4096))
     trials = tuple(replace(each, limits=narrow) if each.workload == "redis" else each for each in run.trials)
     text = Page(html_of(replace(run, trials=trials))).text
     assert "memory (redis)" in text
@@ -155,12 +155,12 @@ def test_a_single_stack_run_has_a_page() -> None:
     assert "101.0 ± 1.0 iterations/s" in Page(html_of(run)).text
 
 
-def test_the_page_shows_each_machine_with_its_roles_and_says_what_was_measured_on() -> None:
+def test_the_page_shows_each_machine_with_its_roles_and_the_measured_one() -> None:
     run = narrowed(believable_run(blocks=2), "dhrystone")
     cloud = replace(MACHINE, cpu_model="Cloud CPU 7")
     machines = {"controller": MACHINE, "client": MACHINE, "lent": cloud}
     run = replace(run, record=replace(run.record, machines=machines))
-    page = Page(find("html")(summarize(run), run)["index.html"].decode())
+    page = Page(find_renderer("html")(summarize(run), run)["index.html"].decode())
     assert "Controller, client" in page.text
     assert "Lent" in page.text
     assert "on this machine (Cloud CPU 7, " in page.text
@@ -170,7 +170,7 @@ def test_the_page_shows_each_machine_with_its_roles_and_says_what_was_measured_o
 # --- runs with very many stacks or trials, with failures alone, cut off, or of another format
 
 
-def test_a_page_of_a_thousand_stacks_stays_small_and_says_what_it_leaves_out() -> None:
+def test_a_page_of_a_thousand_stacks_stays_small_and_says_what_it_omits() -> None:
     stacks = ("native", *(f"stack-{number}" for number in range(999)))
     trials = [make_trial(stack, block, [measured("speed", 100.0)]) for stack in stacks for block in range(5)]
     html = html_of(make_run(trials))
@@ -179,7 +179,7 @@ def test_a_page_of_a_thousand_stacks_stays_small_and_says_what_it_leaves_out() -
     assert html.count('<th scope="row">stack-') >= 999
 
 
-def test_a_workload_of_very_many_trials_has_no_chart_of_each_and_the_page_says_so() -> None:
+def test_a_workload_of_very_many_trials_has_no_trial_charts_and_says_so() -> None:
     def text(blocks: int) -> str:
         values = [measured("speed", 100.0)]
         return Page(html_of(make_run([make_trial("native", block, values) for block in range(blocks)]))).text
@@ -209,7 +209,7 @@ def test_a_journal_that_ends_within_a_line_has_a_page_of_what_is_whole(tmp_path:
     )
     journal = write(run) / "trials.jsonl"
     journal.write_bytes(journal.read_bytes()[:-20])
-    [page] = write_report([load(run.folder)], ["html"])
+    [page] = write_report([load_run(run.folder)], ["html"])
     assert "2 trials (2 ok)" in Page(page.read_text(encoding="utf-8")).text
 
 
@@ -218,4 +218,4 @@ def test_a_run_of_a_format_that_is_not_known_is_refused_with_the_reason(tmp_path
     record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     (folder / "run.json").write_text(json.dumps(record | {"format": 999}), encoding="utf-8")
     with pytest.raises(UsageError, match="999"):
-        load(folder)
+        load_run(folder)

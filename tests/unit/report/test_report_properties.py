@@ -13,8 +13,8 @@ from runs import NGINX, REDIS, STARTUP, isolation_by_plugins, make_run, make_tri
 
 from tare.model.journal import Run
 from tare.model.trial import Caution, Family, Metric, Trial
-from tare.report.terminal import matrix
-from tare.report.writer import find, formats
+from tare.report.terminal import headline_table
+from tare.report.writer import find_renderer, format_names
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
 
@@ -115,9 +115,9 @@ def _kinds(summary: Summary) -> tuple[set[str], set[str]]:
 def _check_all_formats(run: Run) -> None:
     summary = summarize(run)
     files: dict[str, bytes] = {}
-    for name in {*formats()} - {"pdf", "svg"}:  # which draw the page's charts once more
-        files |= find(name)(summary, run)
-    matrix(summary, 80)
+    for name in {*format_names()} - {"pdf", "svg"}:  # which draw the page's charts once more
+        files |= find_renderer(name)(summary, run)
+    headline_table(summary, 80)
     page = files["index.html"].decode()
     listed = set(re.findall(r'<tr id="(caution-\d+)"', page))
     assert listed >= set(re.findall(r'href="#(caution-\d+)"', page))
@@ -137,5 +137,5 @@ def test_a_caution_that_only_a_point_has_is_listed_and_numbered() -> None:
 
 @given(_runs())
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-def test_every_format_is_written_of_every_run_with_each_of_its_cautions_listed(run: Run) -> None:
+def test_every_format_is_written_for_every_run_with_all_cautions_listed(run: Run) -> None:
     _check_all_formats(run)

@@ -12,9 +12,9 @@ from pages import Page, html_of
 from runs import STARTUP, make_run, make_trial, measured
 
 from tare.model.journal import Journal, Run, WorkloadRecord
-from tare.model.trial import Metric, Raw, Sweep, Trial
+from tare.model.trial import Metric, RawOutput, Sweep, Trial
 from tare.report.html.trials import start_rows
-from tare.report.trial_facts import ends
+from tare.report.trial_facts import density_stops
 from tare.statistics.summarize import summarize
 
 DENSITY = WorkloadRecord(
@@ -49,7 +49,7 @@ def test_percentiles_are_over_the_starts_of_all_blocks() -> None:
     assert _rows(single)["pod"] == (100, ("50 s", "1 min 35 s", "1 min 39 s"))
 
 
-def test_too_few_starts_have_no_percentile_and_the_page_says_how_many_it_takes() -> None:
+def test_too_few_starts_give_no_percentile_but_the_required_number() -> None:
     trials = [_started(stack, block, [0.2]) for block in range(19) for stack in ("native", "pod")]
     assert _rows(trials)["pod"] == (19, ("200 ms", "needs 20 starts", "needs 100 starts"))
     text = Page(html_of(make_run(trials, [STARTUP]))).text
@@ -68,7 +68,7 @@ def test_failed_starts_other_workloads_and_what_is_no_time_do_not_count() -> Non
     assert _rows(trials, use="dhrystone") == {}
 
 
-def _counted(folder: Path, found: Sequence[tuple[str, float, Raw]]) -> Run:
+def _counted(folder: Path, found: Sequence[tuple[str, float, RawOutput]]) -> Run:
     trials, raw = [], []
     for block, (stack, count, last) in enumerate(found):
         values = [measured("memory", 1e6 * at, float(at), better="lower") for at in range(1, int(count) + 1)]
@@ -82,11 +82,11 @@ def _counted(folder: Path, found: Sequence[tuple[str, float, Raw]]) -> Run:
     return run
 
 
-def _end(word: str, reason: str = "") -> Raw:
-    return Raw(f"end: {word}", (), f"{reason}\n", 0.0)
+def _end(word: str, reason: str = "") -> RawOutput:
+    return RawOutput(f"end: {word}", (), f"{reason}\n", 0.0)
 
 
-def test_the_page_says_how_many_instances_there_were_and_why_there_was_no_further_one(tmp_path: Path) -> None:
+def test_the_page_says_how_many_instances_there_were_and_why_no_more(tmp_path: Path) -> None:
     full = "the pod cannot be scheduled: 1 Insufficient <b>cpu</b>"
     run = _counted(
         tmp_path / "run",
@@ -102,20 +102,20 @@ def test_the_page_says_how_many_instances_there_were_and_why_there_was_no_furthe
         f"pod: 2 instances; there was no room for one more: {full} (2 of 3 trials).",
         "pod: 1 instance; with one more, the slowest missed the goal (1 of 3 trials).",
     )
-    assert ends(run, DENSITY) == expected
+    assert density_stops(run, DENSITY) == expected
     html = html_of(run)
     assert "<b>cpu" not in html
     assert all(sentence in Page(html).text for sentence in expected)
-    assert ends(run, STARTUP) == ()
+    assert density_stops(run, STARTUP) == ()
 
 
-@pytest.mark.parametrize("last", [_end("happy"), Raw("memory of 2", (), "5\n", 0.0)])
-def test_an_output_that_is_no_known_end_says_nothing(last: Raw, tmp_path: Path) -> None:
-    assert ends(_counted(tmp_path / "run", [("pod", 2, last)]), DENSITY) == ()
+@pytest.mark.parametrize("last", [_end("happy"), RawOutput("memory of 2", (), "5\n", 0.0)])
+def test_an_output_that_is_no_known_end_says_nothing(last: RawOutput, tmp_path: Path) -> None:
+    assert density_stops(_counted(tmp_path / "run", [("pod", 2, last)]), DENSITY) == ()
 
 
 def test_no_output_outside_of_the_run_is_read(tmp_path: Path) -> None:
     run = _counted(tmp_path / "run", [("pod", 2, _end("slow"))])
     (tmp_path / "run" / "raw" / f"{run.trials[0].trial}.json").rename(tmp_path / "else.json")
-    assert ends(run, DENSITY) == ()
-    assert ends(replace(run, trials=(replace(run.trials[0], trial="../../else"),)), DENSITY) == ()
+    assert density_stops(run, DENSITY) == ()
+    assert density_stops(replace(run, trials=(replace(run.trials[0], trial="../../else"),)), DENSITY) == ()

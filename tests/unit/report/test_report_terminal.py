@@ -10,10 +10,10 @@ from rich.console import Console, RenderableType
 from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measured, pairs
 
 from tare.model.journal import Run, WorkloadRecord
-from tare.model.trial import Measured, Metric
-from tare.report.findings import findings
-from tare.report.numbers import cut, plus_minus
-from tare.report.terminal import matrix, usual_values, what_was_found
+from tare.model.trial import MeasuredValue, Metric
+from tare.report.findings import create_findings
+from tare.report.numbers import cut, format_plus_minus
+from tare.report.terminal import format_findings, headline_table, usual_value_table
 from tare.statistics.summarize import summarize
 
 
@@ -25,12 +25,12 @@ def _printed(width: int, *tables: RenderableType) -> list[str]:
 
 def _lines(run: Run, width: int = 100) -> list[str]:
     summary = summarize(run)
-    return _printed(width, matrix(summary, width), what_was_found(findings(summary, MACHINE)))
+    return _printed(width, headline_table(summary, width), format_findings(create_findings(summary, MACHINE)))
 
 
 def _means(run: Run) -> list[list[str]]:
     """The rows of the table of usual values; none where there is no such table."""
-    table = usual_values(summarize(run))
+    table = usual_value_table(summarize(run))
     return [line.split() for line in _printed(100, table)] if table else []
 
 
@@ -68,16 +68,16 @@ def test_many_workloads_on_few_stacks_become_rows() -> None:
 
 def test_bars_have_a_legend_with_their_scale() -> None:
     run = pairs([300.0, 301.0, 299.0, 300.0, 300.0], [100.0] * 5, better="lower")
-    lines = _printed(100, matrix(summarize(run), 100, final=True))
+    lines = _printed(100, headline_table(summarize(run), 100, final=True))
     assert (
         " ".join(lines[-1].split())
         == "████████ bars: the cost, \N{MULTIPLICATION SIGN}3 at this length, +13 % at half of it"
     )
     equal = pairs([100.0] * 5, [100.0] * 5)
-    assert "bars" not in "".join(_printed(100, matrix(summarize(equal), 100, final=True)))
+    assert "bars" not in "".join(_printed(100, headline_table(summarize(equal), 100, final=True)))
 
 
-def test_of_very_many_lines_the_terminal_has_the_first_and_the_report_the_others() -> None:
+def test_the_terminal_shows_only_the_first_of_very_many_lines() -> None:
     failed = [
         replace(make_trial(f"stack-{number}", 0, ()), status="failed", reason=f"reason {number}")
         for number in range(12)
@@ -92,14 +92,14 @@ def _starts(native: Sequence[float], docker: Sequence[float]) -> Run:
     """A run of starts that take so many seconds."""
     metric = Metric("total", "Time to the first answer", "s", "lower", overall=False)
     trials = [
-        make_trial(stack, block, [Measured("total", None, value, "s", "lower")], "startup")
+        make_trial(stack, block, [MeasuredValue("total", None, value, "s", "lower")], "startup")
         for stack, values in (("native", native), ("docker", docker))
         for block, value in enumerate(values)
     ]
     return make_run(trials, [WorkloadRecord("startup", "startup", "Start-up", (metric,), None)])
 
 
-def test_a_start_is_shown_as_a_time_whose_interval_has_nothing_of_the_baselines_noise() -> None:
+def test_a_start_is_shown_as_a_time_whose_interval_lacks_baseline_noise() -> None:
     noisy, steady = [0.0025, 0.01, 0.0026, 0.012, 0.0024, 0.011], [0.21, 0.22, 0.215, 0.205, 0.22, 0.21]
     run = _starts(noisy, steady)
     cell = summarize(run).headline("startup", "docker")
@@ -133,7 +133,7 @@ def test_what_a_stranger_wrote_cannot_steer_the_terminal() -> None:
     assert "[blink]no[/blink]" in text
 
 
-def test_a_single_workload_has_the_usual_values_of_all_its_metrics_below_the_matrix() -> None:
+def test_one_workload_has_usual_values_of_all_metrics_below_the_matrix() -> None:
     record = replace(DHRYSTONE, metrics=(*DHRYSTONE.metrics, Metric("time", "Time", "s", "lower", headline=False)))
     values = [measured("speed", 12_000.0), measured("time", 0.25, better="lower")]
     trials = [make_trial("native", 0, values), make_trial("docker", 0, [measured("speed", 1000.0)])]
@@ -143,7 +143,7 @@ def test_a_single_workload_has_the_usual_values_of_all_its_metrics_below_the_mat
     assert found[4] == ["docker", "1k", "iterations/s", "-"]
 
 
-def test_usual_values_stand_to_each_other_as_the_percentages_do_also_where_stacks_have_other_blocks() -> None:
+def test_usual_values_match_the_percentages_even_if_blocks_differ() -> None:
     # Docker is measured in slow blocks alone: the means over trials would say 250 %.
     run = pairs([20.0, 19.9, 20.2, 20.1, 19.8], [4.0] * 10 + [10.0, 9.9, 10.1, 10.05, 9.95], better="lower")
     late = tuple(replace(trial, block=trial.block + 10) if trial.stack == "docker" else trial for trial in run.trials)
@@ -184,7 +184,7 @@ def test_several_workloads_or_a_sweep_have_no_such_table() -> None:
     ],
 )
 def test_mean_and_deviation_share_one_scale(mean: float, sd: float | None, unit: str, text: str) -> None:
-    assert plus_minus(mean, sd, unit) == text
+    assert format_plus_minus(mean, sd, unit) == text
 
 
 def test_a_long_reason_is_cut_at_a_word() -> None:

@@ -15,8 +15,19 @@ from tare.model.isolation import Isolation
 from tare.model.journal import Run
 from tare.model.trial import Caution, Family, Footprint, Mark, Trial
 from tare.report.svg_axes import quantity_axis, quantity_ticks
-from tare.report.tradeoff import LANES, Panel, Point, Span, Trade, choice, figure, isolation_of, labels, trade
-from tare.report.writer import find
+from tare.report.tradeoff import (
+    LANES,
+    IntervalSpan,
+    Point,
+    Tradeoff,
+    TradeoffPanel,
+    create_tradeoff,
+    draw_figure,
+    draw_page_figures,
+    find_isolation,
+    place_labels,
+)
+from tare.report.writer import find_renderer
 from tare.statistics.summarize import summarize
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -33,17 +44,17 @@ FAMILIES: dict[str, tuple[Family, ...]] = {
 }
 
 
-def found(run: Run) -> Trade:
-    made = trade(summarize(run), run)
+def found(run: Run) -> Tradeoff:
+    made = create_tradeoff(summarize(run), run)
     assert made
     return made
 
 
-def panel(made: Trade, name: str) -> Panel:
+def panel(made: Tradeoff, name: str) -> TradeoffPanel:
     return next(each for each in made.panels if each.name == name)
 
 
-def point(made: Panel, stack: str) -> Point:
+def point(made: TradeoffPanel, stack: str) -> Point:
     return next(each for each in made.points if each.stack == stack)
 
 
@@ -62,7 +73,7 @@ def dressed(trial: Trial, size: int, seconds: float) -> Trial:
     return replace(trial, footprint=Footprint(size, None, None, 1), timeline=(Mark("ready", seconds),))
 
 
-def test_a_stack_is_isolated_by_its_strongest_layer_and_stronger_isolation_is_below() -> None:
+def test_a_stack_has_its_strongest_isolation_and_stronger_is_lower_down() -> None:
     [isolation] = found(of_families()).panels
     kinds = {each.stack: each.isolation for each in isolation.points}
     assert kinds == {
@@ -92,7 +103,7 @@ def test_a_stack_is_isolated_by_its_strongest_layer_and_stronger_isolation_is_be
         ("image", "io.containerd.runsc.v1", "shared kernel"),
     ],
 )
-def test_what_a_pod_or_a_container_of_containerds_is_isolated_by_is_its_runtime(
+def test_pods_and_containerd_containers_have_the_isolation_of_the_runtime(
     name: str, runtime: str, isolation: str
 ) -> None:
     run = of_families()
@@ -106,15 +117,15 @@ def test_what_ran_under_the_name_of_kata_without_a_guest_shares_the_kernel() -> 
     doubt = (Caution("shared-kernel", "this is the machine's kernel"),)
     trials = (replace(make_trial("kata", 0, [measured("speed", 1.0)]), cautions=doubt),)
     record = replace(run.record, isolation=isolation_by_plugins(["kata"]))
-    found = isolation_of(replace(run, trials=trials, record=record), ["kata"])
+    found = find_isolation(replace(run, trials=trials, record=record), ["kata"])
     assert found["kata"].level == "shared kernel"
 
 
-def test_a_run_has_recorded_the_isolation_of_each_layer_and_needs_no_plug_in_for_it() -> None:
+def test_the_isolation_of_each_layer_is_recorded_and_needs_no_plug_in() -> None:
     layers = (Isolation("shared kernel", "a filter", "theirs"), Isolation("own kernel", "a wall", "other"))
     run = of_families()
     run = replace(run, record=replace(run.record, isolation={"docker": layers, "gvisor": layers[:1]}))
-    found = isolation_of(run, ["docker", "gvisor"])
+    found = find_isolation(run, ["docker", "gvisor"])
     assert {stack: (own.level, own.explanation) for stack, own in found.items()} == {
         "docker": ("own kernel", "other: a wall"),
         "gvisor": ("shared kernel", "theirs: a filter"),
@@ -131,11 +142,11 @@ def test_costs_are_those_over_all_workloads_with_their_intervals(full: Run) -> N
         assert each.high is not None
         assert each.low <= each.place <= each.high
     baseline = point(memory, "native")
-    assert (baseline.is_baseline, baseline.across) == (True, Span(made.zero))
+    assert (baseline.is_baseline, baseline.across) == (True, IntervalSpan(made.zero))
     assert "native-again" not in {each.stack for each in memory.points}
 
 
-def test_the_start_is_that_of_the_workload_about_starts_and_else_that_of_all_instances(full: Run) -> None:
+def test_the_start_is_that_of_the_start_workload_or_else_of_all_instances(full: Run) -> None:
     own = panel(found(full), "Start-up")
     assert own.what == "startup: estimate and interval"
     summary = summarize(full)
@@ -177,8 +188,8 @@ def test_what_was_not_measured_has_no_panel() -> None:
 ], ids=["nothing", "one stack", "only failures", "one block"])  # fmt: skip
 def test_a_run_that_ranks_no_stack_has_no_panels(run: Run) -> None:
     summary = summarize(run)
-    assert (choice(summary, run), figure(summary, run)) == (None, "")
-    assert "figures/00-trade.svg" not in find("svg")(summary, run)
+    assert (draw_page_figures(summary, run), draw_figure(summary, run)) == (None, "")
+    assert "figures/00-trade.svg" not in find_renderer("svg")(summary, run)
     assert 'id="trade"' not in html_of(run)
 
 
@@ -187,7 +198,7 @@ def test_what_is_not_decided_is_hollow() -> None:
     run = replace(run, record=replace(run.record, families=FAMILIES, isolation=isolation_by_plugins(FAMILIES)))
     [isolation] = found(run).panels
     assert not point(isolation, "docker").is_sure
-    assert 'class="size-none open"' in figure(summarize(run), run)
+    assert 'class="size-none open"' in draw_figure(summarize(run), run)
 
 
 def test_values_without_any_variance_have_dots() -> None:
@@ -197,7 +208,7 @@ def test_values_without_any_variance_have_dots() -> None:
     assert across.low == pytest.approx(across.place) == pytest.approx(across.high)
 
 
-def test_of_a_thousand_stacks_those_that_cost_least_are_drawn_and_the_others_counted() -> None:
+def test_of_1000_stacks_the_cheapest_are_drawn_and_the_others_counted() -> None:
     names = [f"s{number}" for number in range(1000)]
     trials = [
         dressed(make_trial(stack, block, [measured("speed", speed + block % 2)]), 1 << 20, 0.5)
@@ -207,14 +218,14 @@ def test_of_a_thousand_stacks_those_that_cost_least_are_drawn_and_the_others_cou
     run = make_run(trials)
     made = found(run)
     assert (len(made.panels[0].points), made.more) == (41, 960)
-    shown = choice(summarize(run), run)
+    shown = draw_page_figures(summarize(run), run)
     assert shown
     assert "960 more are below." in shown.caption
 
 
-def test_the_longest_level_has_room_left_of_its_axis_and_unknown_ones_have_a_shape_that_no_level_has() -> None:
+def test_the_longest_level_fits_and_unknown_ones_have_a_unique_shape() -> None:
     run = of_families()
-    root = ET.fromstring(figure(summarize(run), run))  # noqa: S314 - ours
+    root = ET.fromstring(draw_figure(summarize(run), run))  # noqa: S314 - ours
     [label] = [each for each in root.iter(f"{SVG}text") if each.text == "user-space kernel"]
     assert float(label.attrib["x"]) >= len("user-space kernel") * 6.0  # pixels, as the widest letters of the font are
     shapes = {}
@@ -228,13 +239,13 @@ def test_the_longest_level_has_room_left_of_its_axis_and_unknown_ones_have_a_sha
 def test_names_cover_neither_each_other_nor_the_edges() -> None:
     at = [0.98, 0.97, 0.5, 0.5, 0.5, 0.02, 0.01, 0.0]
     points = [
-        Point(f"s{number}", "", "none", "none", Span(0.5), Span(y), is_sure=True, is_baseline=False)
+        Point(f"s{number}", "", "none", "none", IntervalSpan(0.5), IntervalSpan(y), is_sure=True, is_baseline=False)
         for number, y in enumerate(at)
     ]
-    heights = [y for _, y in labels(points, 200)]
+    heights = [y for _, y in place_labels(points, 200)]
     assert all(below - above >= 15 for above, below in pairwise(heights))
     assert 0 < heights[0] < heights[-1] < 200
-    assert [point.stack for point, _ in labels(points, 200)] == [each.stack for each in points]
+    assert [point.stack for point, _ in place_labels(points, 200)] == [each.stack for each in points]
 
 
 @pytest.mark.parametrize(("least", "most", "unit", "expected"), [
@@ -249,13 +260,13 @@ def test_quantities_have_round_ticks(least: float, most: float, unit: str, expec
     assert [label for _, label in quantity_ticks(axis, unit, upright=True)] == expected
 
 
-def test_the_file_is_a_document_that_escapes_what_is_from_the_run_and_says_in_words_what_it_shows(full: Run) -> None:
+def test_the_file_escapes_text_of_the_run_and_describes_itself_in_words(full: Run) -> None:
     hostile = replace(full, record=replace(full.record, suite='<script>"&'))
-    text = figure(summarize(hostile), hostile)
+    text = draw_figure(summarize(hostile), hostile)
     root = ET.fromstring(text)  # noqa: S314 - ours
     assert "<script>" not in text
     described = " ".join(each.text or "" for each in root.iter(f"{SVG}desc"))
     assert "gvisor: 19" in described
     assert "isolation: user-space kernel (a kernel in user space" in described
     few = of_families()  # each of its charts is drawn
-    assert find("pdf")(summarize(few), few)["figures/00-trade.pdf"].startswith(b"%PDF")
+    assert find_renderer("pdf")(summarize(few), few)["figures/00-trade.pdf"].startswith(b"%PDF")

@@ -14,25 +14,25 @@ from pages import Page, html_of
 from runs import CALM, make_run, make_trial, measured, pairs, run_in_turns
 
 from tare.model.journal import Journal, Run
-from tare.model.trial import Raw, Turn
+from tare.model.trial import RawOutput, Turn
 from tare.report.html import trials as module
-from tare.report.html.sparklines import drawn, turns_shown
-from tare.report.html.trials import anchors, trials_of
+from tare.report.html.sparklines import draw_series, draw_turns_by_workload
+from tare.report.html.trials import trial_anchors, trial_rows
 from tare.report.svg_axes import round_numbers
 from tare.report.writer import write_report
 from tare.statistics.summarize import summarize
-from tare.telemetry.host_reader import Reading
-from tare.telemetry.parquet import Row, Sample, Series, series_of
+from tare.telemetry.host_reader import UsageReading
+from tare.telemetry.parquet import InstanceSeries, TelemetryRow, UsageSample, read_series
 from tare.telemetry.parquet import write as write_telemetry
 
 
 def trials_in(run: Run) -> dict[tuple[str, str], Any]:
     summary = summarize(run)
-    found = trials_of(summary, run, anchors(summary, run), turns_shown(summary, run))
+    found = trial_rows(summary, run, trial_anchors(summary, run), draw_turns_by_workload(summary, run))
     return {(workload, each["stack"]): each for workload, own in found.items() for each in own}
 
 
-def recorded(run: Run, folder: Path, raw: tuple[Raw, ...] = ()) -> Run:
+def recorded(run: Run, folder: Path, raw: tuple[RawOutput, ...] = ()) -> Run:
     """Write a run, each trial with this raw output, as `tare run` does."""
     journal = Journal(folder)
     journal.create(run.record, "[suite]\n")
@@ -88,9 +88,9 @@ def test_stolen_time_is_told_of_a_trials_turns() -> None:
 
 def test_raw_output_stands_in_the_page_and_its_file_is_linked(tmp_path: Path) -> None:
     raw = (
-        Raw("warm", ("load",), "cold caches", 0.1, warm_up=True),
-        Raw("GET", ("load",), "<b>12 requests</b>\n", 0.1),
-        Raw("GET", ("load",), "13 requests\n", 0.1),
+        RawOutput("warm", ("load",), "cold caches", 0.1, warm_up=True),
+        RawOutput("GET", ("load",), "<b>12 requests</b>\n", 0.1),
+        RawOutput("GET", ("load",), "13 requests\n", 0.1),
     )
     run = recorded(pairs([90.0], [100.0]), tmp_path / "run", raw)
     html = html_of(run)
@@ -113,7 +113,7 @@ def test_a_report_that_lies_elsewhere_leads_to_the_runs_files_from_there(tmp_pat
 
 
 def test_long_output_is_cut_and_says_by_how_much(tmp_path: Path) -> None:
-    run = recorded(pairs([90.0], [100.0]), tmp_path / "run", (Raw("GET", ("load",), "x" * 10_000, 0.1),))
+    run = recorded(pairs([90.0], [100.0]), tmp_path / "run", (RawOutput("GET", ("load",), "x" * 10_000, 0.1),))
     own = trials_in(run)["dhrystone", "docker"]
     [(_, text)] = own["example"]["outputs"]
     assert text == "x" * 1500 + "\n… and 8500 more letters"
@@ -147,7 +147,7 @@ def test_a_strangers_trial_name_leads_out_of_no_folder(tmp_path: Path) -> None:
 
 
 def test_a_cell_of_very_many_trials_shows_the_first_and_counts_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_ROWS", 5)
+    monkeypatch.setattr(module, "_MAX_ROWS", 5)
     own = trials_in(pairs([90.0] * 12, [100.0] * 12))["dhrystone", "docker"]
     assert (len(own["rows"]), own["more"]) == (5, 7)
 
@@ -160,10 +160,10 @@ def test_of_many_points_the_columns_go_from_the_first_to_the_last() -> None:
 
 def _telemetry(folder: Path, trial: str) -> Path:
     rows = [
-        Row(
+        TelemetryRow(
             100 + 0.1 * number,
             trial if number % 2 else None,
-            Reading(0.05 * number, 0.01 * number, cpu_steal=0.04 * number, memory_bytes=2**20),
+            UsageReading(0.05 * number, 0.01 * number, cpu_steal=0.04 * number, memory_bytes=2**20),
         )
         for number in range(20)
     ]
@@ -172,9 +172,9 @@ def _telemetry(folder: Path, trial: str) -> Path:
 
 
 def test_the_samples_of_an_instance_are_read_in_order(tmp_path: Path) -> None:
-    samples, stolen = series_of(_telemetry(tmp_path, "one"), "one")
+    samples, stolen = read_series(_telemetry(tmp_path, "one"), "one")
     assert len(samples) == 10
-    assert samples[0] == pytest.approx(Sample(0.1, 0.0, 2**20))
+    assert samples[0] == pytest.approx(UsageSample(0.1, 0.0, 2**20))
     assert samples[-1].cpu_seconds == pytest.approx(18 * 0.06)
     assert stolen == [pytest.approx((0.2 * number, 0.08 * number)) for number in range(10)]
 
@@ -191,30 +191,35 @@ def test_what_an_instance_used_is_drawn_and_said(tmp_path: Path) -> None:
     assert "Used along" not in html_of(run)
 
 
-def test_a_peak_between_many_samples_is_not_lost_and_odd_samples_draw_nothing() -> None:
-    samples = [Sample(float(at), float(at + (50 if at > 700 else 0)), None) for at in range(2000)]
-    found = drawn(Series(samples, []))
+def test_a_peak_between_many_samples_is_kept_and_odd_samples_draw_nothing() -> None:
+    samples = [UsageSample(float(at), float(at + (50 if at > 700 else 0)), None) for at in range(2000)]
+    found = draw_series(InstanceSeries(samples, []))
     assert found
     assert "at most 51.00 CPUs" in found.caption
     assert found.svg.count(",") < 200
-    few = drawn(Series(samples, []), 30)
+    few = draw_series(InstanceSeries(samples, []), 30)
     assert few
     assert "at most 51.00 CPUs" in few.caption
     assert few.svg.count(",") <= 30
-    assert drawn(Series([], [])) is None
-    assert drawn(Series([Sample(1.0, 1.0, None), Sample(1.0, 2.0, None), Sample(1.0, 3.0, None)], [])) is None
-    assert drawn(Series([Sample(at, float("nan"), float("inf")) for at in range(9)], [])) is None
+    assert draw_series(InstanceSeries([], [])) is None
+    assert (
+        draw_series(
+            InstanceSeries([UsageSample(1.0, 1.0, None), UsageSample(1.0, 2.0, None), UsageSample(1.0, 3.0, None)], [])
+        )
+        is None
+    )
+    assert draw_series(InstanceSeries([UsageSample(at, float("nan"), float("inf")) for at in range(9)], [])) is None
 
 
-def test_a_trace_has_axes_units_and_what_was_stolen_from_the_machine_meanwhile() -> None:
-    samples = [Sample(5 + 0.1 * at, 0.08 * at, 3.0 * 2**20) for at in range(100)]
-    found = drawn(Series(samples, [(0.5 * at, 0.2 * at) for at in range(40)]))
+def test_a_trace_has_axes_units_and_the_steal_time_of_the_machine() -> None:
+    samples = [UsageSample(5 + 0.1 * at, 0.08 * at, 3.0 * 2**20) for at in range(100)]
+    found = draw_series(InstanceSeries(samples, [(0.5 * at, 0.2 * at) for at in range(40)]))
     assert found
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", found.svg)
     heads = ["CPUs", "0", "0.80", "memory", "0", "3 MiB", "CPUs stolen from the machine"]
     assert texts == [*heads, "0", "2", "4", "6", "8", "0", "0.40", "seconds"]
     assert len(set(re.findall(r'color="(#\w+)"', found.svg))) == 2
-    quiet = drawn(Series(samples, [(0.5 * at, 0.0) for at in range(40)]))
+    quiet = draw_series(InstanceSeries(samples, [(0.5 * at, 0.0) for at in range(40)]))
     assert quiet
     assert "stolen" not in quiet.svg
 
@@ -225,10 +230,10 @@ def test_the_time_axis_has_round_numbers() -> None:
     assert round_numbers(0, 60, 6) == [0, 10, 20, 30, 40, 50, 60]
 
 
-def test_a_run_of_very_many_stacks_has_a_page_without_charts_and_trials_that_says_so(
+def test_a_page_of_very_many_stacks_has_no_charts_or_trials_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "_MOST_CELLS", 50)
+    monkeypatch.setattr(module, "_MAX_CELLS", 50)
     names = ("native", *(f"<stack> & {number}" for number in range(80)))
     run = make_run([make_trial(name, block, [measured("speed", 100.0)]) for name in names for block in range(2)])
     page = Page(html_of(run))
@@ -244,7 +249,7 @@ def test_a_run_of_very_many_stacks_has_a_page_without_charts_and_trials_that_say
 # --- a full run, with all that lies beside its journal
 
 
-def test_with_raw_output_turns_and_telemetry_it_is_smaller_than_three_megabytes(full_page: str) -> None:
+def test_with_raw_output_turns_and_telemetry_it_is_below_3_megabytes(full_page: str) -> None:
     assert (len(STACKS), len(WORKLOADS)) == (11, 10)
     assert 2_000_000 < len(full_page.encode()) < 3_000_000
 

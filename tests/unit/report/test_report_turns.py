@@ -14,7 +14,7 @@ from tare.model.journal import Run
 from tare.model.trial import Trial
 from tare.report.charts import SLOWEST, STOLEN
 from tare.report.html import sparklines
-from tare.report.html.turns import Strip, strips
+from tare.report.html.turns import TurnStrip, select_strips
 from tare.statistics.summarize import summarize
 
 BURST = Trouble(block=2, burst=(2.0, 3.1))
@@ -22,39 +22,39 @@ BOX = "((r) => [r.left, r.top, r.width, r.height])(each.getBoundingClientRect())
 STACKS = {"native", "native-again", "crun", "docker", "gvisor", "qemu-tcg"}
 
 
-def strips_of(run: Run) -> tuple[Strip, ...]:
-    return strips(summarize(run), run, "redis")
+def strips_of(run: Run) -> tuple[TurnStrip, ...]:
+    return select_strips(summarize(run), run, "redis")
 
 
-def slow_stacks(strip: Strip) -> set[str]:
-    return {bar.stack for bar in strip.bars if bar.pace == SLOWEST}
+def slow_stacks(strip: TurnStrip) -> set[str]:
+    return {bar.stack for bar in strip.bars if bar.speed_class == SLOWEST}
 
 
 def test_a_burst_of_the_machine_is_seen_to_hit_all_stacks_while_it_lasts() -> None:
     [strip] = strips_of(run_in_turns(BURST))
     assert (strip.block, len(strip.bars)) == (2, 60)
     assert slow_stacks(strip) == STACKS
-    assert all(2.0 <= bar.began < 3.1 and bar.steal == 0.45 for bar in strip.bars if bar.pace == SLOWEST)
-    assert "Turns of block 3, in which they differ most: " in strip.said(how_to_read=True)
-    assert "10 of 60 are slower by 20 % or more (" in strip.said(how_to_read=True)
+    assert all(2.0 <= bar.began < 3.1 and bar.steal == 0.45 for bar in strip.bars if bar.speed_class == SLOWEST)
+    assert "Turns of block 3, in which they differ most: " in strip.describe(how_to_read=True)
+    assert "10 of 60 are slower by 20 % or more (" in strip.describe(how_to_read=True)
 
 
-def test_a_stall_is_seen_to_hit_its_own_stack_alone_beside_the_block_with_a_burst() -> None:
+def test_a_stall_hits_only_its_stack_next_to_the_block_with_a_burst() -> None:
     burst, stall = strips_of(run_in_turns(replace(BURST, stalls="docker")))
     assert (burst.block, slow_stacks(burst)) == (2, STACKS)
     assert slow_stacks(stall) == {"docker"}
-    assert f"Turns of block {stall.block + 1}, in which docker stalls most: " in stall.said(how_to_read=True)
-    assert "2 of 60 are slower by 20 % or more (docker 2)" in stall.said(how_to_read=True)
+    assert f"Turns of block {stall.block + 1}, in which docker stalls most: " in stall.describe(how_to_read=True)
+    assert "2 of 60 are slower by 20 % or more (docker 2)" in stall.describe(how_to_read=True)
 
 
-def test_a_turn_has_the_speed_of_its_own_point_and_less_is_faster_where_less_is_better() -> None:
+def test_a_turn_has_the_speed_of_its_point_and_less_is_faster_if_better() -> None:
     run = run_in_turns(BURST, clients=(1.0, 50.0))
     lower = [
         replace(trial, values=tuple(replace(value, better="lower") for value in trial.values)) for trial in run.trials
     ]
     [strip], [inverse] = strips_of(run), strips_of(replace(run, trials=tuple(lower)))
-    assert {bar.stack for bar in strip.bars if bar.pace == SLOWEST and not 2.0 <= bar.began < 3.1} == set()
-    assert not any(bar.pace == SLOWEST for bar in inverse.bars)
+    assert {bar.stack for bar in strip.bars if bar.speed_class == SLOWEST and not 2.0 <= bar.began < 3.1} == set()
+    assert not any(bar.speed_class == SLOWEST for bar in inverse.bars)
     pairs = zip(strip.bars, inverse.bars, strict=True)
     assert all(bar.speed * other.speed == pytest.approx(1.0) for bar, other in pairs)
 
@@ -77,10 +77,10 @@ def test_what_slowed_a_turn_is_said_in_its_title_and_usual_turns_have_none() -> 
 def test_of_a_block_with_very_many_turns_the_roughest_stretch_is_drawn() -> None:
     run = run_in_turns(Trouble(burst=(500.0, 503.0)), clients=(1.0, 50.0, 200.0), blocks=1, rounds=300)
     [strip] = strips_of(run)
-    assert (len(strip.bars), strip.of) == (500, 5400)
+    assert (len(strip.bars), strip.all_turns) == (500, 5400)
     assert strip.bars[0].began < 500.0
     assert strip.bars[-1].began > 503.0
-    assert "(the roughest 500 of 5400 turns)" in strip.said(how_to_read=True)
+    assert "(the roughest 500 of 5400 turns)" in strip.describe(how_to_read=True)
     assert len(html_of(run)) - len(html_of(run_in_turns())) < 200_000
 
 
@@ -145,7 +145,7 @@ def test_a_browser_draws_slow_turns_thin_each_in_the_row_of_its_stack(tmp_path: 
 def test_of_very_many_blocks_the_first_are_drawn_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sparklines, "_TURNS", 400)
     run = run_in_turns(blocks=6)
-    shown = sparklines.turns_shown(summarize(run), run)["redis"]
+    shown = sparklines.draw_turns_by_workload(summarize(run), run)["redis"]
     assert (list(shown.blocks), shown.more) == ([0, 1], 4)
     assert (shown.of(1), shown.of(2)) == ("turns-0-1", "")
     assert "And 4 more, whose turns" in Page(html_of(run)).text

@@ -21,7 +21,7 @@ from runs import make_run, pairs, write
 from waiting import ENOUGH_SECONDS, comes_true, wait_until
 
 from tare.model.errors import UsageError
-from tare.model.journal import Journal, Run, load
+from tare.model.journal import Journal, Run, load_run
 from tare.report import server as serving
 from tare.report.server import REFRESH_SECONDS, ReportServer, ServedReport, serve_report
 from tare.report.writer import write_report
@@ -213,7 +213,7 @@ def test_the_report_is_rewritten_after_blocks_for_a_twentieth_of_the_time(said: 
         page.unlink()
         report(BlockEnded(run))
         assert not page.exists()
-        write_report([load(run.folder)], ("html",))
+        write_report([load_run(run.folder)], ("html",))
         assert 'http-equiv="refresh"' not in page.read_text()
         report.end()
     assert len(said) == 1

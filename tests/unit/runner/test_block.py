@@ -20,16 +20,16 @@ from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.model.errors import UsageError
-from tare.model.trial import LimitsWanted, Output, Raw, Trial
+from tare.model.trial import LimitsSpec, Output, RawOutput, Trial
 from tare.plugins.technology import LaunchRequest
 from tare.plugins.workload import Instance, MeasurementContext
-from tare.report.findings import findings
+from tare.report.findings import create_findings
 from tare.runner.block import BlockRunner
-from tare.runner.events import Event, TurnEnded, ignore_event
+from tare.runner.events import RunEvent, TurnEnded, ignore_event
 from tare.runner.job import check_same
 from tare.statistics.summarize import summarize
-from tare.suites.plan import Step, plan
-from tare.suites.stack_overrides import OwnProgram
+from tare.suites.plan import PlannedTrial, plan
+from tare.suites.stack_overrides import StackOverride
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
 
@@ -51,11 +51,11 @@ def rounds(folder: Path, available: int) -> BlockRunner:
     return BlockRunner(context, {stack: (Fake(),) for stack in ("a", "a-again", "b", "c", "d")}, ("a", "a-again"), 1)
 
 
-def steps(*stacks: str) -> tuple[Step, ...]:
-    return plan(suite(*(f"{stack}:" for stack in stacks), blocks=1))[0].steps
+def steps(*stacks: str) -> tuple[PlannedTrial, ...]:
+    return plan(suite(*(f"{stack}:" for stack in stacks), blocks=1))[0].trials
 
 
-def names(group: tuple[Step, ...]) -> set[str]:
+def names(group: tuple[PlannedTrial, ...]) -> set[str]:
     return {step.stack for step in group}
 
 
@@ -65,7 +65,7 @@ def test_all_instances_of_a_block_are_there_together_where_they_fit(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("megabytes", "sizes"), [(2600, [2, 1]), (2000, [1, 1, 1]), (900, [1, 1, 1])])
-def test_where_not_all_fit_the_baseline_stays_and_the_others_come_in_groups(
+def test_if_not_all_fit_the_baseline_stays_and_the_others_come_in_groups(
     tmp_path: Path, megabytes: int, sizes: list[int]
 ) -> None:
     staying, groups = rounds(tmp_path, megabytes << 20).split_by_memory(steps("a", "b", "c", "d"), Dhrystone(), LIMITS)
@@ -109,25 +109,25 @@ class Weighing(Roomy):
         return Output(argv, 0, b"%d 1\n" % (2 << 30), b"", 0.0)
 
 
-def test_once_an_instance_was_seen_to_cost_more_than_its_limit_that_is_what_it_needs(tmp_path: Path) -> None:
+def test_an_instance_seen_to_exceed_its_limit_needs_the_observed_memory(tmp_path: Path) -> None:
     """Half as much again, three times: 9 GiB are more than 80 % of 11 GiB, and less than those of 99.
 
     The kernel's memory comes on top, here that of the control group in which the tests run.
     """
     block = plan(suite("a:", "b:", blocks=1, workloads=("dhrystone",)))[0]
     own = rounds(tmp_path, 16 << 30)
-    own.stacks = {step.stack: (Alive(),) for step in block.steps}
+    own.stacks = {step.stack: (Alive(),) for step in block.trials}
     own.context = replace(own.context, ledger=Ledger(tmp_path / "tare-one.jsonl", Weighing(16 << 30)))
     assert [trial.status for trial, _ in own.run(block, planned_of(Dhrystone()), ignore_event)] == ["ok"] * 3
     for gigabytes, staying in ((99, set()), (11, {"a", "a-again"})):
         ledger = Ledger(tmp_path / f"tare-{gigabytes}.jsonl", Roomy(gigabytes << 30))
         later = replace(own, context=replace(own.context, ledger=ledger))
-        assert names(later.split_by_memory(block.steps, Dhrystone(), LIMITS)[0]) == staying
+        assert names(later.split_by_memory(block.trials, Dhrystone(), LIMITS)[0]) == staying
 
 
 def test_instances_need_the_memory_of_their_workload_not_of_the_suite(tmp_path: Path) -> None:
     block, own = steps("a", "b", "c", "d"), rounds(tmp_path, 900 << 20)
-    small = own.context.limits_within(LimitsWanted(memory_bytes=128 << 20))
+    small = own.context.restrict_limits(LimitsSpec(memory_bytes=128 << 20))
     assert own.split_by_memory(block, Dhrystone(), small) == ((), (block,))
 
 
@@ -143,14 +143,14 @@ class Threaded(LocalHost):
 
 
 @pytest.mark.parametrize(("wanted", "cpus"), [(1, (4,)), (2, (2, 4)), (3, (3, 4, 5)), (4, (2, 3, 4, 5))])
-def test_fewer_cpus_are_of_those_of_the_suite_and_of_different_cores_where_possible(
+def test_fewer_cpus_are_a_subset_on_different_cores_if_possible(
     tmp_path: Path, wanted: int, cpus: tuple[int, ...]
 ) -> None:
     context = rounds(tmp_path, 1).context
     limits = replace(LIMITS, cpus=(2, 3, 4, 5))
     here = replace(context, limits=limits, ledger=Ledger(tmp_path / "tare-other.jsonl", Threaded()))
-    assert here.limits_within(LimitsWanted(wanted, 64 << 20)) == replace(LIMITS, cpus=cpus, memory_bytes=64 << 20)
-    assert here.limits_within(LimitsWanted(4)) is here.limits
+    assert here.restrict_limits(LimitsSpec(wanted, 64 << 20)) == replace(LIMITS, cpus=cpus, memory_bytes=64 << 20)
+    assert here.restrict_limits(LimitsSpec(4)) is here.limits
 
 
 def test_a_workload_of_one_round_is_measured_as_one_stack_after_the_other(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_workload_of_one_round_is_measured_as_one_stack_after_the_other(tmp_pa
     )
 
 
-def test_a_baseline_alone_is_measured_though_both_of_its_instances_do_not_fit(tmp_path: Path) -> None:
+def test_a_lone_baseline_is_measured_even_if_its_two_instances_do_not_fit(tmp_path: Path) -> None:
     staying, groups = rounds(tmp_path, 900 << 20).split_by_memory(steps("a"), Dhrystone(), LIMITS)
     assert (names(staying), groups) == ({"a", "a-again"}, ((),))
 
@@ -170,11 +170,11 @@ def test_a_baseline_alone_is_measured_though_both_of_its_instances_do_not_fit(tm
 class Early(Dhrystone):
     """Dhrystone that may have ten rounds, and is done after three."""
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         yield from itertools.islice(super().measure(setup), 3)
 
 
-def test_groups_follow_the_rounds_that_the_baseline_has_had_not_those_that_it_may_have(tmp_path: Path) -> None:
+def test_groups_follow_the_completed_and_not_the_allowed_baseline_rounds(tmp_path: Path) -> None:
     block = plan(suite("a:", "b:", "c:", blocks=1))[0]
     own = rounds(tmp_path, 900 << 20)
     ended = {trial.stack: trial for trial, _ in own.run(block, planned_of(Early()), ignore_event)}
@@ -200,7 +200,7 @@ class Lasting(Dhrystone):
 
     pids: tuple[int, ...] | list[int] = ()
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         for raw in super().measure(setup):
             wait_until(partial(_has_worked_or_is_paused, self.pids[0], _cpu_ticks(self.pids[0]) + 3))
             yield raw
@@ -225,13 +225,13 @@ class Looking:
     pids: list[int]
     states: dict[str, str] = field(default_factory=lambda: defaultdict(str))
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: RunEvent) -> None:
         match event:
             case TurnEnded(step):
                 self.states[step.stack] += "T" if _state(self.pids[0]) == "T" else "r"
 
 
-def test_what_works_while_others_have_their_turns_is_paused_then_and_says_so(tmp_path: Path) -> None:
+def test_an_instance_that_works_between_turns_is_paused_and_gets_a_caution(tmp_path: Path) -> None:
     block = plan(suite("a:", "b:", blocks=1, workloads=("dhrystone",)))[0]
     restless = Alive(script="while :; do :; done")
     stacks = {"a": (Fake(),), "a-again": (Fake(),), "b": (restless,)}
@@ -255,10 +255,10 @@ class Commanded(Dhrystone):
 
     command: tuple[str, ...] = ("usual",)
 
-    def commanded(self, command: tuple[str, ...]) -> Commanded:
+    def with_command(self, command: tuple[str, ...]) -> Commanded:
         return replace(self, command=command)
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         for raw in super().measure(setup):
             yield replace(raw, argv=self.command)
 
@@ -268,7 +268,7 @@ def measured(folder: Path) -> dict[str, Trial]:
     new = replace(testbed.images.main, digest="new", origin="docker-archive:new.tar@1")
     testbed = replace(testbed, images=replace(testbed.images, by_stack={"new": new}))
     stacks = {stack: (Fake(),) for stack in ("old", "old-again", "new")}
-    programs = {"new": OwnProgram(("better",))}
+    programs = {"new": StackOverride(("better",))}
     rounds = BlockRunner(testbed, stacks, ("old", "old-again"), 1, programs=programs)
     block = plan(suite("old:", "new:", blocks=1, workloads=("dhrystone",)))[0]
     return {trial.stack: trial for trial, _ in rounds.run(block, planned_of(Commanded()), ignore_event)}
@@ -295,7 +295,7 @@ def test_what_differs_by_wish_is_said_and_may_be_faster_than_bare_metal() -> Non
     cell = summary.headline("dhrystone", "docker")
     assert cell.verdict == "better"
     assert "faster-than-bare-metal" not in {caution.kind for caution in cell.cautions}
-    doubt, *_ = findings(summary, MACHINE).doubts.sentences
+    doubt, *_ = create_findings(summary, MACHINE).cautions.sentences
     assert doubt.startswith("docker: the suite sets what runs there, ")
     assert doubt.endswith(": command gzip -1.")
 
@@ -311,7 +311,7 @@ def test_a_run_does_not_go_on_with_another_program_of_a_stack() -> None:
 # --- Data volumes in the loop, on fakes ---
 
 
-def test_a_stack_that_gives_no_volume_is_skipped_with_its_reason_where_a_workload_wants_one(bench: Bench) -> None:
+def test_a_stack_without_a_volume_is_skipped_if_a_workload_requires_one(bench: Bench) -> None:
     bench.work(suite("plain:", 'r: stack = "roomy"', blocks=1, workloads=("stored", "dhrystone")))
     [skipped], [has] = by_stack(bench.trials, "plain", "stored"), by_stack(bench.trials, "r", "stored")
     said = 'fake: it gives its instances no data volume (fix: write place = "root")'

@@ -14,7 +14,7 @@ from tare.hosts.local import LocalHost
 from tare.model.trial import Output, Trial
 from tare.plugins.technology import LaunchRequest
 from tare.plugins.workload import Instance
-from tare.suites.plan import Step
+from tare.suites.plan import PlannedTrial
 from tare.workloads.startup import Startup
 
 
@@ -51,8 +51,8 @@ class Prepared(Fake):
 
 def started(folder: Path, caches: Literal["warm", "cold"], *stack: Fake, events: list[str]) -> Trial:
     testbed = bare_context(folder, Machine(events))
-    step = Step("startup-000-a", "startup", "a", 0, 0)
-    trial, _ = run_trial(testbed, step, testbed.spec(*stack), Startup(caches))
+    step = PlannedTrial("startup-000-a", "startup", "a", 0, 0)
+    trial, _ = run_trial(testbed, step, testbed.create_spec(*stack), Startup(caches))
     return trial
 
 
@@ -71,7 +71,7 @@ def test_nothing_is_dropped_before_a_warm_start(tmp_path: Path) -> None:
     assert [value.metric for value in trial.values] == ["total"]
 
 
-def test_a_lent_machine_cannot_start_cold_as_its_caches_are_not_those_that_are_dropped(tmp_path: Path) -> None:
+def test_a_provisioned_machine_cannot_start_cold_as_its_caches_stay(tmp_path: Path) -> None:
     events: list[str] = []
     trial = started(tmp_path, "cold", Fake(), Lent(), events=events)
     assert (trial.status, events) == ("skipped", [])

@@ -14,7 +14,7 @@ from runs import make_trial, measured
 from tare_fake.noise import DRAWS, shaped
 
 from tare.model.journal import WorkloadRecord
-from tare.model.trial import Metric, Raw, Value
+from tare.model.trial import Metric, RawOutput, Value
 from tare.runner.decisions import Decisions
 from tare.runner.loop import shorten_to_fit
 from tare.runner.schedule import DurationEstimates, Schedule
@@ -38,11 +38,11 @@ def test_a_decided_stack_leaves_and_the_others_go_on(bench: Bench) -> None:
 def _steps(decisions: Decisions, quick: str = "", blocks: int = 9) -> list[set[str]]:
     """Return the stacks of the next blocks, where trials take a second; those of `quick`, a millisecond."""
     left = plan(suite("a:", "b:", "c:", blocks=blocks, workloads=("dhrystone",)))[6:]
-    return [{step.stack for step in block.steps} for block in _needed(decisions, left, quick)]
+    return [{step.stack for step in block.trials} for block in _needed(decisions, left, quick)]
 
 
 def _needed(decisions: Decisions, blocks: Sequence[Block], quick: str = "") -> tuple[Block, ...]:
-    return decisions.needed(blocks, lambda step: 1e-3 if step.stack == quick else 1.0)
+    return decisions.select_needed_blocks(blocks, lambda step: 1e-3 if step.stack == quick else 1.0)
 
 
 def _decisions(spreads: Mapping[str, float], precision: float = 0.1, blocks: int = 6) -> Decisions:
@@ -61,10 +61,14 @@ def _decisions(spreads: Mapping[str, float], precision: float = 0.1, blocks: int
 def test_a_cell_that_is_decided_goes_on_until_its_interval_is_narrow() -> None:
     """A deviation of 20 % makes six blocks 36 % wide, where a tenth of the logarithm of 3 is asked for."""
     known = {"b": 0.2, "c": 0.01}
-    assert {("dhrystone", "b"), ("dhrystone", "c")} <= _decisions(known).decided()
+    assert {("dhrystone", "b"), ("dhrystone", "c")} <= _decisions(known).decided_cells()
     assert _steps(_decisions(known)) == [{"a", "a-again", "b"}] * 3
     assert _steps(_decisions(known, precision=0.5)) == []
-    assert _decisions(known).nearness()["dhrystone"] > _decisions({"b": 0.3, "c": 0.01}).nearness()["dhrystone"] > 0
+    assert (
+        _decisions(known).expected_decisions()["dhrystone"]
+        > _decisions({"b": 0.3, "c": 0.01}).expected_decisions()["dhrystone"]
+        > 0
+    )
 
 
 def test_what_is_soon_decided_is_not_said_before_blocks_have_differed() -> None:
@@ -74,7 +78,7 @@ def test_what_is_soon_decided_is_not_said_before_blocks_have_differed() -> None:
     assert not _decisions(noisy, blocks=2).are_soon_decided("dhrystone", 4)
 
 
-def test_a_start_is_known_well_when_its_own_time_is_whatever_the_baselines_does() -> None:
+def test_a_start_is_precise_if_its_time_is_whatever_the_baseline_does() -> None:
     metric = Metric("total", "Time", "s", "lower", overall=False)
     decisions = Decisions(
         (WorkloadRecord("startup", "startup", "Start-up", (metric,), None),),
@@ -86,35 +90,35 @@ def test_a_start_is_known_well_when_its_own_time_is_whatever_the_baselines_does(
     for block, sign in enumerate((1, -1, 1, -1, 1, -1)):
         for stack, seconds, spread in (("a", 0.003, 0.5), ("b", 0.3, 0.01), ("a-again", 0.003, 0.5)):
             decisions.learn(make_trial(stack, block, [measured("total", seconds * np.exp(sign * spread))], "startup"))
-    assert ("startup", "b") in decisions.decided()
+    assert ("startup", "b") in decisions.decided_cells()
     left = plan(suite("a:", "b:", blocks=9, workloads=("startup",)))[6:]
     assert _needed(decisions, left) == ()
 
 
-def test_a_decided_cell_waits_for_open_ones_unless_these_are_out_of_reach_or_it_takes_no_time() -> None:
+def test_a_decided_cell_waits_for_open_ones_unless_hopeless_or_it_is_free() -> None:
     known = {"b": 0.2, "c": 2.0}  # c is open, and no number of blocks that is left decides it
     assert _steps(_decisions(known)) == [{"a", "a-again", "b", "c"}] * 3
     near = {"b": 0.2, "c": 0.5}
-    assert ("dhrystone", "c") not in _decisions(near).decided()
+    assert ("dhrystone", "c") not in _decisions(near).decided_cells()
     assert _steps(_decisions(near), blocks=30)[0] == {"a", "a-again", "c"}
     assert _steps(_decisions(near), quick="b", blocks=30)[0] == {"a", "a-again", "b", "c"}
 
 
-def test_where_the_next_block_does_not_fit_the_budget_that_of_its_open_cells_does() -> None:
+def test_if_the_next_block_exceeds_the_budget_only_its_open_cells_run() -> None:
     """All trials take a second: four of them are too long for the last three and a half seconds."""
     known = {"b": 0.2, "c": 2.0}  # c is open, and b is decided but wide
     what = suite("a:", "b:", "c:", blocks=9, workloads=("dhrystone",))
     pace = DurationEstimates(what.by_name)
     for trial in (make_trial(stack, 0, [measured("m0", 1.0)]) for stack in ("a", "b", "c", "a-again")):
         pace.learn(replace(trial, seconds=1.0))
-    schedule = Schedule(plan(what)[6:], 4.5, time.monotonic() - 1.0, pace, past=6)
-    short = shorten_to_fit(schedule, _decisions(known), once=True)
-    assert {step.stack for step in short.blocks[0].steps} == {"a", "a-again", "c"}
+    schedule = Schedule(plan(what)[6:], 4.5, time.monotonic() - 1.0, pace, past_blocks=6)
+    short = shorten_to_fit(schedule, _decisions(known), single_pass=True)
+    assert {step.stack for step in short.blocks[0].trials} == {"a", "a-again", "c"}
     assert short.blocks[1:] == schedule.blocks[1:]
     longer = replace(schedule, budget_seconds=9.0)
-    assert shorten_to_fit(longer, _decisions(known), once=True) is longer
+    assert shorten_to_fit(longer, _decisions(known), single_pass=True) is longer
     none = replace(schedule, budget_seconds=2.0)
-    assert shorten_to_fit(none, _decisions(known), once=True) is none
+    assert shorten_to_fit(none, _decisions(known), single_pass=True) is none
 
 
 def test_a_decided_cell_waits_for_open_ones_of_other_workloads_too() -> None:
@@ -127,8 +131,8 @@ def test_a_decided_cell_waits_for_open_ones_of_other_workloads_too() -> None:
             for stack in stacks:
                 away = (1 - block % 2 * 2) * spread - np.log(3) if stack == "b" else 0.0
                 decisions.learn(make_trial(stack, block, [measured("m0", 100 * np.exp(away))], name))
-    assert decisions.decided() >= {("dhrystone", "b")}
-    assert ("whetstone", "b") not in decisions.decided()
+    assert decisions.decided_cells() >= {("dhrystone", "b")}
+    assert ("whetstone", "b") not in decisions.decided_cells()
     left = [block for block in plan(suite("a:", "b:", blocks=30, workloads=names)) if block.index > 5]
     assert {block.workload for block in _needed(decisions, left)} == {"whetstone"}
     assert {block.workload for block in _needed(decisions, left, quick="b")} == set(names)
@@ -143,7 +147,7 @@ def test_a_run_ends_when_all_is_decided(bench: Bench) -> None:
     assert summary.headline("dhrystone", "c").verdict == "equivalent"
 
 
-def test_the_control_is_measured_as_long_as_the_baseline_though_it_is_decided(bench: Bench) -> None:
+def test_a_decided_control_is_measured_as_long_as_the_baseline(bench: Bench) -> None:
     stacks = ('a: noise = "0.5%"', 'b: effect = "30%"\nnoise = "0.5%"\nseed = 2', 'c: noise = "20%"\nseed = 3')
     bench.work(suite(*stacks, blocks=9, workloads=("dhrystone",)))
     assert blocks_of(bench) == {"a": 9, "a-again": 9, "b": 5, "c": 9}
@@ -168,12 +172,12 @@ def test_a_run_that_goes_on_has_the_same_decisions(bench: Bench) -> None:
 class Dice(Dhrystone):
     """Dhrystone whose values are chance: the last digits of what the program says."""
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         [value] = super().parse(raw)
         return (replace(value, value=1 + 1e3 * value.value % 1e4),)
 
 
-def test_a_run_with_one_workload_decided_and_another_out_of_blocks_is_not_called_decided(bench: Bench) -> None:
+def test_a_decided_workload_and_one_out_of_blocks_leave_a_run_undecided(bench: Bench) -> None:
     stacks = ('a: noise = "1%"', 'b: effect = "30%"\nnoise = "1%"\nseed = 2')
     what = suite(*stacks, blocks=9, workloads=("dhrystone", "whetstone"))
     what = replace(what, workloads=(what.workloads[0], replace(what.workloads[1], workload=Dice())))
@@ -183,7 +187,7 @@ def test_a_run_with_one_workload_decided_and_another_out_of_blocks_is_not_called
     assert summary.headline("whetstone", "b").verdict == "undecided"
 
 
-def test_a_stack_leaves_when_both_its_throughput_and_its_latency_are_decided() -> None:
+def test_a_stack_leaves_when_its_throughput_and_latency_are_both_decided() -> None:
     metrics = (Metric("speed", "Speed", "iterations/s", "higher"), Metric("delay", "Delay", "s", "lower"))
     stacks = ("a", "b", "a-again")
     decisions = Decisions((WorkloadRecord("w", "w", "W", metrics, None),), stacks, "a", "a-again", 0.03)
@@ -194,7 +198,7 @@ def test_a_stack_leaves_when_both_its_throughput_and_its_latency_are_decided() -
             delay = 1 + 0.04 * (block % 2 - 0.5) * (stack == "b")
             values = [measured("speed", speed * 1.001 ** (block % 3)), measured("delay", delay, better="lower")]
             decisions.learn(make_trial(stack, block, values, "w"))
-        found.append(("w", "b") in decisions.decided())
+        found.append(("w", "b") in decisions.decided_cells())
     assert found.index(True) > 6  # the throughput alone is decided after five
 
 
@@ -207,9 +211,9 @@ def test_a_workload_is_the_nearer_to_decisions_the_less_its_blocks_differ() -> N
             for stack in stacks:
                 value = 100 * np.exp(sign * spread * (stack == "b"))
                 decisions.learn(make_trial(stack, block, [measured("m0", value)], name))
-    near = decisions.nearness()
-    assert replace(decisions, all_blocks=True).nearness() == {}
-    assert ("done", "b") in decisions.decided()
+    near = decisions.expected_decisions()
+    assert replace(decisions, all_blocks=True).expected_decisions() == {}
+    assert ("done", "b") in decisions.decided_cells()
     assert near["done"] == 0
     assert 1 / 100 < near["near"] <= 1 / 5
     assert 0 < near["far"] < 1 / 500
@@ -224,25 +228,25 @@ def test_what_is_decided_while_it_runs_is_what_the_report_says(bench: Bench, sha
     decisions = Decisions(run.record.workloads, run.record.stacks, "a", "a-again", run.record.margin)
     for trial in run.trials:
         decisions.learn(trial)
-    cells = {(cell.workload, cell.stack) for cell in summarize(run).headlines if cell.decided}
-    assert decisions.decided() == cells
+    cells = {(cell.workload, cell.stack) for cell in summarize(run).headlines if cell.is_decided}
+    assert decisions.decided_cells() == cells
     assert cells
 
 
-def test_what_left_as_decided_comes_back_when_all_stacks_drift_and_stays_decided_until_its_blocks_contradict() -> None:
+def test_a_decided_stack_returns_on_drift_but_stays_decided_by_default() -> None:
     stacks, metric = ("a", *"bcdefghij", "a-again"), Metric("m0", "M0", "1/s", "higher")
     records = (WorkloadRecord("dhrystone", "dhrystone", "dhrystone", (metric,), None),)
     decisions = Decisions(records, stacks, "a", "a-again", 0.03, precision=1000)
     logs = 0.026 * shaped(np.random.default_rng(4).normal(size=(len(stacks), 30, DRAWS)), "drift")
     left = plan(suite(*(f"{stack}:" for stack in stacks[:-1]), blocks=30, workloads=("dhrystone",)))
-    going, decided = [], [decisions.decided()]
+    going, decided = [], [decisions.decided_cells()]
     while needed := _needed(decisions, left):
         left = left[left.index(next(block for block in left if block.index == needed[0].index)) + 1 :]
-        for step in needed[0].steps:
+        for step in needed[0].trials:
             value = 100 * np.exp(logs[stacks.index(step.stack), step.block])
             decisions.learn(make_trial(step.stack, step.block, [measured("m0", value)], "dhrystone"))
-        going.append({step.stack for step in needed[0].steps})
-        decided.append(decisions.decided())
+        going.append({step.stack for step in needed[0].trials})
+        decided.append(decisions.decided_cells())
     for stacks_then, before, after in zip(going, decided, decided[1:], strict=False):
         assert {stack for _, stack in before - after} <= stacks_then
     assert list(map(len, going))[15:22] == [6, 4, 3, 3, 3, 3, 11]
@@ -275,7 +279,7 @@ def test_deciding_is_quick_with_twenty_stacks_and_a_hundred_metrics() -> None:
             values = [measured(metric.name, 100.0 + (7 * block + place) % 11) for metric in metrics]
             decisions.learn(make_trial(stack, block, values, "big"))
         learned = time.process_time()
-        decisions.decided()
+        decisions.decided_cells()
         learning.append(learned - began)
         deciding.append(time.process_time() - learned)
     # About twice as long; `make bench` measures how long that is.

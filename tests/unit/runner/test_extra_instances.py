@@ -16,7 +16,7 @@ from tare.hosts.network import SLOTS
 from tare.model.errors import OutOfMemory, TimedOut, TrialFailed, Unavailable, Unreachable
 from tare.model.trial import Mark
 from tare.plugins.workload import Instance
-from tare.runner.extra_instances import ExtraInstances, Shortage, measure_footprint
+from tare.runner.extra_instances import ExtraInstances, MemoryShortageWatch, measure_footprint
 from tare.runner.layers import prefix_errors
 from tare.workloads.startup import Startup
 
@@ -45,7 +45,7 @@ class Files(LocalHost):
 
 
 def instance(inside: Files | None, disk_bytes: int | None = 5) -> Instance:
-    return Instance("tare-x", inside, None, "none", processes=tuple, disk=lambda: disk_bytes)
+    return Instance("tare-x", inside, None, "none", processes=tuple, written_bytes=lambda: disk_bytes)
 
 
 def reported(folder: Path, *insides: Files | None) -> int | None:
@@ -116,12 +116,12 @@ class Guest(LocalHost):
             raise TrialFailed("the guest is gone")
         return self.files.get(path, "")
 
-    def gather(self, folder: str, name: str) -> str:
+    def read_matching(self, folder: str, name: str) -> str:
         return "".join(text for path, text in self.files.items() if path.startswith(folder) and path.endswith(name))
 
 
-def watched(files: Mapping[str, str], inside: Guest | None = None, pids: tuple[int, ...] = (7,)) -> Shortage:
-    shortage = Shortage(Guest(dict(files)))
+def watched(files: Mapping[str, str], inside: Guest | None = None, pids: tuple[int, ...] = (7,)) -> MemoryShortageWatch:
+    shortage = MemoryShortageWatch(Guest(dict(files)))
     shortage.watch(Instance("tare-x", inside or Guest(dict(V1)), None, "none", processes=lambda: pids))
     return shortage
 
@@ -138,43 +138,43 @@ def without(files: Mapping[str, str], name: str) -> dict[str, str]:
 @pytest.mark.parametrize("files", [V1, V2], ids=["version 1", "version 2"])
 def test_what_the_machine_has_ended_in_the_group_is_reported(files: Mapping[str, str]) -> None:
     shortage = watched(files)
-    shortage.look()
-    assert shortage.killer() == "the machine's kernel"
+    shortage.read_killer()
+    assert shortage.find_killer() == "the machine's kernel"
 
 
 def test_what_the_machine_has_ended_in_other_groups_meanwhile_is_not() -> None:
     quiet = V1[f"{GROUP}/memory.oom_control"].replace("oom_kill 1", "oom_kill 0")
     host = Guest({**V1, f"{GROUP}/memory.oom_control": quiet})
-    shortage = Shortage(host)
+    shortage = MemoryShortageWatch(host)
     shortage.watch(Instance("tare-x", Guest(dict(V1)), None, "none", processes=lambda: (7,)))
     host.files["/proc/vmstat"] = "oom_kill 4\n"
-    shortage.look()
-    assert shortage.killer() == ""
+    shortage.read_killer()
+    assert shortage.find_killer() == ""
 
 
 def test_where_the_group_is_gone_the_machines_counter_is_read() -> None:
     host = Guest(without(V1, "memory.oom_control"))
     for ended, killer in ((0, ""), (1, "the machine's kernel")):
-        shortage = Shortage(host)
+        shortage = MemoryShortageWatch(host)
         shortage.watch(Instance("tare-x", Guest(dict(V1)), None, "none", processes=lambda: (7,)))
         host.files["/proc/vmstat"] = f"oom_kill {3 + ended}\n"
-        shortage.look()
-        assert shortage.killer() == killer
+        shortage.read_killer()
+        assert shortage.find_killer() == killer
 
 
 def test_where_an_instance_never_answered_the_machines_counter_is_read() -> None:
     host = Guest(dict(V1))
-    shortage = Shortage(host)
-    assert shortage.killer() == ""
+    shortage = MemoryShortageWatch(host)
+    assert shortage.find_killer() == ""
     host.files["/proc/vmstat"] = "oom_kill 4\n"
-    assert shortage.killer() == "the machine's kernel"
+    assert shortage.find_killer() == "the machine's kernel"
 
 
 @pytest.mark.parametrize(("ended", "killer"), [(1, "the guest's kernel"), (0, "the machine's kernel")])
-def test_a_guest_whose_kernel_has_ended_nothing_may_have_been_ended_by_the_machine(ended: int, killer: str) -> None:
+def test_a_guest_without_oom_kills_may_have_been_killed_by_the_machine(ended: int, killer: str) -> None:
     shortage = watched(V1, guest(f"oom_kill {ended}"))
-    shortage.look()
-    assert shortage.killer() == killer
+    shortage.read_killer()
+    assert shortage.find_killer() == killer
 
 
 def test_a_container_is_not_asked_for_what_its_machine_has_ended() -> None:
@@ -182,14 +182,14 @@ def test_a_container_is_not_asked_for_what_its_machine_has_ended() -> None:
         {**V1, f"{GROUP}/memory.oom_control": "oom_kill 0\n"},
         Guest({**V1, "/proc/vmstat": "oom_kill 9\n", "/proc/sys/kernel/random/boot_id": "its own\n"}),
     )
-    shortage.look()
-    assert shortage.killer() == ""
+    shortage.read_killer()
+    assert shortage.find_killer() == ""
 
 
 def test_a_guest_that_cannot_be_asked_any_more_is_no_fault() -> None:
     shortage = watched({**V1, f"{GROUP}/memory.oom_control": "oom_kill 0\n"}, Guest(is_lost=True))
-    shortage.look()
-    assert (shortage.killer(), shortage.swapped_bytes()) == ("", 0)
+    shortage.read_killer()
+    assert (shortage.find_killer(), shortage.swapped_bytes()) == ("", 0)
 
 
 @pytest.mark.parametrize(
@@ -234,23 +234,23 @@ class Counting(LocalHost):
 
 def further(folder: Path, technology: Fake | None = None, slot: int = 0) -> ExtraInstances:
     context = bare_context(folder, Counting())
-    return ExtraInstances(context, replace(context.spec(technology or Fake()), slot=slot), TIMELINE)
+    return ExtraInstances(context, replace(context.create_spec(technology or Fake()), slot=slot), TIMELINE)
 
 
 def fail_in(instances: ExtraInstances, error: TrialFailed, *, killed: int) -> None:
     """Raise the error in the block of an instance, after the kernel has ended so many processes."""
     host = instances.context.host
     assert isinstance(host, Counting)
-    with instances.started(Startup()):
+    with instances.start_instance(Startup()):
         host.kills[0] += killed
         raise error
 
 
 def test_each_is_in_a_slot_of_its_own_that_is_free_again_when_it_is_gone(tmp_path: Path) -> None:
     instances = further(tmp_path, slot=1)
-    with instances.started(Startup()) as first, instances.started(Startup()) as second:
+    with instances.start_instance(Startup()) as first, instances.start_instance(Startup()) as second:
         assert [each.setup.instance.name.split("-")[2] for each in (first, second)] == ["00", "02"]
-    with instances.started(Startup()) as third:
+    with instances.start_instance(Startup()) as third:
         assert third.setup.instance.name.split("-")[2] == "00"
 
 
@@ -258,52 +258,52 @@ def test_each_is_in_a_slot_of_its_own_that_is_free_again_when_it_is_gone(tmp_pat
 class BuiltIn(Fake):
     """A fake whose address is built into its image."""
 
-    built_in_address: ClassVar[bool] = True
+    has_fixed_address: ClassVar[bool] = True
 
 
 @pytest.mark.parametrize("technology", [BuiltIn(), Lent()])
 def test_what_cannot_be_started_again_is_skipped_and_has_not_failed(tmp_path: Path, technology: Fake) -> None:
     what = "^fake: tare cannot start further instances of it$"
-    with pytest.raises(Unavailable, match=what), further(tmp_path, technology).started(Startup()):
+    with pytest.raises(Unavailable, match=what), further(tmp_path, technology).start_instance(Startup()):
         pass
 
 
 def test_they_are_as_many_as_there_are_slots(tmp_path: Path) -> None:
     instances = further(tmp_path)
-    instances._taken.update(range(1, SLOTS))
-    with pytest.raises(TrialFailed, match=f"{SLOTS} instances at most"), instances.started(Startup()):
+    instances._used_slots.update(range(1, SLOTS))
+    with pytest.raises(TrialFailed, match=f"{SLOTS} instances at most"), instances.start_instance(Startup()):
         pass
 
 
 def test_one_has_the_limit_of_the_trials_own_or_another_of_memory(tmp_path: Path) -> None:
     instances = further(tmp_path)
-    assert instances.limit_bytes == 512 << 20
+    assert instances.memory_limit_bytes == 512 << 20
     for asked, limit_bytes in ((None, 512 << 20), (64 << 20, 64 << 20)):
-        with instances.started(Startup(), asked) as another:
+        with instances.start_instance(Startup(), asked) as another:
             inside = another.setup.instance.inside
             assert isinstance(inside, FakeHost)
             assert inside.limits == replace(LIMITS, memory_bytes=limit_bytes)
 
 
-def test_it_may_take_five_times_as_long_to_start_as_the_trials_own_and_ten_seconds(tmp_path: Path) -> None:
+def test_an_extra_instance_may_take_5_times_the_usual_start_plus_10_s(tmp_path: Path) -> None:
     seen: list[float] = []
 
     @dataclass(frozen=True)
     class Seeing(Fake):
         def launch(self, host, launch):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202 - as it was
-            seen.append(launch.start_seconds)
+            seen.append(launch.start_timeout_seconds)
             return super().launch(host, launch)
 
-    with further(tmp_path, Seeing()).started(Startup()):
+    with further(tmp_path, Seeing()).start_instance(Startup()):
         assert seen == [20.0]
 
 
 def test_its_own_start_is_its_timeline(tmp_path: Path) -> None:
-    with further(tmp_path).started(Startup()) as another:
+    with further(tmp_path).start_instance(Startup()) as another:
         assert [mark.name for mark in another.setup.timeline] == ["requested", "started", "ready"]
 
 
-def test_a_failure_after_the_kernel_has_ended_something_is_one_for_lack_of_memory(tmp_path: Path) -> None:
+def test_a_failure_after_an_oom_kill_is_one_for_lack_of_memory(tmp_path: Path) -> None:
     instances = further(tmp_path)
     what = "^the machine's kernel ended a process of it for lack of memory; it broke$"
     with pytest.raises(OutOfMemory, match=what) as failure:
@@ -323,7 +323,7 @@ def test_a_machine_that_is_lost_lacks_no_memory(tmp_path: Path) -> None:
         fail_in(further(tmp_path), Unreachable("the connection was lost"), killed=1)
 
 
-def test_one_that_says_itself_that_it_lacked_memory_needs_nobody_else_to_say_so(tmp_path: Path) -> None:
+def test_an_instance_that_reports_lack_of_memory_needs_no_confirmation(tmp_path: Path) -> None:
     error = OutOfMemory("the guest did not boot for lack of memory")
     with pytest.raises(OutOfMemory) as failure:
         fail_in(further(tmp_path), error, killed=1)
@@ -331,7 +331,7 @@ def test_one_that_says_itself_that_it_lacked_memory_needs_nobody_else_to_say_so(
 
 
 @pytest.mark.parametrize("kind", [TrialFailed, TimedOut, OutOfMemory])
-def test_a_layer_that_fails_is_named_and_its_failure_stays_of_the_kind_that_it_is(kind: type[TrialFailed]) -> None:
+def test_a_failing_layer_is_named_and_its_failure_keeps_its_type(kind: type[TrialFailed]) -> None:
     with (
         pytest.raises(TrialFailed, match=r"^in the layer fake: it broke$") as failure,
         prefix_errors(Fake(), nested=True),
@@ -343,9 +343,9 @@ def test_a_layer_that_fails_is_named_and_its_failure_stays_of_the_kind_that_it_i
 def test_one_that_does_not_start_leaves_its_slot(tmp_path: Path) -> None:
     instances = further(tmp_path, Fake(fails="start"))
     for _ in range(SLOTS):
-        with pytest.raises(TrialFailed, match="the fake does not start"), instances.started(Startup()):
+        with pytest.raises(TrialFailed, match="the fake does not start"), instances.start_instance(Startup()):
             pass
 
 
-def test_the_memory_left_is_reported_as_if_another_one_used_all_of_its_limit(tmp_path: Path) -> None:
-    assert further(tmp_path).spare_share() == 7 / 16  # 4 of 8 GiB are there, and 512 MiB would go
+def test_spare_memory_is_reported_as_if_another_instance_used_its_limit(tmp_path: Path) -> None:
+    assert further(tmp_path).spare_memory_share() == 7 / 16  # 4 of 8 GiB are there, and 512 MiB would go

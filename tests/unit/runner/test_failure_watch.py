@@ -13,7 +13,7 @@ from runs import make_trial
 from tare_fake.technology import FakeHost
 
 from tare.model.errors import TimedOut
-from tare.model.trial import Problem, Raw, Trial
+from tare.model.trial import Problem, RawOutput, Trial
 from tare.plugins.workload import MeasurementContext
 from tare.runner.loop import FailureWatch
 from tare.suites.suite import Suite
@@ -32,7 +32,7 @@ def broken(*workloads: str, blocks: int = 5) -> Suite:
     return suite(f"a: {BROKEN}", f"b: {BROKEN}", blocks=blocks, workloads=workloads)
 
 
-def test_a_run_stops_when_all_trials_of_the_first_block_fail_for_one_reason(bench: Bench) -> None:
+def test_a_run_stops_if_all_trials_of_the_first_block_fail_for_one_reason(bench: Bench) -> None:
     assert bench.work(broken("dhrystone")) == "failing"
     assert outcomes(bench) == {("dhrystone", "failed"): 3}
     assert {trial.reason for trial in bench.all_trials} == {"the fake does not start"}
@@ -117,7 +117,7 @@ class Endless(Dhrystone):
 
     faster_than: float = math.inf
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         assert isinstance(setup.instance.inside, FakeHost)
         if setup.instance.inside.speed < self.faster_than:
             raise TimedOut(f"{setup.instance.name}: did not end within 20 s")
@@ -130,7 +130,7 @@ def endless(what: Suite, faster_than: float = math.inf) -> Suite:
     return replace(what, workloads=(planned, *what.workloads[1:]))
 
 
-def test_the_first_time_out_of_the_baseline_ends_the_run_before_other_stacks_wait_for_theirs(bench: Bench) -> None:
+def test_the_first_baseline_timeout_ends_the_run_before_other_stacks_wait(bench: Bench) -> None:
     what = suite("b:", "c:", "a:", blocks=30, workloads=("dhrystone",))
     assert bench.work(endless(what)) == "failing"
     [trial] = bench.all_trials
@@ -147,7 +147,7 @@ def test_a_time_out_of_another_stack_ends_nothing(bench: Bench) -> None:
     assert {trial.status for trial in bench.all_trials if trial.stack != "b"} == {"ok"}
 
 
-def test_a_workload_that_does_not_end_on_the_baseline_leaves_the_run_and_others_go_on(bench: Bench) -> None:
+def test_a_workload_that_hangs_on_the_baseline_is_dropped_and_others_go_on(bench: Bench) -> None:
     what = suite("a:", "b:", blocks=4, workloads=("dhrystone", "whetstone"))
     assert bench.work(endless(what)) in {"plan", "decided"}
     assert outcomes(bench)["dhrystone", "failed"] == 1

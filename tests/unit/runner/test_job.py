@@ -10,20 +10,20 @@ from fakes import Bench, hosts_of, planned, suite
 from runs import make_run, make_trial, measured, write
 
 from tare.hosts.local import LocalHost
-from tare.hosts.process import STOP_ASKED
+from tare.hosts.process import STOP_REQUESTED
 from tare.model.errors import UsageError
 from tare.model.journal import Journal
-from tare.model.machine import Facts, Hosts, Machine
+from tare.model.machine import Facts, Hosts, SshTarget
 from tare.runner.context import RunHosts
-from tare.runner.job import check_same, machines_by_role, new_job, resumed_job
+from tare.runner.job import check_same, machines_by_role, new_job, resume_job
 from tare.suites.plan import plan
 from tare.suites.suite import Suite, parse_suite
-from tare.workloads.service import ServerOfYours
+from tare.workloads.service import UserServer
 
 SUITE = parse_suite('[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "startup"\n', "mine.toml")
 
 
-def test_the_folder_of_a_run_that_was_ended_before_its_first_trial_is_taken_again(tmp_path: Path) -> None:
+def test_the_folder_of_a_run_that_ended_before_its_first_trial_is_reused(tmp_path: Path) -> None:
     write(make_run([], folder=tmp_path / "run"))
     assert new_job(SUITE, tmp_path / "run").journal.folder == tmp_path / "run"
 
@@ -47,7 +47,7 @@ folder = "shop"
 """
 
 
-def test_a_run_is_continued_from_any_folder_with_the_files_beside_its_suite(
+def test_a_run_resumes_from_any_folder_with_the_files_next_to_its_suite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine").mkdir()
@@ -57,16 +57,16 @@ def test_a_run_is_continued_from_any_folder_with_the_files_beside_its_suite(
     record = replace(run.record, suite_folder=str(tmp_path / "mine"))
     Journal(run.folder).create(record, SERVICE)
     monkeypatch.chdir("/")
-    service, application = (each.workload for each in resumed_job(run.folder).suite.workloads)
-    assert isinstance(service, ServerOfYours)
+    service, application = (each.workload for each in resume_job(run.folder).suite.workloads)
+    assert isinstance(service, UserServer)
     assert [each.path for each in service.requests] == ["/there"]
-    assert application.own_files() == ("shop",)
+    assert application.user_file_paths() == ("shop",)
 
 
 def test_a_run_without_the_folder_of_its_suite_takes_the_current_one(tmp_path: Path) -> None:
     record = make_run([]).record
-    assert replace(record, suite_folder=str(tmp_path)).paths_from == tmp_path
-    assert replace(record, suite_folder=str(tmp_path / "gone")).paths_from == record.paths_from == Path()
+    assert replace(record, suite_folder=str(tmp_path)).base_folder == tmp_path
+    assert replace(record, suite_folder=str(tmp_path / "gone")).base_folder == record.base_folder == Path()
 
 
 # --- Which machines a run records, by their roles ---
@@ -98,13 +98,13 @@ def test_on_one_machine_all_roles_are_its_own() -> None:
 
 
 def test_a_server_elsewhere_is_not_the_controller() -> None:
-    there = hosts_of(_Elsewhere(), reached=Hosts(server=Machine("root@there")))
+    there = hosts_of(_Elsewhere(), reached=Hosts(server=SshTarget("root@there")))
     expected = {"controller": HERE.cpu_model, "server": "Elsewhere", "client": HERE.cpu_model}
     assert _roles("crun", there) == expected
 
 
 def test_further_clients_are_numbered() -> None:
-    hosts = Hosts(Machine("a"), Machine("b"), (Machine("c"), Machine("d")))
+    hosts = Hosts(SshTarget("a"), SshTarget("b"), (SshTarget("c"), SshTarget("d")))
     there = hosts_of(_Elsewhere(), reached=hosts, extra=(_Elsewhere(), LocalHost()))
     assert list(_roles("crun", there)) == ["controller", "server", "client", "client 2", "client 3"]
 
@@ -139,12 +139,12 @@ def test_an_interrupt_during_a_trial_leaves_no_line_for_it(bench: Bench) -> None
 
 
 def test_a_stop_that_a_library_has_dropped_ends_the_run_at_the_next_turn(bench: Bench) -> None:
-    STOP_ASKED.set()
+    STOP_REQUESTED.set()
     try:
         with pytest.raises(KeyboardInterrupt):
             bench.work(suite("a:", "b:"))
     finally:
-        STOP_ASKED.clear()
+        STOP_REQUESTED.clear()
     assert bench.all_trials == ()
 
 
@@ -169,7 +169,7 @@ def test_late_trials_of_the_block_that_was_interrupted_say_so(bench: Bench, at: 
     same_block = {
         step.trial
         for block in plan(stopping(at))
-        for step in block.steps
+        for step in block.trials
         if (step.workload, step.block) == (stopped.workload, stopped.block)
     }
     bench.work(stopping(at=1000))
@@ -178,7 +178,7 @@ def test_late_trials_of_the_block_that_was_interrupted_say_so(bench: Bench, at: 
 
 
 def test_some_of_these_blocks_were_stopped_in_their_middle() -> None:
-    orders = [[step.stack for step in block.steps].index("b") for block in plan(stopping(at=1))]
+    orders = [[step.stack for step in block.trials].index("b") for block in plan(stopping(at=1))]
     assert set(orders) & {1, 2}
 
 

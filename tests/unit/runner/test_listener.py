@@ -26,7 +26,7 @@ from tare.plugins.technology import LaunchRequest
 from tare.plugins.workload import Instance
 from tare.runner.service import SharedNetwork, listening_sockets
 from tare.runner.trial import TrialRun
-from tare.suites.plan import Step
+from tare.suites.plan import PlannedTrial
 
 HERE = "127.0.0.1"
 LISTEN = """import os, socket, sys, time
@@ -70,21 +70,19 @@ HOSTS = pytest.mark.parametrize("host", [LocalHost(), ThroughAShell()], ids=["he
 @HOSTS
 def test_the_instances_own_listener_is_taken(host: Host) -> None:
     with listening() as (pid, port):
-        network(pid, host=host).refuse_foreign(port)
-        network(1, pid, host=host).refuse_foreign(port)
+        network(pid, host=host).reject_foreign_listener(port)
+        network(1, pid, host=host).reject_foreign_listener(port)
 
 
 @HOSTS
 @pytest.mark.parametrize("address", [HERE, "0.0.0.0"])  # noqa: S104 - only this machine asks
-def test_a_listener_of_another_program_is_refused_with_its_name_its_number_and_the_port(
-    address: str, host: Host
-) -> None:
+def test_a_foreign_listener_is_refused_with_its_name_number_and_port(address: str, host: Host) -> None:
     with (
         listening(address) as (pid, port),
         LocalHost().spawn("sleep", "600") as own,
         pytest.raises(TrialFailed) as error,
     ):
-        network(own.pid, host=host).refuse_foreign(port)
+        network(own.pid, host=host).reject_foreign_listener(port)
     program = Path(sys.executable).resolve().name[:15]  # as long as the kernel keeps it
     assert str(error.value).startswith(f"another program answers on port {port}: {program[:6]}")
     assert str(error.value).endswith(f"(process {pid}), which is not the instance's")
@@ -120,7 +118,7 @@ def test_the_listeners_are_those_that_the_kernel_would_choose(four: list[str], s
 
 
 @pytest.mark.skipif(sys.byteorder != "little", reason="the texts are of such a machine")
-def test_a_connection_and_a_listener_at_another_address_or_port_take_no_connections() -> None:
+def test_only_listeners_at_the_same_address_and_port_take_connections() -> None:
     tables = {"tcp": f"{HEAD}{row('0100007F', 'A', '01')}{row('0200007F', 'B')}"}
     assert listening_sockets(tables, HERE, 18090) == frozenset()
     assert listening_sockets(tables, "127.0.0.2", 18090) == {"B"}
@@ -146,7 +144,7 @@ def test_a_child_that_has_the_listener_is_the_instances_too() -> None:
             return (pid,) if len(asked) == 1 else (pid, *map(int, children))
 
         instance = Instance("one", LocalHost(), HERE, "host", processes=processes)
-        SharedNetwork(LocalHost(), instance).refuse_foreign(port)
+        SharedNetwork(LocalHost(), instance).reject_foreign_listener(port)
     assert len(asked) == 2
 
 
@@ -161,10 +159,10 @@ class Blind(LocalHost):
 
 def test_nothing_is_claimed_where_nobody_can_know() -> None:
     with listening() as (_, port), LocalHost().spawn("sleep", "600") as own:
-        network(own.pid, host=Blind()).refuse_foreign(port)
-        network().refuse_foreign(port)
-        network(own.pid, address="fd00::1").refuse_foreign(port)
-        network(1 << 30).refuse_foreign(port)  # it has ended
+        network(own.pid, host=Blind()).reject_foreign_listener(port)
+        network().reject_foreign_listener(port)
+        network(own.pid, address="fd00::1").reject_foreign_listener(port)
+        network(1 << 30).reject_foreign_listener(port)  # it has ended
 
 
 # --- in a trial
@@ -180,7 +178,9 @@ class OnTheMachine(Fake):
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         with super().launch(host, launch) as instance, LocalHost().spawn("sleep", "600") as own:
             inside = Inside()
-            yield replace(instance, inside=inside, address=HERE, path=self.network, processes=lambda: (own.pid,))
+            yield replace(
+                instance, inside=inside, address=HERE, network_path=self.network, processes=lambda: (own.pid,)
+            )
 
 
 @dataclass(frozen=True)
@@ -192,9 +192,9 @@ class Inside(LocalHost):
             return Output(argv, 0, b"cpus: 1\n", b"", 0.0)
         return super().run(*argv, timeout=timeout, input=input, check=check)
 
-    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[LocalProcess]:
+    def spawn(self, *argv: str, die_with_parent: bool = False) -> AbstractContextManager[LocalProcess]:
         argv = ("echo", "answered") if argv[0].endswith("/knock") else argv
-        return super().spawn(*argv, life_line=life_line)
+        return super().spawn(*argv, die_with_parent=die_with_parent)
 
 
 @dataclass(frozen=True)
@@ -210,18 +210,18 @@ class Elsewhere(Plain):
 def trial_of(technology: Fake, port: int, folder: Path) -> tuple[str, str]:
     testbed = replace(Bench(folder, Watcher(folder / "none"))._place(), client=Inside(), limits=LIMITS)
     with TrialRun(
-        testbed, Step("one", "elsewhere", "fake", 0, 0), testbed.spec(technology), Elsewhere(port)
+        testbed, PlannedTrial("one", "elsewhere", "fake", 0, 0), testbed.create_spec(technology), Elsewhere(port)
     ) as attempt:
         attempt.start()
         attempt.measure_from(0)
         while attempt.run_turn(0, 0.0):
             pass
         attempt.end()
-        trial, _ = attempt.finished()
+        trial, _ = attempt.to_finished_trial()
     return trial.status, trial.reason
 
 
-def test_a_trial_fails_in_which_another_program_answers_in_place_of_the_server(tmp_path: Path) -> None:
+def test_a_trial_fails_if_another_program_answers_instead_of_the_server(tmp_path: Path) -> None:
     with listening() as (pid, port):
         status, reason = trial_of(OnTheMachine(), port, tmp_path)
         assert trial_of(OnTheMachine(network="bridge"), port, tmp_path) == ("ok", "")  # its address is its own

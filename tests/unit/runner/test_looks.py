@@ -12,7 +12,7 @@ from fakes import Bench, suite
 from runs import SPEED, make_run, make_trial, measured
 from tare_fake.noise import DRAWS, Shape, shaped
 
-from tare.model.journal import Run, WorkloadRecord, load
+from tare.model.journal import Run, WorkloadRecord, load_run
 from tare.model.trial import Trial
 from tare.runner.decisions import Decisions
 from tare.statistics.cells import DECIDED, Cell
@@ -59,11 +59,11 @@ def assert_no_verdict_disappears(run: Run) -> int:
 
 @pytest.mark.parametrize("folder", stored_runs(), ids=lambda folder: folder.name)
 def test_no_verdict_of_a_stored_run_disappears_without_a_block_of_its_cell(folder: Path) -> None:
-    assert assert_no_verdict_disappears(load(folder))
+    assert assert_no_verdict_disappears(load_run(folder))
 
 
 @pytest.mark.parametrize("shape", ["normal", "correlated", "drift"])
-def test_no_verdict_of_a_run_on_fakes_disappears_without_a_block_of_its_cell(bench: Bench, shape: str) -> None:
+def test_no_verdict_of_a_fake_run_disappears_without_a_block_of_its_cell(bench: Bench, shape: str) -> None:
     stacks = [
         f'{name}: effect = "{effect}%"\nnoise = "2%"\nshape = "{shape}"\nseed = {seed}'
         for seed, (name, effect) in enumerate((("a", 0), ("b", 5), ("c", 30), ("d", 2), ("e", 50)))
@@ -88,16 +88,16 @@ def simulated(shape: Shape, seed: int, blocks: int = 12) -> Run:
     decisions = Decisions(records, stacks, "a", "a-again", 0.03, precision=10)
     left = plan(suite(*(f"{name}:" for name in stacks[:-1]), blocks=blocks, workloads=names))
     trials: list[Trial] = []
-    while needed := decisions.needed(left, lambda _: 1.0):
+    while needed := decisions.select_needed_blocks(left, lambda _: 1.0):
         block = needed[0]
         left = tuple(each for each in left if (each.workload, each.index) != (block.workload, block.index))
-        for step in block.steps:
+        for step in block.trials:
             log = logs[names.index(block.workload), stacks.index(step.stack), block.index]
             value = measured("speed", 100 * float(np.exp(log)))
             trials.append(make_trial(step.stack, block.index, [value], block.workload))
             decisions.learn(trials[-1])
-        so_far = {(each.workload, each.stack) for each in _headlines(make_run_of_a(trials, records)) if each.decided}
-        assert decisions.decided() == so_far, len(trials)
+        so_far = {(each.workload, each.stack) for each in _headlines(make_run_of_a(trials, records)) if each.is_decided}
+        assert decisions.decided_cells() == so_far, len(trials)
     return make_run_of_a(trials, records)
 
 
@@ -113,11 +113,11 @@ def _headlines(run: Run) -> Sequence[Cell]:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("shape", ["normal", "correlated", "drift"])
-def test_no_verdict_of_a_simulated_run_disappears_and_the_loop_has_those_of_the_report(shape: Shape, seed: int) -> None:
+def test_simulated_verdicts_never_disappear_and_match_those_of_the_report(shape: Shape, seed: int) -> None:
     assert assert_no_verdict_disappears(simulated(shape, seed))
 
 
-def test_a_stack_that_was_decided_after_three_blocks_stays_so_while_only_others_are_measured() -> None:
+def test_a_stack_decided_after_three_blocks_stays_so_while_others_continue() -> None:
     """By then it borrowed from four other stacks; blocks of these alone made five of its own necessary."""
     stacks, chance = ("a", "b", "c", "d", "e", "a-again"), np.random.default_rng(0)
     records = (WorkloadRecord("dhrystone", "dhrystone", "dhrystone", (SPEED,), None),)

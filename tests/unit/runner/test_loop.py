@@ -20,12 +20,12 @@ from tare_fake.workload import Odd
 from tare.model.errors import TrialFailed
 from tare.model.journal import Journal, load_raw
 from tare.model.machine import Facts
-from tare.model.trial import LimitsWanted, Problem, Raw, SeenLimits, SetLimits
+from tare.model.trial import LimitsCheck, LimitsSpec, ObservedLimits, Problem, RawOutput
 from tare.plugins.workload import MeasurementContext
-from tare.runner.events import Event, TrialBegins
+from tare.runner.events import RunEvent, TrialBegins
 from tare.runner.sanity_checks import time_cautions
 from tare.statistics.summarize import summarize
-from tare.suites.plan import plan, to_run
+from tare.suites.plan import plan, plan_to_run
 from tare.workloads.dhrystone import Dhrystone
 
 SAMPLES = Path(__file__).parents[2] / "samples"
@@ -53,9 +53,7 @@ def test_an_effect_of_3_percent_is_3_percent_of_speed(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_stack_that_stalls_in_some_turns_is_said_to_by_a_run_that_finds_it_equivalent(
-    bench: Bench, seed: int
-) -> None:
+def test_stalls_of_a_stack_are_reported_even_if_it_is_found_equivalent(bench: Bench, seed: int) -> None:
     steady, stalling = (f'seed = {10 * seed + own}\njitter = "2%"\nnoise = "0.5%"\n' for own in (0, 1))
     bench.work(suite(f"a: {steady}", f'b: {stalling}stalls = "10%"', blocks=20, workloads=("dhrystone",)))
     summary = summarize(bench.read())
@@ -63,7 +61,7 @@ def test_a_stack_that_stalls_in_some_turns_is_said_to_by_a_run_that_finds_it_equ
     assert (b.verdict, b.has_caution("stalls"), control.has_caution("stalls")) == ("equivalent", True, False)
 
 
-def test_noise_differs_between_instances_and_comes_again_with_the_same_seed(tmp_path: Path) -> None:
+def test_noise_differs_between_instances_and_repeats_with_the_same_seed(tmp_path: Path) -> None:
     seen = []
     for run, seed in (("first", 1), ("second", 1), ("other", 2)):
         bench = Bench(tmp_path / run / "run", Watcher(tmp_path / "none"))
@@ -78,7 +76,7 @@ def test_a_fake_proves_its_limits_and_has_no_cautions(bench: Bench) -> None:
     bench.work(suite("a:", blocks=1, workloads=("startup",)))
     [trial] = bench.trials
     assert trial.limits is not None
-    assert trial.limits.seen == SeenLimits(1, 512 << 20, 4096)
+    assert trial.limits.seen == ObservedLimits(1, 512 << 20, 4096)
     assert "limits-differ" not in {caution.kind for caution in trial.cautions}
     assert [(mark.name, mark.seconds) for mark in trial.timeline] == [
         ("requested", 0.0),
@@ -91,7 +89,7 @@ def test_a_fake_proves_its_limits_and_has_no_cautions(bench: Bench) -> None:
 class Curious(Odd):
     """Fails with the limits of its instance."""
 
-    def measure(self, setup: MeasurementContext) -> Iterable[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterable[RawOutput]:
         raise TrialFailed("" if setup.limits is None else f"{setup.limits.asked.memory_bytes >> 20} MiB")
 
 
@@ -101,21 +99,21 @@ def test_a_workload_knows_the_limits_of_its_instance(bench: Bench) -> None:
     assert bench.trials[0].reason == "512 MiB"
 
 
-def test_the_instances_of_a_workload_have_its_own_limits_which_are_read_back(bench: Bench) -> None:
+def test_instances_have_the_limits_of_their_workload_which_are_verified(bench: Bench) -> None:
     read = suite("a:", blocks=1)
     first, second = read.workloads
-    own = replace(first, limits=LimitsWanted(memory_bytes=64 << 20, seconds=60.0))
+    own = replace(first, limits=LimitsSpec(memory_bytes=64 << 20, seconds=60.0))
     bench.work(replace(read, workloads=(own, second)))
     limits = {trial.workload: trial.limits for trial in bench.trials}
     narrow = replace(LIMITS, memory_bytes=64 << 20)
-    assert limits["dhrystone"] == SetLimits(narrow, SeenLimits(1, 64 << 20, 4096))
-    assert limits["startup"] == SetLimits(LIMITS, SeenLimits(1, 512 << 20, 4096))
+    assert limits["dhrystone"] == LimitsCheck(narrow, ObservedLimits(1, 64 << 20, 4096))
+    assert limits["startup"] == LimitsCheck(LIMITS, ObservedLimits(1, 512 << 20, 4096))
     assert "limits-differ" not in {caution.kind for trial in bench.trials for caution in trial.cautions}
 
 
 def test_a_trial_that_measures_longer_than_it_may_bears_a_caution(bench: Bench) -> None:
     read = suite("a:", blocks=1, workloads=("dhrystone",))
-    short = replace(read.workloads[0], limits=LimitsWanted(seconds=1e-9))
+    short = replace(read.workloads[0], limits=LimitsSpec(seconds=1e-9))
     bench.work(replace(read, workloads=(short,)))
     (trial,) = bench.trials
     assert "over-time" in {caution.kind for caution in trial.cautions}  # as there is `steal`, on a busy machine
@@ -175,7 +173,7 @@ def test_a_program_that_hangs_is_ended_by_its_time_out_and_the_run_goes_on(bench
     assert by_stack(bench.trials, "good", "impatient")[0].status == "ok"
 
 
-def test_a_technology_that_goes_away_in_the_middle_is_skipped_with_its_reason(bench: Bench) -> None:
+def test_a_technology_that_disappears_in_a_run_is_skipped_with_its_reason(bench: Bench) -> None:
     bench.work(suite("good:", 'late: stack = "gone"', blocks=1, workloads=("startup",)))
     [late] = by_stack(bench.trials, "late", "startup")
     assert (late.status, late.reason) == ("skipped", "its daemon has gone away (fix: start it again)")
@@ -186,7 +184,7 @@ def test_every_trial_has_its_raw_output_in_the_run_folder(bench: Bench) -> None:
     assert {path.stem for path in (bench.folder / "raw").iterdir()} == {trial.trial for trial in bench.all_trials}
 
 
-def test_a_bug_of_a_plug_in_fails_its_trial_with_its_reason_and_the_run_goes_on(bench: Bench) -> None:
+def test_a_plug_in_bug_fails_its_trial_with_the_reason_and_the_run_goes_on(bench: Bench) -> None:
     assert bench.work(suite("a:", blocks=1, workloads=("faulty", "startup"))) == "plan"
     [faulty], [startup] = by_stack(bench.trials, "a", "faulty"), by_stack(bench.trials, "a", "startup")
     assert startup.status == "ok"
@@ -205,7 +203,7 @@ def test_what_the_operating_system_refuses_fails_the_trial_with_its_reason(bench
 
 def test_a_trial_that_a_full_disk_cannot_take_ends_the_run_which_can_go_on(bench: Bench) -> None:
     class Filling(Watcher):
-        def __call__(self, event: Event) -> None:
+        def __call__(self, event: RunEvent) -> None:
             super().__call__(event)
             if isinstance(event, TrialBegins) and len(self.begun) == 4:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (0, usual[1]))
@@ -246,7 +244,7 @@ def test_a_skipped_stack_is_noted_once_for_each_workload_with_its_fix(bench: Ben
     assert len(by_stack(bench.trials, "yes")) == 3
 
 
-def test_a_stack_that_the_suite_excludes_from_a_workload_is_noted_once_and_runs_the_others(bench: Bench) -> None:
+def test_a_stack_excluded_from_a_workload_is_noted_once_and_runs_others(bench: Bench) -> None:
     what = suite("a:", "no:", blocks=2)
     dhrystone, startup = what.workloads
     what = replace(what, workloads=(replace(dhrystone, exclude=("no",)), startup))
@@ -254,7 +252,7 @@ def test_a_stack_that_the_suite_excludes_from_a_workload_is_noted_once_and_runs_
     found = {(trial.block, trial.status, trial.reason) for trial in by_stack(bench.trials, "no")}
     assert found == {(0, "skipped", "the suite excludes it from this workload")}
     assert [trial.status for trial in by_stack(bench.trials, "no", "startup")] == ["ok", "ok"]
-    assert len([step for block in to_run(what) for step in block.steps if step.stack == "no"]) == 2
+    assert len([step for block in plan_to_run(what) for step in block.trials if step.stack == "no"]) == 2
 
 
 def test_a_skip_is_not_noted_again_by_a_resumed_run(bench: Bench) -> None:
@@ -275,7 +273,7 @@ def test_the_first_block_runs_whatever_the_budget_is(bench: Bench) -> None:
     assert [(trial.workload, trial.block) for trial in bench.trials] == [("dhrystone", 0), ("dhrystone", 0)]
 
 
-def test_a_block_that_does_not_fit_the_budget_is_left_out_and_a_shorter_one_still_runs(bench: Bench) -> None:
+def test_a_block_over_budget_is_left_out_and_a_shorter_one_still_runs(bench: Bench) -> None:
     what = suite("a:", "b:", blocks=3, workloads=("startup", "dhrystone"))
     slow = [replace(each, workload=Dhrystone(duration=3000.0)) for each in what.workloads if each.use == "dhrystone"]
     what = replace(what, workloads=(what.workloads[0], *slow))
@@ -301,7 +299,7 @@ def test_the_time_left_is_never_more_than_the_budget(bench: Bench) -> None:
 def test_the_watch_hears_what_runs_and_what_is_next(bench: Bench) -> None:
     what = suite("a:", "b:")
     bench.work(what)
-    steps = [step for block in plan(what) for step in block.steps]
+    steps = [step for block in plan(what) for step in block.trials]
     assert [step for step, _, _ in bench.watcher.begun] == steps
     assert [following for _, following, _ in bench.watcher.begun] == [*steps[1:], None]
     assert [left.blocks_done for _, _, left in bench.watcher.begun] == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
@@ -352,7 +350,7 @@ def test_a_trial_that_took_turns_has_the_value_of_each_and_their_mean(bench: Ben
     assert [turn.label for turn in ramspeed.turns[:3]] == ["mem integer", "mark integer read", "mark integer write"]
 
 
-def test_a_stack_that_fails_in_a_turn_leaves_the_block_and_the_others_go_on(bench: Bench) -> None:
+def test_a_stack_that_fails_in_a_turn_leaves_the_block_and_others_go_on(bench: Bench) -> None:
     bench.work(suite("good:", 'bad: fails = "garbage"', blocks=1, workloads=("dhrystone",)))
     [bad], [good] = by_stack(bench.trials, "bad"), by_stack(bench.trials, "good")
     assert (bad.status, len(bad.turns), bad.values) == ("failed", 1, ())
@@ -362,7 +360,7 @@ def test_a_stack_that_fails_in_a_turn_leaves_the_block_and_the_others_go_on(benc
 # --- what comes after ----------------------------------------------------------------------------------------------
 
 
-def test_a_block_leaves_one_file_with_a_series_of_each_trial_also_of_one_that_fails_in_its_midst(bench: Bench) -> None:
+def test_a_block_leaves_one_file_with_a_series_per_trial_even_if_one_fails(bench: Bench) -> None:
     bench.work(suite("a:", 'crashes: fails = "crash"', blocks=1))
     telemetry = bench.folder / "telemetry"
     turns, alone = (

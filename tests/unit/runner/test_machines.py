@@ -15,11 +15,11 @@ from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_until
 
 from tare.hosts.local import LocalHost
-from tare.model.machine import Facts, Hosts, Machine
+from tare.model.machine import Facts, Hosts, SshTarget
 from tare.model.trial import Problem
-from tare.runner.machines import _END, _MARK, assign_cpus, emulation_cautions
+from tare.runner.machines import _CLIENT_MARK, _KILL_LOADS_SCRIPT, assign_cpus, emulation_cautions
 from tare.runner.prepare import find_unusable
-from tare.runner.sanity_checks import place_cautions
+from tare.runner.sanity_checks import placement_cautions
 
 CPU = "/sys/devices/system/cpu"
 FOUR = {f"{CPU}/online": "0-3\n"} | {
@@ -63,23 +63,23 @@ def test_a_client_on_another_machine_has_all_of_its_cpus() -> None:
     assert placement.cautions == ()
 
 
-def test_services_beside_have_the_clients_cpus_or_those_that_the_server_has_beside_the_instances() -> None:
+def test_sidecars_use_the_client_cpus_or_those_left_on_the_server_machine() -> None:
     near = assign_cpus((Somewhere(files=FOUR), Somewhere(files=FOUR)), 1)
-    assert near.beside == near.client
-    assert place_cautions(near) == ()
+    assert near.sidecar_cpus == near.client
+    assert placement_cautions(near) == ()
     far = assign_cpus((Somewhere(files=FOUR), Somewhere(files=FOUR)), 1, client_is_local=False)
     there = {0, 1, 2, 3} & os.sched_getaffinity(0)
-    assert set(far.beside) == (there - set(far.server) or there)
-    assert [each.kind for each in place_cautions(replace(far, has_beside=far.server))] == ["shared-cpus"]
+    assert set(far.sidecar_cpus) == (there - set(far.server) or there)
+    assert [each.kind for each in placement_cautions(replace(far, server_sidecar_cpus=far.server))] == ["shared-cpus"]
 
 
 def test_a_further_client_that_is_emulated_is_named_by_its_number() -> None:
-    hosts = Hosts(Machine("server"), Machine("client"), (Machine("second"),))
+    hosts = Hosts(SshTarget("server"), SshTarget("client"), (SshTarget("second"),))
     further = (Somewhere(virtualization="qemu"),)
     there = hosts_of(Somewhere(), Somewhere(), hosts, further)
     (caution,) = emulation_cautions((there.server, there.client, *further))
     assert caution.text.startswith("client 2's processors are emulated")
-    assert [target for _, target in there.clients] == [Machine("client"), Machine("second")]
+    assert [target for _, target in there.clients] == [SshTarget("client"), SshTarget("second")]
 
 
 def test_an_engine_that_hangs_when_it_is_asked_costs_only_its_own_stack() -> None:
@@ -100,12 +100,12 @@ def test_a_plug_in_with_a_bug_where_it_is_asked_costs_only_its_own_stack() -> No
 # As the client's commands are run, but for the namespace and the chroot, which are execs as well.
 LOADING = """
 import sys
-from tare.hosts.exec import ExecHost, at_hand
+from tare.hosts.exec import ExecHost, ensure_resident
 from tare.hosts.local import LocalHost
-from tare.runner.machines import _DIES_WITH_US
-client = ExecHost(LocalHost(), *_DIES_WITH_US, "env", sys.argv[2])
+from tare.runner.machines import _DIE_WITH_PARENT
+client = ExecHost(LocalHost(), *_DIE_WITH_PARENT, "env", sys.argv[2])
 client.supervisor = sys.argv[1]
-with at_hand(client):
+with ensure_resident(client):
     client.run("sleep", "600", timeout=600)
 """
 
@@ -121,7 +121,7 @@ def _wait_for(mark: str, count: int) -> None:
 
 def test_a_load_and_what_it_has_started_die_with_a_tare_that_is_killed(tmp_path: Path) -> None:
     compiled(tmp_path, "run")
-    mark = f"{_MARK}=tare-test-dies"
+    mark = f"{_CLIENT_MARK}=tare-test-dies"
     with subprocess.Popen((sys.executable, "-c", LOADING, str(tmp_path / "run"), mark)) as tare:
         _wait_for(mark, 3)  # its resident process, run, sleep
         tare.kill()
@@ -129,14 +129,14 @@ def test_a_load_and_what_it_has_started_die_with_a_tare_that_is_killed(tmp_path:
 
 
 def test_what_is_left_of_a_load_is_ended_by_its_undo_and_nothing_else_is() -> None:
-    ours, others = f"{_MARK}=tare-test-ours", f"{_MARK}=tare-test-ours-not"
+    ours, others = f"{_CLIENT_MARK}=tare-test-ours", f"{_CLIENT_MARK}=tare-test-ours-not"
     with (
         subprocess.Popen(("env", ours, "sleep", "600")) as left,
         subprocess.Popen(("env", others, "sleep", "600")) as other,
     ):
         _wait_for(ours, 1)
         _wait_for(others, 1)
-        LocalHost().run("sh", "-c", _END, "sh", "tare-test-ours", timeout=SECONDS)
+        LocalHost().run("sh", "-c", _KILL_LOADS_SCRIPT, "sh", "tare-test-ours", timeout=SECONDS)
         assert left.wait(SECONDS) == -9
         assert other.poll() is None
         other.kill()

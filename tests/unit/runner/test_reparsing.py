@@ -7,9 +7,9 @@ from pathlib import Path
 
 from fakes import Bench, record, suite
 
-from tare.cli.reparse import _as_measured, reparse
-from tare.model.journal import Journal, WorkloadRecord, load
-from tare.model.trial import Lowered, Measured, Raw, Trial
+from tare.cli.reparse import _workload_as_recorded, reparse
+from tare.model.journal import Journal, WorkloadRecord, load_run
+from tare.model.trial import LoweredSetting, MeasuredValue, RawOutput, Trial
 from tare.suites.suite import parse_suite
 from tare.workloads.ramspeed import Ramspeed
 
@@ -31,10 +31,13 @@ def test_reparse_finds_the_same_values_and_leaves_the_journal_as_it_is(bench: Be
 def test_reparse_takes_the_settings_that_the_limits_left_then() -> None:
     (planned,) = suite("a:", blocks=1, workloads=("ramspeed",)).workloads
     settings = {"passes": 2, "mark_sizes": [4096], "kinds": ["float"]}
-    lowered = (Lowered("passes", "5", "2", "time"), Lowered("mark_sizes", '["4KiB", "8MiB"]', '["4KiB"]', "memory"))
+    lowered = (
+        LoweredSetting("passes", "5", "2", "time"),
+        LoweredSetting("mark_sizes", '["4KiB", "8MiB"]', '["4KiB"]', "memory"),
+    )
     record = WorkloadRecord("ramspeed", "ramspeed", "", (), None, settings, lowered)
-    assert _as_measured(planned, record) == Ramspeed(passes=2, mark_sizes=(4096,))
-    assert _as_measured(planned, replace(record, lowered=())) == planned.workload == Ramspeed()
+    assert _workload_as_recorded(planned, record) == Ramspeed(passes=2, mark_sizes=(4096,))
+    assert _workload_as_recorded(planned, replace(record, lowered=())) == planned.workload == Ramspeed()
 
 
 def test_reparse_restores_what_was_lost_from_the_raw_output(bench: Bench) -> None:
@@ -66,11 +69,11 @@ def test_reparse_fails_trials_that_were_printed_in_another_unit(tmp_path: Path) 
     journal.create(record(what), what.text)
     for order, (stack, printed) in enumerate((("crun", "944 us"), ("native", "1.09 ms"), ("native-again", "1.10 ms"))):
         name = f"command-000-0{order}-{stack}"
-        values = (Measured("dev", None, 1.0, "", "lower"),)  # as before tare recorded the printed unit
+        values = (MeasuredValue("dev", None, 1.0, "", "lower"),)  # as before tare recorded the printed unit
         trial = Trial(name, 0, order, "command", stack, "ok", "", 0.0, 0.1, values)
-        journal.append((trial, (Raw("run", ("echo",), f"dev: {printed}\n{USED}", 0.1),)))
+        journal.append((trial, (RawOutput("run", ("echo",), f"dev: {printed}\n{USED}", 0.1),)))
     reparse(journal.folder)
-    trials = {trial.stack: trial for trial in load(journal.folder).trials}
+    trials = {trial.stack: trial for trial in load_run(journal.folder).trials}
     assert [trials[stack].status for stack in ("native", "native-again", "crun")] == ["ok", "ok", "failed"]
     assert trials["crun"].reason == "two units of dev: the command printed 'us' here, and 'ms' in native"
     assert (trials["crun"].values, trials["crun"].quarantined[0].value) == ((), 944.0)

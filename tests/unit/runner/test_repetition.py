@@ -16,13 +16,13 @@ from fakes import TICKS, Bench, suite
 from tare_fake.technology import Fake
 
 from tare.model.errors import SuiteError
-from tare.model.trial import Caution, Mark, Measured, Raw, Trial, Turn
+from tare.model.trial import Caution, Mark, MeasuredValue, RawOutput, Trial, Turn
 from tare.runner.block import has_time_for_another_start, mark_as_warm_up, merge_starts
 from tare.runner.decisions import Decisions
 from tare.runner.loop import BlockDuration, RemainingWork, _set_passes, block_duration, optimal_passes
 from tare.runner.schedule import DurationEstimates, Schedule
 from tare.runner.trial_log import TrialLog
-from tare.statistics.planning import Components, components
+from tare.statistics.planning import VarianceComponents, variance_components
 from tare.suites.plan import plan
 from tare.suites.suite import parse_suite
 from tare.workloads.dhrystone import Dhrystone
@@ -41,12 +41,12 @@ from tare.workloads.startup import Startup
 def test_rounds_are_as_many_as_kalibera_and_jones_say(
     costs: BlockDuration, variances: tuple[float, float], passes: int
 ) -> None:
-    assert optimal_passes(Components(*variances), costs) == passes
+    assert optimal_passes(VarianceComponents(*variances), costs) == passes
 
 
 @pytest.mark.parametrize(("seconds", "passes"), [(math.inf, 6), (50.0, 4), (15.0, 1), (1.0, 1)])
 def test_further_passes_end_within_the_time_that_a_block_may_take(seconds: float, passes: int) -> None:
-    assert optimal_passes(Components(1.0, 0.00254), BlockDuration(10.0, 10.0, 10), seconds) == passes
+    assert optimal_passes(VarianceComponents(1.0, 0.00254), BlockDuration(10.0, 10.0, 10), seconds) == passes
 
 
 @pytest.mark.parametrize("between", [0.0, 0.02, 0.1])
@@ -54,23 +54,23 @@ def test_the_components_of_the_variance_are_those_of_the_simulation(between: flo
     """Of the ratio of two stacks; a median of ten rounds varies pi / 2 times as much as their mean."""
     chance, shape = np.random.default_rng(5), (40, 2, 30, 10)
     logs = 0.1 * chance.standard_normal(shape) + between * chance.standard_normal((*shape[:3], 1))
-    found = components(logs, np.ones(shape, dtype=bool), np.array([0.5, 0.5]), 0)
+    found = variance_components(logs, np.ones(shape, dtype=bool), np.array([0.5, 0.5]), 0)
     assert found
     assert found.within == pytest.approx(0.1**2 * np.pi / 2, rel=0.15)
     assert found.between == pytest.approx(between**2, rel=0.25, abs=1e-4)
 
 
-def test_before_a_second_block_fresh_instances_are_taken_to_differ_by_a_quarter_of_what_rounds_do() -> None:
+def test_after_one_block_instances_are_assumed_to_vary_less_than_rounds() -> None:
     logs = np.random.default_rng(5).standard_normal((9, 1, 1, 10))
-    found = components(logs, np.ones(logs.shape, dtype=bool), np.ones(1), 0)
+    found = variance_components(logs, np.ones(logs.shape, dtype=bool), np.ones(1), 0)
     assert found
     assert found.between == pytest.approx(found.within / 16)
 
 
-def test_where_rounds_are_too_few_or_do_not_differ_nothing_is_known_of_them() -> None:
+def test_with_too_few_or_equal_rounds_variance_components_are_unknown() -> None:
     there = np.ones((9, 1, 3, 2), dtype=bool)
-    assert components(np.zeros(there.shape), there, np.ones(1), 0) is None
-    assert components(np.zeros((9, 1, 3, 10)), np.ones((9, 1, 3, 10), dtype=bool), np.ones(1), 0) is None
+    assert variance_components(np.zeros(there.shape), there, np.ones(1), 0) is None
+    assert variance_components(np.zeros((9, 1, 3, 10)), np.ones((9, 1, 3, 10), dtype=bool), np.ones(1), 0) is None
 
 
 def _learned(pace: DurationEstimates, stack: str, seconds: float, turns: int, each: float) -> None:
@@ -78,17 +78,17 @@ def _learned(pace: DurationEstimates, stack: str, seconds: float, turns: int, ea
     pace.learn(replace(Trial("t", 0, 0, "dhrystone", stack, "ok", "", 0.0, seconds), turns=of))
 
 
-def test_a_trial_is_estimated_from_its_start_and_the_passes_of_the_next_block() -> None:
+def test_a_trial_is_estimated_from_its_start_and_passes_of_the_next_block() -> None:
     pace = DurationEstimates({"dhrystone": Dhrystone()})  # ten rounds
     _learned(pace, "a", 5.0, 30, 0.1)  # three passes of 1 s
     [block] = plan(suite("a:", blocks=1, workloads=("dhrystone",)))
-    step = next(step for step in block.steps if step.stack == "a")
-    assert (pace.starting_seconds_of(step), pace.pass_seconds_of(step)) == pytest.approx((2.0, 1.0))
+    step = next(step for step in block.trials if step.stack == "a")
+    assert (pace.start_seconds_of(step), pace.pass_seconds_of(step)) == pytest.approx((2.0, 1.0))
     pace.passes["dhrystone"] = 4
     assert pace.seconds_of(step) == pytest.approx(6.0)
     assert pace.turns_of("dhrystone") == 40
-    costs = block_duration(replace(block, steps=(step,)), pace)
-    assert (costs.starting, costs.once, costs.rounds) == pytest.approx((2.0, 1.0, 10))
+    costs = block_duration(replace(block, trials=(step,)), pace)
+    assert (costs.start_seconds, costs.pass_seconds, costs.rounds) == pytest.approx((2.0, 1.0, 10))
 
 
 def test_a_stack_that_is_far_slower_is_measured_once() -> None:
@@ -96,7 +96,7 @@ def test_a_stack_that_is_far_slower_is_measured_once() -> None:
     block = plan(suite("a:", "b:", "slow:", blocks=1, workloads=("dhrystone",)))[0]
     for stack, each in (("a", 0.1), ("a-again", 0.1), ("b", 0.2), ("slow", 0.5)):
         _learned(pace, stack, 10.0, 10, each)
-    assert {step.stack: pace.passes_of(step) for step in block.steps} == {"a": 4, "a-again": 4, "b": 4, "slow": 1}
+    assert {step.stack: pace.passes_of(step) for step in block.trials} == {"a": 4, "a-again": 4, "b": 4, "slow": 1}
 
 
 def test_a_suite_says_how_many_rounds_a_block_has_at_least(bench: Bench) -> None:
@@ -119,7 +119,7 @@ def test_rounds_are_no_more_where_the_first_blocks_decide_anyway(
 
 
 @pytest.mark.parametrize(("budget", "passes"), [(500.0, 1), (521.0, 2), (1000.0, 10)])
-def test_further_passes_take_only_what_the_first_five_blocks_of_all_workloads_leave(budget: float, passes: int) -> None:
+def test_extra_passes_use_only_time_not_needed_for_the_first_five_blocks(budget: float, passes: int) -> None:
     """One workload lacks one block of 20 s, and the other one four of 120 s; a pass of the first takes 10 s."""
     what = suite("a:", blocks=8, workloads=("dhrystone", "whetstone"))
     pace = DurationEstimates({each.name: each.workload for each in what.workloads})
@@ -129,7 +129,10 @@ def test_further_passes_take_only_what_the_first_five_blocks_of_all_workloads_le
     blocks = [block for block in plan(what) if block.index >= (4 if block.workload == "dhrystone" else 1)]
     schedule = Schedule(tuple(blocks), budget, time.monotonic(), pace)
     undecided = create_autospec(Decisions, instance=True)
-    undecided.components.return_value, undecided.are_soon_decided.return_value = Components(1.0, 1e-9), False
+    undecided.variance_components.return_value, undecided.are_soon_decided.return_value = (
+        VarianceComponents(1.0, 1e-9),
+        False,
+    )
     _set_passes(pace, schedule, undecided, RemainingWork(what, (), {}, budget))
     assert pace.passes["dhrystone"] == passes
 
@@ -154,7 +157,7 @@ class Slow(Fake):
         return factor
 
 
-def test_from_the_second_block_on_the_others_do_not_wait_for_a_stack_that_is_far_slower(bench: Bench) -> None:
+def test_from_the_second_block_on_others_do_not_wait_for_a_slow_stack(bench: Bench) -> None:
     what = suite("a:", "b:", "c:", "d:", workloads=("dhrystone",))
     slow = replace(what.stacks[3], layers=(Slow(),))
     bench.work(replace(what, stacks=(*what.stacks[:3], slow), rounds=20))
@@ -174,7 +177,7 @@ def test_a_baseline_that_is_far_slower_has_all_its_rounds(bench: Bench) -> None:
 
 def _start(total: float, status: str = "ok", seconds: float = 0.1) -> TrialLog:
     marks = (Mark("requested", 0.0), Mark("ready", total))
-    raw = Raw("timeline", (), json.dumps([[mark.name, mark.seconds] for mark in marks]), 0.0)
+    raw = RawOutput("timeline", (), json.dumps([[mark.name, mark.seconds] for mark in marks]), 0.0)
     if status == "ok":
         return TrialLog([*marks], raw=[raw], seconds=seconds)
     return TrialLog(status="failed", reason="it broke", seconds=seconds)
@@ -184,7 +187,7 @@ def test_several_starts_are_one_trial_of_the_usual_one_with_each_as_a_turn() -> 
     mark_as_warm_up(first := _start(9.0))
     log = merge_starts(Startup(), [first, *map(_start, (0.3, 0.1, 5.0))])
     assert log.timeline[-1].seconds == 0.3
-    assert log.values == (Measured("total", None, 0.3, "s", "lower"),)
+    assert log.values == (MeasuredValue("total", None, 0.3, "s", "lower"),)
     assert log.seconds == pytest.approx(0.4)
     assert [each.warm_up for each in log.raw] == [True, False, False, False]
 
@@ -197,7 +200,7 @@ def test_a_caution_of_several_starts_is_said_once_whatever_its_numbers() -> None
     assert merge_starts(Startup(), starts).cautions == [steal, swap]
 
 
-def test_a_start_that_fails_is_what_becomes_of_the_trial_and_no_other_follows() -> None:
+def test_a_failing_start_decides_the_trial_and_no_other_start_follows() -> None:
     ended = [_start(0.1), _start(0.2, "failed")]
     assert not has_time_for_another_start(ended)
     log = merge_starts(Startup(), ended)
@@ -209,7 +212,7 @@ def test_a_stack_that_takes_long_starts_once_in_a_block() -> None:
     assert not has_time_for_another_start([_start(0.1, seconds=0.6)])
 
 
-def test_a_run_starts_quick_stacks_several_times_in_each_block_and_once_before(bench: Bench) -> None:
+def test_quick_stacks_start_several_times_per_block_and_once_before(bench: Bench) -> None:
     what = suite('a: noise = "5%"', 'b: effect = "50%"', 'bad: fails = "start"', workloads=("startup",))
     several = replace(what.workloads[0], workload=Startup(starts=4))
     bench.work(replace(what, workloads=(several,)))

@@ -12,8 +12,8 @@ from fakes import Bench, Watcher, suite
 from tare_fake.workload import Odd
 
 from tare.model.journal import load_raw
-from tare.model.trial import Caution, Footprint, Mark, Raw, Trial
-from tare.runner.sanitize import HIDDEN, drop_unserializable, names_of_secrets, redact_secrets, settings_without_secrets
+from tare.model.trial import Caution, Footprint, Mark, RawOutput, Trial
+from tare.runner.sanitize import MASK, drop_unserializable, find_secret_names, redact_secrets, redact_settings
 
 NAN = float("nan")
 OK = Trial("t", 0, 0, "dhrystone", "crun", "ok", "", 1.0, 2.0)
@@ -38,9 +38,7 @@ def bench(tmp_path: Path) -> Bench:
         ("surrogate", r"odd: a run cannot hold its raw output: text='\\udc80'"),
     ],
 )
-def test_what_a_workload_gives_that_json_cannot_hold_fails_its_trial_and_the_run_goes_on(
-    bench: Bench, gives: str, reason: str
-) -> None:
+def test_workload_output_that_json_cannot_hold_fails_only_its_trial(bench: Bench, gives: str, reason: str) -> None:
     what = suite("a:", blocks=1, workloads=("odd", "dhrystone"))
     odd, other = what.workloads
     what = replace(what, workloads=(replace(odd, workload=Odd(gives=gives)), other))  # type: ignore[arg-type]
@@ -60,9 +58,7 @@ def test_what_a_workload_gives_that_json_cannot_hold_fails_its_trial_and_the_run
         ("proof", r"fake: a run cannot hold its proof: \('kind', 5\)"),
     ],
 )
-def test_what_a_technology_gives_that_json_cannot_hold_fails_its_trial_and_the_run_goes_on(
-    bench: Bench, fails: str, reason: str
-) -> None:
+def test_technology_output_that_json_cannot_hold_fails_only_its_trial(bench: Bench, fails: str, reason: str) -> None:
     assert bench.work(suite("good:", f'bad: fails = "{fails}"', workloads=("startup",))) == "plan"
     trials = {(trial.stack, trial.block): trial for trial in bench.trials}
     assert [trials["good", block].status for block in (0, 1)] == ["ok", "ok"]
@@ -72,7 +68,10 @@ def test_what_a_technology_gives_that_json_cannot_hold_fails_its_trial_and_the_r
 
 
 def test_what_is_right_is_recorded_as_it_is() -> None:
-    trial, raw = replace(OK, proof=(("kind", "crun"),), timeline=(Mark("ready", 1.5),)), (Raw("a", ("b",), "c", 0.5),)
+    trial, raw = (
+        replace(OK, proof=(("kind", "crun"),), timeline=(Mark("ready", 1.5),)),
+        (RawOutput("a", ("b",), "c", 0.5),),
+    )
     assert drop_unserializable(trial, raw, "crun", "dhrystone") == (trial, raw)
 
 
@@ -128,20 +127,20 @@ def trial(*commands: tuple[str, ...], reason: str = "") -> Trial:
     ],
 )
 def test_a_secret_that_a_command_names_is_nowhere(argv: tuple[str, ...]) -> None:
-    raw = Raw("", argv, f"connected with {SECRET}\n1.5 s\n", 1.0, errors=SECRET)
+    raw = RawOutput("", argv, f"connected with {SECRET}\n1.5 s\n", 1.0, errors=SECRET)
     kept, (output,) = redact_secrets(trial(argv, ("true",), reason=f"exit code 1: {SECRET} is wrong"), [raw])
     assert SECRET not in json.dumps([asdict(kept), asdict(output)])
-    assert HIDDEN in " ".join(kept.commands[0])
+    assert MASK in " ".join(kept.commands[0])
     assert len(kept.commands[0]) == len(argv)
     assert kept.commands[1] == ("true",)
-    assert output.text == f"connected with {HIDDEN}\n1.5 s\n"
+    assert output.text == f"connected with {MASK}\n1.5 s\n"
 
 
 def test_a_short_secret_is_hidden_only_where_it_is_named() -> None:
     argv = ("env", "TOKEN=1.5", "app", "--password", "a")
-    kept, (output,) = redact_secrets(trial(argv), [Raw("", argv, "1.5 s a\n", 1.0)])
-    assert redact_secrets(trial(argv, ()), [Raw("", (), "", 1.0)])[0].commands[1] == ()
-    assert kept.commands == (("env", f"TOKEN={HIDDEN}", "app", "--password", HIDDEN),)
+    kept, (output,) = redact_secrets(trial(argv), [RawOutput("", argv, "1.5 s a\n", 1.0)])
+    assert redact_secrets(trial(argv, ()), [RawOutput("", (), "", 1.0)])[0].commands[1] == ()
+    assert kept.commands == (("env", f"TOKEN={MASK}", "app", "--password", MASK),)
     assert output.text == "1.5 s a\n"
 
 
@@ -149,7 +148,7 @@ def test_a_short_secret_is_hidden_only_where_it_is_named() -> None:
     "argv", [("dhry2", "--passes", "5000000"), ("env", "COMPASS=northern"), ("curl", "http://a:80/@b")]
 )
 def test_what_is_no_secret_stays(argv: tuple[str, ...]) -> None:
-    one, raw = trial(argv), Raw("", argv, "passed northern 5000000\n", 1.0)
+    one, raw = trial(argv), RawOutput("", argv, "passed northern 5000000\n", 1.0)
     assert redact_secrets(one, [raw])[1] == (raw,)
 
 
@@ -157,12 +156,12 @@ def test_a_suite_says_which_secrets_it_has() -> None:
     text = (
         'command = ["app", "--token", "correct-horse"]\nscript = "PGPASSWORD=x psql postgres://u:pw@db"\npasses = 5\n'
     )
-    assert names_of_secrets(text) == ("--token", "PGPASSWORD", "the password of an address")
-    assert names_of_secrets('[[workloads]]\nuse = "dhrystone"\npasses = 3\n') == ()
+    assert find_secret_names(text) == ("--token", "PGPASSWORD", "the password of an address")
+    assert find_secret_names('[[workloads]]\nuse = "dhrystone"\npasses = 3\n') == ()
 
 
 def test_settings_are_recorded_without_secrets() -> None:
-    found = settings_without_secrets(
+    found = redact_settings(
         {
             "folder": {
                 "name": "shop",
@@ -177,7 +176,7 @@ def test_settings_are_recorded_without_secrets() -> None:
         }
     )
     assert SECRET not in json.dumps(found)
-    assert found["folder"]["environment"] == [["DATABASE", "db"], ["DB_PASSWORD", HIDDEN]]
-    assert found["folder"]["command"] == ["app", "--token", HIDDEN, "--port", "{port}"]
+    assert found["folder"]["environment"] == [["DATABASE", "db"], ["DB_PASSWORD", MASK]]
+    assert found["folder"]["command"] == ["app", "--token", MASK, "--port", "{port}"]
     assert found["folder"]["load"]["users"] == 5
     assert (found["clients"], found["packages"], found["duration"]) == ([1, 50], [], 2.0)

@@ -14,7 +14,7 @@ from tare_fake.technology import Fake, FakeHost
 from tare.cli.reparse import reparse
 from tare.hosts.local import LocalHost
 from tare.model.errors import TrialFailed
-from tare.model.trial import Caution, Measured, Output, Raw
+from tare.model.trial import Caution, MeasuredValue, Output, RawOutput
 from tare.runner.block import BlockRunner
 from tare.runner.events import ignore_event
 from tare.runner.sanity_checks import (
@@ -27,7 +27,7 @@ from tare.runner.sanity_checks import (
 )
 from tare.statistics.summarize import summarize
 from tare.suites.plan import plan
-from tare.suites.stack_overrides import OwnProgram
+from tare.suites.stack_overrides import StackOverride
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native
 from tare.technologies.qemu_tcg import QemuTcg
@@ -36,8 +36,8 @@ from tare.workloads.dhrystone import Dhrystone
 GIB = float(1 << 30)
 
 
-def measured(value: float, unit: str, better: str = "higher", *turns: float) -> Measured:
-    return Measured("speed", None, value, unit, "lower" if better == "lower" else "higher", turns)
+def measured(value: float, unit: str, better: str = "higher", *turns: float) -> MeasuredValue:
+    return MeasuredValue("speed", None, value, unit, "lower" if better == "lower" else "higher", turns)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def measured(value: float, unit: str, better: str = "higher", *turns: float) -> 
         measured(3.0, "dhrystones/s", "higher", 2.0, 4.0),
     ],
 )
-def test_what_can_be_passes(value: Measured) -> None:
+def test_what_can_be_passes(value: MeasuredValue) -> None:
     reject_impossible_values([value], 1)
 
 
@@ -70,7 +70,7 @@ def test_what_can_be_passes(value: Measured) -> None:
         (measured(1.0, "events/s", "higher", 1.0, 2e11), "more than 1 CPUs of any kind can do"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_reason(value: Measured, why: str) -> None:
+def test_what_cannot_be_is_refused_with_the_reason(value: MeasuredValue, why: str) -> None:
     with pytest.raises(TrialFailed, match=f"quarantined: speed of .*: {why}"):
         reject_impossible_values([measured(1.0, "s"), value], 1)
 
@@ -111,14 +111,14 @@ def test_a_clock_that_runs_apart_is_refused(speed: float, how: str) -> None:
     assert clock is not None
     time.sleep(0.2)
     with pytest.raises(TrialFailed, match=f"quarantined: the clock inside ran .* too {how}"):
-        clock.refuse_apart()
+        clock.reject_drift()
 
 
 def test_a_clock_that_runs_true_passes() -> None:
     clock = read_guest_clock((Crun(), QemuTcg()), Clock())
     assert isinstance(clock, GuestClockCheck)
     time.sleep(0.05)
-    clock.refuse_apart()
+    clock.reject_drift()
 
 
 def test_an_instance_that_reads_the_machines_clock_is_not_asked() -> None:
@@ -153,7 +153,7 @@ def test_a_trial_that_cannot_be_right_fails_and_its_values_count_nowhere(bench: 
     assert (bench.folder / "trials.jsonl").read_bytes() == before
 
 
-def test_a_trial_in_quarantine_is_free_once_its_output_is_read_as_other_values(bench: Bench) -> None:
+def test_a_quarantined_trial_is_released_once_reparsing_gives_other_values(bench: Bench) -> None:
     bench.work(suite("a:", 'wrong: fails = "absurd"', blocks=1, workloads=("dhrystone",)))
     for path in (bench.folder / "raw").glob("*-wrong.json"):
         path.write_text(path.read_text().replace("20000000000000.000", "20000000.000"))
@@ -194,16 +194,16 @@ def test_what_is_twice_as_fast_as_bare_metal_in_each_turn_is_kept_out(
         assert (trials["b"].values, len(trials["b"].quarantined)) == ((), 1)
 
 
-def test_a_run_compares_the_stacks_without_a_program_of_their_own_with_bare_metal(bench: Bench) -> None:
+def test_stacks_without_a_custom_program_are_compared_with_bare_metal(bench: Bench) -> None:
     what = suite("a:", "b:", "own:", blocks=1, workloads=("dhrystone",))
-    own = replace(what.stacks[2], layers=what.stacks[1].layers, own=OwnProgram(("better",)))
+    own = replace(what.stacks[2], layers=what.stacks[1].layers, override=StackOverride(("better",)))
     bench.work(replace(what, stacks=(replace(what.stacks[0], layers=(Bare(effect=0.6),)), what.stacks[1], own)))
     assert {trial.stack: trial.status for trial in bench.trials} == {"a": "ok", "b": "failed", "own": "ok"}
 
 
 def test_a_cache_that_answers_in_place_of_the_disk_is_a_caution() -> None:
-    probes = [Raw("caches", (), "", 1.0, disk_share=share) for share in (1.0, 0.9)]
+    probes = [RawOutput("caches", (), "", 1.0, disk_share=share) for share in (1.0, 0.9)]
     assert cache_cautions(probes) == ()
-    assert cache_cautions((Raw("fio", (), "", 1.0),)) == ()
+    assert cache_cautions((RawOutput("fio", (), "", 1.0),)) == ()
     text = "the machine's disks saw 12% of what should reach them: a cache is in the values"
-    assert cache_cautions([*probes, Raw("caches", (), "", 1.0, disk_share=0.123)]) == (Caution("cached", text),)
+    assert cache_cautions([*probes, RawOutput("caches", (), "", 1.0, disk_share=0.123)]) == (Caution("cached", text),)

@@ -28,18 +28,18 @@ from tare.hosts.process import LocalProcess
 from tare.model.errors import TimedOut, TrialFailed
 from tare.model.image import Image
 from tare.model.journal import Journal
-from tare.model.trial import Output, Raw, Service
+from tare.model.trial import Output, RawOutput, Service
 from tare.plugins.technology import LaunchRequest, Technology
 from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.layers import PROBE
-from tare.runner.sanity_checks import refuse_swapping
+from tare.runner.sanity_checks import reject_swapping
 from tare.runner.service import ServiceProcess, start_service
 from tare.runner.trial import TrialRun
-from tare.suites.plan import Step
+from tare.suites.plan import PlannedTrial
 from tare.technologies.docker import Docker
 from tare.technologies.qemu_tcg import QemuTcg
 
-STEP = Step("one", "given-up", "fake", 0, 0)
+STEP = PlannedTrial("one", "given-up", "fake", 0, 0)
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class Place(LocalHost):
             return Output(argv, 0, b"cpus: 1\n", b"", 0.0)
         return super().run(*argv, timeout=timeout, input=input, check=check)
 
-    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[LocalProcess]:
+    def spawn(self, *argv: str, die_with_parent: bool = False) -> AbstractContextManager[LocalProcess]:
         if argv[0] == PROBE:
             return super().spawn("echo", "answered")
-        return super().spawn(*argv, life_line=life_line)
+        return super().spawn(*argv, die_with_parent=die_with_parent)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class GivenUp(Plain):
     def service(self, listen: str) -> Service:  # noqa: ARG002 - it never listens
         return Service(("sh", "-c", 'echo "cannot listen: in use"; read -r _ <"$1"', "server", self.pipe), 1)
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         if self.ends:
             Path(self.pipe).write_text("end\n", encoding="utf-8")
         yield from super().measure(setup)
@@ -94,16 +94,16 @@ def pipe(tmp_path: Path) -> str:
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_trial_fails_whose_server_has_ended_though_its_values_are_good(ends: bool, pipe: str, tmp_path: Path) -> None:
     testbed = replace(Bench(tmp_path / "run", Watcher(tmp_path / "none"))._place(), client=Place(), limits=LIMITS)
-    with TrialRun(testbed, STEP, testbed.spec(Reachable()), GivenUp(pipe, ends)) as attempt:
+    with TrialRun(testbed, STEP, testbed.create_spec(Reachable()), GivenUp(pipe, ends)) as attempt:
         attempt.start()
         attempt.measure_from(0)
         while attempt.run_turn(0, time.monotonic()):
             pass
         process = attempt._server.process
-        while ends and process and process.running():
+        while ends and process and process.is_running():
             time.sleep(0.01)
         attempt.end()
-        trial, raw = attempt.finished()
+        trial, raw = attempt.to_finished_trial()
     if not ends:
         assert (trial.status, trial.values[0].value) == ("ok", 100.0)
         return
@@ -112,11 +112,11 @@ def test_a_trial_fails_whose_server_has_ended_though_its_values_are_good(ends: b
     assert [(each.label, each.text) for each in raw] == [("all", "100"), ("service", "cannot listen: in use")]
 
 
-def test_a_server_that_an_instance_starts_by_itself_is_measured_though_it_can_be_entered(pipe: str) -> None:
-    instance = Instance("tare-x", Place(), "127.0.0.1", "tap", processes=tuple, serves={"given-up": 80})
+def test_a_server_started_by_an_enterable_instance_is_still_measured(pipe: str) -> None:
+    instance = Instance("tare-x", Place(), "127.0.0.1", "tap", processes=tuple, served_ports={"given-up": 80})
     with start_service(instance, GivenUp(pipe)) as server:
         assert (server.process, server.service and server.service.port) == (None, 80)
-    with start_service(replace(instance, serves={"redis": 6379}), GivenUp(pipe)) as server:
+    with start_service(replace(instance, served_ports={"redis": 6379}), GivenUp(pipe)) as server:
         assert server.process is not None
 
 
@@ -132,7 +132,7 @@ class Slow(GivenUp):
 
 def test_the_time_until_a_server_is_ready_is_a_value_that_reparse_keeps(pipe: str, tmp_path: Path) -> None:
     testbed = replace(Bench(tmp_path / "run", Watcher(tmp_path / "none"))._place(), client=Place(), limits=LIMITS)
-    trial, raw = run_trial(testbed, STEP, testbed.spec(Reachable()), workload := Slow(pipe, ends=False))
+    trial, raw = run_trial(testbed, STEP, testbed.create_spec(Reachable()), workload := Slow(pipe, ends=False))
     speed, ready = trial.values
     assert (speed.metric, speed.value) == ("speed", 100.0)
     assert (ready.metric, ready.point, ready.unit, ready.better) == ("service-ready", None, "s", "lower")
@@ -148,20 +148,20 @@ class Driven(GivenUp):
     """Its load says that it used this share of a CPU in each of two turns."""
 
     client_cpu: float = 0.0
-    without_pause: ClassVar[bool] = True
+    is_closed_loop: ClassVar[bool] = True
     rounds: ClassVar[int] = 2
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:  # noqa: ARG002 - as above
-        yield Raw("all", ("load",), "100", 0.1, warm_up=True)
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:  # noqa: ARG002 - as above
+        yield RawOutput("all", ("load",), "100", 0.1, warm_up=True)
         for _ in range(self.rounds):
-            yield Raw("all", ("load",), "100", 0.1, client_cpu=self.client_cpu)
+            yield RawOutput("all", ("load",), "100", 0.1, client_cpu=self.client_cpu)
 
 
 @dataclass(frozen=True)
 class AtARate(Driven):
     """The same, of a load that rests between its requests."""
 
-    without_pause: ClassVar[bool] = False
+    is_closed_loop: ClassVar[bool] = False
 
 
 @pytest.mark.parametrize(
@@ -181,30 +181,30 @@ def test_a_trial_bears_a_caution_where_server_and_load_waited(
         return {"/proc/stat": f"cpu  {ticks}\ncpu0 {ticks}\n"}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tare.telemetry.turn_usage.texts_of", machine)
-        trial, _ = run_trial(testbed, STEP, testbed.spec(Reachable()), workload(pipe=pipe, ends=False))
+        patch.setattr("tare.telemetry.turn_usage.read_files", machine)
+        trial, _ = run_trial(testbed, STEP, testbed.create_spec(Reachable()), workload(pipe=pipe, ends=False))
     assert trial.status == "ok", trial.reason
     assert ("waiting" in {caution.kind for caution in trial.cautions}) is waits
 
 
-def test_the_end_of_a_server_is_awaited_for_a_moment_as_the_load_may_hear_of_it_before() -> None:
+def test_the_end_of_a_server_is_awaited_as_the_load_may_notice_it_earlier() -> None:
     service = Service(("given-up",), 1)
     script = "read -r _; echo no memory >&2; exit 1"
     with LocalHost().spawn("sh", "-c", script) as process, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tare.runner.service._NEWS_SECONDS", ENOUGH_SECONDS)
+        patch.setattr("tare.runner.service._EXIT_NEWS_SECONDS", ENOUGH_SECONDS)
         server = ServiceProcess("127.0.0.1", service, process)
-        assert server.why() == ""
+        assert server.failure_reason() == ""
         threading.Timer(0.1, process.send, ("end\n",)).start()
-        assert server.why_soon() == "given-up ended in the instance: it said 'no memory'"
+        assert server.await_failure_reason() == "given-up ended in the instance: it said 'no memory'"
     with LocalHost().spawn("sleep", "600") as process:
-        assert ServiceProcess("127.0.0.1", service, process).why_soon() == ""
+        assert ServiceProcess("127.0.0.1", service, process).await_failure_reason() == ""
 
 
 @dataclass(frozen=True)
 class OfYours(GivenUp):
     """It prints a variable that only the image sets."""
 
-    own_server: ClassVar[bool] = True
+    has_user_server: ClassVar[bool] = True
 
     def service(self, listen: str) -> Service:
         usual = super().service(listen)
@@ -215,24 +215,24 @@ class OfYours(GivenUp):
 class OfTares(OfYours):
     """The same, as a workload of tare's would run it."""
 
-    own_server: ClassVar[bool] = False
+    has_user_server: ClassVar[bool] = False
 
 
-def test_a_server_of_the_users_is_started_as_the_image_says_and_no_other_is(pipe: str, tmp_path: Path) -> None:
+def test_only_a_user_server_is_started_as_the_image_says(pipe: str, tmp_path: Path) -> None:
     testbed = replace(Bench(tmp_path / "run", Watcher(tmp_path / "none"))._place(), client=Place(), limits=LIMITS)
-    image = replace(testbed.images.main, start=("env", "MARK=set", "env"))
+    image = replace(testbed.images.main, start_command=("env", "MARK=set", "env"))
     testbed = replace(testbed, images=replace(testbed.images, main=image))
     for workload, says in ((OfYours(pipe), "mark set"), (OfTares(pipe), "mark")):
-        with TrialRun(testbed, STEP, testbed.spec(Reachable()), workload) as attempt:
+        with TrialRun(testbed, STEP, testbed.create_spec(Reachable()), workload) as attempt:
             attempt.start()
             attempt.measure_from(0)
             while attempt.run_turn(0, time.monotonic()):
                 pass
             process = attempt._server.process
-            while process and process.running():
+            while process and process.is_running():
                 time.sleep(0.01)
             attempt.end()
-            _, raw = attempt.finished()
+            _, raw = attempt.to_finished_trial()
         assert raw[-1].text == says
 
 
@@ -253,7 +253,7 @@ SWAPPED = "nr_free_pages 9\npswpin 3\npswpout 40\n"
 def test_a_guest_that_swaps_is_refused() -> None:
     instance = Instance("one", Guest(SWAPPED), None, "none", lambda: ())
     with pytest.raises(TrialFailed, match="the guest swapped: 43 pages went to its swap or came back"):
-        refuse_swapping((Docker(), QemuTcg()), instance)
+        reject_swapping((Docker(), QemuTcg()), instance)
 
 
 @pytest.mark.parametrize(("stack", "vmstat"), [
@@ -262,7 +262,7 @@ def test_a_guest_that_swaps_is_refused() -> None:
     ((QemuTcg(),), ""),  # a kernel without swap
 ])  # fmt: skip
 def test_what_has_not_swapped_by_itself_is_not(stack: tuple[Technology, ...], vmstat: str) -> None:
-    refuse_swapping(stack, Instance("one", Guest(vmstat), None, "none", lambda: ()))
+    reject_swapping(stack, Instance("one", Guest(vmstat), None, "none", lambda: ()))
 
 
 # --- whether it has a command
@@ -276,7 +276,7 @@ IMAGE = Image("0" * 64, HERE, HERE, HERE, HERE, HERE, "")
 class WithoutWords(GivenUp):
     """A server of the user's whose command is the image's own."""
 
-    own_server: ClassVar[bool] = True
+    has_user_server: ClassVar[bool] = True
 
     def service(self, listen: str) -> Service:  # noqa: ARG002 - it never listens
         return Service((), 1)
@@ -284,11 +284,11 @@ class WithoutWords(GivenUp):
 
 def test_a_server_without_words_is_the_images_command_if_there_is_one() -> None:
     instance = Instance("one", Place(), "127.0.0.1", "host", lambda: ())
-    image = replace(IMAGE, start=("echo", "of the image"))
+    image = replace(IMAGE, start_command=("echo", "of the image"))
     with start_service(instance, WithoutWords(), image) as server:
-        while server.process and server.process.running():
+        while server.process and server.process.is_running():
             time.sleep(0.01)
-    assert server.why() == "the image's command ended in the instance: it said 'of the image'"
+    assert server.failure_reason() == "the image's command ended in the instance: it said 'of the image'"
     with pytest.raises(TrialFailed, match="the server has no command"), start_service(instance, WithoutWords()):
         pass
 
@@ -318,13 +318,13 @@ def serving(path: str = "", status: int = 200, seconds: float = 30) -> ServicePr
 
 def test_a_server_without_a_path_is_ready_when_it_takes_connections() -> None:
     client = Asking()
-    serving().await_answer(client)
+    serving().await_ready(client)
     assert client.asked == []
 
 
-def test_a_server_with_a_path_is_ready_when_it_answers_that_with_the_status() -> None:
+def test_a_server_with_a_path_is_ready_once_that_returns_the_status() -> None:
     client = Asking(answers=("curl: (52) Empty reply from server", "503", "200", "204"))
-    serving("/health?[1-2]", 204).await_answer(client)
+    serving("/health?[1-2]", 204).await_ready(client)
     assert [asked[-1] for asked in client.asked] == 4 * ["http://198.18.0.10:80/health?[1-2]"]
     assert "--globoff" in client.asked[0]  # brackets are the user's
 
@@ -336,17 +336,17 @@ def test_a_server_with_a_path_is_ready_when_it_answers_that_with_the_status() ->
 def test_a_server_that_answers_otherwise_or_not_at_all_is_given_up(answer: str, told: str) -> None:
     expected = f"^app does not answer /health with status 200 within 0.01 s; the last answer: {told}$"
     with pytest.raises(TimedOut, match=expected):
-        serving("/health", 200, 0.01).await_answer(Asking(answers=(answer,)))
+        serving("/health", 200, 0.01).await_ready(Asking(answers=(answer,)))
 
 
 def test_a_server_that_ends_before_it_is_ready_is_given_up_at_once() -> None:
     with LocalHost().spawn("true") as process:
-        while process.running():
+        while process.is_running():
             time.sleep(0.01)
         server = replace(serving("/health", 200, 600), process=process)
         with pytest.raises(TrialFailed, match=r"^app does not answer"):
-            server.await_answer(Asking(answers=("200",)))
-        assert server.why() == "app ended in the instance"
+            server.await_ready(Asking(answers=("200",)))
+        assert server.failure_reason() == "app ended in the instance"
 
 
 # --- how it ends
@@ -361,20 +361,20 @@ time.sleep(600)
 
 
 def test_a_server_is_ended_by_the_signal_of_its_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tare.runner.service._NUMBER", str(tmp_path / "number"))
+    monkeypatch.setattr("tare.runner.service._PID_FILE", str(tmp_path / "number"))
     monkeypatch.setattr("tare.runner.service.TOOLS", "env")
-    monkeypatch.setattr("tare.runner.service._ENDING_SECONDS", ENOUGH_SECONDS)
-    image = replace(IMAGE, start=(sys.executable, "-c", STARTED), ends_by="QUIT")
+    monkeypatch.setattr("tare.runner.service._STOP_SECONDS", ENOUGH_SECONDS)
+    image = replace(IMAGE, start_command=(sys.executable, "-c", STARTED), stop_signal="QUIT")
     instance = Instance("one", LocalHost(), "127.0.0.1", "host", lambda: ())
     with start_service(instance, WithoutWords(), image) as server:
-        while list(server.printed) != ["ready"]:
+        while list(server.output_lines) != ["ready"]:
             time.sleep(0.01)
-    assert list(server.printed) == ["ready", "asked"]
+    assert list(server.output_lines) == ["ready", "asked"]
 
 
 def test_a_server_that_nobody_can_ask_to_end_is_ended_all_the_same() -> None:
-    image = replace(IMAGE, start=("sh", "-c", "exec sleep 600"), ends_by="NONE")
+    image = replace(IMAGE, start_command=("sh", "-c", "exec sleep 600"), stop_signal="NONE")
     instance = Instance("one", LocalHost(), "127.0.0.1", "host", lambda: ())
     with start_service(instance, WithoutWords(), image) as server:
         assert server.process is not None
-    assert not server.process.running()
+    assert not server.process.is_running()

@@ -21,65 +21,65 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.model.errors import TrialFailed, Unavailable
-from tare.model.image import ImageWanted, Source
-from tare.model.trial import Output, Raw, Service, Value
+from tare.model.image import ImageReference, ImageSpec
+from tare.model.trial import Output, RawOutput, Service, Value
 from tare.plugins.technology import LaunchRequest
-from tare.plugins.workload import Beside, Instance, MeasurementContext, Workload
+from tare.plugins.workload import Instance, MeasurementContext, Sidecar, Workload
 from tare.runner.context import RunContext
 from tare.runner.layers import PROBE
 from tare.runner.sanity_checks import sidecar_cautions
 from tare.runner.service import ServicePlacement
-from tare.runner.sidecars import SidecarServices, groups, with_names
+from tare.runner.sidecars import SidecarServices, add_host_names, group_by_instance
 from tare.runner.trial import TrialRun
-from tare.suites.plan import Step
+from tare.suites.plan import PlannedTrial
 
-STEP = Step("one", "shop", "fake", 0, 0)
-DEBIAN = ImageWanted(packages=("memcached",))
-OTHERS = ImageWanted(source=Source("docker://", "redis"))
+STEP = PlannedTrial("one", "shop", "fake", 0, 0)
+DEBIAN = ImageSpec(packages=("memcached",))
+OTHERS = ImageSpec(source=ImageReference("docker://", "redis"))
 
 
-def beside(name: str, script: str = "sleep 600", image: ImageWanted = DEBIAN, ready: str = "") -> Beside:
+def beside(name: str, script: str = "sleep 600", image: ImageSpec = DEBIAN, ready: str = "") -> Sidecar:
     asks = ("sh", "-c", ready) if ready else ()
-    return Beside(name, image, Service(("sh", "-c", script), 0, ready_argv=asks))
+    return Sidecar(name, image, Service(("sh", "-c", script), 0, ready_argv=asks))
 
 
 # --- names, and who shares an instance
 
 
-def test_names_are_added_to_a_hosts_file_and_what_it_says_of_them_no_longer_counts() -> None:
+def test_names_are_added_to_a_hosts_file_and_replace_existing_entries() -> None:
     text = "127.0.0.1\tlocalhost\n127.0.1.1 shop web # mine\n# web is under test\n"
-    assert with_names(text, {"db": "198.18.0.73", "web": "198.18.0.10"}) == (
+    assert add_host_names(text, {"db": "198.18.0.73", "web": "198.18.0.10"}) == (
         "127.0.0.1\tlocalhost\n# web is under test\n198.18.0.73\tdb\n198.18.0.10\tweb\n"
     )
-    assert with_names("::1 localhost", {"db": "198.18.0.73"}) == "::1 localhost\n198.18.0.73\tdb\n"
+    assert add_host_names("::1 localhost", {"db": "198.18.0.73"}) == "::1 localhost\n198.18.0.73\tdb\n"
 
 
 @pytest.mark.parametrize("text", ["", "# 127.0.0.1 localhost\n", "127.0.0.1 db localhost\n"])
 def test_a_file_without_localhost_gets_it_as_engines_write_it(text: str) -> None:
-    lines = with_names(text, {"db": "198.18.0.73"}).splitlines()
+    lines = add_host_names(text, {"db": "198.18.0.73"}).splitlines()
     assert "127.0.0.1\tlocalhost" in lines
     assert lines[-1] == "198.18.0.73\tdb"
 
 
-def test_services_of_debians_packages_share_an_instance_and_those_of_others_have_their_own() -> None:
+def test_only_services_from_debian_packages_share_an_instance() -> None:
     services = [beside("a"), beside("b", image=OTHERS), beside("c"), beside("d", image=OTHERS)]
-    assert [[each.name for each in group] for group in groups(services)] == [["a", "c"], ["b"], ["d"]]
+    assert [[each.name for each in group] for group in group_by_instance(services)] == [["a", "c"], ["b"], ["d"]]
 
 
 def test_a_service_has_its_environment_beside_that_of_its_image() -> None:
     service = Service(("app", "-x"), 80, ready_argv=("ping",), environment=("A=b", "C=d"))
     debian, others = ServicePlacement(LocalHost(), "::1"), ServicePlacement(LocalHost(), "::1", ("start",))
     assert debian.argv(service) == ("env", "A=b", "C=d", "app", "-x")
-    assert debian.asking(service) == ("env", "A=b", "C=d", "ping")
+    assert debian.readiness_argv(service) == ("env", "A=b", "C=d", "ping")
     assert others.argv(service) == ("start", "--set", "A=b", "--set", "C=d", "--", "app", "-x")
-    assert others.asking(service) == ("start", "--set", "A=b", "--set", "C=d", "--only", "ping")
+    assert others.readiness_argv(service) == ("start", "--set", "A=b", "--set", "C=d", "--only", "ping")
     assert debian.argv(Service(("app",), 80)) == ("app",)
 
 
 @pytest.mark.parametrize(
     ("client", "server", "warns"), [(0.99, 0.5, True), (0.99, None, True), (0.99, 0.99, False), (0.5, 0.5, False)]
 )
-def test_the_clients_side_was_the_bottleneck_where_it_was_busy_and_the_server_was_not(
+def test_the_client_side_was_the_bottleneck_if_only_it_was_busy(
     client: float, server: float | None, warns: bool
 ) -> None:
     assert [each.kind for each in sidecar_cautions(client, server)] == ["client-bound"] * warns
@@ -100,8 +100,8 @@ class Folder(LocalHost):
             return Output(argv, 0, b"cpus: 1\n", b"", 0.0)
         return super().run(*argv, timeout=timeout, input=input, check=check)
 
-    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[LocalProcess]:
-        return super().spawn(*(("echo", "answered") if argv[0] == PROBE else argv), life_line=life_line)
+    def spawn(self, *argv: str, die_with_parent: bool = False) -> AbstractContextManager[LocalProcess]:
+        return super().spawn(*(("echo", "answered") if argv[0] == PROBE else argv), die_with_parent=die_with_parent)
 
     def read(self, path: str) -> str:
         return self.hosts.read_text(encoding="utf-8") if path == "/etc/hosts" else super().read(path)
@@ -129,15 +129,15 @@ class Reachable(Fake):
 class Shop(Plain):
     """A service under test that says whom it can find, with others beside it; its load may end one of them."""
 
-    called: ClassVar[str] = "web"
+    hostname: ClassVar[str] = "web"
 
-    beside: tuple[Beside, ...] = ()
+    sidecars: tuple[Sidecar, ...] = ()
     pipe: str = ""
 
     def service(self, listen: str) -> Service:  # noqa: ARG002 - it never listens
         return Service(("sleep", "600"), 1)
 
-    def measure(self, setup: MeasurementContext) -> Iterator[Raw]:
+    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         if self.pipe:
             Path(self.pipe).write_text("end\n", encoding="utf-8")
         yield from super().measure(setup)
@@ -151,8 +151,8 @@ def bed_in(folder: Path) -> RunContext:
 
 def attempt_of(folder: Path, workload: Workload, address: str = "127.0.0.1") -> TrialRun:
     context = bed_in(folder)
-    attempt = TrialRun(context, STEP, context.spec(Reachable(file=folder / "own", address=address)), workload)
-    attempt._sidecars = SidecarServices(plain=Reachable(file=folder / "plain", address="127.0.0.2"))
+    attempt = TrialRun(context, STEP, context.create_spec(Reachable(file=folder / "own", address=address)), workload)
+    attempt._sidecars = SidecarServices(plain_technology=Reachable(file=folder / "plain", address="127.0.0.2"))
     return attempt
 
 
@@ -162,7 +162,7 @@ def test_all_services_find_each_other_by_name(tmp_path: Path) -> None:
         attempt.measure_from(0)
         attempt.run_turn(0, time.monotonic())
         attempt.end()
-        trial, _ = attempt.finished()
+        trial, _ = attempt.to_finished_trial()
     assert (trial.reason, trial.status) == ("", "ok"), trial.reason
     own, plain = ((tmp_path / name).read_text().splitlines() for name in ("own", "plain"))
     assert own == ["127.0.0.1 localhost", "127.0.0.2\tdb", "127.0.0.2\tlog", "127.0.0.1\tweb"]
@@ -175,14 +175,14 @@ def test_a_service_starts_when_the_one_before_it_is_ready(tmp_path: Path) -> Non
     second = beside("second", f"test -e {mark} || exit 1; sleep 600", ready="true")
     with attempt_of(tmp_path, Shop((first, second))) as attempt:
         attempt.start()
-        assert [server.why() for server in attempt._sidecars.servers] == ["", ""]
+        assert [server.failure_reason() for server in attempt._sidecars.servers] == ["", ""]
         assert attempt.log.status == "ok"
 
 
 def test_one_that_does_not_become_ready_fails_the_trial_with_what_it_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tare.runner.service._LEAST_SECONDS", ENOUGH_SECONDS)
+    monkeypatch.setattr("tare.runner.service._MIN_COMMAND_SECONDS", ENOUGH_SECONDS)
     began = tmp_path / "began"
     script = f"echo still filling; touch {began}; sleep 600"
     slow = beside("slow", script, ready=f"until [ -e {began} ]; do sleep 0.01; done; echo no table; exit 3")
@@ -190,13 +190,13 @@ def test_one_that_does_not_become_ready_fails_the_trial_with_what_it_said(
     with attempt_of(tmp_path, Shop((slow,))) as attempt:
         attempt.start()
         attempt.end()
-        trial, raw = attempt.finished()
+        trial, raw = attempt.to_finished_trial()
     assert trial.status == "failed"
     assert trial.reason == "the service slow is not ready within 0.3 s; sh ended with 3: no table"
     assert ("service slow", "still filling") in [(each.label, each.text) for each in raw]
 
 
-def test_a_trial_fails_when_a_service_beside_ends_though_its_values_are_good(tmp_path: Path) -> None:
+def test_a_trial_fails_if_a_sidecar_ends_even_if_its_values_are_good(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     log = beside("log", f"echo disk is full; read -r _ < {tmp_path / 'pipe'}")
     with attempt_of(tmp_path, Shop((beside("db"), log), str(tmp_path / "pipe"))) as attempt:
@@ -204,10 +204,10 @@ def test_a_trial_fails_when_a_service_beside_ends_though_its_values_are_good(tmp
         attempt.measure_from(0)
         attempt.run_turn(0, time.monotonic())
         assert attempt.log.status == "ok"
-        while not attempt._sidecars.why():
+        while not attempt._sidecars.failure_reason():
             time.sleep(0.01)
         attempt.end()
-        trial, raw = attempt.finished()
+        trial, raw = attempt.to_finished_trial()
     assert (trial.status, trial.values) == ("failed", ())
     assert trial.reason.startswith("the service log ended in the instance: it said 'disk is full'; what was measured")
     assert ("service log", "disk is full") in [(each.label, each.text) for each in raw]
@@ -217,17 +217,17 @@ def test_a_trial_fails_when_a_service_beside_ends_though_its_values_are_good(tmp
 class Unreadable(Shop):
     """Its load prints nothing that can be read."""
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         raise TrialFailed(f"there is no number in {raw[0].text}", "look at it")
 
 
-def test_services_that_the_trial_itself_ends_are_not_blamed_for_what_cannot_be_read(tmp_path: Path) -> None:
+def test_sidecars_ended_by_the_trial_are_not_blamed_for_unreadable_output(tmp_path: Path) -> None:
     with attempt_of(tmp_path, Unreadable((beside("db"),))) as attempt:
         attempt.start()
         attempt.measure_from(0)
         attempt.run_turn(0, time.monotonic())
         attempt.end()
-        trial, _ = attempt.finished()
+        trial, _ = attempt.to_finished_trial()
     assert (trial.status, trial.reason, trial.hint) == ("failed", "there is no number in 100", "look at it")
 
 
@@ -237,7 +237,7 @@ def test_one_that_ends_at_once_is_reported_before_the_load_begins(tmp_path: Path
     ) as attempt:
         attempt.start()
         attempt.end()
-        trial, _ = attempt.finished()
+        trial, _ = attempt.to_finished_trial()
     assert trial.reason.startswith("the service db ended in the instance: it said 'no memory'")
 
 
@@ -248,7 +248,7 @@ def test_one_that_ends_for_lack_of_memory_is_reported_with_what_helps(tmp_path: 
     ) as attempt:
         attempt.start()
         attempt.end()
-        trial, _ = attempt.finished()
+        trial, _ = attempt.to_finished_trial()
     assert words in trial.reason
     assert trial.hint.startswith("it may want more memory than the instance has: [limits] memory")
 

@@ -6,35 +6,35 @@ import pytest
 
 from tare.hosts.local import LocalHost
 from tare.model.errors import TrialFailed
-from tare.model.trial import Caution, Limits, Mark, Raw, SeenLimits, SetLimits
+from tare.model.trial import Caution, Limits, LimitsCheck, Mark, ObservedLimits, RawOutput
 from tare.plugins import registry
-from tare.plugins.technology import Technology, Timeline
+from tare.plugins.technology import StartTimeline, Technology
 from tare.runner.context import outer_limits
-from tare.runner.layers import _mark_answer, start_seconds
+from tare.runner.layers import _mark_ready, start_timeout_seconds
 from tare.runner.sanity_checks import client_cautions, limit_cautions, waiting_cautions
 from tare.runner.trial_log import TrialLog
 from tare.technologies.crun import Crun
 from tare.technologies.qemu import Qemu
-from tare.workloads.service import ServerOfYours
+from tare.workloads.service import UserServer
 
 ASKED = Limits((2, 3), 512 << 20, 4096)
-AS_ASKED = SeenLimits(2, 512 << 20, 4096)
+AS_ASKED = ObservedLimits(2, 512 << 20, 4096)
 
 
-def _raw(label: str, client_cpu: float | None) -> Raw:
-    return Raw(label, ("wrk",), "", 1.0, client_cpu=client_cpu)
+def _raw(label: str, client_cpu: float | None) -> RawOutput:
+    return RawOutput(label, ("wrk",), "", 1.0, client_cpu=client_cpu)
 
 
 @pytest.mark.parametrize(
     "seen",
     [
         AS_ASKED,
-        SeenLimits(None, None, None),  # a unikernel cannot say
+        ObservedLimits(None, None, None),  # a unikernel cannot say
         replace(AS_ASKED, memory_bytes=int(0.86 * (512 << 20))),  # a guest's kernel keeps some for itself
     ],
 )
-def test_limits_that_were_asked_for_cause_no_caution(seen: SeenLimits) -> None:
-    assert limit_cautions(SetLimits(ASKED, seen)) == ()
+def test_limits_that_were_asked_for_cause_no_caution(seen: ObservedLimits) -> None:
+    assert limit_cautions(LimitsCheck(ASKED, seen)) == ()
 
 
 @pytest.mark.parametrize(
@@ -48,12 +48,12 @@ def test_limits_that_were_asked_for_cause_no_caution(seen: SeenLimits) -> None:
         (replace(AS_ASKED, memory_bytes=24 << 30), "has 24576 MiB of memory, 512 MiB were asked for"),
     ],
 )
-def test_a_limit_that_differs_is_a_caution(seen: SeenLimits, text: str) -> None:
-    assert limit_cautions(SetLimits(ASKED, seen)) == (Caution("limits-differ", text),)
+def test_a_limit_that_differs_is_a_caution(seen: ObservedLimits, text: str) -> None:
+    assert limit_cautions(LimitsCheck(ASKED, seen)) == (Caution("limits-differ", text),)
 
 
 def test_every_limit_that_differs_is_a_caution_of_its_own() -> None:
-    assert len(limit_cautions(SetLimits(ASKED, SeenLimits(8, 24 << 30, 20000)))) == 3
+    assert len(limit_cautions(LimitsCheck(ASKED, ObservedLimits(8, 24 << 30, 20000)))) == 3
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_load_with_time_to_spare_or_a_busy_server_is_not_client_bound(
 
 
 @pytest.mark.parametrize("server_busy", [0.5, 0.94, None])
-def test_a_load_without_time_to_spare_is_client_bound_where_the_server_was_not_busy(server_busy: float | None) -> None:
+def test_a_saturated_load_is_client_bound_unless_the_server_was_busy(server_busy: float | None) -> None:
     raw = (_raw("GET 1", 0.3), _raw("GET 50", 0.95), _raw("GET 200", 1.0))
     text = "the load had no CPU time to spare at GET 50, GET 200"
     assert client_cautions(raw, server_busy) == (Caution("client-bound", text),)
@@ -86,11 +86,11 @@ def test_a_point_at_which_neither_server_nor_load_was_busy_is_a_wait() -> None:
     assert waiting_cautions(raw, {}) == ()  # nobody knows
 
 
-def test_only_loads_whose_clients_ask_without_a_pause_are_separated_from_waits() -> None:
+def test_only_loads_whose_clients_never_pause_are_separated_from_waits() -> None:
     """Others rest between requests, as they are meant to."""
-    without = {name for name in registry.names("workloads") if registry.find("workloads", name)().without_pause}
+    without = {name for name in registry.names("workloads") if registry.find("workloads", name)().is_closed_loop}
     assert without == {"micro-http", "micro-redis", "network-prices", "nginx", "redis", "service"}
-    assert not ServerOfYours(rates=(1000,)).without_pause
+    assert not UserServer(rates=(1000,)).is_closed_loop
 
 
 def test_a_load_is_judged_by_the_mean_of_its_turns() -> None:
@@ -100,7 +100,7 @@ def test_a_load_is_judged_by_the_mean_of_its_turns() -> None:
     assert caution.text == "the load had no CPU time to spare at GET 50"
 
 
-def test_what_a_workload_says_that_the_client_could_not_do_is_a_caution_however_busy_the_server_was() -> None:
+def test_a_client_limit_reported_by_a_workload_is_always_a_caution() -> None:
     raw = (_raw("rate 1000", 1.0), replace(_raw("rate 2000", 0.2), client_limit="the knee is 1000/s or more"))
     said = Caution("client-bound", "the knee is 1000/s or more")
     assert client_cautions(raw, 1.0) == (said,)
@@ -139,11 +139,11 @@ def test_an_instance_that_never_was_has_no_moments() -> None:
         (Crun(), 2, False, 600),
     ],
 )
-def test_a_machine_in_a_machine_or_on_an_emulated_one_may_take_longer_to_start(
+def test_nested_and_emulated_machines_may_take_longer_to_start(
     technology: Technology, level: int, on_emulated: bool, seconds: float
 ) -> None:
     cautions = (Caution("shared-cpus", "busy"), *([Caution("emulated", "slow")] if on_emulated else []))
-    assert start_seconds(technology, level, cautions) == seconds
+    assert start_timeout_seconds(technology, level, cautions) == seconds
 
 
 def test_an_instance_that_does_not_answer_is_said_to_with_how_long_it_had() -> None:
@@ -151,7 +151,7 @@ def test_an_instance_that_does_not_answer_is_said_to_with_how_long_it_had() -> N
     with LocalHost().spawn("sh", "-c", 'echo "$1" >&2; exit 1', "sh", words) as knock:
         said = r"^198\.18\.0\.10:17007 did not answer the client within 0\.5 s: No route to host$"
         with pytest.raises(TrialFailed, match=said):
-            _mark_answer(knock, Timeline([Mark("requested", 0.0)]), 0.5, 0.0)
+            _mark_ready(knock, StartTimeline([Mark("requested", 0.0)]), 0.5, 0.0)
 
 
 def test_a_client_that_is_lost_while_it_knocks_says_so_itself() -> None:
@@ -159,9 +159,9 @@ def test_a_client_that_is_lost_while_it_knocks_says_so_itself() -> None:
         LocalHost().spawn("sh", "-c", "echo the connection was lost >&2; exit 255") as knock,
         pytest.raises(TrialFailed, match=r"^sh: ended: the connection was lost$"),
     ):
-        _mark_answer(knock, Timeline([Mark("requested", 0.0)]), 0.5, 0.0)
+        _mark_ready(knock, StartTimeline([Mark("requested", 0.0)]), 0.5, 0.0)
 
 
-def test_a_machine_has_room_for_what_is_in_it_and_for_the_monitor_of_a_machine_in_it() -> None:
+def test_a_machine_has_room_for_its_contents_and_a_nested_monitor() -> None:
     asked = replace(ASKED, memory_bytes=1 << 30)
     assert [outer_limits(asked, layers).memory_bytes >> 30 for layers in (1, 2, 3)] == [2, 4, 6]

@@ -10,7 +10,7 @@ from tare_fake.technology import FakeHost
 
 from tare.model.trial import Limits, Output
 from tare.plugins import registry
-from tare.runner.availability import runnable
+from tare.runner.availability import list_usable
 
 CONFUSED = """from tare_fake.technology import Fake
 
@@ -30,8 +30,8 @@ class Equipped(FakeHost):
         return Output(argv, 0, b"", b"", timeout)
 
 
-def test_bare_metal_comes_first_and_then_what_is_usable_runs_commands_and_starts_quickly() -> None:
-    first, *others = runnable(Equipped(1.0, "", Limits((0,), 1 << 29, 4096)), quickly=True)
+def test_bare_metal_is_first_then_usable_quick_stacks_that_run_commands() -> None:
+    first, *others = list_usable(Equipped(1.0, "", Limits((0,), 1 << 29, 4096)), quick_only=True)
     assert first == "native"
     assert others == sorted(others)
     assert {"crun", "fake"} <= {*others}
@@ -40,7 +40,7 @@ def test_bare_metal_comes_first_and_then_what_is_usable_runs_commands_and_starts
     assert not {"qemu-tcg", "libvirt-tcg", "lxd-vm", "virtualbox", "openstack"} & {*others}
 
 
-def test_a_broken_plug_in_and_one_that_does_not_know_whether_it_is_usable_are_left_out(
+def test_a_broken_plug_in_and_one_with_a_failing_check_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = tmp_path / "others-1.0.dist-info"
@@ -50,6 +50,6 @@ def test_a_broken_plug_in_and_one_that_does_not_know_whether_it_is_usable_are_le
     (tmp_path / "others_confused.py").write_text(CONFUSED)
     monkeypatch.syspath_prepend(tmp_path)
     assert {"bad", "confused"} <= {*registry.names("technologies")}
-    found = runnable(Equipped(1.0, "", Limits((0,), 1 << 29, 4096)), quickly=True)
+    found = list_usable(Equipped(1.0, "", Limits((0,), 1 << 29, 4096)), quick_only=True)
     assert found[0] == "native"
     assert not {"bad", "confused"} & {*found}

@@ -8,7 +8,7 @@ import pytest
 from plain import Plain
 
 from tare.model.errors import TrialFailed
-from tare.model.trial import Measured, Metric, Raw, Value
+from tare.model.trial import MeasuredValue, Metric, RawOutput, Value
 from tare.runner.values import read_values
 
 
@@ -21,25 +21,25 @@ class Pair(Plain):
 
     rounds: int = 3
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         return tuple(Value("rate", float(each.label), float(each.text)) for each in raw)
 
 
-def outputs(*texts: tuple[str, str], warm_up: bool = False) -> list[Raw]:
-    return [Raw(label, (), text, 0.1, warm_up=warm_up) for label, text in texts]
+def outputs(*texts: tuple[str, str], warm_up: bool = False) -> list[RawOutput]:
+    return [RawOutput(label, (), text, 0.1, warm_up=warm_up) for label, text in texts]
 
 
-def test_the_nth_output_with_a_label_is_of_the_nth_round_and_the_value_is_the_mean() -> None:
+def test_output_n_with_a_label_is_of_round_n_and_the_value_is_the_mean() -> None:
     raw = outputs(("1", "10"), ("50", "100"), ("1", "20"), ("50", "100"), ("1", "60"), ("50", "160"))
     assert read_values(Pair(), raw) == (
-        Measured("rate", 1.0, 30.0, "requests/s", "higher", (10.0, 20.0, 60.0), "1"),
-        Measured("rate", 50.0, 120.0, "requests/s", "higher", (100.0, 100.0, 160.0), "50"),
+        MeasuredValue("rate", 1.0, 30.0, "requests/s", "higher", (10.0, 20.0, 60.0), "1"),
+        MeasuredValue("rate", 50.0, 120.0, "requests/s", "higher", (100.0, 100.0, 160.0), "50"),
     )
 
 
 def test_a_value_that_several_outputs_make_has_the_label_of_none() -> None:
     class Sum(Pair):
-        def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
             return (Value("rate", None, sum(float(each.text) for each in raw)),)
 
     raw = outputs(("1", "10"), ("50", "100"), ("1", "20"), ("50", "200"))
@@ -47,9 +47,9 @@ def test_a_value_that_several_outputs_make_has_the_label_of_none() -> None:
     assert [value.label for value in read_values(Sum(), outputs(("1", "10"), ("1", "20")))] == ["1"]
 
 
-def test_outputs_that_a_parser_takes_from_one_round_only_leave_the_label_open() -> None:
+def test_outputs_that_can_only_be_parsed_one_round_at_a_time_have_no_label() -> None:
     class Strict(Pair):
-        def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
             if len({each.text for each in raw}) > 1:
                 raise TrialFailed("outputs of several rounds")
             return super().parse(raw)
@@ -65,8 +65,8 @@ def test_what_only_warms_up_is_no_value() -> None:
 
 def test_a_workload_of_one_round_has_values_without_turns() -> None:
     assert read_values(Pair(rounds=1), outputs(("1", "10"), ("50", "20"))) == (
-        Measured("rate", 1.0, 10.0, "requests/s", "higher"),
-        Measured("rate", 50.0, 20.0, "requests/s", "higher"),
+        MeasuredValue("rate", 1.0, 10.0, "requests/s", "higher"),
+        MeasuredValue("rate", 50.0, 20.0, "requests/s", "higher"),
     )
 
 
@@ -74,7 +74,7 @@ def test_a_workload_of_one_round_has_values_without_turns() -> None:
 class InUnits(Pair):
     """A workload that prints its value with a unit."""
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         number, unit = raw[0].text.split()
         return (Value("rate", None, float(number), unit),)
 
@@ -97,7 +97,7 @@ def test_a_point_that_had_fewer_turns_than_another_fails_the_trial() -> None:
 
 def test_another_point_in_a_later_round_fails_the_trial() -> None:
     class Wandering(Pair):
-        def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:
+        def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
             return tuple(Value("rate", float(each.text), 1.0) for each in raw)
 
     with pytest.raises(TrialFailed, match=r"^pair gave other points in round 2$"):
@@ -110,9 +110,9 @@ def test_a_value_that_is_no_number_fails_the_trial(text: str) -> None:
         read_values(Pair(), outputs(("1", text)))
 
 
-def test_outputs_of_a_workload_that_searches_are_of_no_round_and_are_read_together() -> None:
+def test_outputs_of_a_searching_workload_are_read_together_without_rounds() -> None:
     class Searching(Pair):
-        searches: ClassVar[bool] = True
+        is_adaptive: ClassVar[bool] = True
 
     raw = outputs(("1", "10"), ("50", "100"), ("1", "20"), ("70", "5"), ("9", "1"))
     assert [(value.point, value.value, value.turns) for value in read_values(Searching(), raw)] == [

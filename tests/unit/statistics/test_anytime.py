@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from tare.statistics.anytime import e_bh, e_bh_beside_control, least_count, log_evidence, widths_per_deviation
+from tare.statistics.anytime import e_bh, e_bh_with_control, log_evidence, min_value_count, widths_per_deviation
 from tare.statistics.ratios import compare
 
 BLOCKS = 60
@@ -14,7 +14,7 @@ SD = 0.037  # of a log ratio within a block, as it was measured on a small share
 
 
 @pytest.mark.parametrize(("count", "t"), [(5, 3.2), (10, -2.1), (30, 4.0), (6, 40.0)])
-def test_the_evidence_is_the_average_of_two_bayes_factors_that_integration_gives(count: int, t: float) -> None:
+def test_the_evidence_is_the_average_of_two_integrated_bayes_factors(count: int, t: float) -> None:
     def weighted(effect: float) -> float:
         prior = 0.98 * stats.norm.pdf(effect) + 0.02 * stats.norm.pdf(effect, scale=10)
         return float(stats.nct.pdf(t, count - 1, effect * np.sqrt(count)) * prior)
@@ -37,7 +37,7 @@ def test_the_interval_ends_where_the_evidence_against_a_mean_is_twenty() -> None
 
 
 def test_fewer_than_five_blocks_have_no_interval() -> None:
-    assert least_count() == 5
+    assert min_value_count() == 5
     assert np.isinf(widths_per_deviation(np.array([0, 1, 2, 4]))).all()
 
 
@@ -47,12 +47,12 @@ def looks(truth: float, seed: int, runs: int = 2000) -> tuple[np.ndarray, np.nda
     ends = []
     for count in range(1, BLOCKS + 1):
         found = compare(values[:, :count], np.ones((runs, count), dtype=bool))
-        ends.append((found.mean - found.half, found.mean + found.half))
+        ends.append((found.mean - found.half_widths, found.mean + found.half_widths))
     low, high = np.array(ends).transpose(1, 2, 0)
     return low, high
 
 
-def test_looking_after_every_block_misses_the_truth_in_at_most_one_run_of_twenty() -> None:
+def test_looking_after_every_block_misses_the_truth_in_at_most_1_run_of_20() -> None:
     low, high = looks(0.02, seed=1976)
     missed = ((low > 0.02) | (high < 0.02)).any(axis=1).mean()
     assert missed <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 2000)
@@ -94,7 +94,7 @@ def test_statements_are_made_together_as_e_bh_allows() -> None:
 
 def test_what_is_said_of_the_baseline_itself_costs_the_stacks_no_evidence() -> None:
     evidence = np.log([[25.0, 1.0, 1.0], [25.0, 25.0, 1.0], [25.0, 100.0, 25.0]])  # of the first one alone 20 is needed
-    found = e_bh_beside_control(evidence, np.array([True, False, False]))
+    found = e_bh_with_control(evidence, np.array([True, False, False]))
     assert found.tolist() == [[True, False, False], [True, False, False], [True, True, True]]
 
 
@@ -103,7 +103,9 @@ def test_among_many_equal_stacks_hardly_a_matrix_has_a_false_statement() -> None
     false = 0
     for _ in range(200):
         values = chance.normal(0, SD, (50, 20))
-        found = [compare(values[:, :count], np.ones((50, count), dtype=bool)).different for count in range(5, 21)]
+        found = [
+            compare(values[:, :count], np.ones((50, count), dtype=bool)).difference_evidence for count in range(5, 21)
+        ]
         false += any(e_bh(each).any() for each in found)
     assert false / 200 <= 0.05
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tare.statistics.bootstrap import DRAWS, bootstrap_share, drawn_means, drawn_weights, ends_of
+from tare.statistics.bootstrap import DRAW_COUNT, bootstrap_bounds, bootstrap_means, bootstrap_share, bootstrap_weights
 
 ONES = [1.0, 1.0]  # as the baseline, they leave the mean as it is
 VALUES = [4.81, 4.17, 4.41, 3.59, 5.87, 3.83, 6.03, 4.89, 4.32, 4.69]
@@ -32,7 +32,7 @@ def test_the_same_seed_gives_the_same_interval() -> None:
     assert bootstrap_share(VALUES, ONES, seed=7) != bootstrap_share(VALUES, ONES, seed=8)
 
 
-def test_a_share_of_the_baseline_has_an_interval_in_which_the_truth_mostly_lies() -> None:
+def test_the_interval_of_a_share_of_the_baseline_mostly_covers_the_truth() -> None:
     chance = np.random.default_rng(30)
     missed = 0
     for seed in range(200):
@@ -53,7 +53,7 @@ def test_a_share_of_the_baseline_has_an_interval_in_which_the_truth_mostly_lies(
         ([], [5.0, 6.0], None),
     ],
 )
-def test_without_variation_there_is_no_interval_and_without_a_ratio_no_share(
+def test_no_variation_gives_no_interval_and_no_ratio_gives_no_share(
     values: list[float], baseline: list[float], estimate: float | None
 ) -> None:
     found = bootstrap_share(values, baseline, seed=1)
@@ -70,25 +70,25 @@ def test_values_that_are_not_finite_are_refused() -> None:
 
 
 def test_the_first_draw_is_the_mean_and_each_draw_has_as_many_values() -> None:
-    weights = drawn_weights(4, np.random.default_rng(1))
-    assert weights.shape == (DRAWS + 1, 4)
+    weights = bootstrap_weights(4, np.random.default_rng(1))
+    assert weights.shape == (DRAW_COUNT + 1, 4)
     assert (weights.sum(axis=1) == 4).all()
     values = np.array([1.0, 2.0, 3.0, 6.0])
-    assert drawn_means(values, np.ones(4, dtype=bool), weights)[0] == 3.0
+    assert bootstrap_means(values, np.ones(4, dtype=bool), weights)[0] == 3.0
 
 
 def test_two_rows_that_differ_by_a_constant_differ_by_it_in_every_draw() -> None:
-    weights = drawn_weights(5, np.random.default_rng(1))
+    weights = bootstrap_weights(5, np.random.default_rng(1))
     row = np.array([0.3, 0.1, 0.9, 0.2, 0.5])
-    means = drawn_means(np.stack([row, row + 7]), np.ones((2, 5), dtype=bool), weights)
-    assert means.shape == (DRAWS + 1, 2)
+    means = bootstrap_means(np.stack([row, row + 7]), np.ones((2, 5), dtype=bool), weights)
+    assert means.shape == (DRAW_COUNT + 1, 2)
     assert means[:, 1] - means[:, 0] == pytest.approx(7.0)
 
 
 def test_what_is_missing_is_left_out_and_nothing_at_all_is_not_a_number() -> None:
-    weights = drawn_weights(3, np.random.default_rng(1))
+    weights = bootstrap_weights(3, np.random.default_rng(1))
     present = np.array([[True, False, True], [False, False, False]])
-    means = drawn_means(np.array([[1.0, 99.0, 2.0], [1.0, 1.0, 1.0]]), present, weights)
+    means = bootstrap_means(np.array([[1.0, 99.0, 2.0], [1.0, 1.0, 1.0]]), present, weights)
     assert means[0, 0] == 1.5
     assert np.isfinite(means[:, 0]).all()
     assert np.isnan(means[:, 1]).all()
@@ -99,6 +99,8 @@ def test_the_interval_of_a_mean_holds_in_about_ninety_of_a_hundred_cases(count: 
     chance, held = np.random.default_rng(count), []
     for _ in range(300):
         values = chance.normal(size=count)
-        low, high = ends_of(drawn_means(values, np.ones(count, dtype=bool), drawn_weights(count, chance)))
+        low, high = bootstrap_bounds(
+            bootstrap_means(values, np.ones(count, dtype=bool), bootstrap_weights(count, chance))
+        )
         held.append(low <= 0 <= high)
     assert 0.83 < np.mean(held) < 0.96

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy import integrate, stats
 
 from tare.statistics.anytime import log_evidence, widths_per_deviation
-from tare.statistics.moderated_variance import moderated
-from tare.statistics.ratios import Reference, compare_together
+from tare.statistics.moderated_variance import moderate_variances
+from tare.statistics.ratios import BaselineRows, compare_together
 
 STACKS, BLOCKS = 10, 6
 
@@ -52,14 +52,14 @@ def test_the_evidence_is_the_ratio_of_marginal_likelihoods_under_the_prior() -> 
 def test_the_prior_of_many_stacks_is_found(freedom: float) -> None:
     """Smyth (2004), section 6.2: the degrees of freedom and the scale follow from the logarithms of the variances."""
     seen, _ = _drawn(freedom, 0.02, (5000, 1))
-    found = moderated(seen, _counts(seen))
+    found = moderate_variances(seen, _counts(seen))
     believed = found.borrowed[found.borrowed > 0].max()
     assert believed == pytest.approx(freedom, rel=0.15)
 
 
 def test_a_stack_that_is_noisier_than_all_others_borrows_nothing() -> None:
     deviation = np.array([0.02, 0.021, 0.019, 0.02, 0.022, 0.1])[:, np.newaxis]
-    found = moderated(deviation, _counts(deviation))
+    found = moderate_variances(deviation, _counts(deviation))
     assert found.borrowed[-1] == 0
     assert found.deviation[-1] == 0.1
     assert (found.borrowed[:-1] > 0).all()  # those of a calm stack are not drawn away by the noisy one alone
@@ -67,7 +67,7 @@ def test_a_stack_that_is_noisier_than_all_others_borrows_nothing() -> None:
 
 def test_few_stacks_and_values_without_noise_neither_lend_nor_borrow() -> None:
     deviation = np.array([[0.02, 0.02], [0.021, 0.0], [0.019, 0.021], [0.0, 0.02]])
-    found = moderated(deviation, _counts(deviation))
+    found = moderate_variances(deviation, _counts(deviation))
     assert (found.borrowed == 0).all()
     assert (found.deviation == deviation).all()
 
@@ -77,17 +77,17 @@ def test_with_borrowed_freedom_three_values_are_enough_for_an_interval() -> None
     assert np.isfinite(widths_per_deviation(count, borrowed)).tolist() == [False, True, False, True, True]
 
 
-def test_intervals_are_about_half_as_wide_after_five_blocks_where_all_stacks_are_alike() -> None:
+def test_intervals_halve_after_five_blocks_if_all_stacks_are_similar() -> None:
     chance = np.random.default_rng(3)
     logs = chance.normal(0, 0.02, (STACKS + 1, 300, 5))
     logs[0] = 0.0
-    found = compare_together(logs, np.ones(logs.shape, dtype=bool), 0.03, Reference(0))
+    found = compare_together(logs, np.ones(logs.shape, dtype=bool), 0.03, BaselineRows(0))
     own = widths_per_deviation(found.count) * logs.std(axis=-1, ddof=1)
-    assert np.median(found.half[1:] / own[1:]) < 0.6
+    assert np.median(found.half_widths[1:] / own[1:]) < 0.6
 
 
 @pytest.mark.parametrize("noisy", [1.0, 2.0, 3.0, 5.0, 10.0])
-def test_looks_after_every_block_rarely_find_a_difference_that_is_not_there(noisy: float) -> None:
+def test_looks_after_every_block_rarely_find_a_false_difference(noisy: float) -> None:
     """Of any stack, and of one that is noisier than nine others, at the threshold of a statement that is alone."""
     chance = np.random.default_rng(4)
     logs = chance.normal(0, 0.02, (STACKS + 1, 1000, 25))
@@ -95,7 +95,7 @@ def test_looks_after_every_block_rarely_find_a_difference_that_is_not_there(nois
     ever = np.zeros(logs.shape[:2], dtype=bool)
     for count in range(3, logs.shape[-1] + 1):
         seen = logs[..., :count]
-        found = compare_together(seen, np.ones(seen.shape, dtype=bool), 0.03, Reference(0))
-        ever |= found.different >= math.log(20)
+        found = compare_together(seen, np.ones(seen.shape, dtype=bool), 0.03, BaselineRows(0))
+        ever |= found.difference_evidence >= math.log(20)
     assert ever[1:].mean() <= 0.03
     assert ever[1].mean() <= 0.065  # a noisy one, alone; among many e-BH asks for more

@@ -9,9 +9,15 @@ from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
 from tare_fake.noise import DRAWS, Shape, shaped
 
-from tare.statistics.dependence import Dependence, autocorrelation_of_rows, explains, pooled_autocorrelation, swept
-from tare.statistics.headlines import beside_baseline
-from tare.statistics.ratios import MARGIN, Comparison, Doubts, Reference, compare, compare_together
+from tare.statistics.dependence import (
+    Dependence,
+    autocorrelation_of_rows,
+    explaining_correlation,
+    pooled_autocorrelation,
+    subtract_means,
+)
+from tare.statistics.headlines import relative_to_baseline
+from tare.statistics.ratios import MARGIN, BaselineRows, CommonWidening, RatioComparison, compare, compare_together
 
 SD = 0.037
 
@@ -104,7 +110,7 @@ def test_a_dozen_stacks_show_in_eight_blocks_what_one_does_not() -> None:
     assert found.correlation.mean() == pytest.approx(0.5, abs=0.15)
 
 
-def test_where_stacks_drift_apart_half_of_their_variance_is_never_averaged_out() -> None:
+def test_if_stacks_drift_apart_half_of_their_variance_never_averages_out() -> None:
     logs = noise("drift", (12, 500, 20))
     factor = pooled_autocorrelation(logs, everywhere(logs)).factor
     assert np.isclose(factor, np.sqrt((1 + 20) / 2)).mean() > 0.75
@@ -144,7 +150,7 @@ LOGS = arrays(float, some.tuples(some.integers(1, 5), some.integers(1, 12)), ele
 @given(LOGS, some.floats(-2, 2))
 def test_what_a_stack_or_a_block_has_for_an_effect_does_not_matter(logs: np.ndarray, effect: float) -> None:
     moved = logs + effect * np.arange(logs.shape[1]) - effect * np.arange(logs.shape[0])[:, np.newaxis]
-    there, here = swept(moved, everywhere(logs)), swept(logs, everywhere(logs))
+    there, here = subtract_means(moved, everywhere(logs)), subtract_means(logs, everywhere(logs))
     assert there == pytest.approx(here, abs=1e-9)
 
 
@@ -159,38 +165,38 @@ def test_whatever_is_there_the_factor_is_finite_and_widens(logs: np.ndarray, dat
 # --- what is decided then --------------------------------------------------------------------------------------------
 
 
-def test_the_interval_of_each_stack_is_wider_where_all_depend_on_the_blocks_before() -> None:
+def test_intervals_of_all_stacks_widen_if_all_depend_on_previous_blocks() -> None:
     logs = SD * noise("correlated", (8, 1, 12), 0.8)[:, 0]
     ratios = logs - logs[0]
     alone, found = (
         compare(ratios, everywhere(ratios)),
-        compare_together(ratios, everywhere(ratios), MARGIN, Reference(0)),
+        compare_together(ratios, everywhere(ratios), MARGIN, BaselineRows(0)),
     )
     assert found.in_all_stacks[1:].any()
-    assert (found.half[1:] >= alone.half[1:]).all()
-    assert (found.half[1:] > alone.half[1:]).any()
+    assert (found.half_widths[1:] >= alone.half_widths[1:]).all()
+    assert (found.half_widths[1:] > alone.half_widths[1:]).any()
 
 
-def test_where_the_baseline_differs_from_itself_a_stack_has_to_differ_by_more() -> None:
+def test_if_the_baseline_differs_from_itself_a_stack_must_differ_by_more() -> None:
     blocks = np.arange(8)
     shiver = 0.001 * (-1.0) ** blocks
     ratios = np.array([0 * shiver, 0.04 + shiver, 0.06 - shiver, 0.05 + shiver])
-    found = compare_together(ratios, everywhere(ratios), MARGIN, Reference(0, 3))
+    found = compare_together(ratios, everywhere(ratios), MARGIN, BaselineRows(0, 3))
     assert found.offset == pytest.approx([0.05, 0.05, 0.05, 0])
-    sides = [ratio.side for ratio in (found.at((row,)) for row in range(1, 4)) if ratio]
+    sides = [ratio.side for ratio in (found.ratio_at((row,)) for row in range(1, 4)) if ratio]
     assert sides == ["undecided", "more", "more"]
-    plain = compare_together(ratios, everywhere(ratios), MARGIN, Reference(0))
-    assert found.different[3] == plain.different[3]
-    assert found.different[1] < 0 < found.different[2] < plain.different[2]
+    plain = compare_together(ratios, everywhere(ratios), MARGIN, BaselineRows(0))
+    assert found.difference_evidence[3] == plain.difference_evidence[3]
+    assert found.difference_evidence[1] < 0 < found.difference_evidence[2] < plain.difference_evidence[2]
 
 
 def test_a_baseline_that_is_like_itself_changes_nothing() -> None:
     logs = SD * noise("normal", (5, 1, 20), seed=3)[:, 0]
-    ratios = beside_baseline(logs[..., np.newaxis], everywhere(logs)[..., np.newaxis], Reference(0, 4)).logs
+    ratios = relative_to_baseline(logs[..., np.newaxis], everywhere(logs)[..., np.newaxis], BaselineRows(0, 4)).logs
     with_control, without = (
-        compare_together(ratios, everywhere(ratios), MARGIN, Reference(0, row)) for row in (4, None)
+        compare_together(ratios, everywhere(ratios), MARGIN, BaselineRows(0, row)) for row in (4, None)
     )
-    assert (with_control.half == without.half).all()
+    assert (with_control.half_widths == without.half_widths).all()
     assert (with_control.evidence == without.evidence).all()
 
 
@@ -200,7 +206,7 @@ def test_a_baseline_that_is_like_itself_changes_nothing() -> None:
 def test_the_correlation_that_explains_a_distance_is_what_a_hand_computes() -> None:
     # Twice the half width: √((1 + 0.6) / (1 - 0.6)) = 2. Within it, nothing is needed; no width is never wide enough.
     away, half = np.array([2.0, 1.0, 0.5, -1.0, 1.0, 1.0, 0.0]), np.array([1.0, 1.0, 1.0, 1.0, 0.0, np.inf, 0.0])
-    assert explains(away, half) == pytest.approx([0.6, 0, 0, 0, 1, 0, 0])
+    assert explaining_correlation(away, half) == pytest.approx([0.6, 0, 0, 0, 1, 0, 0])
 
 
 ROWS = some.lists(some.floats(-0.2, 0.2), min_size=5, max_size=30)
@@ -213,24 +219,24 @@ def test_up_to_what_it_tolerates_it_is_decided_and_beyond_it_is_not(row: list[fl
 
     def side(correlation: float) -> str:
         factor = np.sqrt((1 + correlation) / (1 - correlation))
-        found = compare(logs, there, doubts=Doubts(np.array(factor), np.array(offset))).at(())
+        found = compare(logs, there, common=CommonWidening(np.array(factor), np.array(offset))).ratio_at(())
         assert found
         return found.side
 
-    found = compare(logs, there, doubts=Doubts(np.array(1.0), np.array(offset))).at(())
+    found = compare(logs, there, common=CommonWidening(np.array(1.0), np.array(offset))).ratio_at(())
     assert found
     if found.tolerated_autocorrelation is None:
-        assert not found.decided
+        assert not found.is_decided
     elif found.tolerated_autocorrelation < 0.999:
-        assert found.decided
+        assert found.is_decided
         assert side(found.tolerated_autocorrelation - 1e-6) == found.side
         assert side(found.tolerated_autocorrelation + 1e-6) != found.side
 
 
-def decided(found: Comparison) -> tuple[np.ndarray, np.ndarray]:
+def decided(found: RatioComparison) -> tuple[np.ndarray, np.ndarray]:
     """Return what is found different, and what is decided at all."""
     away = np.abs(found.mean)
-    return away > found.half, (away > found.half) | (away + found.half < found.limit)
+    return away > found.half_widths, (away > found.half_widths) | (away + found.half_widths < found.limit)
 
 
 NOISES: list[tuple[Shape, float]] = [("correlated", 0.3), ("correlated", 0.5), ("drift", 0.5)]
@@ -239,11 +245,11 @@ NOISES: list[tuple[Shape, float]] = [("correlated", 0.3), ("correlated", 0.5), (
 @pytest.mark.parametrize(("shape", "correlation"), NOISES)
 def test_what_is_decided_early_seldom_tolerates_noise_that_decided_it(shape: Shape, correlation: float) -> None:
     logs = SD * noise(shape, (3, 2000, 40), correlation, seed=7)
-    logs = beside_baseline(logs[..., np.newaxis], everywhere(logs)[..., np.newaxis], Reference(0, 2)).logs
+    logs = relative_to_baseline(logs[..., np.newaxis], everywhere(logs)[..., np.newaxis], BaselineRows(0, 2)).logs
     false, unsaid, going = 0, 0, np.arange(2000)
     for count in range(5, 41):
         few = logs[:, going, :count]
-        found = compare_together(few, everywhere(few), MARGIN, Reference(0, 2))
+        found = compare_together(few, everywhere(few), MARGIN, BaselineRows(0, 2))
         different, any_of = (each[1] for each in decided(found))
         false += different.sum()
         unsaid += (different & (found.tolerated_autocorrelation[1] >= correlation)).sum()

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from runs import DHRYSTONE, SPEED, believable_run, make_run, make_trial
 
-from tare.features.papers.claims import Placed, Region, Seen, place
+from tare.features.papers.claims import IntervalEstimate, Region, RegionVerdict, locate_interval
 from tare.model.journal import Run
-from tare.model.trial import Better, Measured
+from tare.model.trial import Better, MeasuredValue
 from tare.statistics.anytime import widths_per_deviation
 from tare.statistics.cells import Cell, Spread, Verdict
-from tare.statistics.ranking import _ranked, rankings
+from tare.statistics.ranking import _rank_cells, rankings
 from tare.statistics.ratios import block_ratio
 from tare.statistics.summarize import summarize
 
@@ -30,7 +30,7 @@ def run_of(speeds: Mapping[str, float], blocks: int = 12, better: Better = "high
         make_trial(
             stack,
             block,
-            [Measured("speed", None, 1000 * float(speed * np.exp(chance.normal(0, noise))), metric.unit, better)],
+            [MeasuredValue("speed", None, 1000 * float(speed * np.exp(chance.normal(0, noise))), metric.unit, better)],
         )
         for block in range(blocks)
         for stack, speed in speeds.items()
@@ -43,7 +43,7 @@ def ranks_of(run: Run) -> FOUND:
     return {rank.cell.stack: (rank.best, rank.worst) for rank in ranking}
 
 
-def test_stacks_that_cannot_be_distinguished_share_their_ranks_and_the_control_has_none() -> None:
+def test_indistinguishable_stacks_share_ranks_and_the_control_has_none() -> None:
     assert ranks_of(run_of(SPEEDS)) == {"native": (1, 1), "docker": (2, 3), "podman": (2, 3), "qemu": (4, 4)}
 
 
@@ -63,7 +63,7 @@ def test_fewer_blocks_than_an_interval_needs_rank_nothing() -> None:
     assert ranks_of(run_of(SPEEDS, blocks=4)) == {}
 
 
-def test_every_headline_of_a_run_has_a_ranking_and_what_has_no_value_is_in_none() -> None:
+def test_every_headline_has_a_ranking_without_stacks_that_lack_a_value() -> None:
     run = believable_run()
     summary = summarize(run)
     found = dict(zip((rule.name for rule in summary.rules), rankings(summary), strict=True))
@@ -77,7 +77,7 @@ def _told(cells: Sequence[Cell], *pairs: tuple[str, str]) -> FOUND:
     names = [cell.stack for cell in cells]
     for ahead, behind in pairs:
         told[names.index(ahead), names.index(behind)] = True
-    return {rank.cell.stack: (rank.best, rank.worst) for rank in _ranked(cells, told)}
+    return {rank.cell.stack: (rank.best, rank.worst) for rank in _rank_cells(cells, told)}
 
 
 def _cells(**verdicts: Verdict) -> list[Cell]:
@@ -110,7 +110,9 @@ def test_of_very_many_stacks_only_the_baseline_is_compared_with() -> None:
 
 # --- intervals beside regions: inside, outside, across; and the evidence for it --------------------------------------
 
-SEEN = Seen(0.9, 12, Spread(math.log(0.9 / 0.88) / float(widths_per_deviation(np.array(12)))))  # 0.88 to 0.9205
+SEEN = IntervalEstimate(
+    0.9, 12, Spread(math.log(0.9 / 0.88) / float(widths_per_deviation(np.array(12))))
+)  # 0.88 to 0.9205
 
 
 @pytest.mark.parametrize(("region", "where"), [
@@ -126,44 +128,44 @@ SEEN = Seen(0.9, 12, Spread(math.log(0.9 / 0.88) / float(widths_per_deviation(np
     (Region(high=0.9), "across"),
 ])  # fmt: skip
 def test_an_interval_lies_inside_of_a_region_outside_or_across_its_border(region: Region, where: str) -> None:
-    assert place(SEEN, region).place == where
+    assert locate_interval(SEEN, region).position == where
 
 
 def test_without_an_interval_nothing_is_known() -> None:
-    assert place(Seen(0.9, 4, Spread(0.01)), Region(low=1.0)) == Placed("unknown")
+    assert locate_interval(IntervalEstimate(0.9, 4, Spread(0.01)), Region(low=1.0)) == RegionVerdict("unknown")
 
 
-def test_the_evidence_at_the_end_of_an_interval_is_that_which_makes_the_interval() -> None:
-    assert place(SEEN, Region(low=0.88)).evidence == pytest.approx(math.log(20))
-    assert place(SEEN, Region(0.88, 5.0)).evidence == pytest.approx(math.log(20))
+def test_the_evidence_at_an_interval_end_is_the_threshold_of_the_interval() -> None:
+    assert locate_interval(SEEN, Region(low=0.88)).evidence == pytest.approx(math.log(20))
+    assert locate_interval(SEEN, Region(0.88, 5.0)).evidence == pytest.approx(math.log(20))
 
 
 def test_the_evidence_against_no_difference_is_that_of_the_ratio_itself() -> None:
     ratio = block_ratio([91.0, 90.2, 89.5, 90.0, 90.9, 89.8], [100.0] * 6)
     assert ratio is not None
     assert ratio.side == "less"
-    found = place(Seen(ratio.ratio, ratio.n, ratio.spread), Region(high=1.0))
-    assert found.place == "inside"
+    found = locate_interval(IntervalEstimate(ratio.ratio, ratio.n, ratio.spread), Region(high=1.0))
+    assert found.position == "inside"
     assert found.evidence == pytest.approx(ratio.evidence)
 
 
 def test_the_evidence_grows_with_the_distance_from_the_border() -> None:
-    near, far = (place(SEEN, Region(low=border)).evidence for border in (0.95, 1.5))
+    near, far = (locate_interval(SEEN, Region(low=border)).evidence for border in (0.95, 1.5))
     assert math.log(20) < near < far
 
 
 def test_an_interval_without_a_width_lies_somewhere_too() -> None:
-    seen = Seen(0.9, 8, Spread(0.0))
-    assert place(seen, Region(low=1.0)).place == "outside"
-    assert place(seen, Region(low=1.0)).evidence > math.log(20)
-    assert place(seen, Region(high=0.9)).place == "inside"
+    seen = IntervalEstimate(0.9, 8, Spread(0.0))
+    assert locate_interval(seen, Region(low=1.0)).position == "outside"
+    assert locate_interval(seen, Region(low=1.0)).evidence > math.log(20)
+    assert locate_interval(seen, Region(high=0.9)).position == "inside"
 
 
-def test_what_borrows_is_surer_and_a_baseline_that_differs_from_itself_makes_it_less_sure() -> None:
-    plain, surer, unsure = (Seen(0.9, 6, Spread(0.02, *more)) for more in ((), (10.0,), (10.0, 0.01)))
-    assert surer.half < plain.half
-    assert unsure.half == pytest.approx(surer.half + 0.01)
-    evidences = [place(seen, Region(low=1.0)).evidence for seen in (plain, unsure, surer)]
+def test_borrowing_increases_certainty_and_a_baseline_shift_reduces_it() -> None:
+    plain, surer, unsure = (IntervalEstimate(0.9, 6, Spread(0.02, *more)) for more in ((), (10.0,), (10.0, 0.01)))
+    assert surer.half_width < plain.half_width
+    assert unsure.half_width == pytest.approx(surer.half_width + 0.01)
+    evidences = [locate_interval(seen, Region(low=1.0)).evidence for seen in (plain, unsure, surer)]
     assert evidences == sorted(evidences)
 
 
@@ -171,5 +173,5 @@ def test_the_inverse_has_the_inverse_ends() -> None:
     inverse = SEEN.inverse
     assert SEEN.low is not None
     assert SEEN.high is not None
-    assert (inverse.estimate, inverse.low, inverse.high) == pytest.approx((1 / 0.9, 1 / SEEN.high, 1 / SEEN.low))
-    assert Seen(0.5, 3, Spread(0.1)).inverse.low is None
+    assert (inverse.value, inverse.low, inverse.high) == pytest.approx((1 / 0.9, 1 / SEEN.high, 1 / SEEN.low))
+    assert IntervalEstimate(0.5, 3, Spread(0.1)).inverse.low is None

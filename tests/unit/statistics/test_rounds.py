@@ -11,25 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as some
 from runs import DHRYSTONE, make_run, make_trial, measured
 
-from tare.model.trial import Measured, Trial
-from tare.statistics.descriptive import center
-from tare.statistics.grid import Grid, arrange
-from tare.statistics.headlines import Differences, beside_baseline, differences
-from tare.statistics.ratios import Reference, compare_together
+from tare.model.trial import MeasuredValue, Trial
+from tare.statistics.descriptive import centers
+from tare.statistics.grid import Grid, build_grid
+from tare.statistics.headlines import LogRatios, log_ratios, relative_to_baseline
+from tare.statistics.ratios import BaselineRows, compare_together
 from tare.statistics.summarize import summarize
 
 STACKS = ("native", "docker", "crun", "native-again")
-BOTH = Reference(0, 3)
+BOTH = BaselineRows(0, 3)
 ROUNDS = 5
 TURNS = some.lists(some.floats(1e-3, 1e6), min_size=ROUNDS, max_size=ROUNDS)
 
 
-def in_turns(*turns: float) -> Measured:
+def in_turns(*turns: float) -> MeasuredValue:
     return replace(measured("speed", float(np.mean(turns))), turns=tuple(turns))
 
 
 def grid_of(*trials: Trial) -> Grid:
-    return arrange(DHRYSTONE, STACKS, trials)
+    return build_grid(DHRYSTONE, STACKS, trials)
 
 
 def grid_in_turns(*rows: list[float]) -> Grid:
@@ -37,11 +37,11 @@ def grid_in_turns(*rows: list[float]) -> Grid:
     return grid_of(*(make_trial(stack, 0, [in_turns(*row)]) for stack, row in zip(STACKS, rows, strict=True)))
 
 
-def logs_of(grid: Grid, reference: Reference = BOTH) -> np.ndarray:
-    return differences(grid, reference).logs[:, 0, 0]
+def logs_of(grid: Grid, reference: BaselineRows = BOTH) -> np.ndarray:
+    return log_ratios(grid, reference).logs[:, 0, 0]
 
 
-def test_a_blocks_value_is_the_median_over_rounds_of_the_ratio_to_both_baselines() -> None:
+def test_a_block_value_is_the_median_of_round_ratios_to_both_baselines() -> None:
     docker = [50.0, 60.0, 10.0, 40.0, 80.0]
     grid = grid_in_turns([100.0] * 5, docker, [100.0] * 5, [121.0] * 5)
     # The mean of the logarithms of both ratios is that of the ratio to 110.
@@ -49,52 +49,52 @@ def test_a_blocks_value_is_the_median_over_rounds_of_the_ratio_to_both_baselines
     assert (grid.values[1, 0, 0], grid.turns.shape) == (48.0, (4, 1, 1, 5))
 
 
-def test_where_stacks_have_one_turn_each_both_trials_of_the_baseline_count_as_well() -> None:
+def test_with_one_turn_per_stack_both_baseline_trials_count_too() -> None:
     grid = grid_of(*(make_trial(stack, 0, [measured("speed", value)]) for stack, value in zip(
         STACKS, (100.0, 55.0, 110.0, 121.0), strict=True
     )))  # fmt: skip
     assert logs_of(grid) == pytest.approx([0.0, math.log(0.5), 0.0, math.log(1.21)])
-    assert logs_of(grid, Reference(0)) == pytest.approx(np.log([1.0, 0.55, 1.1, 1.21]))
+    assert logs_of(grid, BaselineRows(0)) == pytest.approx(np.log([1.0, 0.55, 1.1, 1.21]))
 
 
-def test_where_one_trial_of_the_baseline_is_missing_the_other_is_what_stacks_are_compared_with() -> None:
+def test_if_a_baseline_trial_is_missing_stacks_are_compared_with_the_other() -> None:
     trials = [make_trial(stack, 0, [measured("speed", value)]) for stack, value in (("docker", 60.0), ("native", 100))]
     again = make_trial("native-again", 0, [measured("speed", 120.0)])
     assert logs_of(grid_of(*trials))[1] == pytest.approx(math.log(0.6))
-    found = differences(grid_of(trials[0], again), BOTH)
+    found = log_ratios(grid_of(trials[0], again), BOTH)
     assert found.logs[1, 0, 0] == pytest.approx(math.log(0.5))
     assert found.both[:, 0, 0].tolist() == [False, True, False, False]  # A/A has nothing to be compared with
 
 
-def test_a_group_that_came_later_is_compared_with_the_baselines_turns_of_its_own_rounds() -> None:
+def test_a_later_group_is_compared_with_baseline_turns_of_the_same_rounds() -> None:
     native = make_trial("native", 0, [in_turns(100.0, 100.0, 50.0, 50.0, 50.0)])
     docker = replace(make_trial("docker", 0, [in_turns(40.0, 40.0, 40.0)]), first_round=2)
-    assert logs_of(grid_of(native, docker), Reference(0))[1] == pytest.approx(math.log(0.8))
+    assert logs_of(grid_of(native, docker), BaselineRows(0))[1] == pytest.approx(math.log(0.8))
 
 
 def test_rounds_that_only_one_side_has_say_nothing() -> None:
     native = make_trial("native", 0, [in_turns(100.0, 200.0)])
     docker = make_trial("docker", 0, [in_turns(50.0, 180.0, 7.0)])
     later = replace(make_trial("crun", 0, [in_turns(1.0, 2.0)]), first_round=2)
-    found = differences(grid_of(native, docker, later), Reference(0))
+    found = log_ratios(grid_of(native, docker, later), BaselineRows(0))
     assert found.logs[1, 0, 0] == pytest.approx((math.log(0.5) + math.log(0.9)) / 2)
     assert found.both[:3, 0, 0].tolist() == [True, True, False]
 
 
-def test_what_was_taken_once_for_the_whole_trial_is_compared_whatever_the_rounds_were() -> None:
+def test_a_value_taken_once_per_trial_is_compared_whatever_the_rounds() -> None:
     native = make_trial("native", 0, [measured("memory", 100.0), in_turns(1.0, 1.0, 1.0)])
     docker = replace(make_trial("docker", 0, [measured("memory", 130.0), in_turns(1.0)]), first_round=2)
     grid = grid_of(native, docker)
-    assert differences(grid, Reference(0)).logs[1, :, 0] == pytest.approx([0.0, math.log(1.3)])
+    assert log_ratios(grid, BaselineRows(0)).logs[1, :, 0] == pytest.approx([0.0, math.log(1.3)])
 
 
-def test_a_value_with_a_turn_that_is_no_number_or_not_above_zero_is_not_compared() -> None:
+def test_a_value_with_a_non_numeric_or_nonpositive_turn_is_not_compared() -> None:
     good = make_trial("native", 0, [in_turns(1.0, 1.0)])
     absurd = grid_of(good, make_trial("docker", 0, [replace(in_turns(1.0, 1.0), turns=(1.0, math.nan))]))
-    assert (absurd.present[1, 0, 0], absurd.absurd[1, 0], absurd.absurd[0, 0]) == (False, 1, 0)
+    assert (absurd.present[1, 0, 0], absurd.rejected_counts[1, 0], absurd.rejected_counts[0, 0]) == (False, 1, 0)
     zero = grid_of(good, make_trial("docker", 0, [in_turns(0.0, 2.0)]))
     assert (zero.present[1, 0, 0], zero.positive[1, 0, 0], zero.positive[0, 0, 0]) == (True, False, True)
-    assert not differences(zero, Reference(0)).both[1, 0, 0]
+    assert not log_ratios(zero, BaselineRows(0)).both[1, 0, 0]
 
 
 def test_a_run_in_turns_is_decided_and_described() -> None:
@@ -121,7 +121,7 @@ def test_turns_in_steps_that_are_larger_than_their_noise_are_called_coarse() -> 
             turns = speed + (chance.random(9) < 0.2)  # a clock that ticks once in a turn, or twice
             trials.append(make_trial(stack, block, [in_turns(*turns)]))
     cell = summarize(make_run(trials)).headline("dhrystone", "docker")
-    assert (cell.verdict, cell.is_firm) == ("worse", False)
+    assert (cell.verdict, cell.is_robust) == ("worse", False)
     assert "coarse-values" in [caution.kind for caution in cell.cautions]
 
 
@@ -147,17 +147,17 @@ def test_one_wild_round_moves_nothing_beyond_what_the_others_say(
 def test_the_center_is_the_median_of_what_is_there(values: list[float], chance: object) -> None:
     row, there = np.array([*values, 1e9, -5.0]), np.array([True] * len(values) + [False] * 2)
     order = np.array(sorted(range(len(row)), key=lambda _: chance.random()))  # type: ignore[attr-defined]
-    assert center(row[order], there[order]) == pytest.approx(float(np.median(values)))
-    assert center(row, np.zeros(len(row), dtype=bool)) == 0
+    assert centers(row[order], there[order]) == pytest.approx(float(np.median(values)))
+    assert centers(row, np.zeros(len(row), dtype=bool)) == 0
 
 
-def in_rounds(logs: np.ndarray, reference: Reference = BOTH) -> Differences:
-    return beside_baseline(logs, np.ones(logs.shape, dtype=bool), reference)
+def in_rounds(logs: np.ndarray, reference: BaselineRows = BOTH) -> LogRatios:
+    return relative_to_baseline(logs, np.ones(logs.shape, dtype=bool), reference)
 
 
-def test_both_trials_of_the_baseline_together_take_a_quarter_of_the_variance_away() -> None:
+def test_both_baseline_trials_together_reduce_the_variance_by_a_quarter() -> None:
     logs = np.random.default_rng(4).normal(0, 0.03, (4, 20_000, 1))
-    alone, both = (in_rounds(logs, reference).logs for reference in (Reference(0), BOTH))
+    alone, both = (in_rounds(logs, reference).logs for reference in (BaselineRows(0), BOTH))
     assert both[1].var() / alone[1].var() == pytest.approx(0.75, abs=0.02)
     assert (both[3] == alone[3]).all()
 
@@ -175,12 +175,13 @@ def test_bursts_that_hit_single_turns_make_no_stack_look_faster() -> None:
     assert np.abs(in_rounds(turns).logs[1].mean()) < 0.0006
 
 
-def test_what_makes_blocks_depend_on_each_other_is_seen_as_well_beside_both_baselines() -> None:
+def test_dependence_between_blocks_is_also_detected_with_both_baselines() -> None:
     """Whatever the control's difference is measured from, the table of all stacks is the same."""
     logs = np.cumsum(np.random.default_rng(6).normal(0, 0.03, (4, 15, 1)), axis=1)
     there = np.ones(logs.shape[:2], dtype=bool)
     alone, both = (
-        compare_together(in_rounds(logs, reference).logs, there, 0.03, reference) for reference in (Reference(0), BOTH)
+        compare_together(in_rounds(logs, reference).logs, there, 0.03, reference)
+        for reference in (BaselineRows(0), BOTH)
     )
     assert alone.in_all_stacks[1]
     assert both.widening[1] == pytest.approx(alone.widening[1])
@@ -194,5 +195,5 @@ def test_intervals_of_rounds_hold_the_truth_at_every_look() -> None:
     logs, missed = in_rounds(turns).logs, np.zeros(runs, dtype=bool)
     for count in range(5, blocks + 1):
         found = compare_together(logs[..., :count], np.ones(logs[..., :count].shape, dtype=bool), 0.03, BOTH)
-        missed |= np.abs(found.mean[1]) > found.half[1]
+        missed |= np.abs(found.mean[1]) > found.half_widths[1]
     assert missed.mean() <= 0.04

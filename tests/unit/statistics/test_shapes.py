@@ -11,22 +11,22 @@ from hypothesis import strategies as some
 from numpy.typing import NDArray
 from scipy import stats
 
-from tare.statistics.shapes import Shapes, scores, shapes
+from tare.statistics.shapes import Shapes, compute_scores, find_shapes
 
 NOISE = 0.02
 ROWS = 4000
 
 
 def look(rows: NDArray[np.float64]) -> Shapes:
-    return shapes(rows, np.ones(rows.shape, dtype=bool))
+    return find_shapes(rows, np.ones(rows.shape, dtype=bool))
 
 
 def shares(rows: NDArray[np.float64]) -> tuple[float, float, float, float]:
     """In percent of rows: blocks are far; tails are heavy; one of the two; there are two groups."""
     found = look(rows)
     assert not found.distinct.any()  # no row of continuous noise looks coarse
-    far, two = found.far.any(axis=1), found.size > 0
-    each = (far, found.heavy, far | found.heavy, two)
+    far, two = found.is_far.any(axis=1), found.size > 0
+    each = (far, found.is_heavy_tailed, far | found.is_heavy_tailed, two)
     return tuple(100 * float(said.mean()) for said in each)  # type: ignore[return-value]
 
 
@@ -69,7 +69,7 @@ LAPLACE = stats.laplace.ppf((np.arange(60) + 0.5) / 60) / 50
 
 def notes(row: Sequence[float] | NDArray[np.float64], blocks: Sequence[int]) -> tuple[str, ...]:
     """Return what is said of one row of log ratios; `blocks` are the numbers of its values."""
-    return look(np.asarray(row, dtype=float)).notes((), blocks)
+    return look(np.asarray(row, dtype=float)).describe((), blocks)
 
 
 def test_blocks_that_lie_far_from_the_others_are_named() -> None:
@@ -123,7 +123,7 @@ LOGS = some.lists(some.floats(-700, 700), max_size=40)
 
 @given(LOGS)
 def test_whatever_the_values_are_the_scores_are_numbers(row: list[float]) -> None:
-    found = scores(np.array(row), np.ones(len(row), dtype=bool))
+    found = compute_scores(np.array(row), np.ones(len(row), dtype=bool))
     assert np.isfinite([found.evenness, found.groups, found.low, found.high]).all()
     assert np.isfinite(found.distance).all()
     text = " ".join(notes(row, range(len(row))))
@@ -135,7 +135,7 @@ def test_whatever_the_values_are_the_scores_are_numbers(row: list[float]) -> Non
 def test_moving_and_stretching_a_row_changes_no_score(seed: int, count: int, moved: float, factor: float) -> None:
     row = np.random.default_rng(seed).standard_t(3, count)
     there = np.ones(count, dtype=bool)
-    before, after = scores(row, there), scores(moved + factor * row, there)
+    before, after = compute_scores(row, there), compute_scores(moved + factor * row, there)
     assert after.distance == pytest.approx(before.distance)
     assert after.evenness == pytest.approx(before.evenness)
     assert after.groups == pytest.approx(before.groups)
@@ -150,11 +150,11 @@ def test_rows_do_not_touch_each_other_and_absent_values_none(seed: int, count: i
     present[1, 1, left_out] = False
     blocks = np.arange(1, count + absent + 1)
     alone = notes(rows[1, 1][present[1, 1]], tuple(blocks[present[1, 1]]))
-    assert shapes(rows, present).notes((1, 1), tuple(blocks)) == alone
-    assert shapes(np.where(present, rows, 1e300), present).notes((1, 1), tuple(blocks)) == alone
+    assert find_shapes(rows, present).describe((1, 1), tuple(blocks)) == alone
+    assert find_shapes(np.where(present, rows, 1e300), present).describe((1, 1), tuple(blocks)) == alone
 
 
 def test_a_workload_without_blocks_has_no_shape() -> None:
-    found = shapes(np.zeros((4, 0)), np.zeros((4, 0), dtype=bool))
-    assert found.far.shape == (4, 0)
-    assert found.notes((2,), ()) == ()
+    found = find_shapes(np.zeros((4, 0)), np.zeros((4, 0), dtype=bool))
+    assert found.is_far.shape == (4, 0)
+    assert found.describe((2,), ()) == ()

@@ -15,23 +15,23 @@ from tare.model.journal import Run
 from tare.model.trial import Better, Metric
 from tare.report import data_files as report_csv
 from tare.report import data_files as report_json
-from tare.report.findings import findings
+from tare.report.findings import create_findings
 from tare.report.html import page as report_html
 from tare.report.numbers import roughly
 from tare.statistics.cells import Cell
-from tare.statistics.descriptive import center
-from tare.statistics.headlines import beside_baseline, beside_mean
-from tare.statistics.ratios import Reference
-from tare.statistics.stalls import Slow, are_slow, count_slow, log_evidence
+from tare.statistics.descriptive import centers
+from tare.statistics.headlines import mean_relative_to, relative_to_baseline
+from tare.statistics.ratios import BaselineRows
+from tare.statistics.stalls import SlowTurns, are_slow, count_slow, stall_log_evidence
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
 
 STACKS = ("native", "docker", "crun", "native-again")
-BOTH = Reference(0, 3)
+BOTH = BaselineRows(0, 3)
 
 
 def evidence(own: int, others: int, chance: float = 1 / 3) -> float:
-    return float(log_evidence(np.array(own), np.array(others), np.array(chance)))
+    return float(stall_log_evidence(np.array(own), np.array(others), np.array(chance)))
 
 
 def test_the_evidence_is_what_a_hand_computes() -> None:
@@ -69,16 +69,16 @@ def test_slow_turns_are_counted_in_rounds_that_both_baselines_have() -> None:
     there = np.ones(slow.shape, dtype=bool)
     there[3, 0, 2] = False
     found = count_slow(slow, there, BOTH)
-    assert (found.turns[1], found.slow[1], found.of_baselines[1], found.baselines[1]) == (3, 2, 2, 6)
-    assert (found.turns[3], found.slow[3], found.of_baselines[3], found.baselines[3]) == (3, 1, 1, 3)
+    assert (found.turns[1], found.slow_turns[1], found.baseline_slow_turns[1], found.baseline_turns[1]) == (3, 2, 2, 6)
+    assert (found.turns[3], found.slow_turns[3], found.baseline_slow_turns[3], found.baseline_turns[3]) == (3, 1, 1, 3)
     assert found.evidence[3] == pytest.approx(evidence(1, 1, 1 / 2))
 
 
 def test_keys_of_the_same_turns_say_no_more_together_than_one_of_them() -> None:
     each = np.array([[4, 4, 4]])
-    found = Slow(each, each, each, each, evidence=np.array([[2.0, 2.0, 2.0]]))
-    assert found.of((0, 1, 2)).evidence == pytest.approx([2.0])
-    assert found.of(()).evidence == pytest.approx([0.0])
+    found = SlowTurns(each, each, each, each, evidence=np.array([[2.0, 2.0, 2.0]]))
+    assert found.combine_keys((0, 1, 2)).evidence == pytest.approx([2.0])
+    assert found.combine_keys(()).evidence == pytest.approx([0.0])
 
 
 def run_in_turns(stalling: str, blocks: int = 8, better: Better = "higher", single: bool = False) -> Run:
@@ -100,11 +100,11 @@ def in_turns(stalling: str, blocks: int = 8, better: Better = "higher", single: 
 
 
 def cells_of(summary: Summary, stack: str) -> tuple[Cell, Cell]:
-    return summary.headline("dhrystone", stack), next(c for c in summary.of("dhrystone") if c.stack == stack)
+    return summary.headline("dhrystone", stack), next(c for c in summary.cells_of("dhrystone") if c.stack == stack)
 
 
 @pytest.mark.parametrize("better", ["higher", "lower"])
-def test_a_stack_that_stalls_in_a_tenth_of_its_turns_is_called_so_with_what_it_costs(better: Better) -> None:
+def test_a_stack_that_stalls_in_a_tenth_of_turns_is_named_with_the_cost(better: Better) -> None:
     summary = in_turns("docker", better=better)
     for cell in cells_of(summary, "docker"):
         assert cell.verdict == "equivalent"  # in a usual turn
@@ -123,7 +123,7 @@ def test_a_stack_that_stalls_in_a_tenth_of_its_turns_is_called_so_with_what_it_c
 
 
 @pytest.mark.parametrize("better", ["higher", "lower"])
-def test_the_usual_value_is_of_usual_turns_and_their_quotient_is_the_estimate(better: Better) -> None:
+def test_the_usual_value_is_of_usual_turns_and_their_ratio_is_the_estimate(better: Better) -> None:
     summary = in_turns("docker", better=better)
     for of_stack, of_baseline in zip(cells_of(summary, "docker"), cells_of(summary, "native"), strict=True):
         assert of_stack.usual
@@ -135,7 +135,7 @@ def test_the_usual_value_is_of_usual_turns_and_their_quotient_is_the_estimate(be
         assert of_stack.usual_sd < 0.02 * of_stack.usual
 
 
-def test_the_mean_over_all_turns_is_in_the_details_of_the_page_and_in_the_table_of_cells() -> None:
+def test_the_mean_over_all_turns_is_in_the_page_details_and_the_cell_table() -> None:
     run = run_in_turns("docker")
     summary = summarize(run)
     mean = cells_of(summary, "docker")[1].mean_ratio
@@ -151,7 +151,7 @@ def test_the_mean_over_all_turns_is_in_the_details_of_the_page_and_in_the_table_
 
 
 def test_what_stalls_is_named_among_what_to_read_with_care() -> None:
-    doubts = {who: findings(in_turns(who), MACHINE).doubts.sentences for who in ("docker", "nothing")}
+    doubts = {who: create_findings(in_turns(who), MACHINE).cautions.sentences for who in ("docker", "nothing")}
     [sentence] = [text for text in doubts["docker"] if text.endswith("(stalls).")]
     assert sentence.startswith("docker: it, or what it is compared with, stood still now and then")
     assert not [text for text in doubts["nothing"] if "(stalls)" in text]
@@ -186,7 +186,7 @@ def test_a_workload_of_several_metrics_says_it_in_its_headline() -> None:
 def test_the_mean_over_turns_hides_nothing() -> None:
     turns = np.log(np.array([[[100.0, 100]], [[100.0, 50]], [[90.0, 90]], [[100.0, 100]]]))
     there = np.ones(turns.shape, dtype=bool)
-    assert beside_baseline(turns, there, BOTH, beside_mean).logs[1:3, 0] == pytest.approx(np.log([0.75, 0.9]))
+    assert relative_to_baseline(turns, there, BOTH, mean_relative_to).logs[1:3, 0] == pytest.approx(np.log([0.75, 0.9]))
 
 
 def test_bursts_of_the_machine_are_seldom_taken_for_stalls_at_any_look() -> None:
@@ -200,6 +200,6 @@ def test_bursts_of_the_machine_are_seldom_taken_for_stalls_at_any_look() -> None
     assert slow.mean() > 0.05
     for count in range(1, blocks + 1):
         found = count_slow(slow[:, :, :count], there[:, :, :count], BOTH)
-        said |= found.differ[[1, 3]]
+        said |= found.is_different[[1, 3]]
     assert (said.mean(axis=1) <= 0.05).all()
-    assert np.abs(center(speeds, there)).mean() > 0  # the center moves, and slow turns are counted beside it
+    assert np.abs(centers(speeds, there)).mean() > 0  # the center moves, and slow turns are counted beside it

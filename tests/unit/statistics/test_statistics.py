@@ -14,8 +14,8 @@ from scipy import stats
 
 from tare.features.advise.capacity import response_seconds
 from tare.features.papers.popularity import row_scores, shares_of_largest
-from tare.statistics.dependence import Effects, find_effects
-from tare.statistics.descriptive import Description, describe, least_count, percentile
+from tare.statistics.dependence import BlockEffects, find_effects
+from tare.statistics.descriptive import Description, describe, min_percentile_count, percentile
 from tare.statistics.ratios import Ratio, block_ratio
 
 # Student (1908), the additional hours of sleep gained by the second drug over the first, of ten patients.
@@ -40,7 +40,7 @@ def test_students_sleep_data_are_described_as_published() -> None:
     assert (found.mean, found.sd) == pytest.approx((1.58, 1.23), abs=0.005)
 
 
-def test_one_value_has_no_deviation_a_mean_of_zero_no_relative_one_and_no_value_no_description() -> None:
+def test_one_value_has_no_sd_zero_mean_no_relative_sd_no_value_no_summary() -> None:
     found = described(4.0)
     assert (found.mean, found.sd, found.relative_sd) == (4.0, None, None)
     assert described(-1.0, 1.0).relative_sd is None
@@ -51,7 +51,7 @@ def test_large_values_close_together_keep_their_deviation() -> None:
     assert described(1e9 + 4, 1e9 + 7, 1e9 + 13, 1e9 + 16).sd == pytest.approx(5.477226)
 
 
-def test_a_ratio_is_the_geometric_mean_of_its_blocks_in_the_middle_of_its_interval() -> None:
+def test_a_ratio_is_the_geometric_mean_of_blocks_centered_in_its_interval() -> None:
     ratio = ratio_of([80.0, 180.0, 50.0, 45.0, 95.0], [100.0, 200.0, 50.0, 50.0, 100.0])
     assert ratio.ratio == pytest.approx((0.8 * 0.9 * 1 * 0.9 * 0.95) ** 0.2)
     assert ratio.ratio == pytest.approx(((ratio.low or 0.0) * (ratio.high or 0.0)) ** 0.5)
@@ -103,7 +103,7 @@ def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed(
 
 @pytest.mark.parametrize(("percent", "least"), [(50, 2), (90, 10), (95, 20), (99, 100)])
 def test_fewer_values_have_no_percentile_below_their_largest(percent: int, least: int) -> None:
-    assert least_count(percent) == least
+    assert min_percentile_count(percent) == least
     assert percentile(_unsorted(least - 1), percent) is None
     found = percentile(_unsorted(least), percent)
     assert found is not None
@@ -133,19 +133,19 @@ TABLES = some.integers(1, 5).flatmap(
 )
 
 
-def test_docker_and_kubernetes_have_the_scores_that_their_numbers_in_the_text_give() -> None:
+def test_docker_and_kubernetes_have_the_scores_of_the_numbers_in_the_text() -> None:
     # Section 2.2: Docker has 75K threads on Stack Overflow, Kubernetes about 30 % of Docker's searches and questions.
     docker, kubernetes = (100, 75_000), (30, 22_500)
     assert row_scores((docker, kubernetes)) == pytest.approx((1, 0.3))
 
 
-def test_what_is_three_orders_of_magnitude_less_searched_has_almost_no_share_of_that_column() -> None:
+def test_searches_three_orders_of_magnitude_lower_have_almost_no_share() -> None:
     # Section 2.2: Docker is that much more popular than any competitor, so Figure 3 leaves it out.
     assert shares_of_largest(((1000, 75_000), (1, 75_000))) == ((1, 1), (0.001, 1))
     assert row_scores(((1000, 75_000), (1, 75_000))) == pytest.approx((1, 0.5005))
 
 
-def test_a_score_is_the_mean_over_columns_and_no_column_weighs_more_for_its_large_numbers() -> None:
+def test_a_score_averages_columns_and_large_numbers_give_no_extra_weight() -> None:
     assert row_scores(((4, 1_000_000), (2, 1_000_000), (1, 500_000))) == pytest.approx((1, 0.75, 0.375))
 
 
@@ -173,7 +173,7 @@ def made(seed: int, slope: float = 0.0, drift: float = 0.0, blocks: int = 30) ->
     return stacks + machine + slope * places + chance.normal(0, 0.02, (5, blocks)), places
 
 
-def effects(logs: np.ndarray, usable: np.ndarray, places: np.ndarray) -> Effects:
+def effects(logs: np.ndarray, usable: np.ndarray, places: np.ndarray) -> BlockEffects:
     found = find_effects(logs, usable, places)
     assert found is not None
     return found
@@ -182,17 +182,17 @@ def effects(logs: np.ndarray, usable: np.ndarray, places: np.ndarray) -> Effects
 def test_drift_and_order_are_found_as_they_were_put_in() -> None:
     logs, places = made(1, slope=0.01, drift=0.1)
     found = effects(logs, np.ones(logs.shape, dtype=bool), places)
-    assert found.place == pytest.approx(0.01, abs=0.004)
+    assert found.per_position == pytest.approx(0.01, abs=0.004)
     assert found.blocks == pytest.approx(0.1, rel=0.4)
     assert found.error == pytest.approx(0.02, rel=0.2)
-    assert found.ordered
+    assert found.has_position_effect
 
 
 def test_what_is_missing_does_not_move_the_estimates() -> None:
     logs, places = made(2, slope=0.01, drift=0.1)
     usable = np.random.default_rng(3).random(logs.shape) > 0.3
     found = effects(np.where(usable, logs, 1e6), usable, places)
-    assert found.place == pytest.approx(0.01, abs=0.006)
+    assert found.per_position == pytest.approx(0.01, abs=0.006)
     assert found.error == pytest.approx(0.02, rel=0.25)
 
 
@@ -205,13 +205,13 @@ def test_the_estimate_is_that_of_least_squares() -> None:
         design[row, [stack, 5 + block]] = 1
         design[row, -1] = places[stack, block]
     wanted = np.linalg.lstsq(design, np.array([logs[row] for row in rows]), rcond=None)[0][-1]
-    assert effects(logs, usable, places).place == pytest.approx(wanted)
+    assert effects(logs, usable, places).per_position == pytest.approx(wanted)
 
 
 def test_order_is_found_by_chance_in_one_run_of_twenty() -> None:
     runs = [made(seed, drift=0.05, blocks=12) for seed in range(400)]
     found = [find_effects(logs, np.ones(logs.shape, dtype=bool), places) for logs, places in runs]
-    share = sum(each is not None and each.ordered for each in found) / 400
+    share = sum(each is not None and each.has_position_effect for each in found) / 400
     assert share == pytest.approx(0.05, abs=0.035)
 
 
@@ -230,7 +230,7 @@ AFTER = np.array([0.878, 0.647, 0.598, 2.05, 1.06, 1.29, 1.06, 3.14, 1.29])
 ROWS = some.lists(some.floats(-10, 10), min_size=1, max_size=12)
 
 
-def test_the_hodges_lehmann_estimate_is_that_of_hollander_and_wolfes_example() -> None:
+def test_the_hodges_lehmann_estimate_matches_the_hollander_wolfe_example() -> None:
     assert hodges_lehmann(AFTER - BEFORE) == pytest.approx(-0.46)
 
 
@@ -255,7 +255,7 @@ def test_what_runs_in_a_burst_loses_the_share_that_the_burst_takes() -> None:
     assert found == pytest.approx(np.array([[1.0, 0.75, 0.5, 0.75, 1.0]]))
 
 
-def test_a_burst_that_takes_all_lets_a_turn_begin_after_it_and_end_after_it() -> None:
+def test_no_turn_starts_in_a_full_burst_and_a_running_one_ends_after_it() -> None:
     bursts = Bursts(np.array([[1.0]]), np.array([[2.0]]), np.array([[1.0]]))
     found = speeds(bursts, np.array([[0.0, 0.95, 1.2, 3.0]]), 0.1)
     # What had begun did 50 ms and saw the clock again a second later; what was to begin in the burst did so after it.
@@ -271,7 +271,7 @@ def test_bursts_have_the_share_of_the_time_that_was_asked_for(moment: Moment) ->
     assert within == pytest.approx(moment.share, abs=0.04)
 
 
-def test_turns_under_bursts_differ_tenfold_less_than_what_is_measured_one_after_the_other() -> None:
+def test_turns_under_bursts_differ_tenfold_less_than_successive_runs() -> None:
     moment = next(each for each in MOMENTS if each.share == 0.5)
     turns, alone = turns_of(moment, 10, np.random.default_rng(3))
     assert turns.shape == (10, 3, audit_runs.BLOCKS, ROUNDS)

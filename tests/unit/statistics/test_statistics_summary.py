@@ -10,10 +10,10 @@ from runs import MACHINE, make_run, make_trial, measured, pairs
 from tare.model.journal import Run
 from tare.model.machine import FileSystem
 from tare.model.trial import Better, Caution, Family, Trial
-from tare.report.findings import findings
-from tare.report.problems import firmness
-from tare.statistics.cells import LASTING, Cell
-from tare.statistics.outcomes import with_file_systems_compared
+from tare.report.findings import create_findings
+from tare.report.problems import describe_robustness
+from tare.statistics.cells import AUDITED_AUTOCORRELATION, Cell
+from tare.statistics.outcomes import add_file_system_cautions
 from tare.statistics.summarize import summarize
 
 
@@ -23,7 +23,7 @@ def _docker(run: Run) -> Cell:
 
 def test_a_stack_that_is_always_slower_is_worse() -> None:
     cell = _docker(pairs([90, 91, 89, 90.5, 89.5], [100] * 5))
-    assert (cell.verdict, cell.n, cell.trials, cell.decided) == ("worse", 5, 5, True)
+    assert (cell.verdict, cell.n, cell.trials, cell.is_decided) == ("worse", 5, 5, True)
     assert cell.mean == 90.0
     assert cell.ratio == pytest.approx(0.9, abs=1e-4)
     assert cell.evidence > math.log(20)
@@ -36,7 +36,7 @@ def test_more_is_worse_where_less_is_better() -> None:
 
 def test_what_differs_less_than_it_varies_is_undecided() -> None:
     cell = _docker(pairs([90, 110, 99, 103, 96], [100] * 5))
-    assert (cell.verdict, cell.decided) == ("undecided", False)
+    assert (cell.verdict, cell.is_decided) == ("undecided", False)
 
 
 def test_what_differs_by_less_than_the_margin_for_sure_is_equivalent() -> None:
@@ -88,7 +88,7 @@ def test_where_all_stacks_drift_apart_every_cell_says_so() -> None:
         assert caution.texts[0].startswith("all stacks together: each block resembles the one before it: the interval")
 
 
-def test_where_the_baseline_differs_from_itself_the_others_have_to_differ_by_more_and_say_so() -> None:
+def test_a_baseline_that_differs_from_itself_raises_the_stated_threshold() -> None:
     trials = [
         make_trial(stack, block, [measured("speed", speed + (block + place) % 2 / 2 + 1e-6 * block**2)])
         for place, (stack, speed) in enumerate((("native", 100), ("native-again", 105), ("docker", 104), ("crun", 90)))
@@ -120,21 +120,21 @@ def test_one_block_is_too_few_and_says_so() -> None:
         ([90, 91, 90, 91, 90, 91, 90, 91], [100, 101, 100, 101, 100, 101, 100, 101]),
     ],
 )
-def test_a_decision_on_values_that_are_coarser_than_their_noise_says_so_and_is_not_firm(
+def test_a_decision_on_values_coarser_than_their_noise_is_called_not_firm(
     stack: list[float], native: list[float]
 ) -> None:
     run = pairs(stack, native)
     cell = _docker(run)
     assert cell.verdict == "worse"
     assert cell.tolerated_autocorrelation is not None
-    assert cell.tolerated_autocorrelation > LASTING  # it would look firm
-    assert not cell.is_firm
+    assert cell.tolerated_autocorrelation > AUDITED_AUTOCORRELATION  # it would look firm
+    assert not cell.is_robust
     assert "coarse-values" in [caution.kind for caution in cell.cautions]
-    [sentence] = firmness([cell])
+    [sentence] = describe_robustness([cell])
     assert sentence.endswith("; not docker in dhrystone.")
 
 
-def test_values_in_steps_that_are_finer_than_their_noise_are_not_called_coarse() -> None:
+def test_values_in_steps_finer_than_their_noise_are_not_called_coarse() -> None:
     chance = np.random.default_rng(1)
     for _ in range(200):
         stack, native = (np.round(chance.normal(mean, 1.0, 12) / 0.2) * 0.2 for mean in (90.0, 100.0))
@@ -147,15 +147,17 @@ def _families(run: Run, **families: Family) -> Run:
 
 
 @pytest.mark.parametrize("better", ["higher", "lower"])
-def test_a_container_that_surely_beats_bare_metal_by_more_than_the_margin_gets_a_caution(better: Better) -> None:
+def test_a_container_clearly_faster_than_bare_metal_gets_a_caution(better: Better) -> None:
     faster = [117.0, 116.0, 118.0, 117.5, 116.5, 117.2]
     values = (faster, [100.0] * 6) if better == "higher" else ([100.0] * 6, faster)
     run = _families(pairs(*values, better), native="bare metal", docker="container")
     summary = summarize(run)
-    for cell in (summary.headline("dhrystone", "docker"), summary.of("dhrystone")[1]):
+    for cell in (summary.headline("dhrystone", "docker"), summary.cells_of("dhrystone")[1]):
         assert (cell.stack, cell.verdict) == ("docker", "better")
         assert "faster-than-bare-metal" in [caution.kind for caution in cell.cautions]
-    [doubt] = [line for line in findings(summary, MACHINE).doubts.lines if line.kind == "faster-than-bare-metal"]
+    [doubt] = [
+        line for line in create_findings(summary, MACHINE).cautions.lines if line.kind == "faster-than-bare-metal"
+    ]
     assert doubt.names == ("docker",)
     assert doubt.text.endswith(": nothing is faster than bare metal, so something else differs")
 
@@ -192,7 +194,7 @@ def test_a_value_that_is_not_above_zero_has_no_ratio_but_a_mean(value: float) ->
     assert cell.notes == ("a value is zero or negative, so a ratio has no meaning",)
 
 
-def test_a_baseline_of_zero_takes_the_ratio_from_every_stack_but_stays_the_baseline() -> None:
+def test_a_zero_baseline_removes_every_ratio_but_stays_the_baseline() -> None:
     summary = summarize(pairs([5, 6], [0, 100]))
     assert summary.headline("dhrystone", "docker").verdict == "no value"
     assert summary.headline("dhrystone", "native").verdict == "baseline"
@@ -202,14 +204,14 @@ def test_a_baseline_of_zero_takes_the_ratio_from_every_stack_but_stays_the_basel
 def test_a_value_that_is_no_finite_number_is_left_out_and_noted(value: float) -> None:
     cell = _docker(pairs([value, 90, 91], [100, 100, 100]))
     assert (cell.n, cell.trials, cell.mean) == (2, 2, 90.5)
-    assert summarize(pairs([value, 90], [100, 100])).of("dhrystone")[1].notes[0].startswith("left out: 1 value")
+    assert summarize(pairs([value, 90], [100, 100])).cells_of("dhrystone")[1].notes[0].startswith("left out: 1 value")
 
 
 def test_a_value_in_another_unit_is_left_out_and_noted() -> None:
     run = pairs([90, 91, 92], [100, 100, 100])
     [value] = run.trials[-1].values
     other = replace(run.trials[-1], values=(replace(value, unit="s"),))
-    cell = summarize(replace(run, trials=(*run.trials[:-1], other))).of("dhrystone")[1]
+    cell = summarize(replace(run, trials=(*run.trials[:-1], other))).cells_of("dhrystone")[1]
     assert (cell.n, cell.mean) == (2, 90.5)
     assert cell.notes[0] == "left out: 1 value that is no finite number, or in another unit than the metric's"
 
@@ -289,7 +291,7 @@ def test_a_run_without_trials_has_a_headline_for_every_pair() -> None:
     assert summary.overall.standings == ()
 
 
-def test_a_caution_is_counted_once_a_trial_and_the_baselines_touch_the_ratio() -> None:
+def test_a_caution_counts_once_per_trial_and_baseline_ones_touch_the_ratio() -> None:
     run = pairs([90, 91, 92], [100, 100, 100])
     steal = (Caution("steal", "1 %"), Caution("steal", "2 %"))
     cautious = (("docker", 1), ("native", 0), ("native", 2))
@@ -318,7 +320,7 @@ def on(stack: str, block: int, *found: FileSystem) -> Trial:
 
 
 def doubts(*trials: Trial) -> dict[str, list[str]]:
-    compared = with_file_systems_compared(trials, "native")
+    compared = add_file_system_cautions(trials, "native")
     return {trial.stack: [each.text for each in trial.cautions] for trial in compared}
 
 
@@ -330,7 +332,7 @@ def doubts(*trials: Trial) -> dict[str, list[str]]:
         (SYNCED, "they are mounted differently, which is no part of virtualization"),
     ],
 )
-def test_another_file_system_than_the_baselines_is_a_caution_that_says_its_nature(own: FileSystem, nature: str) -> None:
+def test_another_file_system_than_the_baseline_is_a_caution_with_its_type(own: FileSystem, nature: str) -> None:
     """Also where the baseline's turn in the block came later."""
     text = f"/srv/file is on {own}, the baseline's on overlay (relatime): {nature}"
     assert doubts(on("nspawn", 0, own), on("native", 0, OVERLAY)) == {"nspawn": [text], "native": []}
@@ -349,7 +351,7 @@ def test_paths_with_the_same_difference_are_one_caution() -> None:
     assert text.startswith(begin)
 
 
-def test_a_disk_of_its_own_under_a_working_directory_is_a_doubt_only_where_something_was_written() -> None:
+def test_a_separate_working_folder_disk_is_a_caution_only_if_written_to() -> None:
     """Memory against a disk always is one: it is an accident."""
     at_rest = replace(OVERLAY, written=False)
     for own, is_doubt in ((DISK, True), (replace(DISK, written=False), False), (replace(TMPFS, written=False), True)):

@@ -22,7 +22,7 @@ def _docker(run: Run) -> Cell:
 
 
 def test_points_are_compared_one_by_one_in_their_order() -> None:
-    cells = [cell for cell in summarize(_swept()).of("redis") if cell.stack == "docker" and cell.metric == "get"]
+    cells = [cell for cell in summarize(_swept()).cells_of("redis") if cell.stack == "docker" and cell.metric == "get"]
     assert [(cell.point, round(cell.ratio or 0, 3)) for cell in cells] == [(1.0, 0.5), (50.0, 0.8)]
 
 
@@ -113,7 +113,7 @@ def test_a_workload_that_only_its_trials_know_is_summarized_too() -> None:
     assert (cell.verdict, cell.unit) == ("worse", "iterations/s")
 
 
-def test_the_cheapest_stack_is_found_with_those_that_cannot_be_distinguished_from_it() -> None:
+def test_the_cheapest_stack_is_found_with_those_indistinguishable_from_it() -> None:
     overall = summarize(believable_run()).overall
     assert [standing.stack for standing in overall.standings] == [
         "bubblewrap",

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tare.model.trial import LimitsWanted, Lowered
+from tare.model.trial import LimitsSpec, LoweredSetting
 from tare.plugins.workload import Workload
-from tare.suites.suite import Planned, parse_suite
-from tare.suites.tables import bounded
+from tare.suites.suite import PlannedWorkload, parse_suite
+from tare.suites.tables import apply_limits
 from tare.workloads.bonnie import Bonnie
 from tare.workloads.context_switch import ContextSwitch
 from tare.workloads.dbench import Dbench
@@ -25,17 +25,17 @@ from tare.workloads.sysbench import Sysbench
 from tare.workloads.sysbench_memory import SysbenchMemory
 
 SUITE = '[suite]\nstacks = ["native"]\n'
-ROOMY = LimitsWanted()
+ROOMY = LimitsSpec()
 MEBIBYTE = 1024**2
 
 
-def read(text: str) -> tuple[Planned, ...]:
+def read(text: str) -> tuple[PlannedWorkload, ...]:
     return parse_suite(SUITE + text, "mine.toml").workloads
 
 
-def lowered(workload: Workload, limits: LimitsWanted) -> dict[str, Any]:
+def lowered(workload: Workload, limits: LimitsSpec) -> dict[str, Any]:
     """Return the settings that were lowered, which are those that it says."""
-    fitting, said = bounded(workload, limits)
+    fitting, said = apply_limits(workload, limits)
     changed = {name: setting for name, setting in vars(fitting).items() if setting != vars(workload)[name]}
     assert {each.setting for each in said} == changed.keys()
     return changed
@@ -47,19 +47,19 @@ def test_a_workload_has_the_limits_of_the_suite_but_for_its_own() -> None:
         f'{limits}[[workloads]]\nuse = "startup"\n[[workloads]]\nuse = "dhrystone"\n'
         '[workloads.limits]\ncpus = 1\nmemory = "64MiB"\ntime = "5s"\n'
     )
-    assert plain.limits == LimitsWanted(4, 1 << 30, 512, 60.0)
-    assert narrow.limits == LimitsWanted(1, 64 << 20, 512, 5.0)
+    assert plain.limits == LimitsSpec(4, 1 << 30, 512, 60.0)
+    assert narrow.limits == LimitsSpec(1, 64 << 20, 512, 5.0)
     assert (plain.lowered, narrow.lowered) == ((), ())
 
 
-def test_without_any_limit_there_is_no_bound_of_time_and_nothing_is_lowered() -> None:
+def test_without_any_limit_there_is_no_time_bound_and_nothing_is_lowered() -> None:
     (planned,) = read('[[workloads]]\nuse = "dhrystone"\nduration = "1h"\n')
-    assert planned.limits == LimitsWanted()
+    assert planned.limits == LimitsSpec()
     assert (planned.workload, planned.lowered) == (Dhrystone(duration=3600.0), ())
 
 
 def test_a_setting_that_memory_and_one_that_time_has_lowered_are_both_said() -> None:
-    _, lowered = bounded(Ramspeed(), LimitsWanted(cpus=2, memory_bytes=16 * MEBIBYTE, seconds=1.5))
+    _, lowered = apply_limits(Ramspeed(), LimitsSpec(cpus=2, memory_bytes=16 * MEBIBYTE, seconds=1.5))
     assert [(each.setting, each.bound) for each in lowered] == [
         ("mark_sizes", "an instance has 2 CPUs and 16 MiB of memory"),
         ("array_bytes", "an instance has 2 CPUs and 16 MiB of memory"),
@@ -70,8 +70,8 @@ def test_a_setting_that_memory_and_one_that_time_has_lowered_are_both_said() -> 
 def test_a_lowered_setting_is_kept_beside_the_one_that_was_asked_for() -> None:
     (planned,) = read('[[workloads]]\nuse = "dhrystone"\nduration = "2s"\n[workloads.limits]\ntime = "500ms"\n')
     assert planned.workload == Dhrystone(duration=0.3)
-    assert planned.lowered == (Lowered("duration", '"2s"', '"0.3s"', "a trial may measure for 500 ms"),)
-    assert planned.workload.seconds() <= 0.5
+    assert planned.lowered == (LoweredSetting("duration", '"2s"', '"0.3s"', "a trial may measure for 500 ms"),)
+    assert planned.workload.estimate_seconds() <= 0.5
 
 
 @pytest.mark.parametrize(("workload", "seconds", "settings"), [
@@ -90,11 +90,13 @@ def test_the_setting_that_takes_time_is_lowered_to_the_most_that_fits(
     workload: Workload, seconds: float, settings: dict[str, Any]
 ) -> None:
     assert lowered(workload, replace(ROOMY, seconds=seconds)) == settings
-    assert bounded(workload, replace(ROOMY, seconds=seconds))[0].seconds() <= seconds
+    assert apply_limits(workload, replace(ROOMY, seconds=seconds))[0].estimate_seconds() <= seconds
     if settings:
         ((name, value),) = settings.items()
         more: Any = workload
-        assert replace(more, **{name: value * 1.2 if isinstance(value, float) else value + 1}).seconds() > seconds
+        assert (
+            replace(more, **{name: value * 1.2 if isinstance(value, float) else value + 1}).estimate_seconds() > seconds
+        )
 
 
 @pytest.mark.parametrize(("workload", "seconds"), [
@@ -105,26 +107,26 @@ def test_the_setting_that_takes_time_is_lowered_to_the_most_that_fits(
 ])  # fmt: skip
 def test_what_cannot_be_lowered_so_far_is_refused(workload: Workload, seconds: float) -> None:
     with pytest.raises(ValueError, match=r"takes about .* at the least, and may take "):
-        bounded(workload, replace(ROOMY, seconds=seconds))
+        apply_limits(workload, replace(ROOMY, seconds=seconds))
 
 
 def test_the_arrays_of_ramspeed_fit_into_the_memory_in_whole_steps() -> None:
-    fitting, (other, said) = bounded(Ramspeed(), LimitsWanted(memory_bytes=100 * MEBIBYTE + 1000))
+    fitting, (other, said) = apply_limits(Ramspeed(), LimitsSpec(memory_bytes=100 * MEBIBYTE + 1000))
     assert isinstance(fitting, Ramspeed)
     assert (said.asked, said.bound) == ('"32MiB"', "an instance has 1 CPU and 100 MiB of memory")
     assert fitting.array_bytes % 128 == 0
     assert 3 * fitting.array_bytes <= 27 * MEBIBYTE + 750 < 3 * (fitting.array_bytes + 128)
     assert (other.asked, other.used) == ('["4KiB", "256KiB", "8MiB", "32MiB"]', '["4KiB", "256KiB", "8MiB"]')
-    assert lowered(Ramspeed(), LimitsWanted(memory_bytes=192 * MEBIBYTE)) == {}
-    small, _ = bounded(Ramspeed(), LimitsWanted(memory_bytes=16 * MEBIBYTE))
+    assert lowered(Ramspeed(), LimitsSpec(memory_bytes=192 * MEBIBYTE)) == {}
+    small, _ = apply_limits(Ramspeed(), LimitsSpec(memory_bytes=16 * MEBIBYTE))
     assert isinstance(small, Ramspeed)
     assert (small.array_bytes, small.mark_sizes) == (699_008, (4096, 256 * 1024))
 
 
 def test_the_block_of_sysbench_is_halved_until_those_of_all_threads_fit() -> None:
     large = SysbenchMemory(block_size=1 << 30)
-    assert lowered(large, LimitsWanted(memory_bytes=512 * MEBIBYTE)) == {"block_size": 256 * MEBIBYTE}
-    roomy = LimitsWanted(cpus=4, memory_bytes=2048 * MEBIBYTE)
+    assert lowered(large, LimitsSpec(memory_bytes=512 * MEBIBYTE)) == {"block_size": 256 * MEBIBYTE}
+    roomy = LimitsSpec(cpus=4, memory_bytes=2048 * MEBIBYTE)
     assert lowered(replace(large, threads=4), roomy) == {}
     each = replace(large, threads=4, scope="local")
     assert lowered(each, roomy) == {"block_size": 256 * MEBIBYTE}
@@ -133,17 +135,17 @@ def test_the_block_of_sysbench_is_halved_until_those_of_all_threads_fit() -> Non
 
 @pytest.mark.parametrize("workload", [Sysbench(threads=8), SysbenchMemory(threads=8)])
 def test_sysbench_has_no_more_threads_than_the_instance_has_cpus(workload: Workload) -> None:
-    assert lowered(workload, LimitsWanted(cpus=8)) == {}
-    assert lowered(workload, LimitsWanted(cpus=2)) == {"threads": 2}
-    (said,) = bounded(workload, LimitsWanted(cpus=2))[1]
+    assert lowered(workload, LimitsSpec(cpus=8)) == {}
+    assert lowered(workload, LimitsSpec(cpus=2)) == {"threads": 2}
+    (said,) = apply_limits(workload, LimitsSpec(cpus=2))[1]
     assert (said.asked, said.used, said.bound) == ("8", "2", "an instance has 2 CPUs and 512 MiB of memory")
 
 
-def test_the_depth_of_fio_is_lowered_until_the_blocks_on_the_way_fit_into_the_memory() -> None:
+def test_the_depth_of_fio_is_lowered_until_blocks_in_flight_fit_in_memory() -> None:
     deep = Fio(engine="libaio", depth=1024, block=MEBIBYTE, jobs=2)
-    assert lowered(deep, LimitsWanted(memory_bytes=4096 * MEBIBYTE)) == {}
-    assert lowered(deep, LimitsWanted(memory_bytes=512 * MEBIBYTE)) == {"depth": 168}
-    assert lowered(Fio(jobs=64, block=16 * MEBIBYTE), LimitsWanted()) == {}
+    assert lowered(deep, LimitsSpec(memory_bytes=4096 * MEBIBYTE)) == {}
+    assert lowered(deep, LimitsSpec(memory_bytes=512 * MEBIBYTE)) == {"depth": 168}
+    assert lowered(Fio(jobs=64, block=16 * MEBIBYTE), LimitsSpec()) == {}
 
 
 def test_as_much_memory_as_the_file_of_bonnie_is_made_for_is_no_fault() -> None:

@@ -9,14 +9,14 @@ import pytest
 from shelf import NATIVE, REDIS, read
 
 from tare.model.errors import UsageError
-from tare.model.image import ImageWanted, Source
+from tare.model.image import ImageReference, ImageSpec
 from tare.suites.suite import read_suite
 from tare.suites.tables import read_source
 
 DIGEST = f"sha256:{'0' * 64}"
 
 
-def wanted(table: str) -> ImageWanted:
+def wanted(table: str) -> ImageSpec:
     return read(f"{NATIVE}[image]\n{table}\n{REDIS}").image
 
 
@@ -24,7 +24,7 @@ def test_packages_and_files_are_put_into_debians_image(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     found = wanted('packages = ["php-fpm", "g++"]\nfiles = { "/srv/b" = "b", "/srv/a" = "/own/a" }')
     files = (("/srv/a", "/own/a"), ("/srv/b", f"{tmp_path}/b"))
-    assert found == ImageWanted("bookworm", ("php-fpm", "g++"), files)
+    assert found == ImageSpec("bookworm", ("php-fpm", "g++"), files)
 
 
 def test_paths_are_relative_to_the_suites_file_wherever_tare_is_called(
@@ -41,8 +41,8 @@ def test_paths_are_relative_to_the_suites_file_wherever_tare_is_called(
         paths = (suite.image.source.name, suite.image.source.credentials, *(path for _, path in suite.image.files))
         expected = [tmp_path / "sub/a", tmp_path / "sub/auth.json", tmp_path / "b", Path("/c")]
         assert [Path(os.path.normpath(path)) for path in paths] == expected
-        assert suite.stacks[1].own.source is not None
-        assert Path(os.path.normpath(suite.stacks[1].own.source.name)) == tmp_path / "sub/new.tar"
+        assert suite.stacks[1].override.source is not None
+        assert Path(os.path.normpath(suite.stacks[1].override.source.name)) == tmp_path / "sub/new.tar"
     copy = tmp_path / "suite.toml"
     copy.write_text(suite.text)
     files = read_suite(copy, folder=tmp_path / "sub").image.files
@@ -52,9 +52,11 @@ def test_paths_are_relative_to_the_suites_file_wherever_tare_is_called(
 def test_an_image_of_others_has_its_own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     found = wanted('from = "docker://r.example/a:1"\ncredentials = "auth.json"\nlimit = "2GiB"')
-    assert found == ImageWanted(source=Source("docker://", "r.example/a:1", f"{tmp_path}/auth.json", 2 << 30))
+    assert found == ImageSpec(source=ImageReference("docker://", "r.example/a:1", f"{tmp_path}/auth.json", 2 << 30))
     usual = wanted('from = "oci:a"\nfiles = { "/b" = "b" }')
-    assert usual == ImageWanted(files=(("/b", f"{tmp_path}/b"),), source=Source("oci:", f"{tmp_path}/a", "", 8 << 30))
+    assert usual == ImageSpec(
+        files=(("/b", f"{tmp_path}/b"),), source=ImageReference("oci:", f"{tmp_path}/a", "", 8 << 30)
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ def test_an_image_of_others_has_its_own_keys(tmp_path: Path, monkeypatch: pytest
     ],
 )
 def test_an_image_is_named_as_skopeo_names_it_or_by_a_path(text: str, transport: str, name: str) -> None:
-    assert read_source(text) == Source(transport, name)
+    assert read_source(text) == ImageReference(transport, name)
     assert str(read_source(text)) == text
 
 
@@ -85,16 +87,18 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("name", ["r.example:5000/a/b", "r.example:5000/a/b:1", f"r.example:5000/a/b:1@{DIGEST[:-1]}1"])
 def test_a_registrys_image_is_pinned_by_its_digest_alone(name: str) -> None:
-    assert Source("docker://", name).pinned(DIGEST) == f"docker://r.example:5000/a/b@{DIGEST}"
+    assert ImageReference("docker://", name).name_with_digest(DIGEST) == f"docker://r.example:5000/a/b@{DIGEST}"
 
 
-def test_a_run_that_goes_on_takes_the_very_image_of_a_registry_and_no_other() -> None:
-    wanted = Source("docker://", "r.example/a:1", "auth.json")
-    assert wanted.again("") == wanted
-    assert wanted.again(wanted.pinned(DIGEST)) == Source("docker://", f"r.example/a@{DIGEST}", "auth.json")
-    archive = Source("docker-archive:", "/a.tar")
-    assert archive.again(archive.pinned(DIGEST)) == archive
+def test_a_resumed_run_takes_only_the_exact_image_of_a_registry() -> None:
+    wanted = ImageReference("docker://", "r.example/a:1", "auth.json")
+    assert wanted.with_origin("") == wanted
+    assert wanted.with_origin(wanted.name_with_digest(DIGEST)) == ImageReference(
+        "docker://", f"r.example/a@{DIGEST}", "auth.json"
+    )
+    archive = ImageReference("docker-archive:", "/a.tar")
+    assert archive.with_origin(archive.name_with_digest(DIGEST)) == archive
 
 
 def test_other_images_keep_their_name_beside_the_digest() -> None:
-    assert Source("docker-daemon:", "app:1").pinned(DIGEST) == f"docker-daemon:app:1@{DIGEST}"
+    assert ImageReference("docker-daemon:", "app:1").name_with_digest(DIGEST) == f"docker-daemon:app:1@{DIGEST}"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from shelf import REDIS, read
 
-from tare.model.image import ImageWanted, Source
-from tare.suites.stack_overrides import OwnProgram
+from tare.model.image import ImageReference, ImageSpec
+from tare.suites.stack_overrides import StackOverride
 from tare.suites.suite import Suite, parse_suite
-from tare.workloads.command import Command
+from tare.workloads.command import UserCommand
 
 SQUEEZE = '[[workloads]]\nuse = "command"\nname = "squeeze"\ncommand = "gzip -6 file"\n'
 
@@ -20,18 +20,18 @@ def versions(old: str, new: str, rest: str = SQUEEZE) -> str:
     return f'{head}[stacks.old]\nstack = "crun"\n{old}\n[stacks.new]\nstack = "crun"\n{new}\n{rest}'
 
 
-def own(suite: Suite) -> dict[str, OwnProgram]:
-    return {stack.name: stack.own for stack in suite.measured}
+def own(suite: Suite) -> dict[str, StackOverride]:
+    return {stack.name: stack.override for stack in suite.measured_stacks}
 
 
-def test_stacks_of_one_technology_have_commands_of_their_own_and_the_control_has_the_baselines() -> None:
+def test_commands_differ_by_stack_and_the_control_has_that_of_the_baseline() -> None:
     suite = parse_suite(versions('command = "gzip -6 file"', 'command = ["gzip", "-8", "file"]'), "versions.toml")
-    old, new = OwnProgram(("gzip", "-6", "file")), OwnProgram(("gzip", "-8", "file"))
+    old, new = StackOverride(("gzip", "-6", "file")), StackOverride(("gzip", "-8", "file"))
     assert own(suite) == {"old": old, "new": new, "old-again": old}
     (planned,) = suite.workloads
-    assert isinstance(planned.workload, Command)
-    assert new.workload(planned.workload) == Command(("gzip", "-8", "file"))
-    assert OwnProgram().workload(planned.workload) is planned.workload
+    assert isinstance(planned.workload, UserCommand)
+    assert new.apply_to_workload(planned.workload) == UserCommand(("gzip", "-8", "file"))
+    assert StackOverride().apply_to_workload(planned.workload) is planned.workload
 
 
 def test_a_stack_has_an_image_of_its_own_which_is_started_as_the_runs(
@@ -40,22 +40,22 @@ def test_a_stack_has_an_image_of_its_own_which_is_started_as_the_runs(
     monkeypatch.chdir(tmp_path)
     image = '[image]\nfrom = "docker-archive:1.tar"\ncredentials = "/key"\nfiles = { "/srv/a" = "/own/a" }\n'
     suite = parse_suite(versions("", 'image = "docker-archive:2.tar"', image + SQUEEZE), "versions.toml")
-    assert own(suite)["old"].image(suite.image) == suite.image
-    source = Source("docker-archive:", f"{tmp_path}/2.tar", "/key")
-    assert own(suite)["new"].image(suite.image) == ImageWanted(source=source, files=(("/srv/a", "/own/a"),))
+    assert own(suite)["old"].apply_to_image(suite.image) == suite.image
+    source = ImageReference("docker-archive:", f"{tmp_path}/2.tar", "/key")
+    assert own(suite)["new"].apply_to_image(suite.image) == ImageSpec(source=source, files=(("/srv/a", "/own/a"),))
 
 
-def test_an_application_takes_the_command_of_a_stack_for_its_service_under_test() -> None:
+def test_the_command_of_a_stack_replaces_that_of_the_service_under_test() -> None:
     suite = parse_suite(
         versions("", 'command = "web --port {port}"', '[[workloads]]\nuse = "application"\n'), "versions.toml"
     )
-    workload = own(suite)["new"].workload(suite.workloads[0].workload)
+    workload = own(suite)["new"].apply_to_workload(suite.workloads[0].workload)
     service = workload.service("10.0.0.2")
     assert service is not None
     assert service.argv == ("web", "--port", "18080")
 
 
-def test_nested_stacks_have_programs_of_their_own_beside_the_settings_of_their_layers() -> None:
+def test_nested_stacks_have_custom_programs_and_settings_for_their_layers() -> None:
     table = '[stacks.new]\nstack = "docker/qemu"\nimage = "docker://app:2"\n[stacks.new.docker]\nstorage = "2KiB"\n'
     suite = read(f'[suite]\nstacks = ["new"]\n{table}{REDIS}')
-    assert own(suite)["new"] == OwnProgram(source=Source("docker://", "app:2"))
+    assert own(suite)["new"] == StackOverride(source=ImageReference("docker://", "app:2"))

@@ -20,9 +20,9 @@ from shelf import (
 )
 
 from tare.model.errors import SuiteError
-from tare.model.image import ImageWanted
-from tare.model.machine import Hosts, Machine
-from tare.model.trial import LimitsWanted
+from tare.model.image import ImageSpec
+from tare.model.machine import Hosts, SshTarget
+from tare.model.trial import LimitsSpec
 from tare.plugins import registry
 from tare.suites.stacks import Stack
 from tare.suites.suite import Suite, parse_suite, read_suite
@@ -43,8 +43,8 @@ def test_a_suite_of_stacks_and_workloads_has_defaults_for_the_rest() -> None:
     assert suite.telemetry.every == 0.1
     assert suite.margin == 0.03
     assert suite.seed == 1
-    assert suite.limits == LimitsWanted(cpus=1, memory_bytes=536870912, open_files=4096)
-    assert suite.image == ImageWanted()
+    assert suite.limits == LimitsSpec(cpus=1, memory_bytes=536870912, open_files=4096)
+    assert suite.image == ImageSpec()
     [planned] = suite.workloads
     assert (planned.name, planned.use) == ("redis", "redis")
     assert settings(planned) == Redis()
@@ -101,8 +101,8 @@ def test_every_setting_of_a_suite_is_read() -> None:
     )
     assert (suite.baseline, suite.blocks, suite.budget_seconds) == ("docker-bridge", 12, 600.0)
     assert (suite.margin, suite.seed) == (0.05, 7)
-    assert suite.limits == LimitsWanted(cpus=2, memory_bytes=1073741824, open_files=1024)
-    assert suite.image == ImageWanted("trixie")
+    assert suite.limits == LimitsSpec(cpus=2, memory_bytes=1073741824, open_files=1024)
+    assert suite.image == ImageSpec("trixie")
     assert suite.telemetry.every == 1.0
     assert [planned.name for planned in suite.workloads] == ["redis-set", "redis"]
     assert settings(suite.workloads[0]) == Redis(
@@ -175,16 +175,16 @@ def _on_clients(workloads: str, *clients: str) -> Suite:
 WRK = "".join(f'[[workloads]]\nuse = "{use}"\n' for use in ("nginx", "nginx-latency", "service", "dhrystone"))
 
 
-def test_several_clients_are_a_list_of_tables_and_one_of_them_is_the_client() -> None:
-    assert _on_clients(WRK, "a", "b", "c").hosts == Hosts(None, Machine("a"), (Machine("b"), Machine("c")))
-    assert _on_clients(WRK + REDIS, "a").hosts == Hosts(None, Machine("a"))  # whose load cannot be divided
+def test_several_clients_are_a_list_of_tables_and_one_is_the_main_client() -> None:
+    assert _on_clients(WRK, "a", "b", "c").hosts == Hosts(None, SshTarget("a"), (SshTarget("b"), SshTarget("c")))
+    assert _on_clients(WRK + REDIS, "a").hosts == Hosts(None, SshTarget("a"))  # whose load cannot be divided
 
 
 def test_a_suite_without_a_name_is_named_after_its_file() -> None:
     assert parse_suite(NATIVE + REDIS, "examples/My Suite.toml", Shelf()).name == "my-suite"
 
 
-def test_the_plugins_of_the_package_are_the_catalogue_unless_another_is_given() -> None:
+def test_the_bundled_plugins_are_the_catalogue_unless_another_is_given() -> None:
     with pytest.raises(SuiteError, match=r'no stack named "no-such-technology"'):
         parse_suite('[suite]\nstacks = ["no-such-technology"]\n' + REDIS, "quick.toml")
 
@@ -210,7 +210,7 @@ def file_fault(path: Path) -> tuple[str, str]:
     with pytest.raises(SuiteError) as caught:
         read_suite(path, Shelf())
     [fault] = caught.value.faults
-    return fault.what, fault.hint
+    return fault.message, fault.hint
 
 
 def test_a_suite_is_read_from_its_file_and_named_after_it(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_a_fault_names_its_key_and_says_what_to_write(catalog: str, case: str) -
     suite, *said = case.split("\n=> ")
     with pytest.raises(SuiteError) as caught:
         parse_suite(f"{suite}\n", "quick.toml", Shelf() if catalog == "faults" else registry)
-    lines = [line for fault in caught.value.faults for line in (fault.what, fault.hint)]
+    lines = [line for fault in caught.value.faults for line in (fault.message, fault.hint)]
     assert [line.removeprefix("quick.toml: ") for line in lines] == said
 
 

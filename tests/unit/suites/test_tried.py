@@ -8,14 +8,14 @@ import pytest
 
 from tare.features.advise.commands import price_suite
 from tare.model.errors import SuiteError, UsageError
-from tare.model.image import Source
-from tare.suites.adhoc import Tried, parse_options
+from tare.model.image import ImageReference
+from tare.suites.adhoc import AdhocSuite, parse_options
 from tare.suites.suite import parse_suite
-from tare.suites.user_files import Taken, taken_along
-from tare.workloads.command import Command
+from tare.suites.user_files import PackedCommand, collect_files
+from tare.workloads.command import UserCommand
 
-LEAST = Tried(("sysbench", "cpu", "run"), ("native", "crun"))
-WHOLE = Tried(
+LEAST = AdhocSuite(("sysbench", "cpu", "run"), ("native", "crun"))
+WHOLE = AdhocSuite(
     command=("/opt/App 2/Bench_x", "--say", 'it\'s "quoted"\t\\ ü\x7f', ""),
     stacks=("native", "docker/qemu-tcg"),
     packages=("sysbench", "libc6"),
@@ -36,24 +36,24 @@ WHOLE = Tried(
 
 
 def test_the_least_is_a_suite_with_the_command_alone() -> None:
-    assert LEAST.suite() == (
+    assert LEAST.suite_text() == (
         '[suite]\nname = "try-sysbench"\nstacks = ["native", "crun"]\n\n'
         '[[workloads]]\nuse = "command"\nname = "sysbench"\ncommand = ["sysbench", "cpu", "run"]\nduration = "500ms"\n'
     )
 
 
 def test_an_image_of_others_is_the_suites_image() -> None:
-    suite = parse_suite(replace(LEAST, source="docker-archive:/app.tar").suite(), "try")
-    assert suite.image.source == Source("docker-archive:", "/app.tar")
+    suite = parse_suite(replace(LEAST, source="docker-archive:/app.tar").suite_text(), "try")
+    assert suite.image.source == ImageReference("docker-archive:", "/app.tar")
     with pytest.raises(SuiteError, match=r"image.from: .* is no kind of image"):
-        parse_suite(replace(LEAST, source="nginx:1").suite(), "try")
+        parse_suite(replace(LEAST, source="nginx:1").suite_text(), "try")
 
 
 def test_all_that_is_said_is_in_the_suite_and_every_word_is_as_it_was() -> None:
-    suite = parse_suite(WHOLE.suite(), "try")
+    suite = parse_suite(WHOLE.suite_text(), "try")
     (planned,) = suite.workloads
     workload = planned.workload
-    assert isinstance(workload, Command)
+    assert isinstance(workload, UserCommand)
     assert (suite.name, planned.name) == ("try-bench-x", "bench-x")
     assert [stack.name for stack in suite.stacks] == ["native", "docker/qemu-tcg"]
     assert (suite.budget_seconds, suite.margin) == (90.0, 0.01)
@@ -72,33 +72,33 @@ def test_all_that_is_said_is_in_the_suite_and_every_word_is_as_it_was() -> None:
 @pytest.mark.parametrize("metric", [" -> rate", "([0-9]+) -> the rate of events", "([0-9]+) -> rate higher events/s x"])
 def test_a_metric_that_cannot_be_read_is_refused(metric: str) -> None:
     with pytest.raises(UsageError, match="after the arrow come a name, a unit, and higher or lower"):
-        Tried(("true",), ("native",), metrics=(metric,)).suite()
+        AdhocSuite(("true",), ("native",), metrics=(metric,)).suite_text()
 
 
 def test_a_word_that_is_no_text_is_refused() -> None:
     with pytest.raises(UsageError, match="not UTF-8 text"):
-        Tried(("cat", "\udcff"), ("native",)).suite()
+        AdhocSuite(("cat", "\udcff"), ("native",)).suite_text()
 
 
 @pytest.mark.parametrize(
     ("tried", "what"),
     [
-        (Tried(("true",), ("native", "dokcer")), '--on: no stack named "dokcer"'),
-        (Tried(("true",), ("native",), budget="90"), '--budget: "90" cannot be used'),
-        (Tried(("true",), ("native",), margin="3"), '--margin: "3" cannot be used'),
-        (Tried(("true",), ("native",), timeout="0s"), '--timeout: "0s" is too small'),
-        (Tried(("true",), ("native",), warm_up=-1), "--warm-up: -1 is too small"),
-        (Tried(("true",), ("native",), source="a:b"), '--from: "a:b": "a:" is no kind of image'),
-        (Tried(("true",), ("native",), packages=("a,b",)), '--package: "a,b" cannot be used'),
-        (Tried(("true",), ("native",), metrics=("rate",)), '--metric: "rate" cannot be used'),
-        (Tried(("true",), ("native",), prepare="a | b"), '--prepare: "a | b" cannot be used'),
-        (Tried(("",), ("native",)), "COMMAND: a list cannot be used"),
+        (AdhocSuite(("true",), ("native", "dokcer")), '--on: no stack named "dokcer"'),
+        (AdhocSuite(("true",), ("native",), budget="90"), '--budget: "90" cannot be used'),
+        (AdhocSuite(("true",), ("native",), margin="3"), '--margin: "3" cannot be used'),
+        (AdhocSuite(("true",), ("native",), timeout="0s"), '--timeout: "0s" is too small'),
+        (AdhocSuite(("true",), ("native",), warm_up=-1), "--warm-up: -1 is too small"),
+        (AdhocSuite(("true",), ("native",), source="a:b"), '--from: "a:b": "a:" is no kind of image'),
+        (AdhocSuite(("true",), ("native",), packages=("a,b",)), '--package: "a,b" cannot be used'),
+        (AdhocSuite(("true",), ("native",), metrics=("rate",)), '--metric: "rate" cannot be used'),
+        (AdhocSuite(("true",), ("native",), prepare="a | b"), '--prepare: "a | b" cannot be used'),
+        (AdhocSuite(("",), ("native",)), "COMMAND: a list cannot be used"),
     ],
 )
-def test_an_error_names_the_option_in_place_of_the_suites_key(tried: Tried, what: str) -> None:
+def test_an_error_names_the_option_in_place_of_the_suites_key(tried: AdhocSuite, what: str) -> None:
     with pytest.raises(SuiteError) as refused:
-        parse_options(tried.suite(), "tare try")
-    assert [fault.what for fault in refused.value.faults] == [what]
+        parse_options(tried.suite_text(), "tare try")
+    assert [fault.message for fault in refused.value.faults] == [what]
 
 
 # --- taken -----------------------------------------------------------------------------------------------------------
@@ -120,8 +120,8 @@ def program(path: Path) -> Path:
     return path
 
 
-def taken(*command: str, files: tuple[str, ...] = (), of_others: bool = False) -> Taken:
-    return taken_along(command, files, of_others)
+def taken(*command: str, files: tuple[str, ...] = (), of_others: bool = False) -> PackedCommand:
+    return collect_files(command, files, of_others)
 
 
 @pytest.mark.parametrize("word", ["./bench.sh", "data/../bench.sh", "../here/bench.sh", "{here}/bench.sh"])
@@ -135,12 +135,12 @@ def test_a_program_of_this_machine_is_taken_along_by_itself(word: str, here: Pat
 
 @pytest.mark.parametrize("word", ["bench.sh", "./missing.sh", "/usr/bin/env", "/bin/sh", "./data"])
 def test_words_that_name_no_program_of_this_machine_are_the_images(word: str) -> None:
-    assert taken(word) == Taken((word,))
+    assert taken(word) == PackedCommand((word,))
 
 
-def test_an_absolute_path_is_of_the_image_that_others_have_built_and_a_relative_one_of_this_machine(here: Path) -> None:
+def test_absolute_paths_are_in_an_external_image_and_relative_ones_local(here: Path) -> None:
     absolute = str(here / "bench.sh")
-    assert taken(absolute, of_others=True) == Taken((absolute,))
+    assert taken(absolute, of_others=True) == PackedCommand((absolute,))
     assert taken("./bench.sh", of_others=True).command == ("/srv/bench.sh",)
 
 
@@ -184,12 +184,12 @@ def test_what_cannot_be_taken_or_started_is_refused_with_what_to_do(here: Path) 
 def test_what_is_taken_along_are_files_of_the_suites_image(here: Path) -> None:
     odd = program(here / 'a "b" ü.sh')
     found = taken(f"./{odd.name}", files=("data",))
-    suite = parse_suite(Tried(found.command, ("native",), files=found.files).suite(), "try")
+    suite = parse_suite(AdhocSuite(found.command, ("native",), files=found.files).suite_text(), "try")
     assert suite.image.files == ((f"/srv/{odd.name}", str(odd)), ("/srv/data", str(here / "data")))
     workload = suite.workloads[0].workload
-    assert isinstance(workload, Command)
+    assert isinstance(workload, UserCommand)
     assert workload.command == (f"/srv/{odd.name}",)
-    others = Tried(found.command, ("native",), source="oci:app", files=found.files).suite()
+    others = AdhocSuite(found.command, ("native",), source="oci:app", files=found.files).suite_text()
     assert parse_suite(others, "try").image.files == suite.image.files
 
 

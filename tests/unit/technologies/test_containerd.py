@@ -17,8 +17,14 @@ from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.model.image import Image
 from tare.model.trial import Output, Problem
-from tare.technologies.containerd.namespace import ContainerdSpace
-from tare.technologies.containerd.technology import Containerd, daemon_problem, runtime_of, shim_of, word_of
+from tare.technologies.containerd.namespace import ContainerdNamespace
+from tare.technologies.containerd.technology import (
+    Containerd,
+    daemon_problem,
+    runtime_of_shim,
+    shim_program,
+    short_runtime_name,
+)
 
 # What ctr 1.6 prints.
 NO_SOCKET = (
@@ -77,14 +83,19 @@ class Answering(LocalHost):
     ],
 )
 def test_a_runtime_is_the_shim_that_containerd_would_start(runtime: str, shim: str) -> None:
-    assert shim_of(runtime) == shim
+    assert shim_program(runtime) == shim
     if runtime.startswith("io."):
-        assert runtime_of(shim) == runtime
+        assert runtime_of_shim(shim) == runtime
 
 
 def test_another_program_is_no_runtime() -> None:
-    assert runtime_of("runc") == runtime_of("containerd-shim") == ""
-    assert word_of("runc") == word_of("containerd-shim") == word_of("containerd-shim-runc-v1") == ""
+    assert runtime_of_shim("runc") == runtime_of_shim("containerd-shim") == ""
+    assert (
+        short_runtime_name("runc")
+        == short_runtime_name("containerd-shim")
+        == short_runtime_name("containerd-shim-runc-v1")
+        == ""
+    )
 
 
 def test_the_words_of_the_runtimes_that_are_there_are_known() -> None:
@@ -120,7 +131,7 @@ def test_a_path_that_is_no_shim_is_named() -> None:
     assert problem.what == "/nowhere/containerd-shim-runsc-v1 is no program"
 
 
-def test_a_daemon_that_does_not_answer_and_one_that_may_not_be_asked_have_other_fixes() -> None:
+def test_unresponsive_and_inaccessible_daemons_have_different_fixes() -> None:
     [silent] = Containerd().problems(Answering(dial=NO_SOCKET))
     assert silent.what == "no daemon: nothing answers at /run/containerd/containerd.sock"
     assert silent.fix.startswith("systemctl start containerd")
@@ -151,9 +162,12 @@ def test_a_socket_of_the_suites_is_what_every_command_is_given() -> None:
 
 
 def test_what_removes_a_namespace_and_a_container_may_stand_in_the_ledger(tmp_path: Path) -> None:
-    space = ContainerdSpace("tare-1-containerd", "/run/k3s/containerd/containerd.sock")
+    space = ContainerdNamespace("tare-1-containerd", "/run/k3s/containerd/containerd.sock")
     ledger = Ledger(tmp_path / "ledger.jsonl", Answering())
-    with ledger.undone_by(*space.removal_of_all()), ledger.undone_by(*space.removal("tare-1-00")):
+    with (
+        ledger.register_undo(*space.namespace_removal_command()),
+        ledger.register_undo(*space.removal_command("tare-1-00")),
+    ):
         kept = [json.loads(line) for line in ledger.path.read_text(encoding="utf-8").splitlines()]
     assert [entry[-1] for entry in kept] == ["tare-1-containerd", "tare-1-00"]
 
@@ -171,12 +185,12 @@ class Importing(LocalHost):
         return super().run("env", f"PATH={self.folder}:/usr/bin:/bin", *argv, timeout=timeout, input=input, check=check)
 
 
-def test_an_image_is_imported_as_a_layer_of_its_own_bytes_with_a_folder_in_tmp(tmp_path: Path) -> None:
+def test_an_image_is_imported_as_an_unchanged_layer_with_a_folder_in_tmp(tmp_path: Path) -> None:
     archive = tmp_path / "root.tar"
     archive.write_bytes(b"the file system")
     digest = sha256(b"the file system").hexdigest()
     image = Image(digest, tmp_path, archive, tmp_path, tmp_path, tmp_path, "")
-    space = ContainerdSpace("tare-1-containerd")
+    space = ContainerdNamespace("tare-1-containerd")
     space.import_image(Importing(tmp_path), image, "localhost/tare-image:1", ("HOME=/root",))
     assert (tmp_path / "words").read_text() == "--namespace tare-1-containerd images import -\n"
     with tarfile.open(tmp_path / "imported") as made:
@@ -203,7 +217,7 @@ def test_the_limit_of_open_files_is_in_the_bundle_when_the_shim_starts(tmp_path:
     shim.write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
     shim.chmod(0o755)
     (tmp_path / "front").mkdir()
-    path = Containerd(runtime=str(shim)).in_front(LocalHost(), str(tmp_path / "front"), 4096)
+    path = Containerd(runtime=str(shim)).write_shim_wrapper(LocalHost(), str(tmp_path / "front"), 4096)
     assert Path(path).stat().st_mode & stat.S_IXUSR
     (tmp_path / "config.json").write_text(BUNDLE, encoding="utf-8")
     words = ("-namespace", "tare-1", "-id", "tare-1-00", action)

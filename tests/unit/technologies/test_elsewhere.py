@@ -109,7 +109,7 @@ class Having(LocalHost):
         (Having("release-20251124.0"), "this runsc is of 2025, over a year old"),
     ],
 )
-def test_a_runsc_that_is_missing_or_over_a_year_old_comes_from_gvisors_own_repository(host: Having, what: str) -> None:
+def test_a_missing_or_old_runsc_comes_from_the_gvisor_repository(host: Having, what: str) -> None:
     [advice] = Gvisor().advice(host)
     assert advice.what == what
     words = shlex.split(advice.fix)

@@ -42,7 +42,7 @@ def test_fakes_of_one_machine_share_its_drift_and_those_of_another_do_not() -> N
     assert np.log(alone._next_speed()) / 0.03 != pytest.approx(drawn[0])
 
 
-def test_fakes_of_one_machine_meet_the_same_bursts_in_turn_for_the_share_of_the_time_that_was_asked_for() -> None:
+def test_fakes_of_a_machine_share_bursts_for_the_requested_share_of_time() -> None:
     turns = [Fake(seed=seed, machine=903, bursts=0.5)._turns(1) for seed in (1, 2)]
     one, other = np.array([[turn(0.02) for turn in turns] for _ in range(20_000)]).T
     assert ((one < 1).mean(), (other < 1).mean()) == pytest.approx((0.5, 0.5), abs=0.08)

@@ -123,7 +123,7 @@ def test_the_default_runtime_is_the_clusters(launch: LaunchRequest) -> None:
     assert "runtimeClassName" not in Kubernetes()._manifest(launch, "tare-1", "node-1")["spec"]
 
 
-def test_the_users_table_is_merged_into_the_pod_its_container_and_what_describes_it(launch: LaunchRequest) -> None:
+def test_the_user_table_is_merged_into_pod_container_and_metadata(launch: LaunchRequest) -> None:
     table = {
         "annotations": {"dev.gvisor.flag": "yes"},
         "labels": {"team": "a"},
@@ -141,7 +141,7 @@ def test_the_users_table_is_merged_into_the_pod_its_container_and_what_describes
     assert resources["limits"]["cpu"] == "2"
 
 
-def test_a_data_volume_is_the_clusters_empty_folder_beside_the_users_volumes(launch: LaunchRequest) -> None:
+def test_a_data_volume_is_an_empty_dir_of_the_cluster_next_to_user_volumes(launch: LaunchRequest) -> None:
     table = {"volumes": [{"name": "mine", "emptyDir": {}}], "container": {"volumeMounts": [{"name": "mine"}]}}
     spec = Kubernetes(pod=table)._manifest(replace(launch, volume_bytes=1), "tare-1", "node-1")["spec"]
     assert [volume["name"] for volume in spec["volumes"]] == ["tare-volume", "mine"]
@@ -182,7 +182,7 @@ def test_the_undo_works_without_the_environment_of_the_run(
     launch: LaunchRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", "/home/user/.kube/lab")
-    undo = Kubernetes(context="lab")._undo(LocalHost(), launch, "delete", "namespace", "tare-1")
+    undo = Kubernetes(context="lab")._undo_command(LocalHost(), launch, "delete", "namespace", "tare-1")
     assert undo == (
         "env",
         "KUBECONFIG=/home/user/.kube/lab",

@@ -24,8 +24,8 @@ from tare.model.image import Image
 from tare.model.trial import Limits, Output, Problem
 from tare.plugins.technology import LaunchRequest
 from tare.plugins.workload import VOLUME, Instance
-from tare.technologies.lxd import Lxd, package_for
-from tare.technologies.lxd_vm import LxdVm, settings
+from tare.technologies.lxd import Lxd, package_of_client
+from tare.technologies.lxd_vm import LxdVm, machine_settings
 
 INCUS = (Path(__file__).parents[2] / "stand_ins/incus").read_text(encoding="utf-8")
 QUIET = "#!/bin/sh\n"
@@ -45,8 +45,8 @@ class WithIncus(LocalHost):
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
         return super().run(*self._prefix, *argv, timeout=timeout, input=input, check=check)
 
-    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[LocalProcess]:
-        return super().spawn(*self._prefix, *argv, life_line=life_line)
+    def spawn(self, *argv: str, die_with_parent: bool = False) -> AbstractContextManager[LocalProcess]:
+        return super().spawn(*self._prefix, *argv, die_with_parent=die_with_parent)
 
     @property
     def state(self) -> dict[str, object]:
@@ -95,7 +95,7 @@ def launch(host: WithIncus, tmp_path: Path) -> LaunchRequest:
         ports=(17007,),
         folder=tmp_path / "tare-1-a",
         ledger=ledger,
-        knock=lambda address, port=None: None,  # noqa: ARG005 - nobody answers
+        start_probe=lambda address, port=None: None,  # noqa: ARG005 - nobody answers
     )
 
 
@@ -156,9 +156,7 @@ def test_the_container_gets_its_limits_its_card_and_its_first_process(host: With
     ]
 
 
-def test_an_instance_with_a_data_volume_has_it_in_its_own_pool_and_leaves_nothing(
-    host: WithIncus, launch: LaunchRequest
-) -> None:
+def test_a_data_volume_is_in_a_separate_pool_and_leaves_nothing(host: WithIncus, launch: LaunchRequest) -> None:
     with Lxd().launch(host, replace(launch, volume_bytes=1 << 20)):
         devices = host.state["instances"]["tare-1-a"]["devices"]  # type: ignore[index]
         assert devices["volume"] == {"type": "disk", "path": VOLUME, "pool": "tare-1-a", "source": "volume"}
@@ -166,9 +164,7 @@ def test_an_instance_with_a_data_volume_has_it_in_its_own_pool_and_leaves_nothin
     assert host.state == NOTHING_LEFT
 
 
-def test_nothing_is_left_of_an_instance_with_a_data_volume_that_does_not_start(
-    host: WithIncus, launch: LaunchRequest
-) -> None:
+def test_nothing_is_left_of_a_data_volume_instance_that_fails_to_start(host: WithIncus, launch: LaunchRequest) -> None:
     (host.folder / "broken").touch()
     with pytest.raises(TrialFailed, match="forkstart"), Lxd().launch(host, replace(launch, volume_bytes=1 << 20)):
         pytest.fail("it cannot start")
@@ -182,7 +178,7 @@ def test_the_image_is_imported_once(host: WithIncus, start: Start) -> None:
     assert host.state["images"] == [ALIAS]
 
 
-def test_an_instance_that_is_still_being_made_is_removed_as_soon_as_it_can_be(host: WithIncus, start: Start) -> None:
+def test_an_instance_still_being_created_is_removed_as_soon_as_possible(host: WithIncus, start: Start) -> None:
     with start():
         (host.folder / "state.json").write_text(json.dumps(host.state | {"busy": 3}), encoding="utf-8")
     assert host.state == NOTHING_LEFT
@@ -207,14 +203,14 @@ def test_an_incus_without_its_daemon_reports_it(host: WithIncus) -> None:
     assert list(Lxd().problems(host)) == [Problem(what, "systemctl start incus")]
 
 
-def test_where_there_is_no_client_the_one_of_this_debian_is_what_to_install(host: WithIncus) -> None:
+def test_without_a_client_the_package_of_this_debian_is_to_be_installed(host: WithIncus) -> None:
     (host.folder / "incus").unlink()
-    assert list(Lxd().problems(host)) == [Problem.fixed_by("lxc is not installed", package_for(host))]
+    assert list(Lxd().problems(host)) == [Problem.from_packages("lxc is not installed", package_of_client(host))]
     assert Lxd().version(host) == ""
 
 
 def test_a_machine_gets_its_limits_its_card_and_the_cd_that_boots_it(launch: LaunchRequest) -> None:
-    found = settings(launch, "/cd.iso", "/serial")
+    found = machine_settings(launch, "/cd.iso", "/serial")
     assert found["config"]["limits.cpu"] == "1-1,3-3"
     assert found["config"]["limits.memory"] == "536870912"
     assert found["config"]["raw.qemu"] == "-serial file:/serial"

@@ -14,31 +14,31 @@ import pytest
 from fakes import launch_on
 from pydantic import TypeAdapter, ValidationError
 
-from tare.guests.user_guest import Boot
+from tare.guests.user_guest import UserGuestBoot
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.model.image import Image
-from tare.plugins.technology import missing_tools
-from tare.runner.layers import start_seconds
+from tare.plugins.technology import find_missing_tools
+from tare.runner.layers import start_timeout_seconds
 from tare.technologies.machine import monitors
-from tare.technologies.machine.technology import Machine
+from tare.technologies.machine.technology import UserMachine
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.nginx import Nginx
 from tare.workloads.startup import Startup
 
 HERE = Image("0" * 64, Path("/root"), Path("/archive"), Path("/disk"), Path("/kernel"), Path("/initrd"), "")
-NETBSD = Machine("/netbsd.img", monitor="qemu-tcg", service="nginx")
-LINUX = Machine(kernel="/vmlinuz", initrd="/initrd", arguments="console=ttyS0", monitor="qemu-tcg", service="nginx")
+NETBSD = UserMachine("/netbsd.img", monitor="qemu-tcg", service="nginx")
+LINUX = UserMachine(kernel="/vmlinuz", initrd="/initrd", arguments="console=ttyS0", monitor="qemu-tcg", service="nginx")
 
 
 @pytest.fixture
-def boot(tmp_path: Path) -> Boot:
+def boot(tmp_path: Path) -> UserGuestBoot:
     """What a monitor would be given on a network that is never made."""
     network = Network("tare-own", ipaddress.IPv4Network("198.18.0.0/24"), Ledger(tmp_path / "ledger"))
     launch = launch_on(network, HERE, tmp_path / "instance")
     files = {"/vmlinuz": "/own/vmlinuz", "/initrd": "/own/initrd", "/fw": "/own/fw", "its disk for cloud-init": ""}
-    return Boot(launch, "/own/vmlinuz", "/instance/disk", "tare-own-t00", files)
+    return UserGuestBoot(launch, "/own/vmlinuz", "/instance/disk", "tare-own-t00", files)
 
 
 def option(command: tuple[str, ...], name: str) -> str:
@@ -49,7 +49,7 @@ def drives(command: tuple[str, ...]) -> list[str]:
     return [value for name, value in itertools.pairwise(command) if name == "-drive"]
 
 
-def test_a_disk_boots_as_in_a_pc(boot: Boot) -> None:
+def test_a_disk_boots_as_in_a_pc(boot: UserGuestBoot) -> None:
     command = NETBSD.command(boot)
     assert "-kernel" not in command
     assert option(command, "-vga") == "std"
@@ -58,13 +58,13 @@ def test_a_disk_boots_as_in_a_pc(boot: Boot) -> None:
     assert "virtio-net-pci,romfile=,netdev=net0,mac=02:74:61:72:65:01" in command
 
 
-def test_a_system_without_virtios_drivers_gets_a_pcs_devices(boot: Boot) -> None:
+def test_a_system_without_virtios_drivers_gets_a_pcs_devices(boot: UserGuestBoot) -> None:
     command = replace(NETBSD, devices="emulated").command(boot)
     assert drives(command) == ["file=/instance/disk,if=ide,format=qcow2"]
     assert "e1000,romfile=,netdev=net0,mac=02:74:61:72:65:01" in command
 
 
-def test_a_kernel_has_its_words_with_the_machines_own_address(boot: Boot) -> None:
+def test_a_kernel_has_its_words_with_the_machines_own_address(boot: UserGuestBoot) -> None:
     words = "ip={address}::{gateway}:{netmask}::eth0:off a={b}"
     command = replace(LINUX, arguments=words, address="static").command(replace(boot, disk=""))
     assert option(command, "-append") == "ip=198.18.0.10::198.18.0.1:255.255.255.0::eth0:off a={b}"
@@ -72,18 +72,18 @@ def test_a_kernel_has_its_words_with_the_machines_own_address(boot: Boot) -> Non
     assert drives(command) == []
 
 
-def test_a_firmware_is_that_of_the_user(boot: Boot) -> None:
+def test_a_firmware_is_that_of_the_user(boot: UserGuestBoot) -> None:
     assert option(replace(NETBSD, firmware="/fw").command(boot), "-bios") == "/own/fw"
 
 
-def test_the_disk_of_cloud_init_is_read_only_and_a_cd_without_virtio(boot: Boot) -> None:
+def test_the_disk_of_cloud_init_is_read_only_and_a_cd_without_virtio(boot: UserGuestBoot) -> None:
     seeded = replace(boot, files={**boot.files, "its disk for cloud-init": "/seed"})
     assert drives(NETBSD.command(seeded))[1] == "file=/seed,if=virtio,format=raw,readonly=on"
     emulated = replace(NETBSD, devices="emulated")
     assert drives(emulated.command(seeded))[1] == "file=/seed,if=ide,format=raw,media=cdrom"
 
 
-def test_firecracker_gets_what_its_configuration_names(boot: Boot) -> None:
+def test_firecracker_gets_what_its_configuration_names(boot: UserGuestBoot) -> None:
     shell, *_, file, text = replace(LINUX, monitor="firecracker").command(boot)
     assert (shell, file) == ("sh", str(boot.launch.folder / "machine.json"))
     assert json.loads(text) == {
@@ -100,24 +100,26 @@ def test_firecracker_gets_what_its_configuration_names(boot: Boot) -> None:
     }
 
 
-def test_cloud_hypervisor_boots_a_firmware_or_a_kernel(boot: Boot) -> None:
+def test_cloud_hypervisor_boots_a_firmware_or_a_kernel(boot: UserGuestBoot) -> None:
     machine = monitors.Hardware(boot.launch, boot.tap, firmware="/fw", disk="/disk", seed="/seed")
-    command = monitors.cloud_hypervisor(machine, ",image_type=raw")
+    command = monitors.cloud_hypervisor_command(machine, ",image_type=raw")
     assert "--kernel" not in command
     assert option(command, "--firmware") == "/fw"
     assert command[command.index("--disk") :][1:3] == (
         "path=/disk,image_type=raw",
         "path=/seed,image_type=raw,readonly=on",
     )
-    with_kernel = replace(machine, firmware="", kernel="/vmlinux", line="a b")
-    assert option(monitors.cloud_hypervisor(with_kernel, ""), "--cmdline") == "a b"
+    with_kernel = replace(machine, firmware="", kernel="/vmlinux", kernel_command_line="a b")
+    assert option(monitors.cloud_hypervisor_command(with_kernel, ""), "--cmdline") == "a b"
 
 
 def test_without_a_login_it_runs_what_it_serves_and_with_one_everything() -> None:
-    assert NETBSD.refuses(Nginx()) is None
-    assert NETBSD.refuses(Startup()) is None
-    assert NETBSD.refuses(Dhrystone()) == ("it serves nginx alone: with user = … tare logs in and runs others")
-    assert replace(NETBSD, user="root").refuses(Dhrystone()) is None
+    assert NETBSD.unsupported_reason(Nginx()) is None
+    assert NETBSD.unsupported_reason(Startup()) is None
+    assert NETBSD.unsupported_reason(Dhrystone()) == (
+        "it serves nginx alone: with user = … tare logs in and runs others"
+    )
+    assert replace(NETBSD, user="root").unsupported_reason(Dhrystone()) is None
 
 
 def test_it_answers_at_its_services_port_or_at_that_of_ssh() -> None:
@@ -127,22 +129,22 @@ def test_it_answers_at_its_services_port_or_at_that_of_ssh() -> None:
 
 
 def test_only_an_address_on_the_disk_needs_a_slot_of_its_own() -> None:
-    assert not NETBSD.built_in_address
-    assert replace(NETBSD, address="static").built_in_address
-    assert not replace(LINUX, address="static", arguments="ip={address}").built_in_address
+    assert not NETBSD.has_fixed_address
+    assert replace(NETBSD, address="static").has_fixed_address
+    assert not replace(LINUX, address="static", arguments="ip={address}").has_fixed_address
 
 
 def test_it_has_the_time_that_its_user_gives_it() -> None:
-    assert start_seconds(NETBSD, 0, ()) == 120
-    assert start_seconds(replace(NETBSD, timeout=300.0), 0, ()) == 300
+    assert start_timeout_seconds(NETBSD, 0, ()) == 120
+    assert start_timeout_seconds(replace(NETBSD, timeout=300.0), 0, ()) == 300
 
 
 @pytest.mark.parametrize(
     ("machine", "what"),
     [
-        (Machine(), "it boots a disk or kernel of your own, but the stack names none"),
-        (Machine("/d"), "the stack does not say what answers in /d"),
-        (Machine("/d", service="ngin"), 'service = "ngin": no workload of this name'),
+        (UserMachine(), "it boots a disk or kernel of your own, but the stack names none"),
+        (UserMachine("/d"), "the stack does not say what answers in /d"),
+        (UserMachine("/d", service="ngin"), 'service = "ngin": no workload of this name'),
         (replace(NETBSD, arguments="-s"), "initrd and arguments need kernel = …: a disk boots a kernel of its own"),
         (replace(NETBSD, key="/k"), "key needs user = …, who logs in with it"),
         (replace(NETBSD, monitor="firecracker"), "Firecracker needs kernel = …: it boots no disk"),
@@ -150,7 +152,7 @@ def test_it_has_the_time_that_its_user_gives_it() -> None:
         (replace(LINUX, monitor="firecracker", devices="emulated"), 'firecracker has no devices but "virtio"'),
     ],
 )
-def test_settings_that_cannot_be_are_problems(machine: Machine, what: str) -> None:
+def test_settings_that_cannot_be_are_problems(machine: UserMachine, what: str) -> None:
     problem, *_ = machine.setting_problems()
     assert problem.what == what
     assert problem.fix
@@ -159,21 +161,21 @@ def test_settings_that_cannot_be_are_problems(machine: Machine, what: str) -> No
 @pytest.mark.parametrize("wrong", [{"monitor": "xen"}, {"timeout": "0s"}, {"disk_format": "vmdk"}, {"port": -1}])
 def test_a_setting_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
-        TypeAdapter(Machine).validate_python({"disk": "/d", "service": "redis"} | wrong)
+        TypeAdapter(UserMachine).validate_python({"disk": "/d", "service": "redis"} | wrong)
 
 
 def test_a_file_that_is_no_disk_is_named(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("no disk\n" * 100)
-    (problem,) = Machine(str(path), service="nginx").file_problems(LocalHost())
+    (problem,) = UserMachine(str(path), service="nginx").file_problems(LocalHost())
     assert problem.what == f"{path}: it is not a disk that a PC boots: its first sector has no signature"
 
 
 def test_a_file_that_is_not_there_is_named_also_a_key(tmp_path: Path) -> None:
     here = tmp_path / "disk"
     here.touch()
-    machine = Machine(str(here), monitor="qemu-tcg", user="root", key=str(tmp_path / "key"))
-    if missing_tools(LocalHost(), machine.tools):
+    machine = UserMachine(str(here), monitor="qemu-tcg", user="root", key=str(tmp_path / "key"))
+    if find_missing_tools(LocalHost(), machine.tools):
         pytest.skip("its tools are not all installed, or this is not root")
     (problem,) = machine.problems(LocalHost())
     assert problem.what == f"machine: there is no file {tmp_path}/key"
@@ -198,14 +200,14 @@ Nov 25 13:05:09 dnsmasq-dhcp[7]: DHCPOFFER(bridge) 198.18.0.11 02:74:61:72:65:02
     [("02:74:61:72:65:01", True, True), ("02:74:61:72:65:02", True, False), ("02:74:61:72:65:03", False, False)],
 )
 def test_the_log_says_how_far_a_guest_came(mac: str, asked: bool, given: bool) -> None:
-    assert (monitors.asked_dhcp(LOG, mac), monitors.given_by_dhcp(LOG, mac)) == (asked, given)
+    assert (monitors.has_requested_address(LOG, mac), monitors.has_received_address(LOG, mac)) == (asked, given)
 
 
 @pytest.mark.skipif(not shutil.which("xorriso"), reason="apt-get install xorriso")
-def test_the_disk_for_cloud_init_has_its_label_the_key_and_the_users_data(boot: Boot, tmp_path: Path) -> None:
+def test_the_disk_for_cloud_init_has_its_label_the_key_and_the_users_data(boot: UserGuestBoot, tmp_path: Path) -> None:
     data = tmp_path / "user-data"
     data.write_text("#cloud-config\nfqdn: golden\n")
-    made = monitors.seed(LocalHost(), boot.launch, str(data), "ssh-ed25519 AAAA")
+    made = monitors.make_seed(LocalHost(), boot.launch, str(data), "ssh-ed25519 AAAA")
     listed = ("xorriso", "-indev", made, "-pvd_info", "-osirrox", "on", "-extract", "/", str(tmp_path / "out"))
     said = subprocess.run(listed, capture_output=True, text=True, timeout=60, check=True)
     assert "cidata" in said.stdout + said.stderr

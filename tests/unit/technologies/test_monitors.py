@@ -27,7 +27,7 @@ from tare.technologies.libvirt import Libvirt
 from tare.technologies.libvirt_tcg import LibvirtTcg
 from tare.technologies.uml import Uml
 from tare.technologies.virtualbox import Virtualbox
-from tare.technologies.vmware import configuration, free_vmnet
+from tare.technologies.vmware import configuration, find_free_vmnet
 from tare.technologies.xen import Xen
 
 STAND_INS = Path(__file__).parents[2] / "stand_ins"
@@ -72,14 +72,14 @@ def tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 
 
 def test_a_module_is_loaded_after_those_that_it_needs_and_once() -> None:
-    files = boot_media.in_order(DEPENDENCIES, ("sd_mod", "vmw_pvscsi"))
+    files = boot_media.order_modules(DEPENDENCIES, ("sd_mod", "vmw_pvscsi"))
     names = ["scsi_common.ko", "scsi_mod.ko", "sd_mod.ko", "vmw_pvscsi.ko.xz"]
     assert [Path(file).name for file in files] == names
 
 
 def test_a_module_that_the_kernel_does_not_have_is_named() -> None:
     with pytest.raises(TrialFailed, match="no module mptspi"):
-        boot_media.in_order(DEPENDENCIES, ("mptspi",))
+        boot_media.order_modules(DEPENDENCIES, ("mptspi",))
 
 
 def test_a_guest_that_boots_again_and_again_did_not_boot(launch: LaunchRequest) -> None:
@@ -101,8 +101,8 @@ def test_a_guest_gets_the_address_of_its_host_also_in_another_guest(launch: Laun
 
 
 def test_vmware_gets_the_first_virtual_network_that_nobody_uses() -> None:
-    assert free_vmnet(NETWORKING) == 4
-    assert free_vmnet("") == 2
+    assert find_free_vmnet(NETWORKING) == 4
+    assert find_free_vmnet("") == 2
 
 
 def test_vmware_s_machine_has_the_limits_and_memory_in_steps_of_4_mib(launch: LaunchRequest) -> None:
@@ -112,7 +112,7 @@ def test_vmware_s_machine_has_the_limits_and_memory_in_steps_of_4_mib(launch: La
 
 
 def test_virtualbox_gets_vtmark_s_settings(launch: LaunchRequest) -> None:
-    steps = [" ".join(words) for words in Virtualbox().steps(launch, Devices("D", "card", "C", "serial"))]
+    steps = [" ".join(words) for words in Virtualbox().setup_commands(launch, Devices("D", "card", "C", "serial"))]
     assert "--nic1 bridged --bridgeadapter1 card" in steps[1]
     assert "--cpus 2 --memory 513" in steps[1]
     assert steps[2] == "storagectl tare-test-1 --name SCSI --add scsi --controller BusLogic"
@@ -120,7 +120,7 @@ def test_virtualbox_gets_vtmark_s_settings(launch: LaunchRequest) -> None:
 
 
 def test_libvirt_s_domain_is_pinned_and_named_by_its_kind(launch: LaunchRequest) -> None:
-    domain = ET.fromstring(Libvirt().domain(launch, Devices("/d'isk", "tap", serial="/serial")))  # noqa: S314 - ours
+    domain = ET.fromstring(Libvirt().domain_xml(launch, Devices("/d'isk", "tap", serial="/serial")))  # noqa: S314 - ours
     assert domain.get("type") == "kvm"
     assert [pin.attrib for pin in domain.iter("vcpupin")] == [
         {"vcpu": "0", "cpuset": "1"},
@@ -130,11 +130,11 @@ def test_libvirt_s_domain_is_pinned_and_named_by_its_kind(launch: LaunchRequest)
     assert next(source.get("file") for source in domain.iter("source")) == "/d'isk"
     assert "tare.host=198.18.0.1" in (domain.findtext("os/cmdline") or "")
     assert domain.findtext("os/kernel") == str(launch.image.kernel.with_name("vmlinux"))  # as that of qemu
-    assert "<domain type='qemu'>" in LibvirtTcg().domain(launch, Devices("/disk", "tap", serial="/serial"))
+    assert "<domain type='qemu'>" in LibvirtTcg().domain_xml(launch, Devices("/disk", "tap", serial="/serial"))
 
 
-def test_kata_s_container_gets_its_runtime_and_as_many_cpus_as_it_is_pinned_to(launch: LaunchRequest) -> None:
-    options = Kata(runtime="kata-runtime").limits(LocalHost(), launch)
+def test_a_kata_container_gets_its_runtime_and_as_many_cpus_as_are_pinned(launch: LaunchRequest) -> None:
+    options = Kata(runtime="kata-runtime").limit_options(LocalHost(), launch)
     assert options[:3] == ("--runtime=kata-runtime", "--cpus=2", "--cpuset-cpus=1,3")
 
 
@@ -177,7 +177,7 @@ def test_cloud_hypervisor_gets_the_format_of_its_disk_where_it_takes_it(
     tool: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, form: str
 ) -> None:
     monkeypatch.setenv("TARE_STAND_IN_CLOUD_HYPERVISOR", version)
-    assert CloudHypervisor().form(LocalHost()) == form
+    assert CloudHypervisor().disk_format_option(LocalHost()) == form
     kernel = tmp_path / "kernel"
     kernel.write_bytes(b"\x7fELF")
     machine = ("--cpus", "boot=1", "--memory", "size=1M", "--net", "tap=none,mac=0")

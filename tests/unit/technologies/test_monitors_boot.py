@@ -13,16 +13,16 @@ from typing import Literal
 import pytest
 
 from tare.guests import boot_media, guest
-from tare.hosts.ledger import Ledger, private_state_folder
+from tare.hosts.ledger import Ledger, create_state_folder
 from tare.hosts.local import LocalHost
-from tare.hosts.network import connected
+from tare.hosts.network import create_local_network
 from tare.model.errors import TimedOut, TrialFailed
 from tare.model.image import Image
 from tare.model.trial import Limits, Output
 from tare.plugins import registry
-from tare.plugins.technology import LaunchRequest, Timeline
+from tare.plugins.technology import LaunchRequest, StartTimeline
 from tare.plugins.workload import Instance
-from tare.technologies.machine.technology import Machine
+from tare.technologies.machine.technology import UserMachine
 
 pytestmark = pytest.mark.machine
 
@@ -41,16 +41,16 @@ def launch(image: Image, tmp_path: Path) -> Iterator[LaunchRequest]:
     prefix = f"tare-{os.getpid() & 0xFFFF:x}"
     ledger = Ledger(tmp_path / "ledger")
     cpus = (max(os.sched_getaffinity(0)),)
-    folder = private_state_folder() / "instances" / f"{prefix}-boot"
+    folder = create_state_folder() / "instances" / f"{prefix}-boot"
     folder.parent.mkdir(exist_ok=True)
-    with ledger.making(image.root), connected(ledger, prefix) as network:
+    with ledger.open_setup_helper(image.root), create_local_network(ledger, prefix) as network:
         knocked: list[tuple[str, int | None]] = []
 
         def knock(address: str, port: int | None = None) -> None:
             knocked.append((address, port))
 
         limits = Limits(cpus, 512 << 20, 4096)
-        yield LaunchRequest(f"{prefix}-boot", image, limits, network, (17007,), folder, ledger, knock, Timeline())
+        yield LaunchRequest(f"{prefix}-boot", image, limits, network, (17007,), folder, ledger, knock, StartTimeline())
         assert knocked in [[(network.instance_address, port)] for port in (None, 17007)]
 
 
@@ -87,7 +87,7 @@ def test_the_image_boots_with_the_devices_of_the_tool_and_nothing_is_left(
     name: str, disk: str, driver: str, launch: LaunchRequest
 ) -> None:
     technology = registry.find("technologies", name)()
-    technology.imported(LocalHost(), launch.image)
+    technology.prepare_image(LocalHost(), launch.image)
     with technology.launch(LocalHost(), launch) as instance:
         _answers_within_its_limits(instance, launch)
         assert instance.inside is not None
@@ -103,7 +103,7 @@ def test_the_image_boots_with_the_devices_of_the_tool_and_nothing_is_left(
 @pytest.mark.parametrize("name", ["firecracker", "virtualbox"])
 def test_a_machine_that_does_not_start_fails_at_once_with_the_tool_s_words(name: str, launch: LaunchRequest) -> None:
     technology = registry.find("technologies", name)()
-    technology.imported(LocalHost(), launch.image)
+    technology.prepare_image(LocalHost(), launch.image)
     huge = replace(launch, limits=replace(launch.limits, cpus=launch.limits.cpus * 300))
     with (
         pytest.raises(TrialFailed, match=r"vCPU number is invalid|Invalid SMP CPUs") as caught,
@@ -120,8 +120,8 @@ def test_a_kernel_and_a_disk_of_the_users_boot_with_a_copy_of_the_disk(
     name: Literal["firecracker", "cloud-hypervisor"], launch: LaunchRequest
 ) -> None:
     image, before = launch.image, launch.image.disk.stat()
-    without_pci = boot_media.initrd(LocalHost(), image, "virtio_mmio", "virtio_blk")
-    machine = Machine(
+    without_pci = boot_media.make_initrd(LocalHost(), image, "virtio_mmio", "virtio_blk")
+    machine = UserMachine(
         disk=str(image.disk),
         kernel=str(image.kernel),
         initrd=str(without_pci if name == "firecracker" else image.initrd),
@@ -132,7 +132,7 @@ def test_a_kernel_and_a_disk_of_the_users_boot_with_a_copy_of_the_disk(
         port=17007,  # where the image's first program answers
     )
     with machine.launch(LocalHost(), launch) as instance:
-        assert instance.storage == str(launch.folder / "written/disk.raw")
+        assert instance.disk_file == str(launch.folder / "written/disk.raw")
         assert instance.proof["monitor"].startswith(f"{name} ")
         assert len(instance.processes()) == 1
     after = image.disk.stat()
@@ -151,11 +151,11 @@ def test_libvirt_itself_boots_the_image_and_nothing_is_left(launch: LaunchReques
             (tmp_path / "qemu.conf").write_text('user = "root"\ngroup = "root"\n', encoding="utf-8")
             command = ("unshare", "--mount", "sh", "-c", LIBVIRTD, "sh", str(tmp_path / "qemu.conf"))
             stack.enter_context(host.spawn(*command))
-        stack.enter_context(technology.engine(host))
+        stack.enter_context(technology.run_engine(host))
         with technology.launch(host, launch) as instance:
             _answers_within_its_limits(instance, launch)
             assert [caution.kind for caution in instance.cautions] == ["emulated"]
-            assert instance.path == "tap"
+            assert instance.network_path == "tap"
         assert _left(launch) == []
         assert not Path(f"/var/log/libvirt/qemu/{launch.name}.log").exists()
     for folder in set(Path("/sys/fs/cgroup").glob("*/machine")) - groups:  # libvirt's own, around its machines'
@@ -165,10 +165,10 @@ def test_libvirt_itself_boots_the_image_and_nothing_is_left(launch: LaunchReques
 def test_the_cd_for_uefi_boots_the_image(launch: LaunchRequest, tmp_path: Path) -> None:
     host = LocalHost()
     host.run("mkdir", "-p", str(launch.folder), timeout=60)
-    with launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(launch.folder)):
-        initrd = boot_media.initrd(host, launch.image, "virtio_pci", "sd_mod", "virtio_scsi")
+    with launch.ledger.register_undo("rm", "-rf", "--one-file-system", str(launch.folder)):
+        initrd = boot_media.make_initrd(host, launch.image, "virtio_pci", "sd_mod", "virtio_scsi")
         words = boot_media.command_line(launch)
-        cd = boot_media.efi_cd(host, launch, initrd, words)
+        cd = boot_media.make_efi_cd(host, launch, initrd, words)
         assert [path.name for path in launch.folder.iterdir()] == ["cd.iso"]
         shutil.copy("/usr/share/OVMF/OVMF_VARS_4M.fd", tmp_path / "variables")
         drives = {
@@ -188,7 +188,7 @@ def test_the_cd_for_uefi_boots_the_image(launch: LaunchRequest, tmp_path: Path) 
             while "tare-guest: userspace" not in (line := console.read_line(120).text):
                 lines.append(line)
     assert any(line.endswith(f"Kernel command line: {words}") for line in map(str.strip, lines))
-    launch.knock(launch.network.instance_address)  # as every start does
+    launch.start_probe(launch.network.instance_address)  # as every start does
 
 
 def _left(launch: LaunchRequest) -> list[str]:
@@ -214,7 +214,7 @@ def _answers_within_its_limits(instance: Instance, launch: LaunchRequest) -> Non
     memory = int(next(line for line in limits.splitlines() if line.startswith("memory: ")).split()[1])
     assert 0.85 * 512 * 2**20 <= memory <= 512 * 2**20
     knock = str(launch.image.root / "usr/lib/tare/knock")
-    answer = _run("ip", "netns", "exec", launch.network.client, knock, instance.address, "17007", "60").text
+    answer = _run("ip", "netns", "exec", launch.network.client_namespace, knock, instance.address, "17007", "60").text
     assert answer.split()[1] == "tare"
     names = [mark.name for mark in launch.timeline.marks]
     assert names == ["requested", "started", "kernel", "userspace"]

@@ -17,21 +17,21 @@ from fakes import launch_at
 from openstack_stand_in import ADDRESS, CLOUDS, KEYS, State
 
 from tare.guests import ssh_login
-from tare.hosts.exec import ExecHost, fresh_root, make_enterable
-from tare.hosts.ledger import DoomedLedger, Ledger, private_state_folder
+from tare.hosts.exec import ExecHost, fresh_root, mount_system_folders
+from tare.hosts.ledger import EphemeralLedger, Ledger, create_state_folder
 from tare.hosts.local import LocalHost
 from tare.model.errors import TareError, TrialFailed, Unavailable
 from tare.model.image import Image
 from tare.plugins.technology import LaunchRequest
 from tare.technologies.openstack import cloud
-from tare.technologies.openstack.cloud import Cloud, Wanted
+from tare.technologies.openstack.cloud import Cloud, ServerRequest
 from tare.technologies.openstack.technology import Openstack
 
 pytest.importorskip("openstack", reason="openstacksdk is an extra: pip install tare-bench[openstack]")
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of openstacksdk, about itself
 
 HERE = LocalHost()
-WANTED = Wanted("tare-1-a", "m1.small", "debian-12", "private", "ssh-ed25519 AAAA", timeout_seconds=60.0)
+WANTED = ServerRequest("tare-1-a", "m1.small", "debian-12", "private", "ssh-ed25519 AAAA", timeout_seconds=60.0)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def _clouds(state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     with stand_in.running(state) as url:
         configured(tmp_path, CLOUDS.format(url, stand_in.PASSWORD))
         monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
-        monkeypatch.setattr(ssh_login, "LOOK_SECONDS", 0.01)
+        monkeypatch.setattr(ssh_login, "MAX_PAUSE_SECONDS", 0.01)
         yield
 
 
@@ -53,13 +53,13 @@ def configured(folder: Path, text: str) -> None:
     (folder / "clouds.yaml").write_text(text, encoding="ascii")
 
 
-def asked(wanted: Wanted) -> str:
+def asked(wanted: ServerRequest) -> str:
     """Ask for a server and give its address."""
-    with Cloud("stand-in").server(wanted, lambda: None) as server:
+    with Cloud("stand-in").provision_server(wanted, lambda: None) as server:
         return server.address
 
 
-def refused(wanted: Wanted, error: type[TareError]) -> tuple[str, str]:
+def refused(wanted: ServerRequest, error: type[TareError]) -> tuple[str, str]:
     """Return the two lines with which a server was not had."""
     with pytest.raises(error) as found:
         asked(wanted)
@@ -67,7 +67,7 @@ def refused(wanted: Wanted, error: type[TareError]) -> tuple[str, str]:
 
 
 def test_a_server_is_asked_for_and_deleted_with_all_that_was_made_for_it(state: State) -> None:
-    with Cloud("stand-in").server(WANTED, lambda: None) as server:
+    with Cloud("stand-in").provision_server(WANTED, lambda: None) as server:
         assert server.address == ADDRESS
         assert server.cautions == ()
         assert state.left == ["keypair", "server"]
@@ -80,7 +80,7 @@ def test_a_server_is_asked_for_and_deleted_with_all_that_was_made_for_it(state: 
 
 
 def test_a_group_lets_in_ssh_and_what_tare_starts_from_where_the_user_says(state: State) -> None:
-    with Cloud("stand-in").server(replace(WANTED, allow_from="192.0.2.0/24"), lambda: None):
+    with Cloud("stand-in").provision_server(replace(WANTED, allow_from="192.0.2.0/24"), lambda: None):
         (group,) = state.groups.values()
         assert group["name"] == "tare-1-a"
         assert [(rule["port_range_min"], rule["port_range_max"]) for rule in group["rules"]] == [
@@ -93,7 +93,7 @@ def test_a_group_lets_in_ssh_and_what_tare_starts_from_where_the_user_says(state
 
 
 def test_a_floating_address_is_taken_and_given_back(state: State) -> None:
-    with Cloud("stand-in").server(replace(WANTED, floating_network="public"), lambda: None) as server:
+    with Cloud("stand-in").provision_server(replace(WANTED, floating_network="public"), lambda: None) as server:
         assert server.address == ADDRESS
         (floating,) = state.floating.values()
         assert (floating["floating_network_id"], floating["description"]) == ("n2", "tare-1-a")
@@ -102,7 +102,7 @@ def test_a_floating_address_is_taken_and_given_back(state: State) -> None:
 
 def test_a_cloud_that_lets_no_other_addresses_pass_is_a_caution(state: State) -> None:
     state.pairs_allowed = False
-    with Cloud("stand-in").server(WANTED, lambda: None) as server:
+    with Cloud("stand-in").provision_server(WANTED, lambda: None) as server:
         (caution,) = server.cautions
         assert caution.kind == "port-security"
         assert "disallowed by policy" in caution.text
@@ -121,8 +121,8 @@ def test_the_host_keys_are_those_that_cloud_init_has_printed(state: State) -> No
     lines = "[   12.3] cloud-init[400]: ssh-ed25519 AAAAC3 root@host\r\necdsa-sha2-nistp256 AAAAE2 root@host\r\n"
     state.console = "booting\r\n" + KEYS.format(lines).replace("\n", "\r\n") + "login:"
     there = Cloud("stand-in")
-    with there.server(WANTED, lambda: None) as server:
-        assert there.host_keys(server, 5.0) == ("ssh-ed25519 AAAAC3", "ecdsa-sha2-nistp256 AAAAE2")
+    with there.provision_server(WANTED, lambda: None) as server:
+        assert there.read_host_keys(server, 5.0) == ("ssh-ed25519 AAAAC3", "ecdsa-sha2-nistp256 AAAAE2")
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_the_host_keys_are_those_that_cloud_init_has_printed(state: State) -> No
 def test_a_console_without_host_keys_is_an_error_with_a_way_out(state: State, console: str | None, reason: str) -> None:
     state.console = console
     there = Cloud("stand-in")
-    with pytest.raises(TrialFailed) as found, there.server(WANTED, lambda: None) as server:
-        there.host_keys(server, 0.1)
+    with pytest.raises(TrialFailed) as found, there.provision_server(WANTED, lambda: None) as server:
+        there.read_host_keys(server, 0.1)
     assert str(found.value) == reason
     assert 'host_key = "cloud-init"' in found.value.hint
     assert state.left == []
@@ -200,7 +200,7 @@ def test_a_server_in_error_names_the_clouds_reason_and_nothing_is_left(state: St
     assert state.left == []
 
 
-def test_a_server_that_is_never_built_fails_in_its_time_and_nothing_is_left(state: State) -> None:
+def test_a_server_that_is_never_built_times_out_and_nothing_is_left(state: State) -> None:
     state.stuck = True
     what, hint = refused(replace(WANTED, timeout_seconds=1.0), TrialFailed)
     assert what == "openstack: the server is still in state BUILD after 1 s"
@@ -210,14 +210,14 @@ def test_a_server_that_is_never_built_fails_in_its_time_and_nothing_is_left(stat
 
 def test_the_ledgers_command_deletes_what_a_killed_run_has_left(state: State) -> None:
     there = Cloud("stand-in")
-    there._created(replace(WANTED, allow_from="192.0.2.0/24"), "f1", "i1", "n1")
+    there._create_server(replace(WANTED, allow_from="192.0.2.0/24"), "f1", "i1", "n1")
     assert state.left == ["keypair", "server", "group"]
     argv = (sys.executable, "-m", "tare.technologies.openstack.cloud", "delete", "stand-in", "tare-1-a")
     subprocess.run(argv, check=True, timeout=60)
     assert state.left == []
 
 
-def test_the_ledgers_command_never_takes_a_cloud_that_is_away_for_an_empty_one(tmp_path: Path) -> None:
+def test_the_ledger_command_does_not_treat_an_unreachable_cloud_as_empty(tmp_path: Path) -> None:
     configured(tmp_path, CLOUDS.format("http://127.0.0.1:9/identity/v3", "right"))
     argv = (sys.executable, "-m", "tare.technologies.openstack.cloud", "delete", "stand-in", "tare-1-a")
     with pytest.raises(subprocess.TimeoutExpired):
@@ -226,7 +226,7 @@ def test_the_ledgers_command_never_takes_a_cloud_that_is_away_for_an_empty_one(t
 
 def test_the_ledgers_command_touches_nothing_of_others(state: State) -> None:
     there = Cloud("stand-in")
-    there._created(replace(WANTED, name="tare-1-ab"), "f1", "i1", "n1")
+    there._create_server(replace(WANTED, name="tare-1-ab"), "f1", "i1", "n1")
     cloud.main(["delete", "stand-in", "tare-1-a"])
     assert state.left == ["keypair", "server"]
     with pytest.raises(TareError, match="no such command"):
@@ -243,7 +243,7 @@ def test_what_is_not_given_or_not_known_is_a_problem() -> None:
 
 
 def test_inside_another_layer_it_is_refused(launch: LaunchRequest) -> None:
-    inside = replace(launch, ledger=DoomedLedger(ExecHost(HERE, "env"), launch.image.root))
+    inside = replace(launch, ledger=EphemeralLedger(ExecHost(HERE, "env"), launch.image.root))
     with (
         pytest.raises(Unavailable, match="cannot be inside another"),
         Openstack("stand-in", "m1.small", "debian-12", "private").launch(HERE, inside),
@@ -263,11 +263,11 @@ def launch(tmp_path: Path) -> LaunchRequest:
 @pytest.fixture
 def server(state: State, ssh_image: Image, tmp_path: Path) -> Iterator[None]:
     """Yield the cloud's server a body: the image in a chroot with its own sshd, which knows our key once it runs."""
-    folder = private_state_folder() / "instances" / f"tare-cloud-server-{os.getpid():x}"
+    folder = create_state_folder() / "instances" / f"tare-cloud-server-{os.getpid():x}"
     folder.parent.mkdir(exist_ok=True)
     ledger = Ledger(tmp_path / "server.jsonl")
-    with ledger.making(ssh_image.root), fresh_root(ledger, ssh_image, folder) as root:
-        make_enterable(ledger, root)
+    with ledger.open_setup_helper(ssh_image.root), fresh_root(ledger, ssh_image, folder) as root:
+        mount_system_folders(ledger, root)
         HERE.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", f"{root}/etc/host_key", timeout=60)
         HERE.run("mkdir", "-p", f"{root}/run/sshd", timeout=60)
         state.started = lambda found: HERE.write(f"{root}/etc/keys", f"{found['public_key']}\n")

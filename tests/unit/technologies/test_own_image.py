@@ -15,8 +15,8 @@ from fakes import LIMITS, launch_on
 from pydantic import TypeAdapter, ValidationError
 
 from plug_ins import own
-from tare.guests.user_files import digests, look_for, overlay, placed
-from tare.guests.user_guest import Boot, OwnImage
+from tare.guests.user_files import create_overlay, ensure_on_host, hash_files, locate_file
+from tare.guests.user_guest import UserGuestBoot, UserUnikernel
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
@@ -35,23 +35,25 @@ from tare.workloads.nginx import Nginx
 from tare.workloads.redis import Redis
 from tare.workloads.startup import Startup
 
-ALL = [found for found in own("technologies").values() if issubclass(found, OwnImage)]
+ALL = [found for found in own("technologies").values() if issubclass(found, UserUnikernel)]
 HERE = Image("0" * 64, Path("/root"), Path("/archive"), Path("/disk"), Path("/kernel"), Path("/initrd"), "")
 
 
 @pytest.fixture
-def boot(tmp_path: Path) -> Boot:
+def boot(tmp_path: Path) -> UserGuestBoot:
     """What a monitor would be given on a network that is never made."""
     network = Network("tare-own", ipaddress.IPv4Network("198.18.0.0/24"), Ledger(tmp_path / "ledger"))
     launch = launch_on(network, HERE, tmp_path / "instance")
-    return Boot(launch, "/images/kernel", "/instance/disk.qcow2", "tare-own-t00", {"/images/root": "/carried/root"})
+    return UserGuestBoot(
+        launch, "/images/kernel", "/instance/disk.qcow2", "tare-own-t00", {"/images/root": "/carried/root"}
+    )
 
 
 def option(command: tuple[str, ...], name: str) -> str:
     return command[command.index(name) + 1]
 
 
-def test_osv_gets_its_address_as_from_run_py(boot: Boot) -> None:
+def test_osv_gets_its_address_as_from_run_py(boot: UserGuestBoot) -> None:
     command = Osv("/images/kernel", "redis", disk="/usr.img", arguments="/redis-server --port 6379").command(boot)
     assert option(command, "-append") == (
         "--ip=eth0,198.18.0.10,255.255.255.0 --defaultgw=198.18.0.1 --nameserver=198.18.0.1 /redis-server --port 6379"
@@ -61,7 +63,7 @@ def test_osv_gets_its_address_as_from_run_py(boot: Boot) -> None:
     assert option(command, "-m") == "256M"
 
 
-def test_rumprun_gets_its_address_in_json(boot: Boot) -> None:
+def test_rumprun_gets_its_address_in_json(boot: UserGuestBoot) -> None:
     rumprun = Rumprun("/images/nginx.bin", "nginx", arguments="-c /data/nginx.conf", disk="/data.iso")
     assert json.loads(option(rumprun.command(boot), "-append")) == {
         "net": {
@@ -77,13 +79,13 @@ def test_rumprun_gets_its_address_in_json(boot: Boot) -> None:
     }
 
 
-def test_rumprun_has_one_env_for_each_variable(boot: Boot) -> None:
+def test_rumprun_has_one_env_for_each_variable(boot: UserGuestBoot) -> None:
     rumprun = Rumprun("/images/redis.bin", "redis", environment=("RUMPRUN_SYSPROXY=tcp://0:12345", "A=1"))
     line = option(rumprun.command(replace(boot, disk="")), "-append")
     assert line.startswith('{"env":"RUMPRUN_SYSPROXY=tcp://0:12345","env":"A=1","net":{')
 
 
-def test_unikraft_has_its_parameters_before_the_dashes_and_the_programs_after_them(boot: Boot) -> None:
+def test_unikraft_parameters_precede_the_dashes_and_program_words_follow(boot: UserGuestBoot) -> None:
     fstab = 'vfs.fstab=[ "initrd0:/:extract::ramfs=1:" ]'
     unikraft = Unikraft("/k", "redis", initrd="/images/root", parameters=fstab, arguments="/redis-server --port 6379")
     command = unikraft.command(boot)
@@ -91,7 +93,7 @@ def test_unikraft_has_its_parameters_before_the_dashes_and_the_programs_after_th
     assert option(command, "-initrd") == "/carried/root"
 
 
-def test_nanos_boots_its_disk_as_ops_does(boot: Boot) -> None:
+def test_nanos_boots_its_disk_as_ops_does(boot: UserGuestBoot) -> None:
     command = Nanos("/images/disk", "redis").command(boot)
     assert "-kernel" not in command
     assert option(command, "-drive") == "file=/instance/disk.qcow2,format=qcow2,if=none,id=hd0"
@@ -100,7 +102,7 @@ def test_nanos_boots_its_disk_as_ops_does(boot: Boot) -> None:
     assert "virtio-net,bus=pci.4,addr=0x0,netdev=net0,mac=02:74:61:72:65:01" in command
 
 
-def test_mirage_runs_in_the_tender_of_its_target(boot: Boot) -> None:
+def test_mirage_runs_in_the_tender_of_its_target(boot: UserGuestBoot) -> None:
     arguments = ("--ipv4=198.18.0.10/24", "--ipv4-gateway=198.18.0.1", "--hello=a b")
     hvt = Mirage("/u.hvt", "micro-http", arguments="--hello='a b'").command(boot)
     network = ("--net:service=tare-own-t00", "--net-mac:service=02:74:61:72:65:01")
@@ -108,7 +110,7 @@ def test_mirage_runs_in_the_tender_of_its_target(boot: Boot) -> None:
     assert Mirage("/u.spt", "micro-http", tender="spt", device="net").command(boot)[0] == "solo5-spt"
 
 
-def test_mirage_for_virtio_runs_in_qemu_emulated_or_not(boot: Boot) -> None:
+def test_mirage_for_virtio_runs_in_qemu_emulated_or_not(boot: UserGuestBoot) -> None:
     kvm = Mirage("/u.virtio", "micro-http", tender="virtio").command(boot)
     assert (option(kvm, "-accel"), option(kvm, "-cpu"), option(kvm, "-M")) == ("kvm", "host", "pc,acpi=off")
     tcg = Mirage("/u.virtio", "micro-http", tender="virtio", accelerator="tcg").command(boot)
@@ -116,7 +118,7 @@ def test_mirage_for_virtio_runs_in_qemu_emulated_or_not(boot: Boot) -> None:
     assert option(tcg, "-append") == "--ipv4=198.18.0.10/24 --ipv4-gateway=198.18.0.1"
 
 
-def test_only_what_uses_one_cpu_has_one_and_a_caution_for_it(boot: Boot) -> None:
+def test_only_what_uses_one_cpu_has_one_and_a_caution_for_it(boot: UserGuestBoot) -> None:
     two = replace(boot, launch=replace(boot.launch, limits=replace(LIMITS, cpus=(2, 3))))
     assert option(Osv("/k", "redis").command(two), "-smp") == "2"
     assert option(Rumprun("/k", "redis").command(two), "-smp") == "1"
@@ -129,29 +131,33 @@ def test_only_what_uses_one_cpu_has_one_and_a_caution_for_it(boot: Boot) -> None
 
 def test_an_image_runs_its_own_workload_and_its_start_and_nothing_else() -> None:
     osv = Osv("/k", "redis")
-    assert osv.refuses(Redis()) is None
-    assert osv.refuses(Startup()) is None
-    assert osv.refuses(Nginx()) == "a unikernel has no shell: this image serves redis alone"
-    assert osv.refuses(Dhrystone()) == "a unikernel has no shell: this image serves redis alone"
+    assert osv.unsupported_reason(Redis()) is None
+    assert osv.unsupported_reason(Startup()) is None
+    assert osv.unsupported_reason(Nginx()) == "a unikernel has no shell: this image serves redis alone"
+    assert osv.unsupported_reason(Dhrystone()) == "a unikernel has no shell: this image serves redis alone"
 
 
 def test_the_port_is_the_services_usual_one_unless_said() -> None:
-    assert Osv("/k", "redis").serves == {"redis": 6379}
-    assert Osv("/k", "nginx").serves == {"nginx": 80}
-    assert Osv("/k", "redis", port=16379).serves == {"redis": 16379}
+    assert Osv("/k", "redis").served_ports == {"redis": 6379}
+    assert Osv("/k", "nginx").served_ports == {"nginx": 80}
+    assert Osv("/k", "redis", port=16379).served_ports == {"redis": 16379}
 
 
 @pytest.mark.parametrize("workload", [found() for found in own("workloads").values() if found().port])
 def test_every_workload_with_a_server_declares_where_an_image_has_it(workload: Workload) -> None:
-    assert Osv("/k", workload.name).serves == {workload.name: workload.usual_port or workload.port}
+    assert Osv("/k", workload.name).served_ports == {workload.name: workload.usual_port or workload.port}
 
 
 def test_an_image_that_serves_several_workloads_is_named_once() -> None:
     both = TypeAdapter(Osv).validate_python({"image": "/k", "service": ["redis", "nginx"]})
-    assert both.serves == {"redis": 6379, "nginx": 80}
+    assert both.served_ports == {"redis": 6379, "nginx": 80}
     assert both.setting_problems() == ()
-    assert (both.refuses(Redis()), both.refuses(Nginx()), both.refuses(Startup())) == (None, None, None)
-    assert both.refuses(Dhrystone()) == "a unikernel has no shell: this image serves redis and nginx alone"
+    assert (both.unsupported_reason(Redis()), both.unsupported_reason(Nginx()), both.unsupported_reason(Startup())) == (
+        None,
+        None,
+        None,
+    )
+    assert both.unsupported_reason(Dhrystone()) == "a unikernel has no shell: this image serves redis and nginx alone"
     (problem,) = replace(both, port=80).setting_problems()
     assert problem.what == "one port is given for several services"
     (problem,) = replace(both, service=("redis", "ngin")).setting_problems()
@@ -167,7 +173,7 @@ def test_a_setting_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("technology", ALL)
-def test_without_an_image_it_says_what_to_write(technology: type[OwnImage]) -> None:
+def test_without_an_image_it_says_what_to_write(technology: type[UserUnikernel]) -> None:
     (problem,) = technology().setting_problems()
     assert problem.what == "it boots an image of your own, but the stack names none"
     assert f'stack = "{technology.name}"' in problem.fix
@@ -184,10 +190,10 @@ def test_settings_that_cannot_be_served_are_problems() -> None:
 
 def test_a_file_that_is_missing_is_named_with_its_layer(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=f"unikraft: there is no file {tmp_path}/root.cpio"):
-        look_for(LocalHost(), str(tmp_path / "root.cpio"), "unikraft")
+        locate_file(LocalHost(), str(tmp_path / "root.cpio"), "unikraft")
 
 
-def test_a_file_of_this_machine_is_carried_to_another_for_one_instance(boot: Boot, tmp_path: Path) -> None:
+def test_a_file_of_this_machine_is_carried_to_another_for_one_instance(boot: UserGuestBoot, tmp_path: Path) -> None:
     class Elsewhere(LocalHost):
         """A host that has no file of this machine's."""
 
@@ -199,21 +205,21 @@ def test_a_file_of_this_machine_is_carried_to_another_for_one_instance(boot: Boo
     kernel = tmp_path / "kernel"
     kernel.write_bytes(b"kernel")
     boot.launch.folder.mkdir()
-    carried = placed(Elsewhere(), boot.launch, str(kernel), "osv")
+    carried = ensure_on_host(Elsewhere(), boot.launch, str(kernel), "osv")
     assert carried == str(boot.launch.folder / "kernel")
     assert Path(carried).read_bytes() == b"kernel"
-    assert placed(LocalHost(), boot.launch, str(kernel), "osv") == str(kernel)
+    assert ensure_on_host(LocalHost(), boot.launch, str(kernel), "osv") == str(kernel)
 
 
 def test_the_load_asks_the_port_of_the_image() -> None:
-    instance = Instance("tare-own", None, "198.18.0.10", "tap", processes=tuple, serves={"redis": 6379})
+    instance = Instance("tare-own", None, "198.18.0.10", "tap", processes=tuple, served_ports={"redis": 6379})
     setup = MeasurementContext(instance, LocalHost(), ())
     assert server_port(setup, "redis", 16379) == 6379
     assert server_port(setup, "nginx", 18080) == 18080
 
 
-def test_nanos_names_the_address_that_the_image_should_have(boot: Boot) -> None:
-    hint = Nanos("/images/disk", "redis").hint(boot.launch)
+def test_nanos_names_the_address_that_the_image_should_have(boot: UserGuestBoot) -> None:
+    hint = Nanos("/images/disk", "redis").silence_hint(boot.launch)
     assert hint.endswith("--ip-address 198.18.0.10 --netmask 255.255.255.0 --gateway 198.18.0.1")
 
 
@@ -225,7 +231,7 @@ WITHOUT_RDSEED = (
 BAD_OPTION = ("*** FATAL CONFIG FILE ERROR (Redis 7.0.11) ***", "Bad directive or wrong number of arguments")
 
 
-def test_unikraft_names_what_newer_ones_need_of_a_processor(boot: Boot) -> None:
+def test_unikraft_names_what_newer_ones_need_of_a_processor(boot: UserGuestBoot) -> None:
     hint = _hint_of(boot, WITHOUT_RDSEED)
     assert hint.startswith("its last output: ")
     assert hint.endswith(
@@ -235,14 +241,14 @@ def test_unikraft_names_what_newer_ones_need_of_a_processor(boot: Boot) -> None:
     assert _hint_of(boot, BAD_OPTION) == f"its last output: {' / '.join(BAD_OPTION)}"
 
 
-def _hint_of(boot: Boot, console: Sequence[str]) -> str:
+def _hint_of(boot: UserGuestBoot, console: Sequence[str]) -> str:
     """Return the hint for an image that ended after these lines."""
-    launch = replace(boot.launch, knock=lambda *_: None)
+    launch = replace(boot.launch, start_probe=lambda *_: None)
     with (
         LocalHost().spawn("printf", "%s\n", *console) as monitor,
         pytest.raises(TrialFailed, match="did not boot: qemu-system-x86_64 ended") as error,
     ):
-        Unikraft("/k", "redis", accelerator="tcg")._await_answer(launch, monitor)
+        Unikraft("/k", "redis", accelerator="tcg")._await_ready(launch, monitor)
     return error.value.hint
 
 
@@ -250,31 +256,29 @@ needs_qemu_img = pytest.mark.skipif(not shutil.which("qemu-img"), reason="apt-ge
 
 
 @needs_qemu_img
-def test_a_raw_disk_that_claims_to_be_another_is_booted_as_it_is(boot: Boot, tmp_path: Path) -> None:
+def test_a_raw_disk_that_claims_to_be_another_is_booted_as_it_is(boot: UserGuestBoot, tmp_path: Path) -> None:
     host, secret, disk = LocalHost(), tmp_path / "secret", tmp_path / "disk"
     secret.write_bytes(bytes(1 << 16))
     host.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(secret), "-F", "raw", str(disk), timeout=60)
     launch = replace(boot.launch, folder=tmp_path / "instance")
     (launch.folder / "written").mkdir(parents=True)
-    made = overlay(host, launch, str(disk), "raw")
+    made = create_overlay(host, launch, str(disk), "raw")
     told = host.run("qemu-img", "info", "--backing-chain", "--output=json", made, timeout=60).text
     assert [each["filename"] for each in json.loads(told)] == [made, str(disk)]
 
 
 @needs_qemu_img
-def test_a_disk_that_names_further_files_is_refused(boot: Boot, tmp_path: Path) -> None:
+def test_a_disk_that_names_further_files_is_refused(boot: UserGuestBoot, tmp_path: Path) -> None:
     host, secret, disk = LocalHost(), tmp_path / "secret", tmp_path / "disk"
     secret.write_bytes(bytes(1 << 16))
     host.run("qemu-img", "create", "-q", "-f", "qcow2", "-b", str(secret), "-F", "raw", str(disk), timeout=60)
     with pytest.raises(TrialFailed, match=rf"it is only a part of a disk: it refers to {secret}"):
-        overlay(host, boot.launch, str(disk), "qcow2")
+        create_overlay(host, boot.launch, str(disk), "qcow2")
 
 
-def test_the_disk_and_the_root_file_system_are_proved_too_as_they_hold_the_application(
-    boot: Boot, tmp_path: Path
-) -> None:
+def test_the_disk_and_root_file_system_with_the_application_are_proved_too(boot: UserGuestBoot, tmp_path: Path) -> None:
     for name in ("kernel", "usr.img"):
         (tmp_path / name).write_text(name)
-    found = digests(boot.launch, {f"/images/{name}": str(tmp_path / name) for name in ("kernel", "usr.img")})
+    found = hash_files(boot.launch, {f"/images/{name}": str(tmp_path / name) for name in ("kernel", "usr.img")})
     expected = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("kernel", "usr.img")}
     assert found == {"sha256": expected["kernel"], "sha256 of /images/usr.img": expected["usr.img"]}

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from fakes import launch_on
 
-from tare.guests.user_guest import OwnImage
+from tare.guests.user_guest import UserUnikernel
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
-from tare.hosts.network import connected
+from tare.hosts.network import create_local_network
 from tare.model.errors import TrialFailed
 from tare.model.image import Image
 from tare.plugins.technology import LaunchRequest
@@ -69,7 +69,10 @@ MODULES = (
 def launch(image: Image, tmp_path: Path) -> Iterator[LaunchRequest]:
     """An instance that is to be started on a real network; nothing may be left when the test is over."""
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    with ledger.making(image.root), connected(ledger, f"tare-{os.getpid() % 0x10000:x}") as network:
+    with (
+        ledger.open_setup_helper(image.root),
+        create_local_network(ledger, f"tare-{os.getpid() % 0x10000:x}") as network,
+    ):
         yield launch_on(network, image, tmp_path / "tare-own")
         assert not (tmp_path / "tare-own").exists()
         links = subprocess.run(("ip", "-n", network.lan, "link"), capture_output=True, text=True, check=True).stdout
@@ -86,11 +89,11 @@ def echo(tmp_path: Path) -> str:
     return str(kernel)
 
 
-def started(technology: OwnImage, launch: LaunchRequest) -> AbstractContextManager[Instance]:
+def started(technology: UserUnikernel, launch: LaunchRequest) -> AbstractContextManager[Instance]:
     return technology.launch(LocalHost(), launch)
 
 
-def told(technology: OwnImage, launch: LaunchRequest) -> str:
+def told(technology: UserUnikernel, launch: LaunchRequest) -> str:
     """Return the command line that has arrived in the echoing kernel."""
     with (
         pytest.raises(TrialFailed, match="did not boot: qemu-system-x86_64 ended") as error,
@@ -122,7 +125,7 @@ def test_a_file_that_is_no_kernel_is_an_error_that_names_layer_and_image(launch:
 
 @pytest.mark.machine
 def test_an_image_that_never_answers_fails_in_its_time(launch: LaunchRequest) -> None:
-    launch = replace(launch, start_seconds=1.2)
+    launch = replace(launch, start_timeout_seconds=1.2)
     address = launch.network.instance_address
     disk = launch.folder.with_name("empty")
     disk.write_bytes(bytes(1 << 20))
@@ -140,11 +143,11 @@ def test_a_real_server_in_an_image_is_served_by_its_command_line_alone(
     launch: LaunchRequest, stand_in: Callable[[Path], Unikraft]
 ) -> None:
     knocks: list[tuple[str, int | None]] = []
-    launch = replace(launch, knock=lambda address, port=None: knocks.append((address, port)))
+    launch = replace(launch, start_probe=lambda address, port=None: knocks.append((address, port)))
     address = launch.network.instance_address
     with started(stand_in(launch.folder.with_name("root.cpio")), launch) as instance:
         assert knocks == [(address, 6379)]
-        assert (instance.inside, instance.address, instance.serves) == (None, address, {"redis": 6379})
+        assert (instance.inside, instance.address, instance.served_ports) == (None, address, {"redis": 6379})
         assert [mark.name for mark in launch.timeline.marks] == ["requested", "started"]
         assert len(instance.processes()) == 1
         assert [caution.kind for caution in instance.cautions] == ["emulated"]

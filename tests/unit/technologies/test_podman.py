@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fakes import launch_at
 
-from tare.hosts.ledger import Ledger, leftovers
+from tare.hosts.ledger import Ledger, read_pending_undos
 from tare.hosts.local import LocalHost
 from tare.model.trial import Output
 from tare.plugins.technology import LaunchRequest
@@ -41,12 +41,12 @@ def launch(tmp_path: Path) -> LaunchRequest:
 
 
 @pytest.mark.parametrize(("datagrams", "kinds"), [(False, ["17007", "16379"]), (True, ["17007", "16379", "16379/udp"])])
-def test_the_port_of_a_server_that_takes_datagrams_is_published_for_them_too(
+def test_the_port_of_a_datagram_server_is_also_published_for_udp(
     launch: LaunchRequest, datagrams: bool, kinds: list[str]
 ) -> None:
-    both = replace(launch, ports=(17007, 16379), datagrams=datagrams)
+    both = replace(launch, ports=(17007, 16379), uses_udp=datagrams)
     for engine in (Docker(), Podman()):
-        published = [option for option in engine._addresses(both) if option.startswith("--publish=")]
+        published = [option for option in engine._address_options(both) if option.startswith("--publish=")]
         assert [option.rpartition(":")[2] for option in published] == kinds
 
 
@@ -62,7 +62,7 @@ def test_the_bridge_is_read_from_the_networks_file_or_asked_for(
     launch: LaunchRequest, path: str, text: str, bridge: str
 ) -> None:
     host = Described({path: text})
-    assert Podman().bridge(host, launch, "tare-1") == bridge
+    assert Podman().create_bridge(host, launch, "tare-1") == bridge
     assert [call[2] for call in host.calls] == (["create", "inspect"] if bridge == "asked" else ["create"])
 
 
@@ -70,7 +70,7 @@ def test_the_version_and_the_image_are_asked_for_once_in_a_run(launch: LaunchReq
     host = Described({})
     assert [launch.version(Podman(), host) for _ in range(3)] == ["asked"] * 3
     for _ in range(3):
-        launch.imported(Podman(), host)
+        launch.prepare_image(Podman(), host)
     assert host.calls == [
         ("podman", "--version"),
         ("podman", "image", "inspect", "tare-image:0000000000000000"),
@@ -85,21 +85,19 @@ class Lacking(Described):
         return replace(output, exit_code=1) if argv[1:3] == ("image", "inspect") else output
 
 
-def test_what_the_engine_wrote_is_read_anew_from_the_disk_as_what_tare_wrote_is(launch: LaunchRequest) -> None:
+def test_files_written_by_the_engine_are_reread_from_disk_like_others(launch: LaunchRequest) -> None:
     host = Lacking({})
-    launch.imported(Podman(), host)
+    launch.prepare_image(Podman(), host)
     assert [call[1] for call in host.calls[:2]] == ["image", "import"]
     assert "drop_caches" in host.calls[2][-1]
 
 
-def test_a_container_is_run_from_the_instances_folder_where_conmon_may_write(launch: LaunchRequest) -> None:
+def test_a_container_runs_from_the_instance_folder_where_conmon_may_write(launch: LaunchRequest) -> None:
     command = Podman()._command(Described({}), launch)
     assert command[:4] == ("env", f"--chdir={launch.folder}", "podman", "run")
 
 
-def test_what_docker_drops_is_accepted_both_ways_over_nat_and_each_rule_is_undone(
-    launch: LaunchRequest, tmp_path: Path
-) -> None:
+def test_nat_traffic_that_docker_drops_is_accepted_and_rules_are_undone(launch: LaunchRequest, tmp_path: Path) -> None:
     launch = replace(launch, ledger=Ledger(tmp_path / "ledgers" / "tare-1.jsonl"))
     host = Described({"/etc/containers/networks/tare-1-podman.json": NETAVARK})
     rules = [("FORWARD", "-i", "tare-1-m"), ("FORWARD", "-i", "podman1", "-o", "tare-1-m")]
@@ -107,23 +105,23 @@ def test_what_docker_drops_is_accepted_both_ways_over_nat_and_each_rule_is_undon
     named = ("-m", "comment", "--comment", "tare-1-podman", "-j", "ACCEPT")
     wanted = [(*rules[0], *named), (*rules[1], *answers, *named)]
     with launch.cache:
-        with Podman()._network(host, launch):
+        with Podman()._create_network(host, launch):
             pass
         assert [call[3:] for call in host.calls if call[:3] == ("iptables", "-w", "-I")] == wanted
-        (left,) = leftovers(launch.ledger.path.parent).values()
+        (left,) = read_pending_undos(launch.ledger.path.parent).values()
         assert [entry[3:] for entry in left.entries if entry[:3] == ("iptables", "-w", "-D")] == wanted[::-1]
-    assert leftovers(launch.ledger.path.parent) == {}
+    assert read_pending_undos(launch.ledger.path.parent) == {}
 
 
 def test_containers_over_nat_share_one_network_of_the_run(launch: LaunchRequest) -> None:
     host = Described({})
     with launch.cache:
         for slot in (0, 5):
-            with Podman()._network(host, replace(launch, network=launch.network.at(slot))) as address:
+            with Podman()._create_network(host, replace(launch, network=launch.network.with_slot(slot))) as address:
                 assert address == f"198.18.1.{1 + slot}"
     created = [call for call in host.calls if call[:3] == ("podman", "network", "create")]
     assert created == [("podman", "network", "create", "--disable-dns", "--subnet=198.18.2.0/24", "tare-1-podman")]
 
 
 def test_on_its_own_bridge_a_container_is_accepted_both_ways_by_one_rule(launch: LaunchRequest) -> None:
-    assert Podman(network="bridge")._forwarded(launch.network, "podman1") == (("-i", "podman1"),)
+    assert Podman(network="bridge")._forwarded_packets(launch.network, "podman1") == (("-i", "podman1"),)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from tare.hosts.local import LocalHost
-from tare.model.errors import NoRoom, OutOfMemory, TrialFailed
+from tare.model.errors import OutOfMemory, TrialFailed, Unschedulable
 from tare.model.trial import Output
-from tare.technologies.containerd.technology import around_container
-from tare.technologies.kata import cautions, is_kata, is_part, kernel_cautions, pin
-from tare.technologies.kubernetes.kubectl import refusal
-from tare.technologies.kubernetes.node import Container, Event, PodOnNode, parse_container, parse_event
+from tare.technologies.containerd.technology import find_helpers
+from tare.technologies.kata import instance_cautions, is_kata, is_machine_process, kernel_cautions, pin_processes
+from tare.technologies.kubernetes.kubectl import translate_error
+from tare.technologies.kubernetes.node import Container, ContainerEvent, PodOnNode, parse_container, parse_event
 from tare.technologies.kubernetes.pod import PodState, image_fault, pod_fault, pod_state, warning_fault
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "pods"
@@ -69,7 +69,7 @@ def test_a_pod_that_the_kernel_has_ended_was_out_of_memory() -> None:
 
 @pytest.mark.parametrize(("name", "full"), [("no-room", True), ("rejected", True), ("ended", False)])
 def test_a_node_without_room_differs_from_other_reasons(name: str, full: bool) -> None:
-    assert isinstance(pod_fault(_pod(name)), NoRoom) is full
+    assert isinstance(pod_fault(_pod(name)), Unschedulable) is full
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_what_the_scheduler_refuses_for_lack_of_room(message: str, full: bool) -
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     fault = pod_fault({"status": {"phase": "Pending", "conditions": [condition]}})
     assert str(fault) == f"the pod cannot be scheduled: {message}"
-    assert isinstance(fault, NoRoom) is full
+    assert isinstance(fault, Unschedulable) is full
 
 
 ONE, OTHER = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
@@ -138,8 +138,8 @@ def test_events_are_of_containers_and_some_name_their_pod() -> None:
     events = [parse_event(line) for line in (SAMPLES / "events.txt").read_text().splitlines()]
     assert events[:3] == [
         None,
-        Event("/containers/create", SANDBOX),
-        Event("/containers/update", SANDBOX, "tare-p1"),
+        ContainerEvent("/containers/create", SANDBOX),
+        ContainerEvent("/containers/update", SANDBOX, "tare-p1"),
     ]
     starts = [event.container for event in events if event and event.topic == "/tasks/start"]
     assert starts == [SANDBOX, CONTAINER]
@@ -148,13 +148,19 @@ def test_events_are_of_containers_and_some_name_their_pod() -> None:
 
 def test_a_sandbox_has_the_address_and_a_container_has_not() -> None:
     sandbox, container = (parse_container((SAMPLES / f"{name}.json").read_text()) for name in ("sandbox", "container"))
-    assert sandbox.sandbox
+    assert sandbox.is_sandbox
     assert sandbox.address.startswith("10.88.0.")
     around = "ecf891e6c0eae780d0eec090a12b32ff81edb8a0de70782cd128faea15767f6e"
     assert container == Container(
-        container.number, "io.containerd.runsc.v1", "tare-good", sandbox.uid, sandbox=False, address="", within=around
+        container.number,
+        "io.containerd.runsc.v1",
+        "tare-good",
+        sandbox.uid,
+        is_sandbox=False,
+        address="",
+        sandbox_id=around,
     )
-    assert sandbox.within == ""
+    assert sandbox.sandbox_id == ""
 
 
 REFUSALS = [
@@ -190,7 +196,7 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("printed", "words", "hint"), REFUSALS)
 def test_what_the_client_prints_becomes_an_error_with_a_hint(printed: str, words: str, hint: str) -> None:
-    error = refusal(Output(("kubectl",), 1, b"", printed.encode(), 0.1))
+    error = translate_error(Output(("kubectl",), 1, b"", printed.encode(), 0.1))
     assert isinstance(error, TrialFailed)
     assert words in str(error)
     assert hint in error.hint
@@ -219,7 +225,7 @@ def processes(sandbox: str) -> str:
 
 @dataclass
 class Listing(LocalHost):
-    """A host with these processes and pods; `found` are those that `pgrep` finds for each pattern."""
+    """A host with these processes and pods; `find_running` are those that `pgrep` finds for each pattern."""
 
     listed: str = ""
     groups: str = ""
@@ -239,11 +245,11 @@ class Listing(LocalHost):
 
 @pytest.mark.parametrize("name", ["tare-4711-00", KATA_SANDBOX])
 def test_a_monitor_that_is_nobodys_child_belongs_to_its_container(name: str) -> None:
-    assert set(around_container(Listing(listed=processes(name)), name)) == {200, 201, 202, 203}
+    assert set(find_helpers(Listing(listed=processes(name)), name)) == {200, 201, 202, 203}
 
 
 def test_a_container_whose_name_begins_as_that_of_another_is_another() -> None:
-    assert around_container(Listing(listed=processes("tare-1-00")), "tare-1-0") == ()
+    assert find_helpers(Listing(listed=processes("tare-1-00")), "tare-1-0") == ()
 
 
 @pytest.mark.parametrize(
@@ -258,13 +264,13 @@ def test_a_container_whose_name_begins_as_that_of_another_is_another() -> None:
     ],
 )
 def test_a_part_of_the_machine_has_its_name_where_kata_writes_it(line: str, part: bool) -> None:
-    assert is_part(line, "tare-1-00") is part
+    assert is_machine_process(line, "tare-1-00") is part
 
 
 @pytest.mark.parametrize("group", [f"kata_{KATA_SANDBOX}", f"kata-overhead-{KATA_CONTAINER[:8]}"])
-def test_the_monitor_of_a_pod_counts_whether_or_not_a_group_of_the_pod_has_the_sandboxs_number(group: str) -> None:
+def test_a_pod_monitor_counts_with_or_without_a_cgroup_of_the_sandbox_id(group: str) -> None:
     host = Listing(listed=processes(KATA_SANDBOX), groups=f"/sys/fs/cgroup/kubepods/pod1/{group}\n")
-    pod = PodOnNode.found(host, "1", KATA_CONTAINER, KATA_SANDBOX)
+    pod = PodOnNode.find_running(host, "1", KATA_CONTAINER, KATA_SANDBOX)
     assert {200, 201, 202, 203} <= set(pod.helpers)
     assert not {300, 301} & set(pod.helpers)
 
@@ -288,7 +294,7 @@ def test_what_is_outside_of_the_group_is_pinned_with_all_its_threads() -> None:
     host = LocalHost()
     first = min(os.sched_getaffinity(0))
     with host.spawn("sleep", "60") as process:
-        pin(host, [process.pid], str(first))
+        pin_processes(host, [process.pid], str(first))
         assert os.sched_getaffinity(process.pid) == {first}
 
 
@@ -308,4 +314,4 @@ def test_the_machines_own_kernel_under_katas_name_is_doubted() -> None:
     assert caution.kind == "shared-kernel"
     assert caution.text.startswith(f"{runtime} promises a kernel of its own")
     assert kernel_cautions(machine, Booted("agent.log=info"), runtime) == ()
-    assert [each.kind for each in cautions(machine, Booted("agent.log=info"), runtime)] == ["never-run"]
+    assert [each.kind for each in instance_cautions(machine, Booted("agent.log=info"), runtime)] == ["never-run"]

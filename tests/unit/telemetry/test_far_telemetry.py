@@ -16,13 +16,13 @@ from sampled import sample
 
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
-from tare.hosts.ssh import Master, SshHost
+from tare.hosts.ssh import SshConnection, SshHost
 from tare.model.errors import Unreachable
 from tare.model.trial import Caution, Output
 from tare.telemetry.host_reader import HostReader, read_totals
 from tare.telemetry.instance_reader import InstanceReader
-from tare.telemetry.kernel_files import HARDWARE, THROTTLED, FarFiles, parse_gathered
-from tare.telemetry.sampler import FAR, Pace, Way, sampling, way_to
+from tare.telemetry.kernel_files import HARDWARE, THROTTLED, RemoteFiles, parse_gathered
+from tare.telemetry.sampler import REMOTE_BUDGET, SamplingBackend, SamplingBudget, backend_for, run_sampler
 
 INTERFACES = """\
 Inter-|   Receive                                                |  Transmit
@@ -129,32 +129,32 @@ def test_an_answer_that_is_cut_off_is_no_answer(text: str) -> None:
 
 def test_one_command_brings_all_that_is_known_of_a_host() -> None:
     host = Far(answers=[RECORDED])
-    files = FarFiles(host)
-    files.look([731])
+    files = RemoteFiles(host)
+    files.begin_sample([731])
     reading, totals = HostReader(files).read(whole=True), read_totals(files)
     assert (reading.cpu_user, reading.cpu_system, reading.cpu_steal) == (272.35, 126.67, 7.85)
     assert (reading.disk_read_bytes, reading.disk_write_bytes) == (1024 * 512, 512 * 512)  # the partition left out
     assert (reading.network_receive_bytes, reading.network_send_bytes) == (9000, 7000)
     assert reading.memory_bytes == (24731708 - 24258012) * 1024
-    assert totals.together is not None
+    assert totals.all_cpus is not None
     assert (totals.swapped_in_pages, totals.throttled) == (17, 7)
     assert host.asked == [(host.asked[0][0], "731")]
-    assert files.matching(HARDWARE) == ["/sys/class/net/eth0/device"]
-    assert len(files.matching(THROTTLED)) == 2
+    assert files.find_paths(HARDWARE) == ["/sys/class/net/eth0/device"]
+    assert len(files.find_paths(THROTTLED)) == 2
 
 
-def test_the_traffic_of_an_instance_is_brought_with_the_rest_once_it_is_known_whose_it_is() -> None:
+def test_traffic_of_an_instance_is_fetched_with_the_rest_once_identified() -> None:
     first, later = TRAFFIC.format(500, 300), TRAFFIC.format(900, 1300)
     whole = RECORDED.replace("==> /dev/null <==\n", later).replace(
         "S 730 731 731 0 -1 4194560 500 0 0 0 150", "S 730 731 731 0 -1 4194560 500 0 0 0 250"
     )
     host = Far(answers=[RECORDED, first, whole])
-    files = FarFiles(host)
-    files.look([731])
+    files = RemoteFiles(host)
+    files.begin_sample([731])
     reader = InstanceReader(files, lambda: [731])
     begin = reader.read([731], whole=True)
     assert (begin.cpu_user, begin.memory_bytes, begin.network_receive_bytes) == (0.0, 432 * 4096, 0)
-    files.look([731])
+    files.begin_sample([731])
     end = reader.read([731], whole=True)
     assert end.cpu_user == pytest.approx(1.0)
     assert end.cpu_system == 0.0
@@ -164,13 +164,13 @@ def test_the_traffic_of_an_instance_is_brought_with_the_rest_once_it_is_known_wh
 
 
 def test_no_process_is_listed_to_look_for_a_group_that_could_not_be_read() -> None:
-    files, listed = FarFiles(Far(answers=[RECORDED])), list[int]()
+    files, listed = RemoteFiles(Far(answers=[RECORDED])), list[int]()
 
     def processes() -> list[int]:
         listed.append(1)
         return [731]
 
-    files.look([731])
+    files.begin_sample([731])
     assert not InstanceReader(files, processes).has_group
     assert listed == []
 
@@ -182,9 +182,9 @@ def test_one_command_a_sample_brings_the_traffic_of_several_instances(tmp_path: 
     )
     host = Far(answers=[both, TRAFFIC.format(0, 0), both, TRAFFIC.replace("731", "732").format(0, 0), both, both, both])
     with (
-        sampling(tmp_path / "block.parquet", Way(FarFiles(host), FAR)) as sampler,
-        sampler.watching("first", lambda: [731]),
-        sampler.watching("second", lambda: [732]),
+        run_sampler(tmp_path / "block.parquet", SamplingBackend(RemoteFiles(host), REMOTE_BUDGET)) as sampler,
+        sampler.sample_instance("first", lambda: [731]),
+        sampler.sample_instance("second", lambda: [732]),
     ):
         sampler.sample_all()
     assert [words[1] for words in host.asked] == ["731", "", "732", "", "731 732", "732", "731"]
@@ -194,10 +194,12 @@ def test_one_command_a_sample_brings_the_traffic_of_several_instances(tmp_path: 
 
 def test_a_connection_that_is_lost_leaves_nulls_until_it_is_back(tmp_path: Path) -> None:
     host = Far(answers=[RECORDED, TRAFFIC.format(0, 0)])
-    with sample(tmp_path / "trial.parquet", Way(FarFiles(host), Pace(0.01, 1.0)), lambda: [731]) as telemetry:
+    with sample(
+        tmp_path / "trial.parquet", SamplingBackend(RemoteFiles(host), SamplingBudget(0.01, 1.0)), lambda: [731]
+    ) as telemetry:
         while len(host.asked) < 4:
             time.sleep(0.01)
-        assert telemetry.trouble == ""
+        assert telemetry.failure_reason == ""
         host.answers += [RECORDED] * 1000
         time.sleep(0.05)
     found = _rows(tmp_path / "trial.parquet", "cpu_user", "host")
@@ -208,8 +210,8 @@ def test_a_connection_that_is_lost_leaves_nulls_until_it_is_back(tmp_path: Path)
 
 
 def test_a_machine_that_does_not_answer_at_the_end_is_a_doubt(tmp_path: Path) -> None:
-    files = FarFiles(Far(answers=[RECORDED, TRAFFIC.format(0, 0)]))
-    with sample(tmp_path / "trial.parquet", Way(files, FAR), lambda: [731]) as telemetry:
+    files = RemoteFiles(Far(answers=[RECORDED, TRAFFIC.format(0, 0)]))
+    with sample(tmp_path / "trial.parquet", SamplingBackend(files, REMOTE_BUDGET), lambda: [731]) as telemetry:
         pass
     text = "the machine's counters could not be read at the beginning or the end"
     assert telemetry.cautions() == (Caution("telemetry", text),)
@@ -223,7 +225,9 @@ def _used_seconds() -> float:
 
 def test_the_script_brings_from_a_real_machine_what_is_read_here(tmp_path: Path) -> None:
     pid, before = os.getpid(), _used_seconds()
-    with sample(tmp_path / "trial.parquet", Way(FarFiles(LocalHost()), FAR), lambda: [pid, 2**22 + 1]) as telemetry:
+    with sample(
+        tmp_path / "trial.parquet", SamplingBackend(RemoteFiles(LocalHost()), REMOTE_BUDGET), lambda: [pid, 2**22 + 1]
+    ) as telemetry:
         until = time.process_time() + 0.3
         while time.process_time() < until:
             pass
@@ -243,30 +247,30 @@ def test_the_script_brings_from_a_real_machine_what_is_read_here(tmp_path: Path)
 # --- how often -----------------------------------------------------------------------------------------------------
 
 
-def test_a_machine_over_ssh_is_sampled_every_two_seconds_for_a_hundredth_of_the_time() -> None:
-    assert FAR.due(FAR.even(0.0, 0.01, 2.01), 2.01) == 4.0
-    assert FAR.due(FAR.even(10.0, 0.25, 10.25), 10.25) == 36.0
+def test_a_machine_over_ssh_is_sampled_every_2_s_for_1_percent_of_time() -> None:
+    assert REMOTE_BUDGET.next_sample_at(REMOTE_BUDGET.within_budget_at(0.0, 0.01, 2.01), 2.01) == 4.0
+    assert REMOTE_BUDGET.next_sample_at(REMOTE_BUDGET.within_budget_at(10.0, 0.25, 10.25), 10.25) == 36.0
 
 
 def test_the_pace_is_what_was_asked_for_but_over_ssh_two_seconds_at_least() -> None:
     far = Far()
-    assert way_to(LocalHost(), 0.05).pace == Pace(0.05)
-    assert way_to(SshHost(far, "elsewhere"), 0.05).pace == FAR
-    assert way_to(SshHost(far, "elsewhere"), 5.0).pace.period_seconds == 5.0
+    assert backend_for(LocalHost(), 0.05).budget == SamplingBudget(0.05)
+    assert backend_for(SshHost(far, "elsewhere"), 0.05).budget == REMOTE_BUDGET
+    assert backend_for(SshHost(far, "elsewhere"), 5.0).budget.interval_seconds == 5.0
 
 
 def test_samples_of_this_machine_are_taken_at_every_multiple_that_is_left() -> None:
-    here = Pace(0.1)
-    assert here.due(0.08, 0.0) == pytest.approx(0.1)
-    assert here.due(0.08, 0.45) == pytest.approx(0.5)  # it was late
-    assert here.due(0.71, 0.41) == pytest.approx(0.8)
+    here = SamplingBudget(0.1)
+    assert here.next_sample_at(0.08, 0.0) == pytest.approx(0.1)
+    assert here.next_sample_at(0.08, 0.45) == pytest.approx(0.5)  # it was late
+    assert here.next_sample_at(0.71, 0.41) == pytest.approx(0.8)
 
 
-def test_samples_take_half_a_percent_of_the_time_and_a_whole_one_what_the_last_second_left() -> None:
-    here = Pace(0.1)
-    assert here.even(0.0, 0.0004, 0.1) == pytest.approx(0.08)
-    assert here.even(5.0, 0.0020, 10.0) == pytest.approx(9.4)  # the next one need not wait
-    assert here.even(9.4, 0.0060, 10.1) == pytest.approx(10.6)
+def test_samples_take_half_a_percent_and_full_ones_what_a_second_left() -> None:
+    here = SamplingBudget(0.1)
+    assert here.within_budget_at(0.0, 0.0004, 0.1) == pytest.approx(0.08)
+    assert here.within_budget_at(5.0, 0.0020, 10.0) == pytest.approx(9.4)  # the next one need not wait
+    assert here.within_budget_at(9.4, 0.0060, 10.1) == pytest.approx(10.6)
 
 
 # --- two threads and one connection --------------------------------------------------------------------------------
@@ -283,10 +287,12 @@ class Around(LocalHost):
             return Output(argv, 0, b"", b"", 0.0)
         return super().run("true", timeout=timeout, input=input, check=check)
 
-    def spawn(self, *argv: str, life_line: bool = False) -> AbstractContextManager[LocalProcess]:
+    def spawn(self, *argv: str, die_with_parent: bool = False) -> AbstractContextManager[LocalProcess]:
         @contextmanager
         def noted() -> Iterator[LocalProcess]:
-            with super(Around, self).spawn("sh", "-c", "echo connected; exec sleep 60", life_line=life_line) as process:
+            with super(Around, self).spawn(
+                "sh", "-c", "echo connected; exec sleep 60", die_with_parent=die_with_parent
+            ) as process:
                 self.opened.append(process)
                 yield process
 
@@ -310,7 +316,7 @@ def test_another_thread_uses_a_connection_and_never_opens_it() -> None:
         thread.join()
 
     host = SshHost(around, "elsewhere")
-    with Master(host, "/run/tare-test.ssh") as host.master:
+    with SshConnection(host, "/run/tare-test.ssh") as host.connection:
         use_in_a_thread()
         around.opened[0]._process.kill()
         around.opened[0]._process.wait()
@@ -321,4 +327,4 @@ def test_another_thread_uses_a_connection_and_never_opens_it() -> None:
         use_in_a_thread()
         assert said[2:] == ["used", "used"]
         assert len(around.opened) == 2
-        assert around.opened[1].running()  # though a thread that has used it has ended
+        assert around.opened[1].is_running()  # though a thread that has used it has ended

@@ -16,7 +16,7 @@ from waiting import rests, wait_until
 
 from tare.hosts.exec import ExecHost
 from tare.hosts.local import LocalHost
-from tare.telemetry.processes import PROGRAM, footprint
+from tare.telemetry.processes import PROGRAM, measure_proportional_memory
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root is told which pages a process has")
 
@@ -62,7 +62,7 @@ def reading(file: Path, *words: str) -> Iterator[int]:
 
 
 def cost(root: Path, pids: list[int], others: list[int] | None = None) -> int:
-    memory_bytes, processes = footprint(HOST, root, pids, others or [])
+    memory_bytes, processes = measure_proportional_memory(HOST, root, pids, others or [])
     assert processes == len(pids)
     assert memory_bytes is not None
     return memory_bytes
@@ -105,15 +105,15 @@ def test_the_resident_process_of_tare_costs_an_instance_nothing(root: Path, tmp_
         alone = cost(root, [run.pid])
         with subprocess.Popen((program, "--resident"), **pipes) as resident:  # type: ignore[call-overload]
             assert resident.stdout.readline() == b"ready\n"
-            assert footprint(HOST, root, [resident.pid]) == (None, 0)
-            memory_bytes, processes = footprint(HOST, root, [run.pid, resident.pid])
+            assert measure_proportional_memory(HOST, root, [resident.pid]) == (None, 0)
+            memory_bytes, processes = measure_proportional_memory(HOST, root, [run.pid, resident.pid])
             resident.stdin.close()
         run.terminate()
     assert memory_bytes == pytest.approx(alone, rel=0.02)  # also what both have of one file
     assert processes == 1
 
 
-def test_the_way_inside_for_the_resident_process_costs_no_instance_anything(root: Path, file: Path) -> None:
+def test_the_entry_of_the_resident_process_costs_no_instance_anything(root: Path, file: Path) -> None:
     """As of `crun exec`, which maps the same program as the `crun run` that belongs to the container."""
     with contextlib.ExitStack() as stack:
         monitor = stack.enter_context(reading(file))
@@ -121,7 +121,7 @@ def test_the_way_inside_for_the_resident_process_costs_no_instance_anything(root
         ways = [stack.enter_context(reading(file, "/usr/lib/tare/run", "--resident")) for _ in range(3)]
         assert cost(root, [monitor]) == pytest.approx(alone, rel=0.02)
         assert cost(root, [monitor], ways[:1]) == pytest.approx(alone, rel=0.02)
-        memory_bytes, processes = footprint(HOST, root, [monitor, *ways])
+        memory_bytes, processes = measure_proportional_memory(HOST, root, [monitor, *ways])
         assert memory_bytes == pytest.approx(alone, rel=0.02)
         assert processes == 1
         unlike = stack.enter_context(reading(file, "--resident", "no"))
@@ -130,13 +130,15 @@ def test_the_way_inside_for_the_resident_process_costs_no_instance_anything(root
 
 
 def test_what_has_ended_and_what_is_the_kernels_has_no_memory(root: Path, file: Path) -> None:
-    assert footprint(HOST, root, []) == (None, 0)
-    assert footprint(HOST, root, [NO_PROCESS]) == (None, 0)
+    assert measure_proportional_memory(HOST, root, []) == (None, 0)
+    assert measure_proportional_memory(HOST, root, [NO_PROCESS]) == (None, 0)
     kernel_thread = 2
-    assert footprint(HOST, root, [kernel_thread]) == (None, 0)
+    assert measure_proportional_memory(HOST, root, [kernel_thread]) == (None, 0)
     with reading(file) as pid:
         alone = cost(root, [pid])
-        memory_bytes, processes = footprint(HOST, root, [pid, NO_PROCESS, kernel_thread], [NO_PROCESS, kernel_thread])
+        memory_bytes, processes = measure_proportional_memory(
+            HOST, root, [pid, NO_PROCESS, kernel_thread], [NO_PROCESS, kernel_thread]
+        )
         assert memory_bytes == pytest.approx(alone, rel=0.001)
         assert processes == 1
 
@@ -144,7 +146,7 @@ def test_what_has_ended_and_what_is_the_kernels_has_no_memory(root: Path, file: 
 def test_a_footprint_that_is_not_whole_is_none(root: Path) -> None:
     powerless = ExecHost(HOST, "setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", "--")
     powerless.supervisor = ""
-    assert footprint(powerless, root, [os.getpid()]) == (None, 1)
+    assert measure_proportional_memory(powerless, root, [os.getpid()]) == (None, 1)
     said = powerless.run(str(root / PROGRAM), str(os.getpid()), timeout=20, check=False)
     assert said.exit_code == 1
     assert b"the numbers of pages are only told to who has CAP_SYS_ADMIN" in said.stderr

@@ -17,11 +17,11 @@ from waiting import wait_until
 
 from tare.hosts.cgroups import parse_layout
 from tare.telemetry.instance_reader import (
-    Group,
-    GroupReader,
+    CgroupReader,
+    InstanceCgroup,
     InstanceReader,
     device_numbers,
-    own_group,
+    find_instance_cgroup,
     parse_counts,
     parse_transfers,
 )
@@ -53,11 +53,11 @@ class Recorded(LocalFiles):
 
 def test_the_cpu_time_of_a_group_of_either_version_is_read() -> None:
     assert parse_counts(captured("group-1-cpuacct.stat"), "user", "system") == (22, 1)
-    assert GroupReader(Recorded(), Group(2, "/g", "/g")).cpu_seconds() == (0.907489, 0.503716)
+    assert CgroupReader(Recorded(), InstanceCgroup(2, "/g", "/g")).cpu_seconds() == (0.907489, 0.503716)
 
 
 def test_a_group_of_version_2_reports_memory_swap_pressure_and_transfers() -> None:
-    reader = GroupReader(Recorded(), Group(2, "/g", "/g"))
+    reader = CgroupReader(Recorded(), InstanceCgroup(2, "/g", "/g"))
     assert reader.charged_bytes() == (4718592, 0)
     assert tuple(reader.pressures()) == (
         Pressure(0.505590, 0.034322),
@@ -69,7 +69,7 @@ def test_a_group_of_version_2_reports_memory_swap_pressure_and_transfers() -> No
 
 
 def test_what_a_group_does_not_report_is_none() -> None:
-    nowhere = GroupReader(LocalFiles(), Group(2, "/nowhere", ""))
+    nowhere = CgroupReader(LocalFiles(), InstanceCgroup(2, "/nowhere", ""))
     assert nowhere.cpu_seconds() is None
     assert nowhere.charged_bytes() == (None, None)
     assert nowhere.transfers() is None
@@ -132,15 +132,15 @@ def read() -> Callable[[str], str]:
 
 
 @pytest.mark.machine
-def test_a_group_that_an_instance_has_alone_is_found_and_one_with_a_stranger_is_not(group: Made) -> None:
+def test_only_a_cgroup_without_processes_of_others_is_found(group: Made) -> None:
     with ExitStack() as stack:
         first, second = (group.add(stack, "sleep", "60").pid for _ in range(2))
-        found = own_group(lambda: [first, second, os.getpid()], read())
+        found = find_instance_cgroup(lambda: [first, second, os.getpid()], read())
         assert found is not None
         assert found.cpu in map(str, group.folders)
-        assert own_group(lambda: [first], read()) is None
-        assert own_group(lambda: [os.getpid()], read()) is None
-        assert own_group(list, read()) is None
+        assert find_instance_cgroup(lambda: [first], read()) is None
+        assert find_instance_cgroup(lambda: [os.getpid()], read()) is None
+        assert find_instance_cgroup(list, read()) is None
 
 
 @pytest.mark.machine
@@ -206,7 +206,7 @@ def test_a_process_that_has_ended_gives_an_error_though_its_file_is_open() -> No
         assert not [name for name in _open_files() if name == path]
 
 
-def test_no_more_files_stay_open_than_a_process_may_have_and_none_at_the_end(tmp_path: Path) -> None:
+def test_open_files_stay_within_the_limit_and_are_closed_at_the_end(tmp_path: Path) -> None:
     before = len(_open_files())
     files = LocalFiles()
     for number in range(100):

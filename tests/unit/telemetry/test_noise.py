@@ -5,7 +5,7 @@ import pytest
 
 from tare.hosts.facts import CLOCK_SOURCES, Read
 from tare.telemetry import noise
-from tare.telemetry.noise import Noise, assess
+from tare.telemetry.noise import Noise, assess_noise
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
 CPU = "/sys/devices/system/cpu"
@@ -38,7 +38,7 @@ def test_a_captured_guest_is_judged_in_every_respect() -> None:
         f"{CLOCK_SOURCES}/current_clocksource": "tsc\n",
         f"{CLOCK_SOURCES}/available_clocksource": "tsc kvm-clock \n",
     }
-    assert [(each.name, each.value, each.verdict) for each in assess(reader(files), sample("stat"))] == [
+    assert [(each.name, each.value, each.verdict) for each in assess_noise(reader(files), sample("stat"))] == [
         ("governor", "unknown", "unknown"),
         ("turbo", "unknown", "unknown"),
         ("SMT", "off", "quiet"),
@@ -56,7 +56,7 @@ def test_a_captured_guest_is_judged_in_every_respect() -> None:
 
 
 def test_a_host_without_any_file_is_unknown_and_says_why() -> None:
-    found = assess(reader({}))
+    found = assess_noise(reader({}))
     unknown = {each.name for each in found if each.verdict == "unknown"}
     assert unknown == {each.name for each in found} - {"cgroups"}
     assert all(each.text for each in found)
@@ -64,7 +64,7 @@ def test_a_host_without_any_file_is_unknown_and_says_why() -> None:
 
 def test_what_should_be_mended_says_how() -> None:
     files = {f"{CPU}/online": "0", f"{CPU}/cpu0/cpufreq/scaling_governor": "powersave", f"{CPU}/cpufreq/boost": "1"}
-    fixes = {each.name: each.fix for each in assess(reader(files))}
+    fixes = {each.name: each.fix for each in assess_noise(reader(files))}
     assert fixes["governor"] == "cpupower frequency-set --governor performance"
     assert fixes["turbo"] == "echo 0 > /sys/devices/system/cpu/cpufreq/boost"
 
@@ -147,8 +147,8 @@ def test_bare_metal_is_quiet() -> None:
 
 def test_throttling_is_summed_over_the_cpus() -> None:
     paths = [f"{CPU}/cpu{number}/thermal_throttle/core_throttle_count" for number in (0, 1)]
-    assert seen(noise.throttling, dict.fromkeys(paths, "0\n")) == ("0 since boot", "quiet")
-    assert seen(noise.throttling, dict.fromkeys(paths, "7\n")) == ("14 since boot", "watch")
+    assert seen(noise.thermal_throttling, dict.fromkeys(paths, "0\n")) == ("0 since boot", "quiet")
+    assert seen(noise.thermal_throttling, dict.fromkeys(paths, "7\n")) == ("14 since boot", "watch")
 
 
 @pytest.mark.parametrize(("available", "verdict"), [(25, "quiet"), (24, "watch"), (10, "watch"), (9, "noisy")])

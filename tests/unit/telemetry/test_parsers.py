@@ -6,10 +6,10 @@ import pytest
 
 from tare.telemetry.processes import Count, ResourceUsage
 from tare.telemetry.procfs import (
+    ByteCounters,
     CpuTimes,
     Pressure,
     ProcessTimes,
-    Transfer,
     parse_cpu_each,
     parse_cpu_total,
     parse_disks,
@@ -71,7 +71,7 @@ def test_memory_of_a_process_is_read_in_bytes() -> None:
 
 def test_disk_transfers_of_a_process_leave_cancelled_writes_out() -> None:
     text = captured("process-io").replace("\nread_bytes: 0\nwrite_bytes: 0\n", "\nread_bytes: 512\nwrite_bytes: 4096\n")
-    assert parse_process_transfer(text) == Transfer("", 512, 4096)
+    assert parse_process_transfer(text) == ByteCounters("", 512, 4096)
 
 
 def test_disk_transfers_are_read_in_bytes() -> None:
@@ -109,9 +109,9 @@ def test_packets_are_read_and_other_interfaces_left_out() -> None:
 
 def test_counts_of_the_kernel_and_the_ticks_of_each_cpu_are_read() -> None:
     stat = parse_stat(captured("stat"))
-    assert stat.together == parse_cpu_total(captured("stat"))
+    assert stat.all_cpus == parse_cpu_total(captured("stat"))
     assert (stat.context_switches, stat.interrupts) == (2540220, 1351060)
-    assert stat.each == {
+    assert stat.ticks_by_cpu == {
         0: (13384, 0, 6066, 151326, 1763, 0, 125, 494),
         1: (13850, 0, 6228, 151479, 884, 0, 247, 291),
     }
@@ -119,7 +119,7 @@ def test_counts_of_the_kernel_and_the_ticks_of_each_cpu_are_read() -> None:
 
 def test_a_cpu_that_is_offline_leaves_a_gap() -> None:
     text = captured("stat").replace("\ncpu0 ", "\ncpu3 ")
-    assert sorted(parse_stat(text).each) == [1, 3]
+    assert sorted(parse_stat(text).ticks_by_cpu) == [1, 3]
 
 
 @pytest.mark.parametrize(
@@ -227,5 +227,5 @@ NOBODY: Processes = {}
 def test_cpu_time_of_processes_that_come_and_go_is_counted_once(looks: list[Look]) -> None:
     used = ResourceUsage()
     for there, new, seconds in looks:
-        found = used.look(there, frozenset(new))
+        found = used.update(there, frozenset(new))
         assert seconds is None or found == seconds

@@ -11,7 +11,7 @@ from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.telemetry.procfs import parse_process_times
-from tare.telemetry.turn_usage import Edges, Quiet, Spent
+from tare.telemetry.turn_usage import CpuUsage, IdleWatch, TurnBoundary
 
 BUSY = "while :; do :; done"
 
@@ -23,13 +23,13 @@ def entered() -> ExecHost:
     return host
 
 
-def edges_of(host: Host, pid: int) -> Edges:
-    return Edges(host, Spent((0,)), Quiet(host, lambda: (pid,)))
+def edges_of(host: Host, pid: int) -> TurnBoundary:
+    return TurnBoundary(host, CpuUsage((0,)), IdleWatch(host, lambda: (pid,)))
 
 
-def caution_kind(edges: Edges) -> str:
-    assert edges.quiet is not None
-    caution = edges.quiet.caution()
+def caution_kind(edges: TurnBoundary) -> str:
+    assert edges.idle_watch is not None
+    caution = edges.idle_watch.caution()
     return caution.kind if caution else ""
 
 
@@ -53,9 +53,9 @@ def test_a_process_that_works_while_others_have_their_turns_is_reported(
     with LocalHost().spawn("sh", "-c", command) as process:
         edges = edges_of(reach(), process.pid)
         for _ in range(3):
-            edges.begin()
+            edges.begin_turn()
             time.sleep(0.01)
-            edges.end(0.0)
+            edges.end_turn(0.0)
             if kind:
                 _goes_on(process.pid)
             else:
@@ -65,19 +65,19 @@ def test_a_process_that_works_while_others_have_their_turns_is_reported(
 
 
 @HOSTS
-def test_what_does_not_rest_is_paused_between_its_turns_and_goes_on_at_the_end(reach: Callable[[], Host]) -> None:
+def test_a_busy_process_is_paused_between_turns_and_resumed_at_the_end(reach: Callable[[], Host]) -> None:
     with LocalHost().spawn("sh", "-c", BUSY) as process:
         edges = edges_of(reach(), process.pid)
         going_on = []
         for _ in range(4):
-            edges.begin()
+            edges.begin_turn()
             time.sleep(0.1)
-            edges.end(0.0)
+            edges.end_turn(0.0)
             going_on.append(_goes_on(process.pid))
         assert going_on[0]
         assert going_on[-2:] == [False, False]
-        edges.begin()  # there is no turn left
-        edges.leave()
+        edges.begin_turn()  # there is no turn left
+        edges.finish()
         assert not _goes_on(process.pid)
         edges.resume()
         assert _goes_on(process.pid)
@@ -88,13 +88,13 @@ def test_a_process_that_has_ended_while_it_was_paused_does_no_harm(reach: Callab
     with LocalHost().spawn("sh", "-c", BUSY) as process:
         edges = edges_of(reach(), process.pid)
         while not caution_kind(edges):
-            edges.begin()
-            edges.end(0.0)
+            edges.begin_turn()
+            edges.end_turn(0.0)
             time.sleep(0.05)
         LocalHost().run("kill", "-9", str(process.pid), timeout=60)
-        wait_until(lambda: not process.running())
-        edges.begin()
-        edges.end(0.0)
+        wait_until(lambda: not process.is_running())
+        edges.begin_turn()
+        edges.end_turn(0.0)
         edges.resume()
 
 
@@ -114,14 +114,14 @@ def test_what_gvisors_kernel_has_started_itself_gets_no_signal(reach: Callable[[
             return tuple(found)
 
         wait_until(lambda: len(family()) == 3)
-        edges = Edges(reach(), Spent((0,)), Quiet(reach(), family))
+        edges = TurnBoundary(reach(), CpuUsage((0,)), IdleWatch(reach(), family))
         while not caution_kind(edges):
-            edges.begin()
-            edges.end(0.0)
+            edges.begin_turn()
+            edges.end_turn(0.0)
             time.sleep(0.05)
         for _ in range(2):
-            edges.begin()
-            edges.end(0.0)
+            edges.begin_turn()
+            edges.end_turn(0.0)
         kernel, waiting, working = family()
         wait_until(lambda: _is_stopped(kernel) and _is_stopped(working))
         assert not _is_stopped(waiting)
@@ -132,26 +132,26 @@ def test_what_gvisors_kernel_has_started_itself_gets_no_signal(reach: Callable[[
 def test_a_program_that_was_started_in_a_turn_has_not_worked_between_turns() -> None:
     """What it used in that turn is no part of what it used while others had theirs."""
     running: list[int] = []
-    quiet = Quiet(LocalHost(), lambda: tuple(running))
-    edges = Edges(LocalHost(), Spent((0,)), quiet)
-    edges.begin()
+    quiet = IdleWatch(LocalHost(), lambda: tuple(running))
+    edges = TurnBoundary(LocalHost(), CpuUsage((0,)), quiet)
+    edges.begin_turn()
     running.append(os.getpid())  # which has worked for long
-    edges.end(0.0)
-    edges.begin()
+    edges.end_turn(0.0)
+    edges.begin_turn()
     assert quiet.caution() is None
 
 
-def test_a_child_that_ends_between_turns_has_not_used_again_what_its_parent_now_counts() -> None:
-    quiet = Quiet(LocalHost(), lambda: (1, 2))
-    quiet.end({"/proc/1/stat": stat(0, 0), "/proc/2/stat": stat(500, 0)})
-    quiet.begin({"/proc/1/stat": stat(0, 500)})
+def test_a_child_ended_between_turns_is_not_counted_again_by_its_parent() -> None:
+    quiet = IdleWatch(LocalHost(), lambda: (1, 2))
+    quiet.end_turn({"/proc/1/stat": stat(0, 0), "/proc/2/stat": stat(500, 0)})
+    quiet.begin_turn({"/proc/1/stat": stat(0, 500)})
     assert quiet.caution() is None
 
 
-def test_a_child_that_began_in_a_turn_and_ended_after_it_has_not_worked_between_turns() -> None:
-    quiet = Quiet(LocalHost(), lambda: (1, 2))
-    quiet.end({"/proc/1/stat": stat(7, 0)})
-    quiet.begin({"/proc/1/stat": stat(7, 500)})
+def test_a_child_that_outlives_its_turn_did_no_work_between_turns() -> None:
+    quiet = IdleWatch(LocalHost(), lambda: (1, 2))
+    quiet.end_turn({"/proc/1/stat": stat(7, 0)})
+    quiet.begin_turn({"/proc/1/stat": stat(7, 500)})
     assert quiet.caution() is None
 
 
@@ -173,34 +173,34 @@ def test_over_ssh_an_edge_of_a_turn_takes_one_command() -> None:
     with LocalHost().spawn("sleep", "60") as process:
         edges = edges_of(host, process.pid)
         for _ in range(2):
-            edges.begin()
+            edges.begin_turn()
             assert host.asked == ["head"]
-            edges.end(0.0)
+            edges.end_turn(0.0)
             assert host.asked == ["head"] * 2
             host.asked.clear()
-        edges.begin()
+        edges.begin_turn()
         host.asked.clear()
-        edges.leave()  # the generator was at its end: nothing is read for what is no turn
+        edges.finish()  # the generator was at its end: nothing is read for what is no turn
         assert host.asked == []
 
 
 def test_a_machine_that_does_not_report_it_leaves_a_turn_without_its_steal() -> None:
     host = ExecHost(LocalHost(), "false")
     host.supervisor = ""
-    edges = Edges(host, Spent((0,)), None)
-    edges.begin()
-    assert edges.end(0.0) is None
-    assert edges.spent.busy_share is None
+    edges = TurnBoundary(host, CpuUsage((0,)), None)
+    edges.begin_turn()
+    assert edges.end_turn(0.0) is None
+    assert edges.usage.busy_share is None
 
 
 def test_cpus_of_services_beside_are_counted_over_the_same_turns() -> None:
     (cpu, *_) = sorted(os.sched_getaffinity(0))
-    edges = Edges(LocalHost(), Spent((cpu,)), None, Spent((cpu,)))
-    edges.begin()
+    edges = TurnBoundary(LocalHost(), CpuUsage((cpu,)), None, CpuUsage((cpu,)))
+    edges.begin_turn()
     time.sleep(0.05)
-    edges.end(0.0)
-    assert edges.others is not None
-    assert edges.others.busy_share == edges.spent.busy_share is not None
+    edges.end_turn(0.0)
+    assert edges.sidecar_usage is not None
+    assert edges.sidecar_usage.busy_share == edges.usage.busy_share is not None
 
 
 def _goes_on(pid: int) -> bool:
@@ -225,18 +225,18 @@ AFTER = "cpu  160 0 120 900 0 0 0 20 0 0\ncpu0 50 0 50 500 0 0 0 0 0 0\ncpu1 110
 
 
 def test_what_was_stolen_is_a_share_of_what_was_wanted() -> None:
-    spent = Spent((1,))
-    spent.begin(BEFORE)
-    assert spent.end(AFTER, 0.0) == pytest.approx(20 / 100)
+    spent = CpuUsage((1,))
+    spent.begin_turn(BEFORE)
+    assert spent.end_turn(AFTER, 0.0) == pytest.approx(20 / 100)
 
 
 @pytest.mark.parametrize(("cpus", "share"), [((0,), 0.0), ((1,), 1.0), ((0, 1), 0.5), ((7,), None)])
 def test_how_busy_cpus_were_is_counted_over_turns_alone(cpus: tuple[int, ...], share: float | None) -> None:
     between = AFTER.replace("cpu0 50", "cpu0 9999")  # what happens between two turns is nobody's business
-    spent = Spent(cpus)
+    spent = CpuUsage(cpus)
     for before, after in ((BEFORE, AFTER), (between, between)):
-        spent.begin(before)
-        spent.end(after, 0.0)
+        spent.begin_turn(before)
+        spent.end_turn(after, 0.0)
     assert spent.busy_share == (None if share is None else pytest.approx(share))
 
 
@@ -251,34 +251,32 @@ def test_how_busy_cpus_were_is_counted_over_turns_alone(cpus: tuple[int, ...], s
     ],
 )
 def test_of_the_latest_turn_is_known_how_many_cpus_were_busy(first: str, rest_seconds: float, busy_cpus: float) -> None:
-    spent = Spent((0, 1))
-    spent.begin(BEFORE)
-    spent.end(AFTER.replace("cpu0 50 0 50 500 0", first), rest_seconds)
-    assert spent.latest == pytest.approx(busy_cpus)
-    spent.begin("")
-    spent.end("", 0.0)
-    assert spent.latest is None
+    spent = CpuUsage((0, 1))
+    spent.begin_turn(BEFORE)
+    spent.end_turn(AFTER.replace("cpu0 50 0 50 500 0", first), rest_seconds)
+    assert spent.latest_busy_cpus == pytest.approx(busy_cpus)
+    spent.begin_turn("")
+    spent.end_turn("", 0.0)
+    assert spent.latest_busy_cpus is None
 
 
 def test_what_was_begun_and_is_no_turn_does_not_count() -> None:
-    spent = Spent((1,))
-    spent.begin(BEFORE)
-    spent.begin(AFTER)
-    spent.end(AFTER.replace("cpu1 110 0 70 400", "cpu1 110 0 70 500"), 0.0)
+    spent = CpuUsage((1,))
+    spent.begin_turn(BEFORE)
+    spent.begin_turn(AFTER)
+    spent.end_turn(AFTER.replace("cpu1 110 0 70 400", "cpu1 110 0 70 500"), 0.0)
     assert spent.busy_share == 0.0
 
 
 def test_a_machine_that_reports_nothing_leaves_both_unknown() -> None:
-    spent = Spent((0,))
-    spent.begin("")
-    assert (spent.end("", 0.0), spent.busy_share) == (None, None)
+    spent = CpuUsage((0,))
+    spent.begin_turn("")
+    assert (spent.end_turn("", 0.0), spent.busy_share) == (None, None)
 
 
 @pytest.mark.parametrize(("rest_seconds", "share"), [(0.0, 0.8), (0.2, 1.0)])
-def test_the_time_in_which_a_load_does_not_send_yet_makes_a_server_no_less_busy(
-    rest_seconds: float, share: float
-) -> None:
-    spent = Spent((1,))
-    spent.begin(BEFORE)
-    spent.end(AFTER.replace("cpu1 110 0 70 400", "cpu1 110 0 50 420"), rest_seconds)
+def test_time_before_a_load_sends_does_not_make_a_server_less_busy(rest_seconds: float, share: float) -> None:
+    spent = CpuUsage((1,))
+    spent.begin_turn(BEFORE)
+    spent.end_turn(AFTER.replace("cpu1 110 0 70 400", "cpu1 110 0 50 420"), rest_seconds)
     assert spent.busy_share == pytest.approx(share)

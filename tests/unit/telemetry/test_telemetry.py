@@ -17,15 +17,15 @@ from waiting import wait_until
 
 from tare.hosts.local import LocalHost
 from tare.model.trial import Caution
-from tare.telemetry.host_reader import Reading, Totals
+from tare.telemetry.host_reader import HostTotals, UsageReading
 from tare.telemetry.kernel_files import LocalFiles
-from tare.telemetry.parquet import Row, write
+from tare.telemetry.parquet import TelemetryRow, write
 from tare.telemetry.procfs import parse_cpu_total
-from tare.telemetry.sampler import Pace, Sampler, Telemetry, Way, sampling, way_to
+from tare.telemetry.sampler import Sampler, SamplingBackend, SamplingBudget, Telemetry, backend_for, run_sampler
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
-HERE = way_to(LocalHost(), 0.1)
-OFTEN = Way(LocalFiles(), Pace(0.01, 1.0))
+HERE = backend_for(LocalHost(), 0.1)
+OFTEN = SamplingBackend(LocalFiles(), SamplingBudget(0.01, 1.0))
 NO_PROCESS = 2**22 + 1  # above the highest number that Linux gives out
 
 ALIKE = 0.15  # how near the kernel's ticks are to what a process has used by its own clock
@@ -38,7 +38,7 @@ def captured(name: str) -> str:
 @contextmanager
 def watched(file: Path, processes: Callable[[], Sequence[int]]) -> Iterator[Sampler]:
     """Sample this machine and the instance of one trial often."""
-    with sampling(file, OFTEN) as sampler, sampler.watching(file.stem, processes):
+    with run_sampler(file, OFTEN) as sampler, sampler.sample_instance(file.stem, processes):
         yield sampler
 
 
@@ -93,7 +93,7 @@ def test_the_cpu_time_of_the_machine_is_what_the_kernel_counts(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("seen", [alone, family])
-def test_the_cpu_time_of_a_child_is_counted_once_whether_it_was_seen_or_not(
+def test_the_cpu_time_of_a_child_counts_once_whether_it_was_seen_or_not(
     seen: Callable[[int], list[int]], tmp_path: Path
 ) -> None:
     file = tmp_path / "trial.parquet"
@@ -160,7 +160,7 @@ def test_a_file_that_cannot_be_written_is_a_caution(tmp_path: Path) -> None:
 
 
 def test_five_seconds_of_samples_are_written_about_as_quickly_as_one(tmp_path: Path) -> None:
-    sampled = [Row(1.0, None, Reading(1.0, 1.0)), Row(1.0, "trial", Reading(1.0, 1.0))]
+    sampled = [TelemetryRow(1.0, None, UsageReading(1.0, 1.0)), TelemetryRow(1.0, "trial", UsageReading(1.0, 1.0))]
     tries: dict[int, list[float]] = {1: [], 51: []}
     for _ in range(10):  # in turns, so that what a busy machine takes from one it takes from the other
         for count, used in tries.items():
@@ -220,15 +220,15 @@ def test_the_time_of_a_sample_is_that_of_the_clock_on_the_wall(tmp_path: Path) -
 # --- several instances together ------------------------------------------------------------------------------------
 
 
-def test_what_is_alive_together_has_one_thread_and_one_file_with_one_series_of_the_machine(tmp_path: Path) -> None:
+def test_concurrent_instances_share_a_thread_a_file_and_a_machine_series(tmp_path: Path) -> None:
     file = tmp_path / "block.parquet"
-    with running(BUSY) as busy, running(BUSY) as idle, sampling(file, OFTEN) as sampler:
-        with sampler.watching("busy", lambda: [busy.pid]), sampler.watching("idle", lambda: [idle.pid]):
+    with running(BUSY) as busy, running(BUSY) as idle, run_sampler(file, OFTEN) as sampler:
+        with sampler.sample_instance("busy", lambda: [busy.pid]), sampler.sample_instance("idle", lambda: [idle.pid]):
             assert [thread.name for thread in threading.enumerate()].count("tare-sampler") == 1
             worked = work(busy)
-        with sampler.watching("later", lambda: [busy.pid]):
+        with sampler.sample_instance("later", lambda: [busy.pid]):
             await_samples(sampler, 1)
-    assert sampler.trouble == ""
+    assert sampler.failure_reason == ""
     moments = [seconds for (seconds,) in rows(file, "seconds", "host")]
     assert moments == sorted(set(moments))
     assert {trial for (trial,) in rows(file, "trial", "host")} == {None}
@@ -242,37 +242,37 @@ def test_what_is_alive_together_has_one_thread_and_one_file_with_one_series_of_t
 
 
 @dataclass(frozen=True)
-class Noted(Pace):
+class Noted(SamplingBudget):
     """The usual pace, which notes when each sample had been taken, and what the sampler's thread had used till then."""
 
     notes: list[tuple[float, float]] = field(default_factory=list)
 
-    def even(self, before: float, used: float, now: float) -> float:
+    def within_budget_at(self, before: float, used: float, now: float) -> float:
         self.notes.append((now, time.thread_time()))
-        return super().even(before, used, now)
+        return super().within_budget_at(before, used, now)
 
 
-def test_samples_take_a_small_share_of_a_cpu_however_many_instances_there_are(tmp_path: Path) -> None:
+def test_samples_take_a_small_share_of_a_cpu_for_any_number_of_instances(tmp_path: Path) -> None:
     pace = Noted(0.1)
-    with sampling(tmp_path / "block.parquet", Way(LocalFiles(), pace)) as sampler, ExitStack() as stack:
+    with run_sampler(tmp_path / "block.parquet", SamplingBackend(LocalFiles(), pace)) as sampler, ExitStack() as stack:
         for number in range(50):
-            stack.enter_context(sampler.watching(f"trial-{number}", lambda: [os.getpid()]))
+            stack.enter_context(sampler.sample_instance(f"trial-{number}", lambda: [os.getpid()]))
         wait_until(lambda: len(pace.notes) > 3)
     (_, at_first), *_, (_, before_last), (seconds, _) = pace.notes
     # Each sample waits until those before it are half a percent of the time.
-    assert 0 < before_last - at_first <= pace.most_share * seconds
+    assert 0 < before_last - at_first <= pace.max_share * seconds
 
 
 # --- summaries -----------------------------------------------------------------------------------------------------
 
 
-def between(start: Totals, end: Totals) -> Telemetry:
+def between(start: HostTotals, end: HostTotals) -> Telemetry:
     return Telemetry(start, end)
 
 
-def captured_totals(name: str, swapped_in_pages: int = 0, throttled: int | None = None) -> Totals:
+def captured_totals(name: str, swapped_in_pages: int = 0, throttled: int | None = None) -> HostTotals:
     text = captured(name)
-    return Totals(parse_cpu_total(text), swapped_in_pages, throttled)
+    return HostTotals(parse_cpu_total(text), swapped_in_pages, throttled)
 
 
 def test_summaries_are_none_before_the_end() -> None:

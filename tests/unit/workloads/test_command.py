@@ -10,37 +10,37 @@ from setups import Inside, running_in, sample
 from tare_fake.technology import FakeHost
 
 from tare.hosts.exec import START
-from tare.loads.user_load import OwnMetric
+from tare.loads.user_load import UserMetric
 from tare.model.errors import TimedOut, TrialFailed
-from tare.model.trial import Output, Raw
+from tare.model.trial import Output, RawOutput
 from tare.runner.values import read_values
 from tare.suites.suite import parse_suite
-from tare.workloads.command import Command
+from tare.workloads.command import UserCommand
 
 MEASURED = ("/usr/lib/tare/run", "--", "/usr/lib/tare/measure")
 LINE = "\ntare-measure: wall 0.250000001 user 0.200000 system 0.012500 memory 1048576 exit 0\n"
-RATE = OwnMetric(name="rate", unit="events/s", better="higher", pattern=r"^ +events per second: +([0-9.]+)$")
+RATE = UserMetric(name="rate", unit="events/s", better="higher", pattern=r"^ +events per second: +([0-9.]+)$")
 
 
-def trial(name: str) -> tuple[Raw, ...]:
+def trial(name: str) -> tuple[RawOutput, ...]:
     """Return the raw output of a real trial, as a run folder has it."""
-    return TypeAdapter(tuple[Raw, ...]).validate_json(sample(f"command/{name}.json"))
+    return TypeAdapter(tuple[RawOutput, ...]).validate_json(sample(f"command/{name}.json"))
 
 
-def values(workload: Command, raw: Raw) -> dict[str, float]:
+def values(workload: UserCommand, raw: RawOutput) -> dict[str, float]:
     return {value.metric: value.value for value in workload.parse((raw,))}
 
 
-def raw(text: str, errors: str = "") -> Raw:
-    return Raw("run", (*MEASURED, "bench"), text, 0.3, errors=errors)
+def raw(text: str, errors: str = "") -> RawOutput:
+    return RawOutput("run", (*MEASURED, "bench"), text, 0.3, errors=errors)
 
 
 # --- what is read ----------------------------------------------------------------------------------------------------
 
 
-def test_the_plan_lists_what_a_command_and_its_preparation_run_on_bare_metal() -> None:
-    assert Command().brings("in every instance") == ("in every instance: true",)
-    assert Command(("rm", "-r", "a b"), prepare="touch x").brings("inside") == (
+def test_the_plan_lists_command_and_preparation_as_run_on_bare_metal() -> None:
+    assert UserCommand().external_effects("in every instance") == ("in every instance: true",)
+    assert UserCommand(("rm", "-r", "a b"), prepare="touch x").external_effects("inside") == (
         "inside: touch x",
         "inside: rm -r 'a b'",
     )
@@ -48,20 +48,20 @@ def test_the_plan_lists_what_a_command_and_its_preparation_run_on_bare_metal() -
 
 @pytest.mark.parametrize("text", ["", LINE, "no end", f"a line like ours{LINE}and more", "\0\ud7ff\r\n"])
 def test_whatever_the_command_prints_the_last_line_counts(text: str) -> None:
-    assert values(Command(), raw(text + LINE))["time"] == 0.250000001
+    assert values(UserCommand(), raw(text + LINE))["time"] == 0.250000001
 
 
-def test_metrics_of_the_users_are_the_headline_and_without_them_the_wall_time_is() -> None:
-    mine = Command(metrics=(RATE,))
-    assert [metric.name for metric in Command().all_metrics] == ["time", "user", "system", "memory"]
-    assert [metric.name for metric in Command().all_metrics if metric.headline] == ["time"]
+def test_user_metrics_are_the_headline_and_without_them_the_wall_time_is() -> None:
+    mine = UserCommand(metrics=(RATE,))
+    assert [metric.name for metric in UserCommand().all_metrics] == ["time", "user", "system", "memory"]
+    assert [metric.name for metric in UserCommand().all_metrics if metric.headline] == ["time"]
     assert [metric.name for metric in mine.all_metrics] == ["rate", "time", "user", "system", "memory"]
     assert [metric.name for metric in mine.all_metrics if metric.headline] == ["rate"]
 
 
 def test_a_run_without_the_users_metric_fails_the_trial() -> None:
     with pytest.raises(TrialFailed, match="the pattern of rate does not match"):
-        Command(metrics=(RATE,)).parse((raw(f"events: 5{LINE}"),))
+        UserCommand(metrics=(RATE,)).parse((raw(f"events: 5{LINE}"),))
 
 
 # --- commands that fail ----------------------------------------------------------------------------------------------
@@ -69,11 +69,11 @@ def test_a_run_without_the_users_metric_fails_the_trial() -> None:
 
 def failure(text: str, errors: str, code: int) -> TrialFailed:
     with pytest.raises(TrialFailed) as failed:
-        Command().parse((raw(text + LINE.replace("exit 0", f"exit {code}"), errors),))
+        UserCommand().parse((raw(text + LINE.replace("exit 0", f"exit {code}"), errors),))
     return failed.value
 
 
-def test_an_exit_code_that_is_not_accepted_fails_the_trial_with_the_last_words() -> None:
+def test_an_unaccepted_exit_code_fails_the_trial_with_the_last_words() -> None:
     failed = failure("half a result\n", "first\nno such table\n", 3)
     assert str(failed) == "bench: exit code 3: first / no such table"
     assert failed.hint.endswith("other exit codes may be accepted: exit_codes = [0, 3]")
@@ -82,10 +82,10 @@ def test_an_exit_code_that_is_not_accepted_fails_the_trial_with_the_last_words()
 
 
 def test_an_exit_code_that_is_accepted_is_no_failure() -> None:
-    accepted = Command(exit_codes=(0, 3))
+    accepted = UserCommand(exit_codes=(0, 3))
     assert values(accepted, raw(LINE.replace("exit 0", "exit 3")))["time"] == 0.250000001
     with pytest.raises(TrialFailed, match="exit code 0"):
-        Command(exit_codes=(3,)).parse((raw(LINE),))
+        UserCommand(exit_codes=(3,)).parse((raw(LINE),))
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,11 @@ def test_a_program_that_the_image_lacks_is_named_with_the_way_to_add_it(errors: 
     assert "exit_codes" not in failed.hint
 
 
-def test_a_program_that_an_image_of_others_lacks_comes_into_it_when_it_is_built() -> None:
+def test_a_program_missing_from_an_external_image_is_added_at_build_time() -> None:
     text = LINE.replace("exit 0", "exit 127")
     own = raw(text, "sh: python3: not found\n")
     with pytest.raises(TrialFailed) as failed:
-        Command().parse((replace(own, argv=(*own.argv[:3], START, *own.argv[3:])),))
+        UserCommand().parse((replace(own, argv=(*own.argv[:3], START, *own.argv[3:])),))
     assert failed.value.hint == "the image has no python3: it is taken as it is, so build it with python3"
 
 
@@ -149,7 +149,7 @@ def test_a_signal_is_named_and_the_one_of_a_lack_of_memory_hints_at_it() -> None
 def test_a_command_that_needs_a_terminal_is_refused(name: str) -> None:
     (words,) = (each for each in trial("terminal") if each.argv[3] == name)
     with pytest.raises(TrialFailed) as failed:
-        Command().parse((words,))
+        UserCommand().parse((words,))
     assert "it has no terminal, and nothing on its standard input" in failed.value.hint
 
 
@@ -168,73 +168,73 @@ def inside(*outputs: Output) -> Inside:
     return Inside(answer=answer)
 
 
-def runs(workload: Command, host: FakeHost | None, start: tuple[str, ...] = ()) -> tuple[Raw, ...]:
-    return tuple(workload.measure(replace(running_in(host), start=start)))
+def runs(workload: UserCommand, host: FakeHost | None, start: tuple[str, ...] = ()) -> tuple[RawOutput, ...]:
+    return tuple(workload.measure(replace(running_in(host), start_command=start)))
 
 
 def test_a_run_is_a_turn_and_as_many_count_as_begin_within_the_duration() -> None:
-    found = runs(Command("bench --quick 'two words'", duration=0.6, warm_up=2), host := inside())
+    found = runs(UserCommand("bench --quick 'two words'", duration=0.6, warm_up=2), host := inside())
     assert host.calls == 5 * [(*MEASURED, "bench", "--quick", "two words")]
     assert [each.warm_up for each in found] == [True, True, False, False, False]
-    assert next(value.turns for value in read_values(Command(), found)) == 3 * (0.250000001,)
+    assert next(value.turns for value in read_values(UserCommand(), found)) == 3 * (0.250000001,)
 
 
 def test_a_run_that_takes_longer_than_the_duration_counts_once() -> None:
-    assert [each.warm_up for each in runs(Command("bench", duration=0.1), inside())] == [True, False]
+    assert [each.warm_up for each in runs(UserCommand("bench", duration=0.1), inside())] == [True, False]
 
 
 def test_short_runs_are_twenty_at_most() -> None:
     short = Output((), 0, LINE.encode(), b"", 0.001)
-    assert sum(not each.warm_up for each in runs(Command("bench", duration=60.0), inside(short))) == 20
+    assert sum(not each.warm_up for each in runs(UserCommand("bench", duration=60.0), inside(short))) == 20
 
 
 def test_a_number_of_runs_counts_whatever_they_take() -> None:
-    workload = Command(("bench",), runs=3, duration=0.1, warm_up=0)
+    workload = UserCommand(("bench",), runs=3, duration=0.1, warm_up=0)
     assert [each.warm_up for each in runs(workload, inside())] == 3 * [False]
-    assert (workload.rounds, workload.shortened_by) == (3, "runs")
-    assert (Command().rounds, Command().shortened_by) == (20, "duration")
-    assert [workload.seconds(), Command().seconds()] == pytest.approx([0.6, 1.2])
+    assert (workload.rounds, workload.duration_setting) == (3, "runs")
+    assert (UserCommand().rounds, UserCommand().duration_setting) == (20, "duration")
+    assert [workload.estimate_seconds(), UserCommand().estimate_seconds()] == pytest.approx([0.6, 1.2])
 
 
 def test_what_prepares_it_runs_before_each_run_and_does_not_count() -> None:
-    found = runs(Command("bench", prepare="sync -f /srv", runs=2, timeout=7.0), host := inside())
+    found = runs(UserCommand("bench", prepare="sync -f /srv", runs=2, timeout=7.0), host := inside())
     assert host.calls == 3 * [("sync", "-f", "/srv"), (*MEASURED, "bench")]
     assert set(host.limits_seconds) == {7.0}
     assert [each.argv for each in found] == 3 * [(*MEASURED, "bench")]
 
 
-def test_in_an_image_of_others_it_is_started_as_that_says_and_is_named_by_its_own_first_word() -> None:
-    workload = Command("bench --quick", prepare="sync /srv", runs=1, warm_up=0, timeout=7.0)
+def test_in_an_external_image_it_starts_as_told_and_keeps_its_name() -> None:
+    workload = UserCommand("bench --quick", prepare="sync /srv", runs=1, warm_up=0, timeout=7.0)
     runs(workload, host := inside(), (START,))
     assert host.calls == [(START, "--only", "sync", "/srv"), (*MEASURED, START, "--", "bench", "--quick")]
     lacks = Output(
         (), 0, LINE.replace("exit 0", "exit 127").encode(), b"start: bench: No such file or directory\n", 0.1
     )
     with pytest.raises(TrialFailed, match=r"^bench: exit code 127: bench: No such file or directory$"):
-        runs(Command("bench"), inside(lacks), (START,))
+        runs(UserCommand("bench"), inside(lacks), (START,))
     with pytest.raises(TimedOut, match=r"^bench: did not end within 1 min$"):
-        runs(Command("bench"), endless(), (START,))
+        runs(UserCommand("bench"), endless(), (START,))
 
 
 def test_a_failure_ends_the_trial_with_the_first_run_that_shows_it() -> None:
     fails = Output((), 0, LINE.replace("exit 0", "exit 1").encode(), b"no disk\n", 0.1)
     host = inside(fails)
     with pytest.raises(TrialFailed, match="bench: exit code 1: no disk"):
-        runs(Command("bench"), host)
+        runs(UserCommand("bench"), host)
     assert len(host.calls) == 1
 
 
 def test_a_command_that_cannot_be_started_has_the_reason_of_the_system() -> None:
     missing = Output((), 127, b"", b"measure: bench: No such file or directory\n", 0.1)
     with pytest.raises(TrialFailed, match=r"^bench: No such file or directory$"):
-        runs(Command("bench"), inside(missing))
+        runs(UserCommand("bench"), inside(missing))
 
 
 def test_more_output_than_a_run_folder_should_keep_fails_the_trial() -> None:
     most = Output((), 0, (600 << 10) * b"a" + LINE.encode(), (400 << 10) * b"b", 0.1)
-    assert runs(Command("bench", runs=1), inside(most))
+    assert runs(UserCommand("bench", runs=1), inside(most))
     with pytest.raises(TrialFailed, match=r"^bench: it printed 1.1\d MiB, and a run folder keeps 1 MiB of each run$"):
-        runs(Command("bench"), inside(replace(most, stderr=(600 << 10) * b"b")))
+        runs(UserCommand("bench"), inside(replace(most, stderr=(600 << 10) * b"b")))
 
 
 def endless() -> Inside:
@@ -248,28 +248,28 @@ def endless() -> Inside:
 
 def test_a_command_without_an_end_fails_with_what_it_had_printed() -> None:
     with pytest.raises(TimedOut, match=r"^bench: did not end within 1 min$") as failed:
-        runs(Command("bench"), endless())
+        runs(UserCommand("bench"), endless())
     assert failed.value.output is not None
     assert failed.value.output.stdout == b"so far"
     assert "no terminal" in failed.value.hint
 
 
 def test_the_program_that_must_be_there_is_the_first_that_runs() -> None:
-    assert Command("bench --quick").programs == ("bench",)
-    assert Command("/srv/built", prepare="cp /opt/bench /srv/built").programs == ("cp",)
+    assert UserCommand("bench --quick").programs == ("bench",)
+    assert UserCommand("/srv/built", prepare="cp /opt/bench /srv/built").programs == ("cp",)
 
 
 # --- what a suite says -----------------------------------------------------------------------------------------------
 
 
-def planned(lines: str) -> Command:
+def planned(lines: str) -> UserCommand:
     text = f'[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "command"\n{lines}'
     workload = parse_suite(text, "mine.toml").workloads[0].workload
-    assert isinstance(workload, Command)
+    assert isinstance(workload, UserCommand)
     return workload
 
 
-def test_a_suite_has_a_command_as_a_line_or_as_words_and_its_metrics_as_tables() -> None:
+def test_a_suite_has_a_command_as_a_line_or_as_words_and_metrics_as_tables() -> None:
     table = '[[workloads.metrics]]\nname = "iops"\npointer = "/jobs/0/read/iops"\nunit = "operations/s"\n'
     found = planned(f'command = ["fio", "a file"]\npackages = ["fio"]\nexit_codes = [0, 3]\n{table}better = "higher"\n')
     assert (found.command, found.packages, found.exit_codes) == (("fio", "a file"), ("fio",), (0, 3))
@@ -285,7 +285,7 @@ def test_a_suite_has_a_command_as_a_line_or_as_words_and_its_metrics_as_tables()
 @pytest.mark.parametrize("stack", ["native", "crun", "gvisor"])
 def test_real_runs_of_sysbench_give_its_rate_and_what_it_used(stack: str) -> None:
     raws = trial(f"sysbench-{stack}")
-    found = {value.metric: value for value in read_values(Command(metrics=(RATE,)), raws)}
+    found = {value.metric: value for value in read_values(UserCommand(metrics=(RATE,)), raws)}
     assert found.keys() == {"rate", "time", "user", "system", "memory"}
     assert 0.05 < found["time"].value < 0.5
     assert found["user"].value + found["system"].value <= 1.5 * found["time"].value
@@ -295,12 +295,12 @@ def test_real_runs_of_sysbench_give_its_rate_and_what_it_used(stack: str) -> Non
 
 def test_a_real_report_in_json_is_read_by_a_pointer() -> None:
     counted = [each for each in trial("fio") if not each.warm_up]
-    iops = OwnMetric(name="iops", unit="operations/s", better="higher", pointer="/jobs/0/read/iops")
-    assert values(Command(metrics=(iops,)), counted[0])["iops"] > 0
+    iops = UserMetric(name="iops", unit="operations/s", better="higher", pointer="/jobs/0/read/iops")
+    assert values(UserCommand(metrics=(iops,)), counted[0])["iops"] > 0
 
 
 def test_a_real_result_on_standard_error_is_found_there() -> None:
     counted = trial("dd")[-1]
-    rate = OwnMetric(name="rate", unit="GB/s", better="higher", pattern=r", ([0-9.]+) [GM]B/s$")
+    rate = UserMetric(name="rate", unit="GB/s", better="higher", pattern=r", ([0-9.]+) [GM]B/s$")
     assert counted.errors.endswith("B/s\n")
-    assert values(Command(metrics=(rate,)), counted)["rate"] > 0
+    assert values(UserCommand(metrics=(rate,)), counted)["rate"] > 0

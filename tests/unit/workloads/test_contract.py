@@ -29,10 +29,10 @@ from tare_fake.technology import FakeHost
 
 from plug_ins import own
 from tare.hosts.host import Process
-from tare.hosts.process import checked
+from tare.hosts.process import require_success
 from tare.model.errors import SuiteError, TareError, TrialFailed
-from tare.model.trial import Footprint, Output, Raw
-from tare.plugins.workload import Another, Further, Instance, MeasurementContext, Workload
+from tare.model.trial import Footprint, Output, RawOutput
+from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Workload
 from tare.suites.suite import parse_suite
 
 NAMES = list(own("workloads"))
@@ -43,7 +43,7 @@ NOWHERE = "runs inside|has no network|starts further instances|asks for the cost
 ADDRESS = "198.18.0.10"
 
 
-def refused(case: Case, raw: Sequence[Raw], pattern: str) -> TrialFailed:
+def refused(case: Case, raw: Sequence[RawOutput], pattern: str) -> TrialFailed:
     """Return why the outputs are refused; they have to be, for a reason in words that match."""
     with pytest.raises(TrialFailed, match=pattern) as failure:
         case.read(*raw)
@@ -74,11 +74,11 @@ class Ending(FakeHost):
             return Output(argv, 0, b"1\n", b"", 0.0)
         self.limits_seconds.append(timeout)
         output = Output(argv, self.exit_code, b"", f"{argv[0]}: {self.words}\n".encode(), 0.1)
-        return checked(output) if check else output
+        return require_success(output) if check else output
 
     @contextmanager
-    def spawn(self, *argv: str, life_line: bool = False) -> Iterator[Process]:
-        del life_line
+    def spawn(self, *argv: str, die_with_parent: bool = False) -> Iterator[Process]:
+        del die_with_parent
         self.run(*argv, timeout=math.inf)
         raise AssertionError(argv)
         yield  # a generator all the same
@@ -90,22 +90,24 @@ class Ending(FakeHost):
         assert path.startswith("/srv/"), text
 
 
-class Alone(Further):
+class Alone(InstanceStarter):
     """Starts no further instance: the one that there is stands for each."""
 
-    limit_bytes = 1 << 30
+    memory_limit_bytes = 1 << 30
 
     def __init__(self, setup: MeasurementContext) -> None:
         self.setup = setup
 
-    def started(self, workload: Workload, limit_bytes: int | None = None) -> AbstractContextManager[Another]:
+    def start_instance(
+        self, workload: Workload, limit_bytes: int | None = None
+    ) -> AbstractContextManager[ExtraInstance]:
         del workload, limit_bytes
-        return nullcontext(Another(self.setup, lambda: 0))
+        return nullcontext(ExtraInstance(self.setup, lambda: 0))
 
-    def cost(self) -> Footprint:
+    def measure_footprint(self) -> Footprint:
         return Footprint(None, None, None, 1)
 
-    def spare_share(self) -> float:
+    def spare_memory_share(self) -> float:
         return 0.5
 
 
@@ -113,7 +115,7 @@ def measured(workload: Workload, host: Ending, inside: bool) -> Values:
     """Measure on a host where programs end, or in an instance that has neither an inside nor a network."""
     instance = Instance("tare-x", host if inside else None, ADDRESS if inside else None, "none", processes=tuple)
     setup = MeasurementContext(instance, host, ())
-    raw = tuple(workload.measure(replace(setup, further=Alone(setup)) if inside else setup))
+    raw = tuple(workload.measure(replace(setup, instance_starter=Alone(setup)) if inside else setup))
     return {(each.metric, each.point): each.value for each in workload.parse(raw)}
 
 
@@ -121,14 +123,14 @@ def measured(workload: Workload, host: Ending, inside: bool) -> Values:
 
 
 @each_name
-def test_it_has_captured_outputs_that_hold_all_of_its_metrics_and_no_others(name: str) -> None:
+def test_it_has_captured_outputs_with_exactly_its_metrics(name: str) -> None:
     found = {metric for case in CASES if case.name == name for metric, _ in case.read(*case.raw)}
     assert found == {metric.name for case in CASES if case.name == name for metric in case.workload.all_metrics}
     assert found
 
 
 @each_name
-def test_its_metrics_have_the_units_and_directions_that_its_sheet_writes_out(name: str) -> None:
+def test_its_metrics_have_the_units_and_directions_of_its_sheet(name: str) -> None:
     declared: dict[str, list[str]] = {}
     for each in made(name, {}).all_metrics:
         declared.setdefault(f"{each.unit}, {each.better}{', headline' * each.headline}", []).append(each.name)
@@ -151,7 +153,7 @@ def test_its_estimate_and_its_turns_are_such_as_a_plan_can_use(name: str) -> Non
     workload = made(name, {})
     assert (workload.sweep.name if workload.sweep else None) == sheet_of(name).sweep
     assert workload.rounds >= 1
-    assert 0 <= workload.seconds() < math.inf
+    assert 0 <= workload.estimate_seconds() < math.inf
 
 
 # --- settings
@@ -182,7 +184,7 @@ def test_a_setting_that_it_has_not_is_a_fault_of_the_suite(name: str) -> None:
     with pytest.raises(SuiteError) as error:
         parse_suite(f'[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "{name}"\nnonesuch = 1\n', "a.toml")
     (fault,) = error.value.faults
-    assert fault.what == "a.toml: workloads[0].nonesuch: unknown key"
+    assert fault.message == "a.toml: workloads[0].nonesuch: unknown key"
 
 
 @each_name
@@ -210,7 +212,7 @@ def test_outputs_that_were_kept_in_a_run_folder_give_the_same_values(case: Case)
 
 
 @each_case
-def test_an_output_that_is_not_one_whole_result_fails_the_trial_with_what_was_found(case: Case) -> None:
+def test_an_incomplete_result_fails_the_trial_and_is_quoted(case: Case) -> None:
     for at in case.distinct():
         for kind, text in broken(case.raw[at].text):
             damaged = case.damaged(at, text)
@@ -230,7 +232,7 @@ def test_an_output_that_was_cut_off_fails_the_trial(case: Case) -> None:
 
 
 @each_case
-def test_an_output_whose_lines_change_places_or_are_missing_or_doubled_fails_the_trial_or_gives_the_same(
+def test_reordered_missing_or_doubled_lines_fail_or_change_nothing(
     case: Case,
 ) -> None:
     expected, refusals = case.read(*case.raw), 0
@@ -264,7 +266,7 @@ def test_a_time_that_cannot_be_fails_the_trial_where_it_counts(case: Case) -> No
 
 
 @each_case
-def test_outputs_that_are_missing_or_too_many_or_of_other_commands_fail_the_trial(case: Case) -> None:
+def test_missing_extra_or_foreign_outputs_fail_the_trial(case: Case) -> None:
     raw = case.raw
     wrong = [(), raw[1:], (*raw, raw[-1]), (replace(raw[0], label="other"), *raw[1:])]
     if len({each.label for each in raw}) > 1:
@@ -307,9 +309,7 @@ def test_without_anything_to_run_on_it_fails_the_trial_with_the_reason(name: str
 
 @pytest.mark.parametrize(("exit_code", "words"), [(127, "not found"), (137, "Killed")])
 @pytest.mark.parametrize("name", [name for name, found in own("workloads").items() if found.runs_inside])
-def test_a_program_that_is_not_there_or_is_killed_fails_the_trial_with_its_words(
-    name: str, exit_code: int, words: str
-) -> None:
+def test_a_missing_or_killed_program_fails_the_trial_with_its_message(name: str, exit_code: int, words: str) -> None:
     workload, host = made(name, {}), Ending(1.0, "", LIMITS, exit_code, words)
     with pytest.raises(TareError, match=words):
         measured(workload, host, inside=True)

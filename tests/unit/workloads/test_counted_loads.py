@@ -15,10 +15,10 @@ import pytest
 from setups import Client, sample, serving, word_after
 
 from tare.model.errors import TrialFailed
-from tare.model.trial import Output, Raw
+from tare.model.trial import Output, RawOutput
 from tare.plugins.workload import Workload
 from tare.runner.values import read_values
-from tare.workloads.iperf3 import Iperf3, Mode, Sending, read_sent
+from tare.workloads.iperf3 import Iperf3, IperfTest, TransferMode, read_sent
 from tare.workloads.pgbench import Pgbench
 from tare.workloads.redis import Redis
 
@@ -27,7 +27,7 @@ GET = Redis(operations=("GET",), clients=(1,))
 Report = dict[str, dict[str, dict[str, object]]]
 
 
-def measure(workload: Workload, client: Client) -> tuple[Raw, ...]:
+def measure(workload: Workload, client: Client) -> tuple[RawOutput, ...]:
     return tuple(workload.measure(serving(client)))
 
 
@@ -149,7 +149,7 @@ def test_a_stack_of_any_speed_has_as_many_turns_before_its_first_round(
         (Iperf3(modes=("tcp",), omit=0.0), iperf3(1e8), 10),
     ],
 )
-def test_the_share_of_the_clients_cpu_is_that_of_the_time_of_sending_without_its_start(
+def test_the_client_cpu_share_covers_the_sending_time_without_its_start(
     workload: Workload, client: Client, shares: int
 ) -> None:
     found = [each.client_cpu for each in measure(workload, client) if not each.warm_up]
@@ -238,14 +238,14 @@ def test_each_operation_and_number_of_clients_has_its_turn_in_each_round() -> No
     assert [each.label for each in raw] == ["fill", *(f"probe {each}" for each in points), *3 * points]
 
 
-def test_a_probe_is_repeated_until_it_takes_half_a_turn_and_the_next_point_begins_with_what_is_known() -> None:
+def test_a_probe_repeats_up_to_half_a_turn_and_the_next_point_starts_there() -> None:
     client = redis(150_000.0)
     measure(Redis(operations=("GET",), clients=(1, 50)), client)
     assert [client.option("-n", call) for call in range(5)] == ["1", "250", "15000", "15000", "15000"]
     assert client.option("-t", 0) == "set", "a key is set before anything is read"
 
 
-def test_a_probe_too_short_for_the_clock_of_redis_benchmark_is_followed_by_a_longer_one() -> None:
+def test_a_probe_too_short_for_the_redis_benchmark_clock_is_prolonged() -> None:
     client = redis(1_000_000.0)
     raw = measure(Redis(operations=("GET",), clients=(50,)), client)
     assert [client.option("-n", call) for call in range(4)] == ["1", "250", "25000", "100000"]
@@ -260,7 +260,7 @@ def test_a_server_that_becomes_faster_gets_more_requests_in_the_next_turn() -> N
 
 
 @pytest.mark.parametrize("rate", [40.0, 3_001.0, 150_000.0])
-def test_requests_are_whole_pipelines_or_redis_benchmark_may_take_the_end_for_a_lost_connection(rate: float) -> None:
+def test_requests_fill_pipelines_so_that_redis_benchmark_ends_cleanly(rate: float) -> None:
     client = redis(rate)
     measure(Redis(operations=("GET",), clients=(1, 50), pipeline=16), client)
     assert [int(client.option("-n", call)) % 16 for call in range(len(client.calls))] == [0] * len(client.calls)
@@ -271,7 +271,7 @@ def test_requests_are_whole_pipelines_or_redis_benchmark_may_take_the_end_for_a_
 
 def test_a_result_of_fewer_transactions_than_asked_for_fails_the_trial() -> None:
     text = sample("pgbench/aborted.txt").replace("number of clients: 4", "number of clients: 8")
-    raw = Raw("tpc-b 8", (), text.replace("scaling factor: 1\n", "scaling factor: 8\n"), 0.2)
+    raw = RawOutput("tpc-b 8", (), text.replace("scaling factor: 1\n", "scaling factor: 8\n"), 0.2)
     with pytest.raises(TrialFailed, match="pgbench did 798 of 800000 transactions") as failure:
         Pgbench(modes=("tpc-b",), clients=(8,)).parse([raw])
     assert failure.value.hint
@@ -288,9 +288,9 @@ def test_clients_that_would_wait_for_each_others_rows_are_refused() -> None:
 # --- iperf3
 
 
-def received(mode: Mode, text: str, streams: int = 1) -> list[float]:
+def received(mode: TransferMode, text: str, streams: int = 1) -> list[float]:
     workload = Iperf3(modes=(mode,), streams=streams)
-    return [value.value for value in workload.parse([Raw(mode, ("iperf3",), text, 0.2)])]
+    return [value.value for value in workload.parse([RawOutput(mode, ("iperf3",), text, 0.2)])]
 
 
 def changed(mode: str, change: Callable[[Report], object]) -> str:
@@ -355,8 +355,8 @@ NOTHING = sample("iperf3/udp-nothing-arrives.json")
         ("udp", NOTHING.replace('"target_bitrate":\t10000000', '"target_bitrate":\t0'), "has 0 for bytes"),
     ],
 )
-def test_what_is_not_one_whole_report_of_the_test_fails_the_trial_with_what_was_found(
-    mode: Mode, text: str, why: str
+def test_an_incomplete_report_of_the_test_fails_the_trial_and_is_quoted(
+    mode: TransferMode, text: str, why: str
 ) -> None:
     with pytest.raises(TrialFailed, match=why) as failure:
         received(mode, text)
@@ -371,11 +371,11 @@ def test_an_error_after_a_whole_result_fails_the_trial_too() -> None:
 
 def test_a_probe_of_which_nothing_arrived_is_only_a_probe() -> None:
     assert json.loads(NOTHING)["end"]["sum"]["lost_percent"] == 0
-    sending = Sending(is_udp=True, size_bytes=1_000_000, streams=1, cap=1_250_000)
+    sending = IperfTest(is_udp=True, size_bytes=1_000_000, streams=1, cap_bytes_per_second=1_250_000)
     assert read_sent(NOTHING, sending)[1] == pytest.approx(0.839096)
 
 
-def test_the_modes_take_turns_in_each_round_and_what_is_omitted_comes_before() -> None:
+def test_the_modes_alternate_in_each_round_and_omitted_time_comes_first() -> None:
     raw = measure(Iperf3(modes=("tcp", "udp"), duration=0.06, omit=0.04), iperf3(1e8))
     assert [each.label for each in raw] == ["start", "probe tcp", "probe udp", *(5 * ["tcp", "udp"])]
     assert [each.warm_up for each in raw] == [*(7 * [True]), *(6 * [False])]

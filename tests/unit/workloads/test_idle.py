@@ -8,44 +8,46 @@ import pytest
 from setups import Client
 
 from tare.model.errors import TrialFailed
-from tare.model.trial import Footprint, LimitsWanted, Raw
-from tare.plugins.workload import Another, Further, Instance, MeasurementContext, Workload
-from tare.suites.tables import bounded
+from tare.model.trial import Footprint, LimitsSpec, RawOutput
+from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Workload
+from tare.suites.tables import apply_limits
 from tare.workloads.idle import Idle
 
 COST = Footprint(3_000_000, 500_000, 0, 2)
 
 
 @dataclass(frozen=True)
-class Costing(Further):
+class Costing(InstanceStarter):
     """What tells the cost, and starts nothing."""
 
     costs: Footprint
 
     @property
-    def limit_bytes(self) -> int:
+    def memory_limit_bytes(self) -> int:
         return 512 << 20
 
-    def started(self, workload: Workload, limit_bytes: int | None = None) -> AbstractContextManager[Another]:
+    def start_instance(
+        self, workload: Workload, limit_bytes: int | None = None
+    ) -> AbstractContextManager[ExtraInstance]:
         raise AssertionError((workload, limit_bytes))
 
-    def cost(self) -> Footprint:
+    def measure_footprint(self) -> Footprint:
         return self.costs
 
-    def spare_share(self) -> float:
+    def spare_memory_share(self) -> float:
         return 0.5
 
 
 def setup(costs: Footprint = COST, image_bytes: int | None = 7_000_000) -> MeasurementContext:
-    instance = Instance("tare-x", None, None, "none", processes=tuple, image=lambda: image_bytes)
-    return MeasurementContext(instance, Client(), (), further=Costing(costs))
+    instance = Instance("tare-x", None, None, "none", processes=tuple, image_bytes=lambda: image_bytes)
+    return MeasurementContext(instance, Client(), (), instance_starter=Costing(costs))
 
 
-def measured(given: MeasurementContext) -> tuple[Raw, ...]:
+def measured(given: MeasurementContext) -> tuple[RawOutput, ...]:
     return tuple(Idle().measure(given))
 
 
-def values(raw: tuple[Raw, ...]) -> dict[str, float]:
+def values(raw: tuple[RawOutput, ...]) -> dict[str, float]:
     return {value.metric: value.value for value in Idle().parse(raw)}
 
 
@@ -71,12 +73,12 @@ def test_memory_that_the_host_does_not_report_fails_the_trial() -> None:
 
 def test_nothing_runs_for_some_time_before() -> None:
     given = setup()
-    measuring: Iterator[Raw] = Idle(settle=7.5).measure(given)
+    measuring: Iterator[RawOutput] = Idle(settle=7.5).measure(given)
     next(measuring)
     assert isinstance(given.client, Client)
     assert given.client.calls == [("sleep", "7.5")]
     assert given.client.limits_seconds[0] > 7.5
-    assert Idle(settle=7.5).seconds() == 7.5
+    assert Idle(settle=7.5).estimate_seconds() == 7.5
 
 
 def test_it_runs_nothing_inside_and_takes_no_turns() -> None:
@@ -84,5 +86,5 @@ def test_it_runs_nothing_inside_and_takes_no_turns() -> None:
 
 
 def test_a_bound_of_time_lowers_how_long_nothing_runs() -> None:
-    fitting, _ = bounded(Idle(), LimitsWanted(seconds=0.5))
+    fitting, _ = apply_limits(Idle(), LimitsSpec(seconds=0.5))
     assert fitting == Idle(settle=0.5)

@@ -10,27 +10,27 @@ import pytest
 from pydantic import TypeAdapter
 from setups import Inside, running_in, sample, word_after
 
-from tare.loads.cpu_programs import Computing
+from tare.loads.cpu_programs import ComputeWorkload
 from tare.model.errors import TimedOut, TrialFailed
-from tare.model.trial import Limits, Output, Raw, SeenLimits, SetLimits
+from tare.model.trial import Limits, LimitsCheck, ObservedLimits, Output, RawOutput
 from tare.plugins.workload import Workload
 from tare.runner.values import read_values
 from tare.workloads.context_switch import ContextSwitch
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.hackbench import Hackbench
 from tare.workloads.kernel_build import KernelBuild
-from tare.workloads.ramspeed import Kind, Ramspeed
+from tare.workloads.ramspeed import ElementKind, Ramspeed
 from tare.workloads.sysbench import Sysbench
 from tare.workloads.sysbench_memory import SysbenchMemory
 from tare.workloads.system_calls import SystemCalls
 from tare.workloads.whetstone import Whetstone
 
 
-def runs_of(workload: Workload, inside: Inside) -> tuple[Raw, ...]:
+def runs_of(workload: Workload, inside: Inside) -> tuple[RawOutput, ...]:
     return tuple(workload.measure(running_in(inside)))
 
 
-def turns_of(workload: Workload, raw: tuple[Raw, ...]) -> tuple[float, ...]:
+def turns_of(workload: Workload, raw: tuple[RawOutput, ...]) -> tuple[float, ...]:
     return read_values(workload, raw)[0].turns
 
 
@@ -46,7 +46,7 @@ def turns_of(workload: Workload, raw: tuple[Raw, ...]) -> tuple[float, ...]:
     ],
 )
 def test_a_program_that_computes_repeats_the_passes_or_fills_the_time(
-    workload: Computing, work: tuple[str, ...]
+    workload: ComputeWorkload, work: tuple[str, ...]
 ) -> None:
     inside = Inside(answer=lambda _: sample(f"{workload.name}/one-second.txt"))
     found = runs_of(workload, inside)
@@ -57,10 +57,10 @@ def test_a_program_that_computes_repeats_the_passes_or_fills_the_time(
 
 def test_the_counts_of_vtmark_can_be_asked_for() -> None:
     assert TypeAdapter(Dhrystone).validate_python({"passes": 2_147_483_627}).repetitions == 5
-    assert TypeAdapter(Whetstone).validate_python({"passes": 5_000_000}).seconds() > 1000
+    assert TypeAdapter(Whetstone).validate_python({"passes": 5_000_000}).estimate_seconds() > 1000
 
 
-@pytest.mark.parametrize("workload", [Ramspeed(passes=1), Ramspeed(get_args(Kind), passes=100)])
+@pytest.mark.parametrize("workload", [Ramspeed(passes=1), Ramspeed(get_args(ElementKind), passes=100)])
 def test_the_limit_of_ramspeed_is_that_of_a_turn_however_many_there_are(workload: Ramspeed) -> None:
     inside = Inside()
     runs_of(workload, inside)
@@ -110,7 +110,7 @@ def test_sysbench_is_run_for_each_turn_with_all_settings(
 
 
 @pytest.mark.parametrize("rate", [2.0, 60.0, 1000.0, 700_000.0])
-def test_a_turn_of_sysbench_has_as_many_events_as_fill_it_whatever_the_stack_does(rate: float) -> None:
+def test_a_sysbench_turn_has_as_many_events_as_fill_it_on_every_stack(rate: float) -> None:
     inside = sysbench(rate)
     raw = runs_of(Sysbench(1.0), inside)
     assert sum(each.warm_up for each in raw) == 1
@@ -119,9 +119,7 @@ def test_a_turn_of_sysbench_has_as_many_events_as_fill_it_whatever_the_stack_doe
 
 
 @pytest.mark.parametrize(("rate", "limit_seconds"), [(2.0, 630.0), (1000.0, 32.0)])
-def test_the_limit_of_sysbench_is_that_of_a_turn_unless_one_event_takes_longer(
-    rate: float, limit_seconds: float
-) -> None:
+def test_the_sysbench_limit_is_that_of_a_turn_unless_an_event_is_longer(rate: float, limit_seconds: float) -> None:
     runs_of(Sysbench(60.0), inside := sysbench(rate))
     assert (inside.limits_seconds[0], inside.limits_seconds[-1]) == (630.0, limit_seconds)
 
@@ -189,11 +187,11 @@ def test_another_number_of_loops_than_was_asked_for_is_no_result(
     workload: Workload, label: str, name: str, loops: object
 ) -> None:
     with pytest.raises(TrialFailed, match="no result as asked"):
-        workload.parse([Raw(label, ("perf", "bench", "-l", str(loops)), sample(name), 1.0)])
+        workload.parse([RawOutput(label, ("perf", "bench", "-l", str(loops)), sample(name), 1.0)])
 
 
 @pytest.mark.parametrize("rate", [1e5, 1e7, 1e9])
-def test_a_turn_has_as_many_system_calls_as_fill_it_whatever_the_stack_does(rate: float) -> None:
+def test_a_turn_has_as_many_system_calls_as_fill_it_on_every_stack(rate: float) -> None:
     inside = calling(rate)
     raw = runs_of(SystemCalls(1.0), inside)
     assert [(each.label, each.warm_up) for each in raw] == [("rate", number == 0) for number in range(11)]
@@ -212,7 +210,7 @@ def test_more_calls_than_perf_can_count_are_never_asked_for() -> None:
 
 
 @pytest.mark.parametrize(("cpus", "first"), [("0", "0"), ("3", "3"), ("1-3", "1"), ("2,5-7", "2")])
-def test_both_processes_are_kept_on_the_first_cpu_that_the_instance_may_use(cpus: str, first: str) -> None:
+def test_both_processes_are_pinned_to_the_first_cpu_of_the_instance(cpus: str, first: str) -> None:
     raw = runs_of(ContextSwitch(), inside := switching(affinity=cpus))
     assert inside.calls[-1] == ("taskset", "--cpu-list", first, "perf", "bench", "sched", "pipe", "-l", "20000")
     assert turns_of(ContextSwitch(), raw) == pytest.approx(10 * (1e6,))
@@ -231,7 +229,7 @@ def test_cpus_that_are_not_reported_fail_the_trial(text: str) -> None:
         *((Hackbench(kinds=("sockets",), repetitions=3), messaging(seconds), 100) for seconds in (0.0, 0.4, 30.0)),
     ],
 )
-def test_every_stack_makes_the_same_loops_however_long_its_processes_take_to_start_or_end(
+def test_every_stack_runs_the_same_loops_however_slow_its_processes_are(
     workload: Workload, inside: Inside, loops: int
 ) -> None:
     raw = runs_of(workload, inside)
@@ -260,7 +258,7 @@ def test_what_perf_complains_of_is_part_of_the_output() -> None:
 # --- kernel build
 
 
-def built(error: TrialFailed | None = None) -> tuple[Inside, tuple[Raw, ...]]:
+def built(error: TrialFailed | None = None) -> tuple[Inside, tuple[RawOutput, ...]]:
     """Build in an instance with two CPUs that takes 60 s for it; the build may fail."""
 
     def answer(argv: tuple[str, ...]) -> Output:
@@ -270,7 +268,7 @@ def built(error: TrialFailed | None = None) -> tuple[Inside, tuple[Raw, ...]]:
         return Output(argv, 0, text.encode(), b"", 60.0)
 
     inside = Inside(answer=answer)
-    limits = SetLimits(Limits((0, 1), 512 << 20, 4096), SeenLimits(2, 512 << 20, 4096))
+    limits = LimitsCheck(Limits((0, 1), 512 << 20, 4096), ObservedLimits(2, 512 << 20, 4096))
     return inside, tuple(KernelBuild().measure(replace(running_in(inside), limits=limits)))
 
 
@@ -289,7 +287,7 @@ def test_a_kernel_is_built_as_by_kcbench_with_two_jobs_for_each_cpu() -> None:
 
 def test_the_image_of_a_build_has_the_room_of_its_configuration() -> None:
     assert (KernelBuild().disk_bytes, KernelBuild("tinyconfig").disk_bytes) == (4 << 30, 2 << 30)
-    assert KernelBuild.large_packages
+    assert KernelBuild.has_large_packages
 
 
 @pytest.mark.parametrize(("name", "lack"), [("too-little-memory", "memory"), ("disk-full", "disk")])

@@ -13,10 +13,10 @@ import pytest
 from setups import Inside, running_in, sample
 
 from tare.hosts.local import LocalHost
-from tare.loads.disk import OnDisk, share_seen
+from tare.loads.disk import FileWorkload, disk_traffic_share
 from tare.model.errors import TrialFailed
 from tare.model.machine import DiskBytes
-from tare.model.trial import Limits, Output, Raw, SeenLimits, SetLimits, Value
+from tare.model.trial import Limits, LimitsCheck, ObservedLimits, Output, RawOutput, Value
 from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.values import read_values
 from tare.workloads.bonnie import Bonnie
@@ -41,12 +41,12 @@ def setup_of(
 ) -> MeasurementContext:
     """Return what a workload measures with, whose disks say in turn what they have moved; drops are calls, too."""
     disks = itertools.chain(says, itertools.repeat(DiskBytes(0, 0)))
-    limits = SetLimits(asked, SeenLimits(1, seen, 4096))
+    limits = LimitsCheck(asked, ObservedLimits(1, seen, 4096))
     drop: Callable[[], None] = lambda: inside.calls.append(("drop",))  # noqa: E731 - likewise
-    return replace(running_in(inside), limits=limits, drop_caches=drop, disks_moved=lambda: next(disks))
+    return replace(running_in(inside), limits=limits, drop_caches=drop, read_disk_bytes=lambda: next(disks))
 
 
-def measured(workload: Workload, answer: str | Output, *says: DiskBytes) -> tuple[Inside, tuple[Raw, ...]]:
+def measured(workload: Workload, answer: str | Output, *says: DiskBytes) -> tuple[Inside, tuple[RawOutput, ...]]:
     inside = Inside(answer=lambda _: answer)
     return inside, tuple(workload.measure(setup_of(inside, *says)))
 
@@ -55,7 +55,7 @@ def measured(workload: Workload, answer: str | Output, *says: DiskBytes) -> tupl
 
 
 @dataclass(frozen=True)
-class _Files(OnDisk):
+class _Files(FileWorkload):
     name = "files"
     title = "Files"
     metrics = ()
@@ -67,13 +67,13 @@ class _Files(OnDisk):
     def folder(self) -> str:
         return self.home or super().folder
 
-    def measure(self, setup: MeasurementContext) -> Iterable[Raw]:  # noqa: ARG002 - as workloads are asked
+    def measure(self, setup: MeasurementContext) -> Iterable[RawOutput]:  # noqa: ARG002 - as workloads are asked
         return ()
 
-    def parse(self, raw: Sequence[Raw]) -> Sequence[Value]:  # noqa: ARG002 - likewise
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:  # noqa: ARG002 - likewise
         return ()
 
-    def seconds(self) -> float:
+    def estimate_seconds(self) -> float:
         return 0.0
 
 
@@ -89,7 +89,7 @@ class _Files(OnDisk):
         (Prices(), 1 << 20),
     ],
 )
-def test_files_are_on_the_root_unless_the_suite_wants_a_volume(workload: OnDisk, needed_bytes: int) -> None:
+def test_files_are_on_the_root_unless_the_suite_wants_a_volume(workload: FileWorkload, needed_bytes: int) -> None:
     volume = replace(workload, place="volume")
     assert (workload.paths, workload.disk_bytes, workload.volume_bytes) == (("/srv/tare-files",), needed_bytes, 0)
     assert (volume.paths, volume.volume_bytes) == (("/srv/tare-volume/files",), needed_bytes)
@@ -103,14 +103,14 @@ def test_files_are_on_the_root_unless_the_suite_wants_a_volume(workload: OnDisk,
         (FOUR, PLAIN, "dbench -t 5 -c /usr/share/dbench/client.txt -D /srv/tare-volume/files "),
     ],
 )
-def test_its_program_is_told_that_its_files_are_on_a_volume(workload: OnDisk, answer: str, words: str) -> None:
+def test_its_program_is_told_that_its_files_are_on_a_volume(workload: FileWorkload, answer: str, words: str) -> None:
     inside, _ = measured(replace(workload, place="volume"), answer)
     assert " ".join(inside.calls[1]).startswith(words)
 
 
 def test_the_folder_of_the_files_is_made(tmp_path: Path) -> None:
     home = tmp_path / "srv" / "files"
-    _Files(home=str(home)).inside(running_in(LocalHost()))
+    _Files(home=str(home)).create_folder(running_in(LocalHost()))
     assert list(home.iterdir()) == []
 
 
@@ -132,7 +132,7 @@ def test_the_folder_of_the_files_is_made(tmp_path: Path) -> None:
 def test_the_disks_report_what_share_of_reads_and_writes_they_have_seen(
     moved: DiskBytes, after: DiskBytes, share: float
 ) -> None:
-    assert share_seen(setup_of(Inside(), after), DiskBytes(7, 5), moved) == share
+    assert disk_traffic_share(setup_of(Inside(), after), DiskBytes(7, 5), moved) == share
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_what_the_disks_move_in_a_turn_of_fio_is_counted() -> None:
         *((each, output_of(127, errors=f"{each.name}: not found\n"), "not found") for each in (TWO, FOUR, READ)),
     ],
 )
-def test_a_full_disk_and_a_missing_or_killed_program_fail_the_trial_with_the_reason(
+def test_a_full_disk_or_a_missing_or_killed_program_fails_with_the_reason(
     workload: Workload, output: Output, reason: str
 ) -> None:
     with pytest.raises(TrialFailed, match=reason) as failure:
@@ -211,7 +211,7 @@ def test_what_a_program_says_on_standard_error_is_part_of_the_output(
 
 
 def bonnie(text: str, workload: Bonnie = TWO) -> dict[str, float]:
-    values = workload.parse((Raw("bonnie", ("bonnie++",), text, 1.0),))
+    values = workload.parse((RawOutput("bonnie", ("bonnie++",), text, 1.0),))
     assert all(value.point is None for value in values)
     return {value.metric: value.value for value in values}
 
@@ -229,13 +229,13 @@ def test_columns_count_by_place_as_the_line_of_names_has_two_too_few() -> None:
 
 
 @pytest.mark.parametrize("field", ["", "nan", "269543k", "9" * 400])
-def test_a_speed_that_is_no_number_of_kibibytes_is_quoted_and_no_longer_than_a_line(field: str) -> None:
+def test_a_speed_that_is_not_in_kibibytes_is_quoted_in_at_most_one_line(field: str) -> None:
     with pytest.raises(TrialFailed, match="KiB/s for rewrite") as failure:
         bonnie(TWO_RUNS.replace(",269543,", f",{field},"))
     assert repr(field[:100]) in str(failure.value)
 
 
-def test_what_was_too_quick_to_measure_is_missing_and_not_zero_and_does_not_matter_where_it_is_not_asked_for() -> None:
+def test_results_too_quick_to_measure_are_missing_and_matter_if_requested() -> None:
     with pytest.raises(TrialFailed, match=r"too quick to measure output-block: it prints \+\+\+\+\+") as failure:
         bonnie(sample("bonnie/too-quick.csv"), Bonnie(memory=32 * MIB, runs=2))
     assert "more `memory`" in failure.value.hint
@@ -249,7 +249,7 @@ def test_bonnie_is_run_with_the_options_of_the_paper() -> None:
     tuple(paper.measure(setup_of(inside, seen=16_000 * MIB)))
     line = "bonnie++ -q -d /srv/tare-files -s 32000 -r 16000 -n 2500 -x 3 -z 1580230295 -f10 -m tare -u root"
     assert [" ".join(call) for call in inside.calls] == ["drop", line]
-    assert inside.limits_seconds[-1] > paper.seconds()
+    assert inside.limits_seconds[-1] > paper.estimate_seconds()
 
 
 @pytest.mark.parametrize(("seen", "asked"), [(513 * MIB, 512 * MIB), (None, 2048 * MIB)])
@@ -269,15 +269,15 @@ def test_a_guest_that_has_a_little_less_memory_than_asked_for_is_measured() -> N
 
 
 @pytest.mark.parametrize("name", ["killed-process", "killed-processes"])
-def test_a_killed_process_fails_the_trial_though_dbench_counts_what_the_others_do(name: str) -> None:
+def test_a_killed_process_fails_the_trial_even_if_dbench_counts_the_others(name: str) -> None:
     text = sample(f"dbench/{name}.txt")
     assert "Throughput " in text
     with pytest.raises(TrialFailed, match="one of its processes was killed"):
-        Dbench(modes=("plain",), processes=(2,)).parse((Raw("plain 2", ("dbench",), text, 6.0),))
+        Dbench(modes=("plain",), processes=(2,)).parse((RawOutput("plain 2", ("dbench",), text, 6.0),))
 
 
 def test_a_number_of_dbench_with_an_exponent_is_read() -> None:
-    raw = Raw("plain 4", ("dbench",), PLAIN.replace("366.005 ", "1.5e+06 "), 6.0)
+    raw = RawOutput("plain 4", ("dbench",), PLAIN.replace("366.005 ", "1.5e+06 "), 6.0)
     assert FOUR.parse((raw,))[0].value == 1.5e12
 
 
@@ -295,7 +295,7 @@ def test_dbench_is_run_with_the_options_of_the_paper() -> None:
 
 
 def fio(text: str, workload: Fio = READ) -> dict[tuple[str, float | None], float]:
-    values = workload.parse((Raw("fio", ("fio",), text, 1.0),))
+    values = workload.parse((RawOutput("fio", ("fio",), text, 1.0),))
     return {(value.metric, value.point): value.value for value in values}
 
 
@@ -312,7 +312,7 @@ def done(report: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def running_fio(workload: Fio, *says: DiskBytes, rate: float = 10_000.0) -> tuple[Inside, tuple[Raw, ...]]:
+def running_fio(workload: Fio, *says: DiskBytes, rate: float = 10_000.0) -> tuple[Inside, tuple[RawOutput, ...]]:
     """Measure in an instance whose fio makes so many requests a second."""
 
     def answer(argv: tuple[str, ...]) -> str:
@@ -340,7 +340,7 @@ def test_what_fio_prints_before_its_json_is_left_out() -> None:
     assert fio("fio: a {remark} of any kind\n{ }\n" + whole) == fio(whole)
 
 
-def test_a_killed_job_fails_the_trial_though_fio_ends_well_and_says_that_there_was_no_error() -> None:
+def test_a_killed_job_fails_the_trial_even_if_fio_reports_no_error() -> None:
     text = sample("fio/killed-job.txt")
     assert json.loads(text)["jobs"][0]["error"] == 0
     with pytest.raises(TrialFailed, match="has requests that failed or are missing"):
@@ -363,7 +363,7 @@ def test_a_killed_job_fails_the_trial_though_fio_ends_well_and_says_that_there_w
         changed(lambda report: done(report).update(drop_ios=1)),
     ],
 )
-def test_a_report_of_fio_that_is_not_one_whole_result_fails_the_trial_and_is_quoted(text: str) -> None:
+def test_an_incomplete_fio_report_fails_the_trial_and_is_quoted(text: str) -> None:
     with pytest.raises(TrialFailed, match="it printed") as failure:
         fio(text)
     assert failure.value.hint
@@ -373,7 +373,7 @@ def test_a_report_of_fio_that_is_not_one_whole_result_fails_the_trial_and_is_quo
     ("rate", "requests", "limit_seconds"),
     [(100.0, 1000, 300.0), (10_000.0, 2000, 32.0), (500_000.0, 100_000, 32.0)],
 )
-def test_a_turn_of_fio_has_as_many_requests_as_fill_it_and_as_its_highest_percentile_needs(
+def test_a_fio_turn_has_enough_requests_for_its_length_and_top_percentile(
     rate: float, requests: int, limit_seconds: float
 ) -> None:
     inside, raw = running_fio(READ, rate=rate)
@@ -385,7 +385,7 @@ def test_a_turn_of_fio_has_as_many_requests_as_fill_it_and_as_its_highest_percen
     assert (written > 300, first, last) == (True, 300.0, limit_seconds)
 
 
-def test_the_files_are_written_before_the_first_turn_and_every_turn_reads_elsewhere() -> None:
+def test_files_are_written_before_all_turns_and_each_turn_reads_elsewhere() -> None:
     inside, _ = running_fio(READ)
     written, *turns = inside.calls
     assert "--create_only=1" in written
@@ -396,4 +396,4 @@ def test_the_files_are_written_before_the_first_turn_and_every_turn_reads_elsewh
 
 def test_a_stack_without_an_inside_has_no_files() -> None:
     with pytest.raises(TrialFailed, match=r"^tare-x: files runs inside$"):
-        _Files().inside(running_in(None))
+        _Files().create_folder(running_in(None))

@@ -16,8 +16,8 @@ from setups import running_in, serving
 from tare.hosts.local import LocalHost
 from tare.images.image import compile_program
 from tare.model.errors import TrialFailed
-from tare.model.operations import FAULTS_OF_PROGRAM, NETWORK, OF_CALL, WORK
-from tare.model.trial import Output, Raw
+from tare.model.operations import FAULTS_PER_PROGRAM, KIND_BY_CALL, NETWORK_KINDS, OPERATION_KINDS
+from tare.model.trial import Output, RawOutput
 from tare.plugins.workload import Workload
 from tare.runner.values import read_values
 from tare.workloads.network_prices import NetworkPrices
@@ -25,7 +25,7 @@ from tare.workloads.prices import Prices
 
 PROGRAMS = Path(__file__).parents[3] / "programs"
 PLACE = ("127.0.0.1", "17071")
-INSIDE = tuple(work.name for work in WORK if work not in NETWORK)
+INSIDE = tuple(work.name for work in OPERATION_KINDS if work not in NETWORK_KINDS)
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +85,9 @@ def faults(built: Path, tmp_path: Path, programs: int) -> int:
     return used.ru_minflt
 
 
-def test_a_program_that_is_started_has_as_many_page_faults_as_its_price_leaves_out(built: Path, tmp_path: Path) -> None:
+def test_a_started_program_has_the_page_faults_that_its_price_excludes(built: Path, tmp_path: Path) -> None:
     found = (faults(built, tmp_path, 300) - faults(built, tmp_path, 100)) / 200
-    assert found == pytest.approx(FAULTS_OF_PROGRAM, rel=0.15)
+    assert found == pytest.approx(FAULTS_PER_PROGRAM, rel=0.15)
 
 
 # --- the lists
@@ -95,13 +95,13 @@ def test_a_program_that_is_started_has_as_many_page_faults_as_its_price_leaves_o
 
 def test_every_kind_of_work_has_its_price_in_one_of_the_two_lists() -> None:
     metrics = [*Prices().metrics, *NetworkPrices().metrics]
-    assert sorted(metric.name for metric in metrics) == sorted(work.name for work in WORK)
+    assert sorted(metric.name for metric in metrics) == sorted(work.name for work in OPERATION_KINDS)
     assert {(metric.unit, metric.better, metric.overall) for metric in metrics} == {("s", "lower", False)}
 
 
 def test_each_system_call_is_of_one_kind() -> None:
-    assert len(OF_CALL) == sum(len(work.calls) for work in WORK)
-    assert {kind for work in WORK for kind, _ in work.includes} <= {work.name for work in WORK}
+    assert len(KIND_BY_CALL) == sum(len(work.calls) for work in OPERATION_KINDS)
+    assert {kind for work in OPERATION_KINDS for kind, _ in work.includes} <= {work.name for work in OPERATION_KINDS}
 
 
 def test_each_kind_has_its_turns_and_a_real_run_of_each_is_read(built: Path) -> None:
@@ -117,7 +117,7 @@ def test_the_network_is_measured_from_the_client(built: Path) -> None:
     workload = NetworkPrices(duration=0.02)
     with answering(built):
         raw = tuple(workload.measure(serving(Here(built=built))))
-    assert [each.label for each in raw] == [work.name for work in NETWORK]
+    assert [each.label for each in raw] == [work.name for work in NETWORK_KINDS]
     assert all(0 < value.value < 1 for value in workload.parse(raw))
 
 
@@ -166,7 +166,7 @@ def test_a_server_that_is_not_there_or_goes_away_gives_no_price(built: Path) -> 
     assert errors.startswith("ask: message: ")
 
 
-@pytest.mark.parametrize("kind", [work.name for work in NETWORK])
+@pytest.mark.parametrize("kind", [work.name for work in NETWORK_KINDS])
 def test_as_many_answers_come_as_are_asked_for(kind: str, built: Path) -> None:
     with answering(built):
         for times in (1, 16, 1000):
@@ -206,7 +206,7 @@ def test_the_server_says_where_it_cannot_listen(built: Path) -> None:
 
 def test_a_whole_output_of_another_kind_is_no_price() -> None:
     text = "program: price\nkind: call\ntimes: 5\nseconds: 0.500000000\n"
-    raw = [Raw(kind, (), text.replace("call", kind), 1.0) for kind in INSIDE]
+    raw = [RawOutput(kind, (), text.replace("call", kind), 1.0) for kind in INSIDE]
     assert {value.value for value in Prices().parse(raw)} == {0.1}
     with pytest.raises(TrialFailed, match="price gave no price of poll"):
         Prices().parse([replace(each, text=text) if each.label == "poll" else each for each in raw])

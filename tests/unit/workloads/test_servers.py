@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from tare.loads.memory_search import AtRate
+from tare.loads.memory_search import FixedRateLoad
 from tare.plugins.workload import Workload
 from tare.workloads.apache import Apache
 from tare.workloads.apache_memory import ApacheMemory
@@ -123,12 +123,20 @@ def test_bind_listens_on_every_address_for_its_one_name_and_over_udp() -> None:
 # --- workloads that drive the server of another one
 
 
-def test_the_load_of_micro_is_that_of_the_usual_server_and_its_page_has_no_size() -> None:
+def test_micro_servers_have_the_usual_load_and_a_page_without_a_size() -> None:
     http, redis = MicroHttp(), MicroRedis()
     assert {each.name for each in fields(Nginx)} - {each.name for each in fields(http)} == {"size"}
     assert [each.name for each in fields(Redis)] == [each.name for each in fields(redis)]
-    assert (http.metrics, http.sweep, http.seconds()) == (Nginx.metrics, Nginx.sweep, Nginx().seconds())
-    assert (redis.metrics, redis.sweep, redis.seconds()) == (Redis.metrics, Redis.sweep, Redis().seconds())
+    assert (http.metrics, http.sweep, http.estimate_seconds()) == (
+        Nginx.metrics,
+        Nginx.sweep,
+        Nginx().estimate_seconds(),
+    )
+    assert (redis.metrics, redis.sweep, redis.estimate_seconds()) == (
+        Redis.metrics,
+        Redis.sweep,
+        Redis().estimate_seconds(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,10 +147,10 @@ def test_the_load_of_micro_is_that_of_the_usual_server_and_its_page_has_no_size(
         (NginxMemory(), Nginx((50,), 0.5, size=1024)),
         (NginxMemory(clients=7, size=4096, duration=2.0), Nginx((7,), 2.0, size=4096)),
         # The papers' page at the papers' rate, in runs that take the duration together.
-        (ApacheMemory(goal=0.75), AtRate(Apache(duration=0.2, tolerance=0.25), 4000)),
+        (ApacheMemory(goal=0.75), FixedRateLoad(Apache(duration=0.2, tolerance=0.25), 4000)),
         (
             LighttpdMemory(rate=500, duration=10.0, size=4096, timeout=0.3, goal=0.5),
-            AtRate(Lighttpd(duration=2.0, tolerance=0.5, timeout=0.3, size=4096), 500),
+            FixedRateLoad(Lighttpd(duration=2.0, tolerance=0.5, timeout=0.3, size=4096), 500),
         ),
     ],
 )
@@ -163,7 +171,7 @@ def test_the_load_that_looks_for_the_smallest_memory_has_its_settings(
     ],
 )
 def test_the_server_is_that_of_the_workload_that_drives_it(workload: Workload, of: Workload) -> None:
-    assert (workload.server, workload.port, workload.usual_port) == (of.name, of.port, of.usual_port)
+    assert (workload.service_name, workload.port, workload.usual_port) == (of.name, of.port, of.usual_port)
     assert (workload.packages, workload.client_packages, workload.paths) == (of.packages, of.client_packages, of.paths)
     assert workload.service("0.0.0.0") == of.service("0.0.0.0")  # noqa: S104 - nothing listens
 
@@ -221,4 +229,4 @@ def test_a_measurement_is_divided_into_turns(workload: Workload, rounds: int) ->
     ],
 )
 def test_the_estimate_counts_all_that_a_measurement_takes(workload: Workload, seconds: float) -> None:
-    assert workload.seconds() == pytest.approx(seconds)
+    assert workload.estimate_seconds() == pytest.approx(seconds)

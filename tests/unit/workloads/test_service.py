@@ -11,21 +11,21 @@ from pydantic import TypeAdapter, ValidationError
 
 from tare.loads.http import HttpLoad, Request
 from tare.loads.latency import LatencyLoad
-from tare.loads.user_load import OwnLoad, OwnMetric
+from tare.loads.user_load import UserLoad, UserMetric
 from tare.model.errors import SuiteError
 from tare.model.image import Image
 from tare.model.trial import Service, Sweep
 from tare.suites.suite import parse_suite
-from tare.workloads.service import ServerOfYours
+from tare.workloads.service import UserServer
 
-RATE = OwnMetric(name="rate", unit="requests/s", better="higher", pattern="rate: ([0-9.]+)")
-OWN = ServerOfYours(load="wrk http://{address}:{port}", load_packages=("wrk",), metrics=(RATE,))
+RATE = UserMetric(name="rate", unit="requests/s", better="higher", pattern="rate: ([0-9.]+)")
+OWN = UserServer(load="wrk http://{address}:{port}", load_packages=("wrk",), metrics=(RATE,))
 SUITE = '[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "service"\n'
 
 
-def in_suite(text: str) -> ServerOfYours:
+def in_suite(text: str) -> UserServer:
     workload = parse_suite(SUITE + text, "mine.toml").workloads[0].workload
-    assert isinstance(workload, ServerOfYours)
+    assert isinstance(workload, UserServer)
     return workload
 
 
@@ -33,7 +33,7 @@ def in_suite(text: str) -> ServerOfYours:
 
 
 def test_the_server_gets_its_address_in_its_command_and_in_its_files() -> None:
-    workload = ServerOfYours(
+    workload = UserServer(
         command=("app", "--listen={listen}:{port}", "{other}", "--config", "/srv/app.conf"),
         port=8080,
         files={"/srv/app.conf": "listen {listen}:{port}; location / { return 204; }"},
@@ -50,37 +50,37 @@ def test_a_server_takes_datagrams_on_its_port_only_if_the_suite_says_so() -> Non
 
 
 def test_a_line_is_split_into_words_that_no_shell_sees() -> None:
-    service = ServerOfYours(command="app --title 'two words' $HOME --on {listen}").service("::1")
+    service = UserServer(command="app --title 'two words' $HOME --on {listen}").service("::1")
     assert service.argv == ("app", "--title", "two words", "$HOME", "--on", "::1")
 
 
 def test_the_server_is_the_users_and_may_be_the_images_own_command() -> None:
     service = in_suite('command = ""\n').service("::1")
-    assert (service.argv, ServerOfYours.own_server) == ((), True)
+    assert (service.argv, UserServer.has_user_server) == ((), True)
     assert in_suite('command = ""\n').programs == ()
 
 
 HERE = Path("/image")
 IMAGE = Image("0" * 64, HERE, HERE, HERE, HERE, HERE, "")
-OTHERS = replace(IMAGE, start=("/usr/lib/tare/start",), ports=(80,))
+OTHERS = replace(IMAGE, start_command=("/usr/lib/tare/start",), ports=(80,))
 
 
-def test_an_image_that_others_have_built_says_command_and_port_where_the_suite_does_not() -> None:
-    server = in_suite("").in_image(OTHERS)
+def test_an_external_image_gives_command_and_port_unless_the_suite_does() -> None:
+    server = in_suite("").adapt_to_image(OTHERS)
     assert (server.service("::1").argv, server.service("::1").port, server.port) == ((), 80, 80)
-    assert in_suite('command = "--quick"\n').in_image(OTHERS).port == 80
-    assert in_suite("port = 18080\n").in_image(OTHERS).port == 18080
-    assert in_suite('command = "--port={port}"\n').in_image(OTHERS).port == 18080
-    assert in_suite('files = { "/a" = "{port}" }\n').in_image(OTHERS).port == 18080
-    assert in_suite("").in_image(replace(OTHERS, ports=())).port == 18080
-    assert in_suite("").in_image(IMAGE) == in_suite("")
+    assert in_suite('command = "--quick"\n').adapt_to_image(OTHERS).port == 80
+    assert in_suite("port = 18080\n").adapt_to_image(OTHERS).port == 18080
+    assert in_suite('command = "--port={port}"\n').adapt_to_image(OTHERS).port == 18080
+    assert in_suite('files = { "/a" = "{port}" }\n').adapt_to_image(OTHERS).port == 18080
+    assert in_suite("").adapt_to_image(replace(OTHERS, ports=())).port == 18080
+    assert in_suite("").adapt_to_image(IMAGE) == in_suite("")
 
 
 def test_an_image_that_exposes_several_ports_needs_one_in_the_suite() -> None:
     image = replace(OTHERS, ports=(80, 443))
     with pytest.raises(SuiteError, match="port: missing: the image exposes 80 and 443"):
-        in_suite("").in_image(image)
-    assert in_suite("port = 443\n").in_image(image).port == 443
+        in_suite("").adapt_to_image(image)
+    assert in_suite("port = 443\n").adapt_to_image(image).port == 443
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_server_that_gets_its_port_or_may_have_its_own_is_taken(settings: str)
 
 
 def test_it_is_ready_when_it_takes_connections_unless_it_has_a_path() -> None:
-    assert ServerOfYours(command="app").service("::1") == Service(("app",), 18080)
+    assert UserServer(command="app").service("::1") == Service(("app",), 18080)
     workload = in_suite('ready = "/health"\nready_status = 204\nready_within = "2m"\n')
     service = workload.service("::1")
     assert (service.ready_path, service.ready_status, service.ready_seconds) == ("/health", 204, 120.0)
@@ -115,9 +115,9 @@ def test_the_image_has_its_packages_and_is_asked_for_its_program() -> None:
 
 
 def test_without_more_wrk_asks_for_the_first_page_without_a_pause() -> None:
-    driver = ServerOfYours(clients=(5,), duration=0.5, port=81).driver
+    driver = UserServer(clients=(5,), duration=0.5, port=81).driver
     assert isinstance(driver, HttpLoad)
-    assert (driver.asked, driver.clients, driver.duration, driver.port) == ((Request("/"),), (5,), 0.5, 81)
+    assert (driver.requests_to_send, driver.clients, driver.duration, driver.port) == ((Request("/"),), (5,), 0.5, 81)
     assert driver.page_bytes == 0  # answers of any size
 
 
@@ -125,13 +125,13 @@ def test_with_rates_wrk_asks_on_a_schedule() -> None:
     workload = in_suite('rates = [2000, 4000]\nconnections = 20\nrequests = [{path = "/a"}, {path = "/b"}]\n')
     assert isinstance(workload.driver, LatencyLoad)
     assert (workload.driver.rates, workload.driver.connections) == ((2000, 4000), 20)
-    assert workload.driver.asked == (Request("/a"), Request("/b"))
+    assert workload.driver.requests_to_send == (Request("/a"), Request("/b"))
     assert workload.driver.page_bytes == 0
     assert workload.sweep == Sweep("rate", "requests/s")
 
 
 def test_a_load_of_the_users_has_the_users_metrics_and_packages() -> None:
-    assert isinstance(OWN.driver, OwnLoad)
+    assert isinstance(OWN.driver, UserLoad)
     assert OWN.driver.argv == ("wrk", "http://{address}:{port}")
     assert [(metric.name, metric.unit, metric.better) for metric in OWN.all_metrics] == [
         ("rate", "requests/s", "higher")
@@ -139,12 +139,12 @@ def test_a_load_of_the_users_has_the_users_metrics_and_packages() -> None:
     assert (OWN.sweep, set(OWN.client_packages)) == (None, {"wrk", "curl"})
 
 
-@pytest.mark.parametrize("workload", [ServerOfYours(), ServerOfYours(rates=(2000,)), OWN])
-def test_what_the_plan_asks_is_asked_of_the_load(workload: ServerOfYours) -> None:
+@pytest.mark.parametrize("workload", [UserServer(), UserServer(rates=(2000,)), OWN])
+def test_what_the_plan_asks_is_asked_of_the_load(workload: UserServer) -> None:
     driver = workload.driver
-    assert (workload.rounds, workload.seconds()) == (driver.rounds, driver.seconds())
+    assert (workload.rounds, workload.estimate_seconds()) == (driver.rounds, driver.estimate_seconds())
     assert workload.all_metrics == driver.all_metrics
-    assert workload.server == driver.server == "service"
+    assert workload.service_name == driver.service_name == "service"
 
 
 # --- settings
@@ -169,17 +169,17 @@ def test_metrics_of_a_suite_are_read() -> None:
 
 def test_settings_of_two_loads_at_once_are_refused() -> None:
     with pytest.raises(ValueError, match="requests and rates are of tare's loads"):
-        ServerOfYours(load="x", metrics=(RATE,), rates=(2000,))
+        UserServer(load="x", metrics=(RATE,), rates=(2000,))
     with pytest.raises(ValueError, match="requests and rates are of tare's loads"):
-        ServerOfYours(load="x", metrics=(RATE,), requests=(Request("/"),))
+        UserServer(load="x", metrics=(RATE,), requests=(Request("/"),))
     with pytest.raises(ValueError, match="give load and metrics, or neither"):
-        ServerOfYours(metrics=(RATE,))
+        UserServer(metrics=(RATE,))
     with pytest.raises(ValueError, match="there are two metrics named rate"):
-        ServerOfYours(load="x", metrics=(RATE, RATE))
+        UserServer(load="x", metrics=(RATE, RATE))
 
 
 def test_requests_in_python_are_taken_as_they_are() -> None:
-    adapter = TypeAdapter(ServerOfYours)
+    adapter = TypeAdapter(UserServer)
     assert adapter.validate_python({"requests": (Request("/a"),)}).requests == (Request("/a"),)
     with pytest.raises(ValidationError):
         adapter.validate_python({"requests": ("/a",)})

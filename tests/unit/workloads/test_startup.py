@@ -6,11 +6,11 @@ import pytest
 from setups import running_in
 
 from tare.model.errors import TrialFailed
-from tare.model.trial import Mark, Raw, Value
+from tare.model.trial import Mark, RawOutput, Value
 from tare.workloads.startup import Startup
 
 
-def measured(*marks: Mark, cold_read_bytes: int | None = None) -> tuple[Raw, ...]:
+def measured(*marks: Mark, cold_read_bytes: int | None = None) -> tuple[RawOutput, ...]:
     setup = replace(running_in(None), timeline=marks, cold_read_bytes=cold_read_bytes)
     return tuple(Startup().measure(setup))
 
@@ -53,7 +53,7 @@ def test_an_answer_that_did_not_come_after_the_request_fails_the_trial(ready: fl
 @pytest.mark.parametrize("text", ["garbage", "[1]", '[["ready"]]', '[["ready", Infinity]]', '[["ready", NaN]]'])
 def test_a_text_that_is_no_timeline_fails_the_trial_and_is_quoted(text: str) -> None:
     with pytest.raises(TrialFailed, match="expected a timeline") as failure:
-        Startup().parse([Raw("timeline", (), text, 0.0)])
+        Startup().parse([RawOutput("timeline", (), text, 0.0)])
     assert repr(text) in str(failure.value)
 
 

@@ -30,20 +30,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tare.features.advise.cost_model import Estimate
+from tare.features.advise.cost_model import CostEstimate
 from tare.statistics.bootstrap import RESAMPLED_CONFIDENCE
 
-LEAST = 9  # applications: ceil(0.9 (n + 1)) <= n
-_FLOOR = 0.03
-_SHARE = 0.3
+MIN_REFERENCES = 9  # applications: ceil(0.9 (n + 1)) <= n
+_ERROR_FLOOR = 0.03
+_ERROR_SHARE = 0.3
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferencePrediction:
     """A time over that of bare metal, of one application in one stack: predicted and measured."""
 
-    predicted: Estimate
-    measured: Estimate
+    predicted: CostEstimate
+    measured: CostEstimate
 
     @property
     def score(self) -> float:
@@ -52,65 +52,65 @@ class Reference:
 
     def residual(self, center: float) -> float:
         """Return how far a corrected prediction was off, over what can be expected."""
-        scale = math.hypot(_scale(self.predicted), _standard_error(self.measured))
-        return (math.log(self.measured.value / self.predicted.value) - _shift(self.predicted, center)) / scale
+        scale = math.hypot(_expected_error(self.predicted), _standard_error(self.measured))
+        return (math.log(self.measured.value / self.predicted.value) - _log_shift(self.predicted, center)) / scale
 
 
 @dataclass(frozen=True)
-class Correction:
+class Calibration:
     """What the references say of the next application.
 
-    `without` has for each of them the correction that the others teach, and its residual from that. `noise` is the
-    standard error of a measured logarithm.
+    `leave_one_out` has for each of them the correction that the others teach, and its residual from that.
+    `measurement_error` is the standard error of a measured logarithm.
     """
 
     center: float
-    without: tuple[tuple[float, float], ...]
-    noise: float = 0.0
+    leave_one_out: tuple[tuple[float, float], ...]
+    measurement_error: float = 0.0
 
     @property
-    def applications(self) -> int:
+    def reference_count(self) -> int:
         """The number of references."""
-        return len(self.without)
+        return len(self.leave_one_out)
 
 
-def learn(references: Sequence[Reference]) -> Correction | None:
+def fit_calibration(references: Sequence[ReferencePrediction]) -> Calibration | None:
     """Return the correction of a stack; None for fewer than nine references."""
-    if len(references) < LEAST:
+    if len(references) < MIN_REFERENCES:
         return None
     scores = [each.score for each in references]
-    centers = [_center([*scores[:at], *scores[at + 1 :]]) for at in range(len(scores))]
+    centers = [_shrunken_median([*scores[:at], *scores[at + 1 :]]) for at in range(len(scores))]
     residuals = [abs(each.residual(center)) for each, center in zip(references, centers, strict=True)]
     noise = median(_standard_error(each.measured) for each in references)
-    return Correction(_center(scores), tuple(zip(centers, residuals, strict=True)), noise)
+    return Calibration(_shrunken_median(scores), tuple(zip(centers, residuals, strict=True)), noise)
 
 
-def corrected(found: Estimate, correction: Correction) -> Estimate:
+def apply_calibration(prediction: CostEstimate, calibration: Calibration) -> CostEstimate:
     """Correct a time over that of bare metal, and give it the interval that the references teach."""
-    scale, many = math.hypot(_scale(found), correction.noise), correction.applications
-    center = _shift(found, correction.center)
-    lower = sorted(_shift(found, other) - scale * residual for other, residual in correction.without)
-    upper = sorted(_shift(found, other) + scale * residual for other, residual in correction.without)
+    scale, many = math.hypot(_expected_error(prediction), calibration.measurement_error), calibration.reference_count
+    center = _log_shift(prediction, calibration.center)
+    lower = sorted(_log_shift(prediction, other) - scale * residual for other, residual in calibration.leave_one_out)
+    upper = sorted(_log_shift(prediction, other) + scale * residual for other, residual in calibration.leave_one_out)
     # Of two exact numbers in tenths: 0.1 (9 + 1) must not be 1.0000000000000002.
     outside = math.floor(round((1 - RESAMPLED_CONFIDENCE) * (many + 1), 9))
     ends = (center, min(lower[outside - 1], center), max(upper[many - outside], center))
-    return Estimate(*(found.value * math.exp(end) for end in ends))
+    return CostEstimate(*(prediction.value * math.exp(end) for end in ends))
 
 
-def _center(scores: Sequence[float]) -> float:
+def _shrunken_median(scores: Sequence[float]) -> float:
     return median([*scores, *[0.0] * (len(scores) // 2)])
 
 
-def _shift(found: Estimate, center: float) -> float:
+def _log_shift(prediction: CostEstimate, center: float) -> float:
     """Return what a correction adds to the logarithm of a prediction."""
-    return _SHARE * abs(math.log(found.value)) * center
+    return _ERROR_SHARE * abs(math.log(prediction.value)) * center
 
 
-def _scale(found: Estimate) -> float:
+def _expected_error(prediction: CostEstimate) -> float:
     """Return the error that can be expected of the logarithm of a prediction."""
-    return math.hypot(_FLOOR, _SHARE * math.log(found.value), _standard_error(found))
+    return math.hypot(_ERROR_FLOOR, _ERROR_SHARE * math.log(prediction.value), _standard_error(prediction))
 
 
-def _standard_error(found: Estimate) -> float:
+def _standard_error(estimate: CostEstimate) -> float:
     """Return about the standard error of the logarithm; 0 without an interval."""
-    return math.log(found.high / found.low) / 4 if found.low and found.high else 0.0
+    return math.log(estimate.high / estimate.low) / 4 if estimate.low and estimate.high else 0.0

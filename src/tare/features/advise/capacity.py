@@ -27,19 +27,19 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from tare.model.errors import UsageError, unreadable
-from tare.model.files import TooLarge, contents
+from tare.model.errors import UsageError, describe_unreadable
+from tare.model.files import FileTooLarge, read_bounded
 from tare.model.units import Size, parse_rate
 from tare.suites.document import parse_tables
 
-PER = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_MOST_BYTES = 1 << 20
+SECONDS_PER_UNIT = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_MAX_BYTES = 1 << 20
 _HINT = 'a kind is a table such as [machines.small] with price = "0.05/h", cpus = 2, memory = "4GiB" (docs/advice.md)'
 
 
-def response_seconds(rate: float, service_seconds: float, cpus: int) -> float | None:
+def response_seconds(requests_per_second: float, service_seconds: float, cpus: int) -> float | None:
     """Return the mean time from a request to its answer; None where the CPUs cannot keep up with the rate."""
-    offered = rate * service_seconds
+    offered = requests_per_second * service_seconds
     if offered >= cpus:
         return None
     blocked = 1.0
@@ -50,7 +50,7 @@ def response_seconds(rate: float, service_seconds: float, cpus: int) -> float | 
 
 
 @dataclass(frozen=True)
-class Kind:
+class MachineType:
     """A kind of machine whose CPUs are like those of the prices; `hourly` is its price. None is unknown."""
 
     cpus: int
@@ -60,14 +60,14 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Machines:
+class MachinePlan:
     """Machines of one kind that serve a load: each an equal part of it, with one instance on each.
 
     `busy` is the share of their CPU time that is in use. `response_seconds` is the mean time from a request to its
     answer, without what it waits for beside CPUs.
     """
 
-    kind: Kind
+    kind: MachineType
     count: int
     busy: float
     response_seconds: float
@@ -78,47 +78,49 @@ class Machines:
         return None if self.kind.hourly is None else self.count * self.kind.hourly
 
 
-def machines_for(kind: Kind, rate: float, cpu_seconds: float) -> Machines:
+def plan_machines(machine_type: MachineType, requests_per_second: float, cpu_seconds: float) -> MachinePlan:
     """Return the fewest machines of a kind that keep up with so many requests a second."""
-    count = math.floor(rate * cpu_seconds / kind.cpus) + 1
-    busy = rate * cpu_seconds / (count * kind.cpus)
-    seconds = response_seconds(rate / count, cpu_seconds, kind.cpus)
-    return Machines(kind, count, busy, math.inf if seconds is None else seconds)
+    count = math.floor(requests_per_second * cpu_seconds / machine_type.cpus) + 1
+    busy = requests_per_second * cpu_seconds / (count * machine_type.cpus)
+    seconds = response_seconds(requests_per_second / count, cpu_seconds, machine_type.cpus)
+    return MachinePlan(machine_type, count, busy, math.inf if seconds is None else seconds)
 
 
-def cheapest(kinds: Iterable[Kind], rate: float, cpu_seconds: float, memory_bytes: int | None) -> Machines | None:
+def find_cheapest_plan(
+    machine_types: Iterable[MachineType], requests_per_second: float, cpu_seconds: float, memory_bytes: int | None
+) -> MachinePlan | None:
     """Return the machines that cost the least, or without prices the fewest; None where no kind has the memory."""
     found = [
-        machines_for(kind, rate, cpu_seconds)
-        for kind in kinds
+        plan_machines(kind, requests_per_second, cpu_seconds)
+        for kind in machine_types
         if kind.memory_bytes is None or memory_bytes is None or memory_bytes <= kind.memory_bytes
     ]
     return min(found, key=lambda each: (each.hourly or 0.0, each.count, each.response_seconds), default=None)
 
 
-def _hourly(text: object) -> float:
-    return round(parse_rate(text if isinstance(text, str) else "", PER) * PER["h"], 9)
+def _parse_hourly_price(text: object) -> float:
+    return round(parse_rate(text if isinstance(text, str) else "", SECONDS_PER_UNIT) * SECONDS_PER_UNIT["h"], 9)
 
 
 @checked_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
-class _Table:
-    price: Annotated[float, BeforeValidator(_hourly)]
+class _MachineTypeTable:
+    price: Annotated[float, BeforeValidator(_parse_hourly_price)]
     cpus: Annotated[int, Field(ge=1, le=65536, strict=True)]
     memory: Size | None = None
 
 
-_TABLES = TypeAdapter(dict[Annotated[str, Field(min_length=1, max_length=40)], _Table])
+_TABLES = TypeAdapter(dict[Annotated[str, Field(min_length=1, max_length=40)], _MachineTypeTable])
 
 
-def read_kinds(path: Path) -> tuple[Kind, ...]:
+def read_machine_types(path: Path) -> tuple[MachineType, ...]:
     """Read a file of machine kinds, which may be untrusted; raises UsageError or SuiteError."""
     try:
-        text = contents(path, _MOST_BYTES).decode("utf-8-sig")
-    except TooLarge:
+        text = read_bounded(path, _MAX_BYTES).decode("utf-8-sig")
+    except FileTooLarge:
         raise UsageError(f"{path}: more than 1 MiB, and no kinds of machines", _HINT) from None
     except (OSError, UnicodeDecodeError) as error:
-        fault = unreadable(path, error, "give the path of a file with kinds of machines")
-        raise UsageError(fault.what, fault.hint) from None
+        fault = describe_unreadable(path, error, "give the path of a file with kinds of machines")
+        raise UsageError(fault.message, fault.hint) from None
     whole: dict[str, Any] = parse_tables(text, str(path))
     if unknown := sorted(whole.keys() - {"machines"}):
         raise UsageError(f"{path}: unknown key {unknown[0]!r:.60}", _HINT)
@@ -130,4 +132,4 @@ def read_kinds(path: Path) -> tuple[Kind, ...]:
         raise UsageError(f"{path}: {place:.80}: {first['msg'].removeprefix('Value error, ')}", _HINT) from None
     if not tables:
         raise UsageError(f"{path}: has no kind of machine", _HINT)
-    return tuple(Kind(each.cpus, each.price, each.memory, name) for name, each in tables.items())
+    return tuple(MachineType(each.cpus, each.price, each.memory, name) for name, each in tables.items())

@@ -9,27 +9,27 @@ from typing import Annotated
 
 import typer
 
-from tare.cli.answer import give
+from tare.cli.answer import print_and_exit
 from tare.cli.arguments import AsJson, read_run
-from tare.cli.run import asked_or_usable, run_and_show
-from tare.features.advise.advice import Advice, Asked, Measured, Needs, measured_times
+from tare.cli.run import run_suite, select_stacks_to_run
+from tare.features.advise.advice import Advice, AdviceOptions, ReferenceRun, Requirements, measured_times
 from tare.features.advise.advice import advise as find_advice
 from tare.features.advise.advice_text import answer
-from tare.features.advise.capacity import PER, Kind, read_kinds
-from tare.features.advise.cost_model import application_of
+from tare.features.advise.capacity import SECONDS_PER_UNIT, MachineType, read_machine_types
+from tare.features.advise.cost_model import combine_profiles
 from tare.features.advise.profiler.profile import read_profile
-from tare.features.advise.unit_costs import orientation
-from tare.model.errors import UsageError, nearest
+from tare.features.advise.unit_costs import load_orientation_prices
+from tare.model.errors import UsageError, find_nearest
 from tare.model.isolation import LEVELS, IsolationLevel
-from tare.model.units import parse_duration, parse_rate, parse_size, written
+from tare.model.units import format_setting, parse_duration, parse_rate, parse_size
 from tare.runner.job import new_job, require_root
 from tare.suites.adhoc import parse_options
 
-PROFILE = "profile.json"  # of a reference application, in its run folder
-_TABLE = ".toml"
+PROFILE_FILE = "profile.json"  # of a reference application, in its run folder
+_TYPES_FILE_SUFFIX = ".toml"
 # What `--needs isolation=…` may ask for.
-_NEEDED: dict[str, IsolationLevel] = {level.replace(" ", "-"): level for level in LEVELS[1:]}
-_SUITE = """\
+_ISOLATION_LEVELS: dict[str, IsolationLevel] = {level.replace(" ", "-"): level for level in LEVELS[1:]}
+_SUITE_TEMPLATE = """\
 [suite]
 name = "prices"
 stacks = {stacks}
@@ -47,7 +47,7 @@ use = "prices"
 [[workloads]]
 use = "network-prices"
 """
-_BUDGET = "15m"  # for ten stacks
+_DEFAULT_BUDGET = "15m"  # for ten stacks
 _On = Annotated[
     str | None,
     typer.Option(help="Stacks, with commas [default: bare metal, and all that is usable].", metavar="STACKS"),
@@ -72,13 +72,13 @@ def advise(  # noqa: PLR0913 - each is an option of the command line
     ] = None,
     needs: Annotated[
         list[str] | None,
-        typer.Option(help=f"The least isolation: isolation={'|'.join(_NEEDED)}.", metavar="NEED"),
+        typer.Option(help=f"The least isolation: isolation={'|'.join(_ISOLATION_LEVELS)}.", metavar="NEED"),
     ] = None,
     memory: Annotated[str, typer.Option(help="The most memory, application included, such as 256MiB.")] = "",
     starts_within: Annotated[str, typer.Option(help="The longest start, such as 200ms.", metavar="TIME")] = "",
     reference: Annotated[
         list[Path] | None,
-        typer.Option(help=f"A run of another application, with its {PROFILE} in it; repeatable.", metavar="RUN"),
+        typer.Option(help=f"A run of another application, with its {PROFILE_FILE} in it; repeatable.", metavar="RUN"),
     ] = None,
     node_price: Annotated[
         str,
@@ -98,58 +98,64 @@ def advise(  # noqa: PLR0913 - each is an option of the command line
     as_json: AsJson = False,
 ) -> None:
     """Rank the stacks for an application: what it would cost in each, and why."""
-    size = _quantity("--memory", memory, parse_size)
-    start = _quantity("--starts-within", starts_within, parse_duration)
-    wanted = Needs(_isolation(needs or []), size, start)
-    hourly, load_rate, kinds = _load(node_price, load_)
-    asked = Asked(wanted, hourly, load_rate, kinds, across_machines or prices is None)
-    application, references = application_of(*map(read_profile, app)), [_measured(folder) for folder in reference or ()]
-    found = find_advice(application, read_run(prices) if prices else orientation(), asked, references)
-    give(answer(found), page, partial(_render, found), as_json=as_json)
+    size = _parse_quantity("--memory", memory, parse_size)
+    start = _parse_quantity("--starts-within", starts_within, parse_duration)
+    wanted = Requirements(_parse_isolation(needs or []), size, start)
+    hourly, load_rate, kinds = _parse_prices_and_load(node_price, load_)
+    asked = AdviceOptions(wanted, hourly, load_rate, kinds, across_machines or prices is None)
+    application, references = (
+        combine_profiles(*map(read_profile, app)),
+        [_read_reference_run(folder) for folder in reference or ()],
+    )
+    found = find_advice(application, read_run(prices) if prices else load_orientation_prices(), asked, references)
+    print_and_exit(answer(found), page, partial(_render, found), as_json=as_json)
 
 
-def _render(found: Advice) -> bytes:
+def _render(advice: Advice) -> bytes:
     from tare.features.advise.advice_page import render  # noqa: PLC0415 - drawing charts takes a second to load
 
-    return render(found)
+    return render(advice)
 
 
-def _load(node_price: str, load: str) -> tuple[float | None, float | None, tuple[Kind, ...]]:
+def _parse_prices_and_load(node_price: str, load: str) -> tuple[float | None, float | None, tuple[MachineType, ...]]:
     """Return the price of a machine an hour, the load a second, and the kinds of machines of a file in place of it."""
-    rate = _rate("--load", load, "5000/s")
-    if not node_price.endswith(_TABLE):
-        example = f"0.12/h, or give a file with kinds of machines that ends in {_TABLE}"
-        price = _rate("--node-price", node_price, example)
-        return price * PER["h"] if price else None, rate, ()
-    kinds = read_kinds(Path(node_price))
+    rate = _parse_rate_option("--load", load, "5000/s")
+    if not node_price.endswith(_TYPES_FILE_SUFFIX):
+        example = f"0.12/h, or give a file with kinds of machines that ends in {_TYPES_FILE_SUFFIX}"
+        price = _parse_rate_option("--node-price", node_price, example)
+        return price * SECONDS_PER_UNIT["h"] if price else None, rate, ()
+    kinds = read_machine_types(Path(node_price))
     if rate is None:
         raise UsageError("kinds of machines are compared for a load", "say it, for example --load 5000/s")
     return None, rate, kinds
 
 
-def _measured(folder: Path) -> Measured:
+def _read_reference_run(folder: Path) -> ReferenceRun:
     """Read a reference application: its run, and the profile that is in its folder."""
-    profile, found = application_of(read_profile(folder / PROFILE)), read_run(folder)
+    profile, found = combine_profiles(read_profile(folder / PROFILE_FILE)), read_run(folder)
     times = measured_times(found)
     if not times:
         raise UsageError(f"{folder}: no stack has a value in all workloads", "give a run whose stacks were compared")
-    return Measured(str(folder), profile.basket, times, found.record.measured_on)
+    return ReferenceRun(str(folder), profile.operations, times, found.record.instance_machine)
 
 
-def _isolation(needs: list[str]) -> IsolationLevel | None:
+def _parse_isolation(needs: list[str]) -> IsolationLevel | None:
     """Return the level of isolation that the last of the needs names; None without one."""
     found = None
     for need in needs:
         name, _, level = need.partition("=")
-        found = _NEEDED.get(level.strip().lower()) if name.strip() == "isolation" else None
+        found = _ISOLATION_LEVELS.get(level.strip().lower()) if name.strip() == "isolation" else None
         if found is None:
-            known, meant = ", ".join(f"isolation={each}" for each in _NEEDED), nearest(level or name, _NEEDED)
+            known, meant = (
+                ", ".join(f"isolation={each}" for each in _ISOLATION_LEVELS),
+                find_nearest(level or name, _ISOLATION_LEVELS),
+            )
             guess = f'did you mean "{meant}"? ' if meant else ""
             raise UsageError(f"--needs {need}: unknown need", f"{guess}name the least that is enough: {known}")
     return found
 
 
-def _quantity(option: str, text: str, parse: Callable[[object], float]) -> float | None:
+def _parse_quantity(option: str, text: str, parse: Callable[[object], float]) -> float | None:
     """Read a size or a time of the command line; None where it was not given."""
     try:
         return parse(text) if text else None
@@ -157,25 +163,25 @@ def _quantity(option: str, text: str, parse: Callable[[object], float]) -> float
         raise UsageError(f"{option} {text}: {error}", f"`tare advise --help` has an example of {option}") from error
 
 
-def _rate(option: str, text: str, example: str) -> float | None:
+def _parse_rate_option(option: str, text: str, example: str) -> float | None:
     """Read a quantity per time, such as 0.12/h, as one per second; None where it was not given."""
     try:
-        return parse_rate(text, PER) if text else None
+        return parse_rate(text, SECONDS_PER_UNIT) if text else None
     except ValueError as error:
         raise UsageError(f"{option} {text}: not a number per time", f"for example {option} {example}") from error
 
 
 def price_suite(stacks: Sequence[str], budget: str) -> str:
     """Return the suite's text. It goes on while there is time, as each price counts and not only a difference."""
-    return _SUITE.format(stacks=written(tuple(stacks)), budget=written(budget))
+    return _SUITE_TEMPLATE.format(stacks=format_setting(tuple(stacks)), budget=format_setting(budget))
 
 
-def prices(on: _On = None, budget: _Budget = _BUDGET, out: _Out = None) -> None:
+def prices(on: _On = None, budget: _Budget = _DEFAULT_BUDGET, out: _Out = None) -> None:
     """Measure what each kind of work costs in each stack: the price list for `tare advise`.
 
     It measures system calls, page faults, programs started, messages and more, each alone, on bare metal and in every
     stack, and writes a run folder like every other.
     """
     require_root("tare prices")
-    suite = parse_options(price_suite(asked_or_usable(on), budget), "tare prices")
-    run_and_show(new_job(suite, out), "prices")
+    suite = parse_options(price_suite(select_stacks_to_run(on), budget), "tare prices")
+    run_suite(new_job(suite, out), "prices")

@@ -16,12 +16,12 @@ from typing import Any
 
 from tare.features.advise.advice import Advice
 from tare.model.journal import Run
-from tare.model.units import written
+from tare.model.units import format_setting
 
-_FILE = "next.toml"
-_LEAST_RATE, _MOST_RATE = 100, 100_000  # requests/s; at a lower rate, a point of the workload `service` takes minutes
-_REQUESTS = 1000  # in a point: enough for its 99.9th percentile
-_SERVER = """\
+_SUITE_FILE = "next.toml"
+_MIN_RATE, _MAX_RATE = 100, 100_000  # requests/s; at a lower rate, a point of the workload `service` takes minutes
+_REQUESTS_PER_POINT = 1000  # in a point: enough for its 99.9th percentile
+_SERVER_TEMPLATE = """\
 [[workloads]]
 use = "service"
 command = "my-server --listen {listen} --port {port}"  # your server, in the foreground
@@ -43,7 +43,7 @@ class NextStep:
     to_fill: str = ""
 
     @property
-    def how(self) -> str:
+    def instruction(self) -> str:
         """The command, after the instruction to save its suite if it has one."""
         if not self.suite:
             return self.command
@@ -52,18 +52,20 @@ class NextStep:
 
 def next_step(advice: Advice) -> NextStep | None:
     """Return the command that measures the advised stacks; None if the advice has no stack to try."""
-    if not advice.to_try:
+    if not advice.stacks_to_try:
         return None
-    stacks, command = (advice.baseline, *advice.to_try), advice.application.command
+    stacks, command = (advice.baseline, *advice.stacks_to_try), advice.application.command
     tables = [_stack_table(name, table) for name, table in _stack_settings(advice.prices).items() if name in stacks]
     if command and not tables:
         return NextStep(f"tare try --on {','.join(stacks)} -- {shlex.join(command)}")
     head = f"[suite]\nstacks = {json.dumps(stacks)}\n"
     workload = (
-        f'[[workloads]]\nuse = "command"\ncommand = {written(command)}\n' if command else _server_workload(advice)
+        f'[[workloads]]\nuse = "command"\ncommand = {format_setting(command)}\n'
+        if command
+        else _server_workload(advice)
     )
     to_fill = "" if command else ", put your server and its requests in it"
-    return NextStep(f"tare run {_FILE}", "\n".join((head, *tables, workload)), _FILE, to_fill)
+    return NextStep(f"tare run {_SUITE_FILE}", "\n".join((head, *tables, workload)), _SUITE_FILE, to_fill)
 
 
 def _server_workload(advice: Advice) -> str:
@@ -71,11 +73,11 @@ def _server_workload(advice: Advice) -> str:
 
     The rate is used if it was measured and is not the maximum: then the advice counts CPU time (`by_cpu`).
     """
-    application, basket = advice.application, advice.application.basket
+    application, basket = advice.application, advice.application.operations
     rate = round(1 / basket.elapsed_seconds)
-    if application.unit == "request" and basket.by_cpu and _LEAST_RATE <= rate <= _MOST_RATE:
-        return f'{_SERVER}rates = [{rate}]\nduration = "{max(1, math.ceil(_REQUESTS / rate))}s"\n'
-    return f"{_SERVER}clients = [50]\n"
+    if application.unit == "request" and basket.by_cpu and _MIN_RATE <= rate <= _MAX_RATE:
+        return f'{_SERVER_TEMPLATE}rates = [{rate}]\nduration = "{max(1, math.ceil(_REQUESTS_PER_POINT / rate))}s"\n'
+    return f"{_SERVER_TEMPLATE}clients = [50]\n"
 
 
 def _stack_settings(prices: Run) -> Mapping[str, Any]:
@@ -90,4 +92,6 @@ def _stack_settings(prices: Run) -> Mapping[str, Any]:
 def _stack_table(name: str, table: Any) -> str:
     """Return a stack's settings as a table of TOML, empty if `table` is none."""
     settings = table.items() if isinstance(table, dict) else ()
-    return "\n".join((f"[stacks.{written(name)}]", *(f"{key} = {written(value)}" for key, value in settings), ""))
+    return "\n".join(
+        (f"[stacks.{format_setting(name)}]", *(f"{key} = {format_setting(value)}" for key, value in settings), "")
+    )

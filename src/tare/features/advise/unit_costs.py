@@ -12,37 +12,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.model.errors import UsageError
-from tare.model.journal import Run, load
-from tare.model.operations import USER, WORK
-from tare.statistics.bootstrap import Draws, drawn_means, drawn_weights
-from tare.statistics.descriptive import center
-from tare.statistics.grid import arrange
-from tare.statistics.headlines import differences, logs_of_turns
-from tare.statistics.outcomes import latest
-from tare.statistics.ratios import Reference
+from tare.model.journal import Run, load_run
+from tare.model.operations import OPERATION_KINDS, USER
+from tare.statistics.bootstrap import Draws, bootstrap_means, bootstrap_weights
+from tare.statistics.descriptive import centers
+from tare.statistics.grid import build_grid
+from tare.statistics.headlines import log_ratios, turn_logs
+from tare.statistics.outcomes import select_latest
+from tare.statistics.ratios import BaselineRows
 
 FOLDER = Path(__file__).with_name("orientation")  # the price list that comes with tare, of another machine
 WORKLOADS = ("prices", "network-prices")
-_NAMES = {work.name for work in WORK}
-_INCLUDES = {work.name: dict(work.includes) for work in WORK}
+_KIND_NAMES = {work.name for work in OPERATION_KINDS}
+_INCLUDES = {work.name: dict(work.includes) for work in OPERATION_KINDS}
 _INNER_FIRST = tuple(TopologicalSorter(_INCLUDES).static_order())
-_MEASURE = "tare prices"
+_MEASURE_COMMAND = "tare prices"
 SEED = 1  # of all draws: the same answer each time
 
 
 @dataclass(frozen=True)
-class Sheet:
+class UnitCostSheet:
     """The prices of one workload, block by block.
 
-    `logs` are logarithms of a stack's price over the baseline's (axes: stack, kind, block), `both` where there are any.
-    `levels` are logarithms of the baseline's price, in seconds a unit (axes: kind, block), `known` where there are any.
+    `logs` are logarithms of a stack's price over the baseline's (axes: stack, kind, block), `has_ratio` where there are
+    any. `levels` are logarithms of the baseline's price, in seconds a unit (axes: kind, block), `has_level` where there
+    are any.
     """
 
     kinds: tuple[str, ...]
     logs: NDArray[np.float64]
-    both: NDArray[np.bool_]
+    has_ratio: NDArray[np.bool_]
     levels: NDArray[np.float64]
-    known: NDArray[np.bool_]
+    has_level: NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class PriceList:
 
     baseline: str
     stacks: tuple[str, ...]
-    sheets: tuple[Sheet, ...]
+    sheets: tuple[UnitCostSheet, ...]
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -59,24 +60,24 @@ class PriceList:
         return tuple(kind for sheet in self.sheets for kind in sheet.kinds)
 
     @property
-    def known(self) -> tuple[str, ...]:
+    def known_kinds(self) -> tuple[str, ...]:
         """The kinds of work that the baseline has a price of."""
-        pairs = (pair for sheet in self.sheets for pair in zip(sheet.kinds, sheet.known, strict=True))
+        pairs = (pair for sheet in self.sheets for pair in zip(sheet.kinds, sheet.has_level, strict=True))
         return tuple(kind for kind, blocks in pairs if blocks.any())
 
     @cached_property
-    def drawn(self) -> DrawnPrices:
+    def resampled_costs(self) -> ResampledUnitCosts:
         """The prices with whole blocks drawn anew: what disturbed a block disturbs all stacks and kinds together."""
-        drawn = [_drawn(sheet, np.random.default_rng([SEED, at])) for at, sheet in enumerate(self.sheets)]
-        return DrawnPrices(
+        drawn = [_resample(sheet, np.random.default_rng([SEED, at])) for at, sheet in enumerate(self.sheets)]
+        return ResampledUnitCosts(
             np.concatenate([native for native, _ in drawn], axis=-1),
             np.concatenate([own for _, own in drawn], axis=-1),
-            np.concatenate([sheet.both.sum(axis=-1) for sheet in self.sheets], axis=-1),
+            np.concatenate([sheet.has_ratio.sum(axis=-1) for sheet in self.sheets], axis=-1),
         )
 
 
 @dataclass(frozen=True)
-class DrawnPrices:
+class ResampledUnitCosts:
     """Prices in seconds a unit, on bare metal (axes: draw, kind) and in the stacks (draw, stack, kind); NaN for none.
 
     The first draw is the estimate. `blocks` has the number of blocks behind a price (axes: stack, kind).
@@ -87,56 +88,65 @@ class DrawnPrices:
     blocks: NDArray[np.int64]
 
 
-def orientation() -> Run:
+def load_orientation_prices() -> Run:
     """Return the price list that comes with tare."""
-    return load(FOLDER)
+    return load_run(FOLDER)
 
 
-def price_list(run: Run) -> PriceList:
+def read_price_list(run: Run) -> PriceList:
     """Read the prices of a run; raises UsageError where it has none, or none of the baseline."""
     records = [record for record in run.record.workloads if record.use in WORKLOADS]
     if not records:
         names = ", ".join(record.use for record in run.record.workloads) or "none"
-        raise UsageError(f"{run.folder}: not a price list: its workloads are {names}", f"make one with `{_MEASURE}`")
-    trials = latest(run.trials)
+        raise UsageError(
+            f"{run.folder}: not a price list: its workloads are {names}", f"make one with `{_MEASURE_COMMAND}`"
+        )
+    trials = select_latest(run.trials)
     baseline, control = run.record.baseline, run.record.control
     stacks = tuple(dict.fromkeys([*run.record.stacks, *(trial.stack for trial in trials)]))
     if baseline not in stacks:
-        raise UsageError(f"{run.folder}: the price list has no baseline {baseline}", f"measure it with `{_MEASURE}`")
-    reference = Reference(stacks.index(baseline), stacks.index(control) if control in stacks else None)
+        raise UsageError(
+            f"{run.folder}: the price list has no baseline {baseline}", f"measure it with `{_MEASURE_COMMAND}`"
+        )
+    reference = BaselineRows(stacks.index(baseline), stacks.index(control) if control in stacks else None)
     own = [index for index, stack in enumerate(stacks) if stack not in {baseline, control}]
     sheets = []
     seen: set[str] = set()
     for record in records:
-        grid = arrange(record, stacks, [trial for trial in trials if trial.workload == record.name])
+        grid = build_grid(record, stacks, [trial for trial in trials if trial.workload == record.name])
         first: dict[str, int] = {}
         for at, key in enumerate(grid.keys):
-            if key.metric in _NAMES - seen:
+            if key.metric in _KIND_NAMES - seen:
                 first.setdefault(key.metric, at)
         seen |= first.keys()
         if first:
             keys = list(first.values())
-            found, (logs, usable) = differences(grid, reference, keys), logs_of_turns(grid, keys)
-            levels, known = center(logs[reference.row], usable[reference.row]), usable[reference.row].any(axis=-1)
-            sheets.append(Sheet(tuple(first), found.logs[own], found.both[own], levels, np.asarray(known)))
+            found, (logs, usable) = log_ratios(grid, reference, keys), turn_logs(grid, keys)
+            levels, known = centers(logs[reference.row], usable[reference.row]), usable[reference.row].any(axis=-1)
+            sheets.append(UnitCostSheet(tuple(first), found.logs[own], found.both[own], levels, np.asarray(known)))
     prices = PriceList(baseline, tuple(stacks[index] for index in own), tuple(sheets))
-    if not prices.known:
+    if not prices.known_kinds:
         raise UsageError(f"{run.folder}: no price of the baseline {baseline}", f"`tare show {run.folder}` says why")
     return prices
 
 
-def _drawn(sheet: Sheet, chance: np.random.Generator) -> tuple[Draws, Draws]:
+def _resample(sheet: UnitCostSheet, chance: np.random.Generator) -> tuple[Draws, Draws]:
     """Return the prices on bare metal and in the stacks.
 
     A second of user code is a second on bare metal. A price is without those of the kinds that its metric includes.
     """
-    weights = drawn_weights(sheet.known.shape[-1], chance)
-    levels, ratios = drawn_means(sheet.levels, sheet.known, weights), drawn_means(sheet.logs, sheet.both, weights)
+    weights = bootstrap_weights(sheet.has_level.shape[-1], chance)
+    levels, ratios = (
+        bootstrap_means(sheet.levels, sheet.has_level, weights),
+        bootstrap_means(sheet.logs, sheet.has_ratio, weights),
+    )
     levels[:, [at for at, kind in enumerate(sheet.kinds) if kind == USER.name]] = 0.0
-    return _alone(np.exp(levels), sheet.kinds), _alone(np.exp(levels[:, np.newaxis] + ratios), sheet.kinds)
+    return _exclude_included_kinds(np.exp(levels), sheet.kinds), _exclude_included_kinds(
+        np.exp(levels[:, np.newaxis] + ratios), sheet.kinds
+    )
 
 
-def _alone(prices: Draws, kinds: Sequence[str]) -> Draws:
+def _exclude_included_kinds(prices: Draws, kinds: Sequence[str]) -> Draws:
     """Return prices without those of the kinds that their metrics include, where these are known."""
     alone = prices.copy()
     for kind in _INNER_FIRST:

@@ -23,15 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.statistics.anytime import CONFIDENCE
-from tare.statistics.cells import LASTING
+from tare.statistics.cells import AUDITED_AUTOCORRELATION
 
-LEAST = 3  # runs on either side of a change
+MIN_RUNS_PER_LEVEL = 3  # runs on either side of a change
 # Variance of the prior on the change, in variances of a run. Steps that people look for are larger than the noise; of
 # the variances tried, this one finds those of 3 to 10 standard deviations soonest (docs/history.md: simulations).
-_SPREAD = 10.0
+_PRIOR_VARIANCE_RATIO = 10.0
 _ROUNDING = 1e-12
-_LIKELY = 0.95  # of the weight of all places
-_TRIPLED = (1 + LASTING) / (1 - LASTING)
+_LIKELY_WEIGHT = 0.95  # of the weight of all places
+_AUTOCORRELATED_VARIANCE_FACTOR = (1 + AUDITED_AUTOCORRELATION) / (1 - AUDITED_AUTOCORRELATION)
 
 
 @dataclass(frozen=True)
@@ -39,50 +39,50 @@ class ChangePoint:
     """A change of level in a series of logarithms.
 
     `at` is the index of the first run of the new level. It may also be any from `earliest` to `latest`, which have 95 %
-    of the evidence. `found` is the run that brought it to light. `step` is the change, as a logarithm, by all runs of
-    the two levels, and `half` half the width of its interval, which holds at all looks together; it may be infinite.
-    From the run `firm` on, the evidence would do even if each run kept half of what moved the one before (`LASTING`),
-    which triples the variance of a mean; None if that is not so yet.
+    of the evidence. `detected_at` is the run that brought it to light. `log_change` is the change, as a logarithm, by
+    all runs of the two levels, and `half_width` half the width of its interval, which holds at all looks together; it
+    may be infinite. From the run `robust_from` on, the evidence would do even if each run kept half of what moved the
+    one before (`AUDITED_AUTOCORRELATION`), which triples the variance of a mean; None if that is not so yet.
     """
 
     at: int
     earliest: int
     latest: int
-    found: int
-    step: float
-    half: float
-    firm: int | None
+    detected_at: int
+    log_change: float
+    half_width: float
+    robust_from: int | None
 
 
 @dataclass(frozen=True)
-class _Places:
+class _SplitPoints:
     """All places of a piece at which its level may have changed: the first run after each, and what speaks for it."""
 
     at: NDArray[np.int64]
-    step: NDArray[np.float64]
+    log_change: NDArray[np.float64]
     counts: NDArray[np.float64]
     squares: NDArray[np.float64]
     log_weight: NDArray[np.float64]
     total: int
 
     @property
-    def shrunk(self) -> NDArray[np.float64]:
+    def shrinkage(self) -> NDArray[np.float64]:
         """The share of the prior's variance in that of the observed change."""
-        return np.asarray(1 / (1 + self.counts * _SPREAD))
+        return np.asarray(1 / (1 + self.counts * _PRIOR_VARIANCE_RATIO))
 
     @property
     def evidence(self) -> NDArray[np.float64]:
         """The logarithm of the evidence for a change at each place, times the place's weight."""
-        apart = self.counts * self.step**2
+        apart = self.counts * self.log_change**2
         any_of = self.squares + apart > 0
-        above, below = self.squares + apart, self.squares + self.shrunk * apart
+        above, below = self.squares + apart, self.squares + self.shrinkage * apart
         grown = np.log(np.where(any_of, above, 1.0) / np.where(any_of, below, 1.0))
-        return np.asarray(self.log_weight + np.log(self.shrunk) / 2 + (self.total - 1) / 2 * grown)
+        return np.asarray(self.log_weight + np.log(self.shrinkage) / 2 + (self.total - 1) / 2 * grown)
 
-    def half(self, index: int, needed: float) -> float:
-        """Return half the width of the interval of the change there: all against which there is less than `needed`."""
-        shrunk = self.shrunk[index]
-        growth = np.exp((2 * (needed - self.log_weight[index]) - np.log(shrunk)) / (self.total - 1))
+    def half_width(self, index: int, required_evidence: float) -> float:
+        """Return half the width of the interval of the change: values with less than `required_evidence` against."""
+        shrunk = self.shrinkage[index]
+        growth = np.exp((2 * (required_evidence - self.log_weight[index]) - np.log(shrunk)) / (self.total - 1))
         room = 1 - shrunk * growth
         if room <= 0:
             return float("inf")
@@ -96,8 +96,8 @@ def change_points(values: NDArray[np.float64], errors: NDArray[np.float64], seri
     not change is ever said to with a probability of at most 5 %. What was found stays found when runs are added.
     """
     first, starts, founds = 0, [0], list[int]()
-    for end in range(2 * LEAST, len(values) + 1):
-        places = _places(values, errors, first, end)
+    for end in range(2 * MIN_RUNS_PER_LEVEL, len(values) + 1):
+        places = _split_points(values, errors, first, end)
         if places is None:
             continue
         best = int(np.argmax(places.evidence))
@@ -105,7 +105,7 @@ def change_points(values: NDArray[np.float64], errors: NDArray[np.float64], seri
             first = int(places.at[best])
             starts.append(first)
             founds.append(end - 1)
-    return tuple(_described(values, errors, series, starts, founds))
+    return tuple(_to_change_points(values, errors, series, starts, founds))
 
 
 def evidence_needed(series: int, number: int) -> float:
@@ -113,11 +113,13 @@ def evidence_needed(series: int, number: int) -> float:
     return float(np.log(series * number * (number + 1) / (1 - CONFIDENCE)))
 
 
-def _places(values: NDArray[np.float64], errors: NDArray[np.float64], first: int, end: int) -> _Places | None:
+def _split_points(
+    values: NDArray[np.float64], errors: NDArray[np.float64], first: int, end: int
+) -> _SplitPoints | None:
     """Look at a piece of the series; None where it is too short to have changed."""
     own = values[first:end] - values[first]
     total = len(own)
-    before = np.arange(LEAST, total - LEAST + 1)
+    before = np.arange(MIN_RUNS_PER_LEVEL, total - MIN_RUNS_PER_LEVEL + 1)
     if not before.size:
         return None
     sums, squares = np.cumsum(own), np.cumsum(own**2)
@@ -126,71 +128,77 @@ def _places(values: NDArray[np.float64], errors: NDArray[np.float64], first: int
     rest = squares[-1] - before * means[0] ** 2 - after * means[1] ** 2
     floor = (total - 2) / total * float(np.sum(errors[first:end] ** 2))
     step = means[1] - means[0]
-    return _Places(
+    return _SplitPoints(
         at=first + before,
-        step=np.where(np.abs(step) < _ROUNDING, 0.0, step),
+        log_change=np.where(np.abs(step) < _ROUNDING, 0.0, step),
         counts=before * after / total,
         squares=np.maximum(np.where(rest < _ROUNDING**2 * total, 0.0, rest), floor),
-        log_weight=-np.log((before - LEAST + 1.0) * (before - LEAST + 2.0)),
+        log_weight=-np.log((before - MIN_RUNS_PER_LEVEL + 1.0) * (before - MIN_RUNS_PER_LEVEL + 2.0)),
         total=total,
     )
 
 
-def _described(
+def _to_change_points(
     values: NDArray[np.float64],
     errors: NDArray[np.float64],
     series: int,
     starts: Sequence[int],
-    founds: Sequence[int],
+    detections: Sequence[int],
 ) -> Sequence[ChangePoint]:
     """Describe the changes by all runs of the levels that they lie between."""
     bounds, made = [*starts, len(values)], []
-    for number, found in enumerate(founds, start=1):
+    for number, found in enumerate(detections, start=1):
         first, at, end = bounds[number - 1 : number + 2]
-        places = _places(values, errors, first, max(end, at + LEAST))
+        places = _split_points(values, errors, first, max(end, at + MIN_RUNS_PER_LEVEL))
         if places is None:  # which cannot be, as it was found in this piece or a shorter one
             continue
         index = int(np.flatnonzero(places.at == at)[0])
         weights = np.exp(places.evidence - places.evidence.max())
         order = np.argsort(-weights, kind="stable")
-        likely = order[: int(np.searchsorted(np.cumsum(weights[order]), _LIKELY * weights.sum())) + 1]
+        likely = order[: int(np.searchsorted(np.cumsum(weights[order]), _LIKELY_WEIGHT * weights.sum())) + 1]
         needed = evidence_needed(series, number)
         made.append(
             ChangePoint(
                 at=at,
                 earliest=min(at, int(places.at[likely].min())),
                 latest=max(at, int(places.at[likely].max())),
-                found=found,
-                step=float(places.step[index]),
-                half=places.half(index, needed),
-                firm=_firm(values[first:end], errors[first:end], (at - first, found - first), needed, first),
+                detected_at=found,
+                log_change=float(places.log_change[index]),
+                half_width=places.half_width(index, needed),
+                robust_from=_find_robust_run(
+                    values[first:end], errors[first:end], (at - first, found - first), needed, first
+                ),
             )
         )
     return made
 
 
-def _firm(
-    values: NDArray[np.float64], errors: NDArray[np.float64], change: tuple[int, int], needed: float, first: int
+def _find_robust_run(
+    values: NDArray[np.float64],
+    errors: NDArray[np.float64],
+    change: tuple[int, int],
+    required_evidence: float,
+    first: int,
 ) -> int | None:
     """Return the first run at which a change is firm; `change` is its place and the run that found it, in the piece."""
     at, found = change
     for end in range(found + 1, len(values) + 1):
-        places = _places(values, errors, 0, end)
+        places = _split_points(values, errors, 0, end)
         if places is not None:
-            wider = replace(places, squares=_TRIPLED * places.squares)
-            if wider.evidence[places.at == at].max(initial=0.0) >= needed:
+            wider = replace(places, squares=_AUTOCORRELATED_VARIANCE_FACTOR * places.squares)
+            if wider.evidence[places.at == at].max(initial=0.0) >= required_evidence:
                 return first + end - 1
     return None
 
 
-def lasting(pieces: Sequence[NDArray[np.float64]], series: int) -> tuple[float, float]:
+def estimate_autocorrelation(pieces: Sequence[NDArray[np.float64]], series: int) -> tuple[float, float]:
     """Return the correlation of each run with the one before it, pooled, and how much of it chance explains (95 %).
 
     `pieces` are the values between changes, of so many series, which may all be moved by the same: their baseline.
     Without bias: the correlation of n independent values is expected to be -1/n (Moran, "Some theorems on time series.
     II", Biometrika 35 (1948), 255-260).
     """
-    away = [piece - piece.mean() for piece in pieces if len(piece) > LEAST]
+    away = [piece - piece.mean() for piece in pieces if len(piece) > MIN_RUNS_PER_LEVEL]
     squares = sum(float((each**2).sum()) for each in away)
     count = sum(len(each) for each in away)
     if squares <= 0:

@@ -24,19 +24,19 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.statistics.anytime import ALONE, least_count, needed_together
+from tare.statistics.anytime import SINGLE_STATEMENT_EVIDENCE, evidence_needed_together, min_value_count
 from tare.statistics.cells import DECIDING, Cell, Verdict
-from tare.statistics.dependence import explains
+from tare.statistics.dependence import explaining_correlation
 from tare.statistics.headlines import Headline
-from tare.statistics.ratios import ROUNDING, Ratio, backwards, compare, ratio_fields, side_of
+from tare.statistics.ratios import ROUNDING, Ratio, classify_side, compare, exp_bounded, ratio_fields
 from tare.statistics.summary import Summary
 
 T = TypeVar("T")
-_LEAST = least_count()  # blocks in each run: fewer have no interval of their own
+_MIN_BLOCKS = min_value_count()  # blocks in each run: fewer have no interval of their own
 
 
 @dataclass(frozen=True)
-class Sample:
+class LogRatioSample:
     """Log ratios of one run's blocks in short. `deviation` is already widened where blocks resemble each other."""
 
     mean: float
@@ -46,7 +46,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Change:
+class RatioChange:
     """A stack's headline in two runs: the cell of each, and in `cell` the ratio of after to before, with its verdict.
 
     `cell.n` is the smaller of the two numbers of blocks.
@@ -57,7 +57,7 @@ class Change:
     after: Cell
 
 
-def changes(before: Summary, after: Summary, margin: float) -> tuple[Change, ...]:
+def compare_headlines(before: Summary, after: Summary, margin: float) -> tuple[RatioChange, ...]:
     """Compare the headlines that both runs have, of all stacks but the baseline; the verdicts hold together."""
     own_names, names = {before.baseline, before.control, after.control}, {rule.name for rule in after.rules}
     pairs = [
@@ -65,116 +65,139 @@ def changes(before: Summary, after: Summary, margin: float) -> tuple[Change, ...
         for cell in before.headlines
         if cell.headline in names and cell.stack in after.stacks and cell.stack not in own_names
     ]
-    return _together(lambda pair, needed: change(*pair, margin, needed), pairs)
+    return _decide_jointly(lambda pair, needed: compare_cells(*pair, margin, needed), pairs)
 
 
-def _together(changed: Callable[[T, float], Change], each_of: Sequence[T]) -> tuple[Change, ...]:
-    """Compare each with the evidence that it needs, so that the verdicts hold together (`needed_together`)."""
-    found = [changed(each, ALONE) for each in each_of]
+def _decide_jointly(compare_pair: Callable[[T, float], RatioChange], pairs: Sequence[T]) -> tuple[RatioChange, ...]:
+    """Compare each with the evidence that it needs, so that the verdicts hold together (`evidence_needed_together`)."""
+    found = [compare_pair(each, SINGLE_STATEMENT_EVIDENCE) for each in pairs]
     evidence = np.array([one.cell.evidence for one in found if not one.cell.skipped])
-    needed = iter(needed_together(evidence, np.zeros(evidence.shape, dtype=bool)).tolist())
+    needed = iter(evidence_needed_together(evidence, np.zeros(evidence.shape, dtype=bool)).tolist())
     return tuple(
-        one if one.cell.skipped else changed(each, next(needed)) for one, each in zip(found, each_of, strict=True)
+        one if one.cell.skipped else compare_pair(each, next(needed)) for one, each in zip(found, pairs, strict=True)
     )
 
 
-def change(before: Cell, after: Cell, margin: float, needed: float = ALONE) -> Change:
+def compare_cells(
+    before: Cell, after: Cell, margin: float, required_evidence: float = SINGLE_STATEMENT_EVIDENCE
+) -> RatioChange:
     """Compare one stack's ratios in two runs. Ratios between 1 / (1 + margin) and 1 + margin count as equivalent.
 
-    `needed` is the evidence that a statement needs.
+    `required_evidence` is the evidence that a statement needs.
     """
     lacking = {"before": before, "after": after}
-    notes = tuple(f"{when}: {_lack(cell)}" for when, cell in lacking.items() if not cell.ratios)
+    notes = tuple(f"{when}: {_missing_reason(cell)}" for when, cell in lacking.items() if not cell.ratios)
     if notes:
-        if len(notes) == 2 and _lack(before) == _lack(after):
-            notes = (f"before and after: {_lack(after)}",)
+        if len(notes) == 2 and _missing_reason(before) == _missing_reason(after):
+            notes = (f"before and after: {_missing_reason(after)}",)
         without = after if not after.ratios else before
         why = {"trials": without.trials, "failures": without.failures, "skipped": without.skipped}
-        return Change(cell_like(after, "no value", notes=notes, **why), before, after)
-    samples = (sample(np.log(before.ratios), before.widening), sample(np.log(after.ratios), after.widening))
-    return _changed(before, after, samples, margin, needed)
+        return RatioChange(make_cell_like(after, "no value", notes=notes, **why), before, after)
+    samples = (
+        summarize_logs(np.log(before.ratios), before.widening),
+        summarize_logs(np.log(after.ratios), after.widening),
+    )
+    return _compare_samples_of_cells(before, after, samples, margin, required_evidence)
 
 
-def own_changes(before: Summary, after: Summary, margin: float) -> tuple[Change, ...]:
+def compare_baselines(before: Summary, after: Summary, margin: float) -> tuple[RatioChange, ...]:
     """Compare the baseline's own values in two runs, headline by headline; the verdicts hold together.
 
     Nothing here takes out what the machine was like: a change may be of the program, of the machine, or of the day.
     """
-    heads = {head.rule.name: head for head in after.measured}
-    found: list[tuple[Cell, Cell, tuple[Sample, Sample]]] = []
-    for old in before.measured:
+    heads = {head.rule.name: head for head in after.headline_data}
+    found: list[tuple[Cell, Cell, tuple[LogRatioSample, LogRatioSample]]] = []
+    for old in before.headline_data:
         new = heads.get(old.rule.name)
         compared = any(cell.headline == old.rule.name for cell in before.headlines)
         if new is None or not compared or before.baseline not in old.grid.stacks:
             continue
         cells = before.headline(old.rule.name, before.baseline), after.headline(old.rule.name, after.baseline)
-        logs = own_logs(old, before.baseline), own_logs(new, after.baseline)
+        logs = stack_logs(old, before.baseline), stack_logs(new, after.baseline)
         if logs[0].size and logs[1].size:
-            found.append((*cells, (sample(logs[0]), sample(logs[1]))))
-    return _together(lambda each, needed: _changed(*each, margin, needed), found)
+            found.append((*cells, (summarize_logs(logs[0]), summarize_logs(logs[1]))))
+    return _decide_jointly(lambda each, needed: _compare_samples_of_cells(*each, margin, needed), found)
 
 
-def cell_like(of: Cell, verdict: Verdict, **fields: Any) -> Cell:
+def make_cell_like(template: Cell, verdict: Verdict, **fields: Any) -> Cell:
     """Return a new cell of the same headline and stack as another, without its values."""
-    return Cell(of.workload, of.metric, of.point, of.stack, "", of.better, verdict, headline=of.headline, **fields)
+    return Cell(
+        template.workload,
+        template.metric,
+        template.point,
+        template.stack,
+        "",
+        template.better,
+        verdict,
+        headline=template.headline,
+        **fields,
+    )
 
 
-def _changed(before: Cell, after: Cell, samples: tuple[Sample, Sample], margin: float, needed: float) -> Change:
+def _compare_samples_of_cells(
+    before: Cell, after: Cell, samples: tuple[LogRatioSample, LogRatioSample], margin: float, required_evidence: float
+) -> RatioChange:
     """Compare two cells that have values: the ratio of after to before, and the verdict."""
-    ratio = compare_samples(*samples, margin, needed)
+    ratio = compare_samples(*samples, margin, required_evidence)
     coarse, cautions = before.coarse or after.coarse, (*after.cautions, *before.cautions)
     known = ratio_fields(ratio, after.better) | {"notes": _notes(ratio, samples)}
-    return Change(cell_like(after, coarse=coarse, cautions=cautions, **known), before, after)
+    return RatioChange(make_cell_like(after, coarse=coarse, cautions=cautions, **known), before, after)
 
 
-def compare_samples(before: Sample, after: Sample, margin: float, needed: float = ALONE) -> Ratio:
+def compare_samples(
+    before: LogRatioSample, after: LogRatioSample, margin: float, required_evidence: float = SINGLE_STATEMENT_EVIDENCE
+) -> Ratio:
     """Compare the means of two independent samples of logarithms; return after over before.
 
-    The interval holds all against which there is less evidence than `needed`.
+    The interval holds all against which there is less evidence than `required_evidence`.
     """
     apart, limit = after.mean - before.mean, float(np.log1p(margin))
     mean = apart if abs(apart) >= ROUNDING else 0.0
-    half = half_width(before, after, needed)
-    known, side = math.isfinite(half), side_of(mean, half, limit)
+    half = half_width(before, after, required_evidence)
+    known, side = math.isfinite(half), classify_side(mean, half, limit)
     nearer = min(evidence(mean - limit, before, after), evidence(mean + limit, before, after))
     room = limit - abs(mean) if abs(mean) + half < limit else abs(mean)
     return Ratio(
-        ratio=backwards(mean),
-        low=backwards(mean - half) if known else None,
-        high=backwards(mean + half) if known else None,
+        ratio=exp_bounded(mean),
+        low=exp_bounded(mean - half) if known else None,
+        high=exp_bounded(mean + half) if known else None,
         n=min(before.count, after.count),
         side=side,
         evidence=max(evidence(mean, before, after), nearer if abs(mean) < limit else -math.inf),
         zero_width=max(before.deviation, after.deviation) == 0 and min(before.count, after.count) > 1,
         correlation=0.0,
-        tolerated_autocorrelation=float(explains(np.array(room), np.array(half))) if side in DECIDING else None,
+        tolerated_autocorrelation=float(explaining_correlation(np.array(room), np.array(half)))
+        if side in DECIDING
+        else None,
     )
 
 
-def evidence(distance: float, before: Sample, after: Sample) -> float:
+def evidence(distance: float, before: LogRatioSample, after: LogRatioSample) -> float:
     """Return the logarithm of the evidence against a difference of means that is `distance` off the observed one.
 
     0 where one of the samples is too small to have an interval of its own.
     """
-    if min(before.count, after.count) < _LEAST:
+    if min(before.count, after.count) < _MIN_BLOCKS:
         return 0.0
-    squared_error, freedom, known = _error(before, after)
+    squared_error, freedom, known = _standard_error(before, after)
     square = distance**2 / freedom
     ratio = (squared_error + square) / (squared_error + known * square) if squared_error + square > 0 else 1.0
     return float(np.log(known) / 2 + (freedom + 1) / 2 * np.log(ratio))
 
 
-def half_width(before: Sample, after: Sample, needed: float = ALONE) -> float:
+def half_width(
+    before: LogRatioSample, after: LogRatioSample, required_evidence: float = SINGLE_STATEMENT_EVIDENCE
+) -> float:
     """Return half the width of the interval around the difference of means: `evidence` solved for the distance."""
-    if min(before.count, after.count) < _LEAST:
+    if min(before.count, after.count) < _MIN_BLOCKS:
         return float("inf")
-    squared_error, freedom, known = _error(before, after)
-    growth = float(np.exp((2 * needed - np.log(known)) / (freedom + 1)))
+    squared_error, freedom, known = _standard_error(before, after)
+    growth = float(np.exp((2 * required_evidence - np.log(known)) / (freedom + 1)))
     room = 1 - known * growth
     return float(np.sqrt(squared_error * freedom * (growth - 1) / room)) if room > 0 else float("inf")
 
 
-def _error(before: Sample, after: Sample) -> tuple[float, float, float]:
+def _standard_error(before: LogRatioSample, after: LogRatioSample) -> tuple[float, float, float]:
     """Return the squared standard error of the difference, its degrees of freedom, and the share of it in the prior."""
     parts = [(each.deviation**2 / each.count, each.count - 1) for each in (before, after)]
     squared_error = sum(part for part, _ in parts)
@@ -184,28 +207,30 @@ def _error(before: Sample, after: Sample) -> tuple[float, float, float]:
     return squared_error, freedom, 1 / (1 + together_count)
 
 
-def sample(logs: NDArray[np.float64], widening: float | None = None) -> Sample:
+def summarize_logs(logs: NDArray[np.float64], widening: float | None = None) -> LogRatioSample:
     """Summarize logarithms; without a known `widening`, it is estimated from them."""
     comparison = compare(logs, np.ones(logs.shape, dtype=bool))
     factor = float(comparison.widening) if widening is None else widening
-    return Sample(float(comparison.mean), float(comparison.deviation) * factor, int(comparison.count), factor > 1)
+    return LogRatioSample(
+        float(comparison.mean), float(comparison.deviation) * factor, int(comparison.count), factor > 1
+    )
 
 
-def own_logs(head: Headline, stack: str) -> NDArray[np.float64]:
+def stack_logs(head: Headline, stack: str) -> NDArray[np.float64]:
     """Return the logarithms of a stack's values, one for each block that has them."""
     row = head.grid.stacks.index(stack)
     return np.asarray(head.logs[row][head.usable[row]])
 
 
-def _lack(cell: Cell) -> str:
+def _missing_reason(cell: Cell) -> str:
     return cell.skipped or "; ".join(cell.notes) or "no value"
 
 
-def _notes(ratio: Ratio, samples: tuple[Sample, Sample]) -> tuple[str, ...]:
+def _notes(ratio: Ratio, samples: tuple[LogRatioSample, LogRatioSample]) -> tuple[str, ...]:
     counts = f"{samples[0].count} and {samples[1].count}"
     notes: list[str] = []
-    if ratio.low is None and ratio.n < _LEAST:
-        notes.append(f"{counts} blocks have no interval: {_LEAST} are needed in each run")
+    if ratio.low is None and ratio.n < _MIN_BLOCKS:
+        notes.append(f"{counts} blocks have no interval: {_MIN_BLOCKS} are needed in each run")
     elif ratio.low is None:
         errors = [sample.deviation**2 / sample.count for sample in samples]
         wild = "before" if errors[0] >= errors[1] else "after"

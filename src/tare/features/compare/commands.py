@@ -9,15 +9,21 @@ from typing import Annotated
 
 import typer
 
-from tare.cli.answer import give
-from tare.cli.arguments import AsJson, ChartsFile, read_run, reading, verdicts_named
+from tare.cli.answer import print_and_exit
+from tare.cli.arguments import AsJson, ChartsFile, parse_verdicts, read_run, reading_progress
 from tare.features.compare import compare_text
-from tare.features.compare.history import DIRECTIONS, History
-from tare.features.compare.history import history as follow
+from tare.features.compare.history import HISTORY_CONDITIONS, History
+from tare.features.compare.history import follow_runs as follow
 from tare.features.compare.history_text import answer
-from tare.features.compare.two_runs import KINDS, Comparison, Question, compare_runs, compare_stacks
+from tare.features.compare.two_runs import (
+    GATE_CONDITIONS,
+    CompareOptions,
+    ComparisonResult,
+    compare_runs,
+    compare_stacks,
+)
 from tare.model.errors import UsageError
-from tare.model.units import margin_option
+from tare.model.units import parse_margin_option
 
 BaselineOption = Annotated[
     str | None, typer.Option("--baseline", help="The stack to compare with (default: the run's).")
@@ -28,7 +34,7 @@ MarginOption = Annotated[
 ]
 FailOnOption = Annotated[
     list[str] | None,
-    typer.Option("--fail-on", help=f"Exit with 1 on any of: {', '.join(KINDS)}.", metavar="VERDICT"),
+    typer.Option("--fail-on", help=f"Exit with 1 on any of: {', '.join(GATE_CONDITIONS)}.", metavar="VERDICT"),
 ]
 AcrossMachinesOption = Annotated[bool, typer.Option("--across-machines", help="Also compare runs of unlike machines.")]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")]
@@ -50,31 +56,31 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     as_markdown: AsMarkdown = False,
 ) -> None:
     """Compare the stacks of a run with a baseline, or show what changed from one run to another."""
-    question = question_of(baseline, stack, margin, fail_on, across_machines=across_machines)
+    question = parse_compare_options(baseline, stack, margin, fail_on, across_machines=across_machines)
     before = read_run(run)
     found = compare_stacks(before, question) if after is None else compare_runs(before, read_run(after), question)
     render = partial(_render, found)
-    give(compare_text.answer(found), page, render, as_json=as_json, as_markdown=as_markdown)
+    print_and_exit(compare_text.answer(found), page, render, as_json=as_json, as_markdown=as_markdown)
 
 
-def question_of(
+def parse_compare_options(
     baseline: str | None,
     stack: list[str] | None,
     margin: str | None,
     fail_on: list[str] | None,
     *,
     across_machines: bool,
-) -> Question:
+) -> CompareOptions:
     """Return the question that the options of a comparison ask; raises UsageError."""
     stacks = tuple(dict.fromkeys(stack or ()))
-    kinds = verdicts_named(fail_on, KINDS, "verdict", "worse")
-    return Question(baseline, stacks, margin_option(margin), kinds, across_machines)
+    kinds = parse_verdicts(fail_on, GATE_CONDITIONS, "verdict", "worse")
+    return CompareOptions(baseline, stacks, parse_margin_option(margin), kinds, across_machines)
 
 
-def _render(found: Comparison) -> bytes:
+def _render(result: ComparisonResult) -> bytes:
     from tare.features.compare.compare_page import render  # noqa: PLC0415 - drawing charts takes a second to load
 
-    return render(found)
+    return render(result)
 
 
 def history(  # noqa: PLR0913 - each is an option of the command line
@@ -88,7 +94,7 @@ def history(  # noqa: PLR0913 - each is an option of the command line
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Exit with 1 on a change that became firm with the last run: {', '.join(DIRECTIONS)}.",
+            help=f"Exit with 1 on a change that became firm with the last run: {', '.join(HISTORY_CONDITIONS)}.",
             metavar="VERDICT",
         ),
     ] = None,
@@ -107,18 +113,18 @@ def history(  # noqa: PLR0913 - each is an option of the command line
     as_json: AsJson = False,
 ) -> None:
     """Follow the stacks of a suite through its runs: where their level changed, and what else changed there."""
-    directions = verdicts_named(fail_on, DIRECTIONS, "verdict", "worse")
+    directions = parse_verdicts(fail_on, HISTORY_CONDITIONS, "verdict", "worse")
     if since is not None and not directions:
         raise UsageError("--since is of a gate, and there is none", "name what it fails on: --fail-on worse")
     day = "" if since is None else since.date().isoformat()
     stacks = tuple(dict.fromkeys(stack or ()))
-    question = Question(baseline, stacks, margin_option(margin), directions, across_machines, day)
-    with reading(runs) as progress:
+    question = CompareOptions(baseline, stacks, parse_margin_option(margin), directions, across_machines, day)
+    with reading_progress(runs) as progress:
         found = follow(runs, question, progress)
-    give(answer(found), page, partial(_history_render, found), as_json=as_json)
+    print_and_exit(answer(found), page, partial(_render_history, found), as_json=as_json)
 
 
-def _history_render(found: History) -> bytes:
+def _render_history(found_history: History) -> bytes:
     from tare.features.compare.history_page import render  # noqa: PLC0415 - drawing charts takes a second to load
 
-    return render(found)
+    return render(found_history)

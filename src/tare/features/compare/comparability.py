@@ -8,10 +8,10 @@ from tare.model.errors import UsageError
 from tare.model.journal import Run, RunRecord
 from tare.model.machine import Facts
 from tare.model.trial import Limits, Trial
-from tare.model.units import counted, format_size, singular
+from tare.model.units import format_count, format_size, to_singular
 
 # What makes a machine another one. Its kernel and operating system are software, which may be what one compares.
-_MACHINE = {
+_MACHINE_FACTS = {
     "architecture": "architecture",
     "cpu_model": "CPU",
     "cpus": "number of CPUs",
@@ -19,41 +19,41 @@ _MACHINE = {
     "clock_source": "clock source",
 }
 # How much memory Linux reports depends on what its kernel keeps.
-_MEMORY_MAY_DIFFER = 0.05
-_PACKAGES_SHOWN = 5
+_MEMORY_TOLERANCE = 0.05
+_MAX_PACKAGES_SHOWN = 5
 
 
 def require_one_machine(before: Run, after: Run) -> None:
     """Raise UsageError where the two runs are of unlike machines."""
-    if apart := unlike(before, after):
+    if apart := run_machine_differences(before, after):
         raise UsageError(
             f"the runs are of unlike machines: {'; '.join(apart)}",
             "compare runs of one machine, or say --across-machines",
         )
 
 
-def unlike(before: Run, after: Run) -> tuple[str, ...]:
+def run_machine_differences(before: Run, after: Run) -> tuple[str, ...]:
     """State what makes the machines of two runs unlike."""
-    return unlike_machines(before.record.machine, after.record.machine, ("before", "after"))
+    return machine_differences(before.record.machine, after.record.machine, ("before", "after"))
 
 
-def unlike_machines(one: Facts, other: Facts, when: tuple[str, str]) -> tuple[str, ...]:
-    """State what makes two machines unlike; `when` are the words that say which of them is which."""
+def machine_differences(one: Facts, other: Facts, labels: tuple[str, str]) -> tuple[str, ...]:
+    """State what makes two machines unlike; `labels` are the words that say which of them is which."""
     apart = [
-        f"{name}: {_shown(getattr(one, fact))} {when[0]}, {_shown(getattr(other, fact))} {when[1]}"
-        for fact, name in _MACHINE.items()
+        f"{name}: {_format_value(getattr(one, fact))} {labels[0]}, {_format_value(getattr(other, fact))} {labels[1]}"
+        for fact, name in _MACHINE_FACTS.items()
         if getattr(one, fact) != getattr(other, fact)
     ]
-    if memory_differs(one, other):
+    if has_different_memory(one, other):
         sizes = [format_size(facts.memory_bytes) if facts.memory_bytes else "unknown" for facts in (one, other)]
-        apart.append(f"memory: {sizes[0]} {when[0]}, {sizes[1]} {when[1]}")
+        apart.append(f"memory: {sizes[0]} {labels[0]}, {sizes[1]} {labels[1]}")
     return tuple(apart)
 
 
-def memory_differs(one: Facts, other: Facts) -> bool:
+def has_different_memory(one: Facts, other: Facts) -> bool:
     """Return whether two machines have another amount of memory, beyond what their kernels keep."""
     most = max(one.memory_bytes, other.memory_bytes)
-    return abs(one.memory_bytes - other.memory_bytes) > _MEMORY_MAY_DIFFER * most
+    return abs(one.memory_bytes - other.memory_bytes) > _MEMORY_TOLERANCE * most
 
 
 def units_of(run: Run, stacks: Collection[str]) -> Iterator[tuple[str, str, str]]:
@@ -66,7 +66,7 @@ def units_of(run: Run, stacks: Collection[str]) -> Iterator[tuple[str, str, str]
             for value in trial.values:
                 yield trial.workload, value.metric, f"{value.unit or 'no unit'} ({value.better} is better)"
                 if value.printed_unit:
-                    yield trial.workload, f"{value.metric}, as it was printed,", singular(value.printed_unit)
+                    yield trial.workload, f"{value.metric}, as it was printed,", to_singular(value.printed_unit)
 
 
 def require_same_units(units: Iterable[tuple[str, str, str]]) -> None:
@@ -80,7 +80,7 @@ def require_same_units(units: Iterable[tuple[str, str, str]]) -> None:
             )
 
 
-def differences(before: Run, after: Run, stacks: Collection[str]) -> tuple[str, ...]:
+def run_differences(before: Run, after: Run, stacks: Collection[str]) -> tuple[str, ...]:
     """State what is not the same about two runs of one machine."""
     old, new = before.record, after.record
     pairs = (
@@ -89,19 +89,26 @@ def differences(before: Run, after: Run, stacks: Collection[str]) -> tuple[str, 
         ("microcode", old.machine.microcode, new.machine.microcode),
         ("operating system", old.machine.operating_system, new.machine.operating_system),
         ("image", old.image.removeprefix("sha256:")[:12], new.image.removeprefix("sha256:")[:12]),
-        ("limits", _limits(before.trials), _limits(after.trials)),
-        *_tuning(before, after),
-        *_own_programs(old, new, stacks),
+        ("limits", _requested_limits(before.trials), _requested_limits(after.trials)),
+        *_tuning_differences(before, after),
+        *_program_overrides(old, new, stacks),
     )
     lines = [
-        f"{name}: {_shown(first)} before, {_shown(second)} after" for name, first, second in pairs if first != second
+        f"{name}: {_format_value(first)} before, {_format_value(second)} after"
+        for name, first, second in pairs
+        if first != second
     ]
     if old.started > new.started:
         lines.insert(0, f"the run before was started after the other one: {old.started}, {new.started}")
-    return (*lines, *_packages(old.packages, new.packages), *_settings(before, after), *_proof(before, after, stacks))
+    return (
+        *lines,
+        *_package_differences(old.packages, new.packages),
+        *_setting_differences(before, after),
+        *_proof_differences(before, after, stacks),
+    )
 
 
-def _tuning(before: Run, after: Run) -> list[tuple[str, str, str]]:
+def _tuning_differences(before: Run, after: Run) -> list[tuple[str, str, str]]:
     """Return what was set of the machine in both runs, where `tare tune` would have set it in one of them alone."""
     old = {each.name: each for each in before.record.tuning}
     return [
@@ -111,7 +118,7 @@ def _tuning(before: Run, after: Run) -> list[tuple[str, str, str]]:
     ]
 
 
-def _own_programs(old: RunRecord, new: RunRecord, stacks: Collection[str]) -> list[tuple[str, str, str]]:
+def _program_overrides(old: RunRecord, new: RunRecord, stacks: Collection[str]) -> list[tuple[str, str, str]]:
     """Return the commands and images that stacks have of their own, in both runs."""
     return [
         (f"{stack}: its own {what}", old.own.get(stack, {}).get(what, ""), new.own.get(stack, {}).get(what, ""))
@@ -120,7 +127,7 @@ def _own_programs(old: RunRecord, new: RunRecord, stacks: Collection[str]) -> li
     ]
 
 
-def _packages(before: str, after: str) -> list[str]:
+def _package_differences(before: str, after: str) -> list[str]:
     """State which packages of the image have other versions; each line is a name and a version."""
     old, new = (dict(line.split(" ", 1) for line in text.splitlines() if " " in line) for text in (before, after))
     changed = [
@@ -130,29 +137,29 @@ def _packages(before: str, after: str) -> list[str]:
     ]
     if not changed:
         return []
-    more = f" and {len(changed) - _PACKAGES_SHOWN} more" if len(changed) > _PACKAGES_SHOWN else ""
-    return [f"packages of the image: {', '.join(changed[:_PACKAGES_SHOWN])}{more}"]
+    more = f" and {len(changed) - _MAX_PACKAGES_SHOWN} more" if len(changed) > _MAX_PACKAGES_SHOWN else ""
+    return [f"packages of the image: {', '.join(changed[:_MAX_PACKAGES_SHOWN])}{more}"]
 
 
-def _settings(before: Run, after: Run) -> list[str]:
+def _setting_differences(before: Run, after: Run) -> list[str]:
     """State which settings of workloads differ, also those that only one of the runs knows."""
     old = {record.name: record.settings for record in before.record.workloads}
     pairs = (
         (record.name, old[record.name], record.settings) for record in after.record.workloads if record.name in old
     )
     return [
-        f"{workload}: {name} = {_shown(first.get(name))} before, {_shown(second.get(name))} after"
+        f"{workload}: {name} = {_format_value(first.get(name))} before, {_format_value(second.get(name))} after"
         for workload, first, second in pairs
         for name in sorted(first.keys() | second.keys())
-        if _plain(first.get(name)) != _plain(second.get(name))
+        if _to_lists(first.get(name)) != _to_lists(second.get(name))
     ]
 
 
-def _proof(before: Run, after: Run, stacks: Collection[str]) -> list[str]:
+def _proof_differences(before: Run, after: Run, stacks: Collection[str]) -> list[str]:
     """State which versions, accelerators and network paths of stacks differ."""
     lines = []
     for stack in sorted(stacks):
-        old, new = constants(before.trials, stack), constants(after.trials, stack)
+        old, new = constant_reports(before.trials, stack), constant_reports(after.trials, stack)
         lines += [
             f"{stack}: {name} {old[name]} before, {new[name]} after"
             for name in old
@@ -161,7 +168,7 @@ def _proof(before: Run, after: Run, stacks: Collection[str]) -> list[str]:
     return lines
 
 
-def constants(trials: Sequence[Trial], stack: str) -> Mapping[str, str]:
+def constant_reports(trials: Sequence[Trial], stack: str) -> Mapping[str, str]:
     """Return what all trials of a stack report alike, and so nothing that names a single instance."""
     seen: dict[str, set[str]] = {}
     own = [trial for trial in trials if trial.stack == stack and trial.status == "ok"]
@@ -171,22 +178,24 @@ def constants(trials: Sequence[Trial], stack: str) -> Mapping[str, str]:
     return {name: next(iter(texts)) for name, texts in seen.items() if len(texts) == 1 and len(own) > 1}
 
 
-def _limits(trials: Sequence[Trial]) -> str:
-    asked = {_limit(trial.limits.asked) for trial in trials if trial.limits is not None}
+def _requested_limits(trials: Sequence[Trial]) -> str:
+    asked = {_format_limits(trial.limits.asked) for trial in trials if trial.limits is not None}
     return " and ".join(sorted(asked))
 
 
-def _limit(limits: Limits) -> str:
-    return f"{counted(len(limits.cpus), 'CPU')}, {format_size(limits.memory_bytes)}, {limits.open_files} open files"
+def _format_limits(limits: Limits) -> str:
+    return (
+        f"{format_count(len(limits.cpus), 'CPU')}, {format_size(limits.memory_bytes)}, {limits.open_files} open files"
+    )
 
 
-def _plain(value: object) -> object:
+def _to_lists(value: object) -> object:
     """Turn tuples into lists: JSON does not distinguish them."""
-    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+    return [_to_lists(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _shown(value: object) -> str:
-    plain = _plain(value)
+def _format_value(value: object) -> str:
+    plain = _to_lists(value)
     if isinstance(plain, list):
-        return ", ".join(_shown(each) for each in plain) or "none"
+        return ", ".join(_format_value(each) for each in plain) or "none"
     return "unknown" if plain in ("", 0, None) else str(plain)

@@ -8,76 +8,78 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from tare.features.compare.changes import Change
-from tare.features.compare.two_runs import Comparison
+from tare.features.compare.changes import RatioChange
+from tare.features.compare.two_runs import ComparisonResult
 from tare.model.units import format_quantity
-from tare.report.answer import Answer, Column, Gate, Row
+from tare.report.answer import Answer, AnswerColumn, AnswerRow, Gate
 from tare.report.data_files import cell_fields, run_fields
-from tare.report.findings import own_programs, unlike_itself
-from tare.report.numbers import cut, estimate, listing, percent
-from tare.report.problems import firmness, noise
-from tare.report.terminal import STYLES, row
-from tare.statistics.anytime import CONFIDENCE, least_count
+from tare.report.findings import failed_control_lines, override_lines
+from tare.report.numbers import cut, format_percent, format_ratio, join_names
+from tare.report.problems import describe_noise, describe_robustness
+from tare.report.terminal import STYLES, cell_texts
+from tare.statistics.anytime import CONFIDENCE, min_value_count
 from tare.statistics.cells import Cell, Verdict
 
-_NAMED = 5
-_NOTE = 160
-_ORDER: tuple[Verdict, ...] = ("worse", "better", "equivalent", "undecided", "too few blocks", "no value")
+_MAX_NAMED = 5
+_MAX_NOTE_CHARACTERS = 160
+_VERDICT_ORDER: tuple[Verdict, ...] = ("worse", "better", "equivalent", "undecided", "too few blocks", "no value")
 
 
 _COLUMNS = (
-    Column("workload", "name"),
-    Column("stack", "name"),
-    Column("verdict", "text"),
-    Column("estimate"),
-    Column("interval"),
-    Column("n"),
+    AnswerColumn("workload", "name"),
+    AnswerColumn("stack", "name"),
+    AnswerColumn("verdict", "text"),
+    AnswerColumn("estimate"),
+    AnswerColumn("interval"),
+    AnswerColumn("n"),
 )
-_OF_RUNS = (Column("before", only_wide=True), Column("after", only_wide=True))
+_RUN_COLUMNS = (AnswerColumn("before", only_wide=True), AnswerColumn("after", only_wide=True))
 
 
-def answer(found: Comparison) -> Answer:
+def answer(result: ComparisonResult) -> Answer:
     """Return what `tare compare` found of runs as an answer."""
-    gate = _gate(found)
-    styles = [STYLES.get(cell.verdict, "dim") for cell in shown_cells(found)]
+    gate = _gate(result)
+    styles = [STYLES.get(cell.verdict, "dim") for cell in shown_cells(result)]
     return Answer(
         command="compare",
-        columns=(*_COLUMNS, *(_OF_RUNS if found.changes else ())),
-        rows=tuple(map(Row, _rows(found), styles)),
-        legend=_legend(found),
-        remarks=_remarks(found),
-        conclusions=tuple(filter(None, (_sentence(found), _own_sentence(found), gate.sentence))),
-        fields=partial(_document, found, gate),
+        columns=(*_COLUMNS, *(_RUN_COLUMNS if result.changes else ())),
+        rows=tuple(map(AnswerRow, _rows(result), styles)),
+        legend=_legend(result),
+        remarks=_remarks(result),
+        conclusions=tuple(filter(None, (_sentence(result), _baseline_sentence(result), gate.sentence))),
+        fields=partial(_document, result, gate),
         gate=gate,
     )
 
 
-def _sentence(found: Comparison) -> str:
+def _sentence(result: ComparisonResult) -> str:
     """Describe in one sentence what came of it."""
     parts = []
-    for verdict in _ORDER:
-        cells = [cell for cell in found.cells if cell.verdict == verdict]
+    for verdict in _VERDICT_ORDER:
+        cells = [cell for cell in result.cells if cell.verdict == verdict]
         if cells:
-            parts.append(_part(found, verdict, cells))
-    text = listing(tuple(parts))
+            parts.append(_verdict_phrase(result, verdict, cells))
+    text = join_names(tuple(parts))
     if len(parts) > 1:
-        text = f"of {len(found.cells)} results {text}"
-    return f"{_between(found)}, {text}."
+        text = f"of {len(result.cells)} results {text}"
+    return f"{_compared_runs_phrase(result)}, {text}."
 
 
-def _gate(found: Comparison) -> Gate:
+def _gate(result: ComparisonResult) -> Gate:
     """Describe the gate: what failed it, or why it cannot tell."""
-    gate, why, hint = found.gate, "", ""
+    gate, why, hint = result.gate, "", ""
     if gate.answer == "failed":
-        failing = tuple(f"{_name(cell)} ({'lost' if cell in gate.lost else cell.verdict})" for cell in gate.failing)
-        why = _some(failing)
+        failing = tuple(
+            f"{_cell_name(cell)} ({'lost' if cell in gate.lost else cell.verdict})" for cell in gate.failing
+        )
+        why = _join_some(failing)
     elif gate.answer == "cannot tell":
-        baseline, reasons = found.summary.baseline, []
-        hint = f"{least_count()} blocks or more are needed; run the suite for longer"
-        if all(cell.low is None for cell in found.cells):
-            many = max(cell.n for cell in found.cells)
+        baseline, reasons = result.summary.baseline, []
+        hint = f"{min_value_count()} blocks or more are needed; run the suite for longer"
+        if all(cell.low is None for cell in result.cells):
+            many = max(cell.n for cell in result.cells)
             reasons.append(f"no comparison has an interval, with {many} block{'s' * (many != 1)} at most")
-        if gate.moved:
+        if gate.baseline_changes:
             reasons.append(f"{baseline} itself differs by more than the margin")
             hint = (
                 "run the old and the new program as two stacks of one run, or judge it as it is: "
@@ -87,64 +89,64 @@ def _gate(found: Comparison) -> Gate:
     return Gate(gate.fail_on, gate.answer, why, hint, gate.is_undecided)
 
 
-def _own_sentence(found: Comparison) -> str:
+def _baseline_sentence(result: ComparisonResult) -> str:
     """Describe the baseline's own change between two runs; empty for one run, and where it is among the rows."""
-    cells = [each.cell for each in found.own]
+    cells = [each.cell for each in result.baseline_changes]
     if not cells:
         return ""
     texts = tuple(
-        f"{cell.name} {'has' if cell.verdict == 'too few blocks' else 'is'} {cell.verdict} ({estimate(cell)})"
+        f"{cell.name} {'has' if cell.verdict == 'too few blocks' else 'is'} {cell.verdict} ({format_ratio(cell)})"
         for cell in sorted(cells, key=lambda cell: -abs(math.log(cell.ratio or 1.0)))
     )
     doubt = "the program may have changed, or the machine from one run to the other"
-    return f"{found.summary.baseline} itself: {_some(texts)}; {doubt}."
+    return f"{result.summary.baseline} itself: {_join_some(texts)}; {doubt}."
 
 
-def _remarks(found: Comparison) -> tuple[str, ...]:
+def _remarks(result: ComparisonResult) -> tuple[str, ...]:
     """Return all that is to be known beside the table: differences of the runs, and doubts."""
-    sentences = list(found.statements)
-    if not found.changes:
-        sentences += [line.sentence for find in (own_programs, unlike_itself) for line in find(found.summary)]
-        sentences += noise(found.summary)
-    shown = shown_cells(found)
-    sentences += [*_notes(shown), *firmness(found.cells)]
+    sentences = list(result.statements)
+    if not result.changes:
+        sentences += [line.sentence for find in (override_lines, failed_control_lines) for line in find(result.summary)]
+        sentences += describe_noise(result.summary)
+    shown = shown_cells(result)
+    sentences += [*_notes(shown), *describe_robustness(result.cells)]
     kinds = tuple(dict.fromkeys(caution.kind for cell in shown for caution in cell.cautions))
     if kinds:
-        sentences.append(f"! cautions touch these values: {listing(kinds)}")
+        sentences.append(f"! cautions touch these values: {join_names(kinds)}")
     return tuple(sentences)
 
 
-def _legend(found: Comparison) -> str:
+def _legend(result: ComparisonResult) -> str:
     """Describe what the numbers of the table are."""
-    baseline, margin = found.summary.baseline, percent(found.summary.margin)
+    baseline, margin = result.summary.baseline, format_percent(result.summary.margin)
     what = f"percent of {baseline}"
-    if found.changes:
+    if result.changes:
         what = f"percent of what it was before; {baseline} by its values, others relative to {baseline} in each run"
     return f"{what}, 95 % interval, n blocks; ↑ more is better, ↓ less is better; equivalent: within {margin}"
 
 
-def _document(found: Comparison, gate: Gate) -> dict[str, Any]:
+def _document(result: ComparisonResult, gate: Gate) -> dict[str, Any]:
     """Return what JSON has. Ratios are stack over baseline, and of two runs that of after over that of before."""
-    cells = [_fields(change) for change in found.changes] or [cell_fields(cell) for cell in found.cells]
+    cells = [_change_fields(change) for change in result.changes] or [cell_fields(cell) for cell in result.cells]
     return {
-        "baseline": found.summary.baseline,
-        "margin": found.summary.margin,
+        "baseline": result.summary.baseline,
+        "margin": result.summary.margin,
         "confidence": CONFIDENCE,
-        "runs": [run_fields(run.folder, run.record) for run in found.runs],
+        "runs": [run_fields(run.folder, run.record) for run in result.runs],
         "cells": cells,
-        "baseline_changes": [_fields(change) for change in found.own],
-        "answer": _sentence(found),
-        "baseline_answer": _own_sentence(found) or None,
-        "remarks": _remarks(found),
+        "baseline_changes": [_change_fields(change) for change in result.baseline_changes],
+        "answer": _sentence(result),
+        "baseline_answer": _baseline_sentence(result) or None,
+        "remarks": _remarks(result),
         "gate": gate.fields
         | {
-            "cells": [_place(cell) | {"lost": cell in found.gate.lost} for cell in found.gate.failing],
-            "baseline_changes": [_place(cell) for cell in found.gate.moved],
+            "cells": [_cell_key_fields(cell) | {"lost": cell in result.gate.lost} for cell in result.gate.failing],
+            "baseline_changes": [_cell_key_fields(cell) for cell in result.gate.baseline_changes],
         },
     }
 
 
-def _fields(change: Change) -> dict[str, Any]:
+def _change_fields(change: RatioChange) -> dict[str, Any]:
     """Return a change as what JSON can hold, with the cells of both runs."""
     both = {"before": change.before, "after": change.after}
     doubts = [{"run": when} | asdict(doubt) for when, cell in both.items() for doubt in cell.cautions]
@@ -152,7 +154,7 @@ def _fields(change: Change) -> dict[str, Any]:
     return fields | {when: cell_fields(cell) for when, cell in both.items()}
 
 
-def _place(cell: Cell) -> dict[str, Any]:
+def _cell_key_fields(cell: Cell) -> dict[str, Any]:
     return {
         "workload": cell.workload,
         "headline": cell.headline,
@@ -161,28 +163,33 @@ def _place(cell: Cell) -> dict[str, Any]:
     }
 
 
-def shown_cells(found: Comparison) -> tuple[Cell, ...]:
+def shown_cells(result: ComparisonResult) -> tuple[Cell, ...]:
     """Return the cells of the table's rows: what was asked for, and the baseline's own changes below it."""
-    return (*found.cells, *(change.cell for change in found.own))
+    return (*result.cells, *(change.cell for change in result.baseline_changes))
 
 
-def _rows(found: Comparison) -> list[tuple[str, ...]]:
-    if not found.changes:
-        return [(*row(cell), str(cell.n) if cell.n else "") for cell in found.cells]
+def _rows(result: ComparisonResult) -> list[tuple[str, ...]]:
+    if not result.changes:
+        return [(*cell_texts(cell), str(cell.n) if cell.n else "") for cell in result.cells]
     return [
-        (*row(each.cell), _counts(each), _stood(each.before), _stood(each.after))
-        for each in (*found.changes, *found.own)
+        (
+            *cell_texts(each.cell),
+            _format_block_counts(each),
+            _format_standing(each.before),
+            _format_standing(each.after),
+        )
+        for each in (*result.changes, *result.baseline_changes)
     ]
 
 
-def _stood(cell: Cell) -> str:
+def _format_standing(cell: Cell) -> str:
     """Describe how a stack stood to the baseline in a run; the baseline itself by its usual value, if it has one."""
     if cell.verdict != "baseline":
-        return estimate(cell)
+        return format_ratio(cell)
     return "" if cell.usual is None else format_quantity(cell.usual, cell.unit)
 
 
-def _counts(change: Change) -> str:
+def _format_block_counts(change: RatioChange) -> str:
     """Describe how many blocks each run has, such as `12 + 15`."""
     return f"{change.before.n} + {change.after.n}" if change.before.n or change.after.n else ""
 
@@ -192,38 +199,38 @@ def _notes(cells: Sequence[Cell]) -> list[str]:
     workloads: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         if cell.notes:
-            workloads.setdefault((cell.stack, cut("; ".join(cell.notes), _NOTE)), []).append(cell.name)
+            workloads.setdefault((cell.stack, cut("; ".join(cell.notes), _MAX_NOTE_CHARACTERS)), []).append(cell.name)
     stacks: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for (stack, text), names in workloads.items():
         stacks.setdefault((tuple(names), text), []).append(stack)
-    return [f"{listing(tuple(own))} in {listing(names)}: {text}" for (names, text), own in stacks.items()]
+    return [f"{join_names(tuple(own))} in {join_names(names)}: {text}" for (names, text), own in stacks.items()]
 
 
-def _between(found: Comparison) -> str:
-    if found.changes:
-        first, second = (run.folder.resolve().name for run in found.runs)
+def _compared_runs_phrase(result: ComparisonResult) -> str:
+    if result.changes:
+        first, second = (run.folder.resolve().name for run in result.runs)
         return f"From {first} to {second}"
-    return f"Compared with {found.summary.baseline}"
+    return f"Compared with {result.summary.baseline}"
 
 
-def _part(found: Comparison, verdict: Verdict, cells: Sequence[Cell]) -> str:
+def _verdict_phrase(result: ComparisonResult, verdict: Verdict, cells: Sequence[Cell]) -> str:
     """Describe how many cells have a verdict, and which, where they are different."""
     has = verdict in ("too few blocks", "no value")
-    within = f" within {percent(found.summary.margin)}" if verdict == "equivalent" else ""
-    if len(found.cells) == 1:
-        value = f" ({estimate(cells[0])})" if cells[0].ratio is not None else ""
-        return f"{_name(cells[0])} {'has' if has else 'is'} {verdict}{within}{value}"
-    many = f"all {len(cells)} results" if len(cells) == len(found.cells) else f"{len(cells)}"
+    within = f" within {format_percent(result.summary.margin)}" if verdict == "equivalent" else ""
+    if len(result.cells) == 1:
+        value = f" ({format_ratio(cells[0])})" if cells[0].ratio is not None else ""
+        return f"{_cell_name(cells[0])} {'has' if has else 'is'} {verdict}{within}{value}"
+    many = f"all {len(cells)} results" if len(cells) == len(result.cells) else f"{len(cells)}"
     verb = ("has" if has else "is") if len(cells) == 1 else ("have" if has else "are")
-    texts = tuple(f"{_name(cell)}, {estimate(cell)}" for cell in cells)
-    named = f" ({_some(texts, '; ')})" if verdict in ("worse", "better") else ""
+    texts = tuple(f"{_cell_name(cell)}, {format_ratio(cell)}" for cell in cells)
+    named = f" ({_join_some(texts, '; ')})" if verdict in ("worse", "better") else ""
     return f"{many} {verb} {verdict}{within}{named}"
 
 
-def _some(texts: tuple[str, ...], between: str = ", ") -> str:
-    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
-    return f"{between.join(texts[:_NAMED])}{more}"
+def _join_some(texts: tuple[str, ...], between: str = ", ") -> str:
+    more = f" and {len(texts) - _MAX_NAMED} more" if len(texts) > _MAX_NAMED else ""
+    return f"{between.join(texts[:_MAX_NAMED])}{more}"
 
 
-def _name(cell: Cell) -> str:
+def _cell_name(cell: Cell) -> str:
     return f"{cell.stack} in {cell.name}"

@@ -15,52 +15,58 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.features.compare.change_points import LEAST, ChangePoint, change_points, lasting
-from tare.features.compare.changes import Sample, cell_like, sample
-from tare.features.compare.comparability import differences, require_same_units, unlike_machines
-from tare.features.compare.run_series import InFull, Key, alike, condensed, require_stacks
-from tare.features.compare.two_runs import Kind, Passing, Question, verdicts_of
+from tare.features.compare.change_points import MIN_RUNS_PER_LEVEL, ChangePoint, change_points, estimate_autocorrelation
+from tare.features.compare.changes import LogRatioSample, make_cell_like, summarize_logs
+from tare.features.compare.comparability import machine_differences, require_same_units, run_differences
+from tare.features.compare.run_series import (
+    FullRunDigest,
+    SeriesKey,
+    digest_run,
+    drop_incomparable_workloads,
+    require_stacks,
+)
+from tare.features.compare.two_runs import CompareOptions, GateCondition, GateOutcome, verdicts_of
 from tare.model.errors import TareError, UsageError
-from tare.model.journal import RunRecord, load, load_record
-from tare.statistics.cells import Cell, in_words
-from tare.statistics.ratios import backwards, side_of
+from tare.model.journal import RunRecord, load_record, load_run
+from tare.statistics.cells import Cell, verdict_of_side
+from tare.statistics.ratios import classify_side, exp_bounded
 
-DIRECTIONS: tuple[Kind, ...] = ("worse", "better", "different")
-LEAST_RUNS = 2 * LEAST
-_NOTICED = 0.2  # correlation of neighboring runs
+HISTORY_CONDITIONS: tuple[GateCondition, ...] = ("worse", "better", "different")
+MIN_RUNS = 2 * MIN_RUNS_PER_LEVEL
+_MIN_CORRELATION = 0.2  # correlation of neighboring runs
 
 
 @dataclass(frozen=True)
-class Step:
+class LevelChange:
     """A change of level: `cell` has the ratio of after to before with its interval, and the verdict.
 
     The other numbers are places of runs in the history: the first of the new level, the earliest and the latest that it
-    may be, and the one that brought it to light. `changed` is what else differs between the run before the earliest and
-    the latest. From the run `firm` on, it would be found even if noise lasted from run to run (a correlation of 0.5);
-    None if that is not so yet.
+    may be, and the one that brought it to light. `other_differences` is what else differs between the run before the
+    earliest and the latest. From the run `robust_from` on, it would be found even if noise lasted from run to run (a
+    correlation of 0.5); None if that is not so yet.
     """
 
     cell: Cell
     at: int
     earliest: int
     latest: int
-    found: int
-    firm: int | None
-    changed: tuple[str, ...]
+    detected_at: int
+    robust_from: int | None
+    other_differences: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Series:
+class HeadlineSeries:
     """A stack in a headline: its cell in each run, None where it has no value, and the changes of its level.
 
-    That of the baseline is `own`: its cells have the ratio to the first one.
+    That of the baseline is `is_baseline`: its cells have the ratio to the first one.
     """
 
     headline: str
     stack: str
-    own: bool
+    is_baseline: bool
     cells: tuple[Cell | None, ...]
-    steps: tuple[Step, ...] = ()
+    changes: tuple[LevelChange, ...] = ()
 
     @property
     def latest(self) -> Cell:
@@ -77,11 +83,11 @@ class Series:
 class HistoryGate:
     """What must not have changed; the series that have, or have no value any more; and the baseline's own changes."""
 
-    fail_on: tuple[Kind, ...] = ()
-    failing: tuple[tuple[Series, Step], ...] = ()
-    lost: tuple[Key, ...] = ()
-    moved: tuple[tuple[Series, Step], ...] = ()
-    answer: Passing = "passed"
+    fail_on: tuple[GateCondition, ...] = ()
+    failing: tuple[tuple[HeadlineSeries, LevelChange], ...] = ()
+    lost: tuple[SeriesKey, ...] = ()
+    baseline_changes: tuple[tuple[HeadlineSeries, LevelChange], ...] = ()
+    answer: GateOutcome = "passed"
 
 
 @dataclass(frozen=True)
@@ -92,34 +98,36 @@ class History:
     records: tuple[RunRecord, ...]
     baseline: str
     margin: float
-    series: tuple[Series, ...]
+    series: tuple[HeadlineSeries, ...]
     statements: tuple[str, ...]
     gate: HistoryGate
 
     @property
-    def steps(self) -> tuple[tuple[Series, Step], ...]:
+    def changes(self) -> tuple[tuple[HeadlineSeries, LevelChange], ...]:
         """All changes, each with its series, in the order of time."""
-        every = [(one, step) for one in self.series for step in one.steps]
+        every = [(one, step) for one in self.series for step in one.changes]
         return tuple(sorted(every, key=lambda each: each[1].at))
 
 
-def history(folders: Sequence[Path], asked: Question, progress: Callable[[int], None]) -> History:
+def follow_runs(folders: Sequence[Path], options: CompareOptions, progress: Callable[[int], None]) -> History:
     """Follow stacks through runs, of which only one is in memory; raises UsageError or TareError.
 
     `progress` is told how many have been read.
     """
-    ordered = _in_order(folders, asked)
+    ordered = _sort_by_time(folders, options)
     last = ordered[-1][1]
-    baseline = asked.baseline or last.baseline
-    runs: list[InFull] = []
+    baseline = options.baseline or last.baseline
+    runs: list[FullRunDigest] = []
     for number, (folder, _) in enumerate(ordered, start=1):
-        runs.append(condensed(load(folder), baseline, asked.stacks, asked.margin, lambda cell, logs: (cell, logs)))
+        runs.append(
+            digest_run(load_run(folder), baseline, options.stacks, options.margin, lambda cell, logs: (cell, logs))
+        )
         progress(number)
-    _require_alike(runs, asked, baseline)
-    margin = last.margin if asked.margin is None else asked.margin
-    kept, left_out = alike(runs)
-    series = _series(kept, baseline, margin)
-    if not any(not one.own or one.stack in asked.stacks for one in series):
+    _require_comparable(runs, options, baseline)
+    margin = last.margin if options.margin is None else options.margin
+    kept, left_out = drop_incomparable_workloads(runs)
+    series = _follow_series(kept, baseline, margin)
+    if not any(not one.is_baseline or one.stack in options.stacks for one in series):
         what = f"nothing can be compared with {baseline} in these runs"
         raise TareError(what, f"`tare show {runs[-1].folder}` lists the trials with their reasons")
     return History(
@@ -128,12 +136,12 @@ def history(folders: Sequence[Path], asked: Question, progress: Callable[[int], 
         baseline=baseline,
         margin=margin,
         series=series,
-        statements=(*_suites(ordered), *left_out, *_doubts(series)),
-        gate=_gate(asked, series, runs),
+        statements=(*_suite_statements(ordered), *left_out, *_autocorrelation_statements(series)),
+        gate=_judge_gate(options, series, runs),
     )
 
 
-def _in_order(folders: Sequence[Path], asked: Question) -> list[tuple[Path, RunRecord]]:
+def _sort_by_time(folders: Sequence[Path], options: CompareOptions) -> list[tuple[Path, RunRecord]]:
     """Return the runs in the order of time; raises UsageError where they cannot follow each other."""
     if len(folders) < 2:
         raise UsageError("a history needs two runs or more", "tare history RUN RUN …")
@@ -144,8 +152,8 @@ def _in_order(folders: Sequence[Path], asked: Question) -> list[tuple[Path, RunR
         seen[real] = folder
     ordered = sorted(((folder, load_record(folder)) for folder in folders), key=lambda each: each[1].started)
     for (one, before), (other, after) in pairwise(ordered):
-        apart = unlike_machines(before.machine, after.machine, ("before", "after"))
-        if apart and not asked.across_machines:
+        apart = machine_differences(before.machine, after.machine, ("before", "after"))
+        if apart and not options.across_machines:
             raise UsageError(
                 f"{one} and {other} are of unlike machines: {'; '.join(apart)}",
                 "follow the runs of one machine, or say --across-machines",
@@ -153,30 +161,30 @@ def _in_order(folders: Sequence[Path], asked: Question) -> list[tuple[Path, RunR
     return ordered
 
 
-def _require_alike(runs: Sequence[InFull], asked: Question, baseline: str) -> None:
+def _require_comparable(runs: Sequence[FullRunDigest], options: CompareOptions, baseline: str) -> None:
     """Raise UsageError where values are no values of the same, or no run has what was asked for."""
     for before, after in pairwise(runs):
         if before.cells and before.is_copy_of(after):
             raise UsageError(f"{before.folder} and {after.folder} are the same run", "name each run once")
     require_same_units(unit for run in runs for unit in run.units)
-    require_stacks(runs, asked.stacks)
-    if not asked.stacks and all(set(run.stacks) == {baseline} for run in runs):
+    require_stacks(runs, options.stacks)
+    if not options.stacks and all(set(run.stacks) == {baseline} for run in runs):
         raise UsageError(f"the runs have no stack but {baseline}", f"follow it: --stack {baseline}")
 
 
-def _suites(ordered: Sequence[tuple[Path, RunRecord]]) -> Iterator[str]:
+def _suite_statements(ordered: Sequence[tuple[Path, RunRecord]]) -> Iterator[str]:
     suites = list(dict.fromkeys(record.suite for _, record in ordered))
     if len(suites) > 1:
         yield f"the runs are of several suites: {', '.join(suites)}"
 
 
 @dataclass(frozen=True)
-class _Followed:
+class _SeriesValues:
     """A stack in a headline: its cell in each run, the places of the runs that have a value, and these values."""
 
     cells: tuple[Cell | None, ...]
-    places: tuple[int, ...]
-    samples: tuple[Sample, ...]
+    run_indexes: tuple[int, ...]
+    samples: tuple[LogRatioSample, ...]
 
     @property
     def last(self) -> Cell:
@@ -184,10 +192,10 @@ class _Followed:
         return next(cell for cell in reversed(self.cells) if cell is not None)
 
 
-def _series(runs: Sequence[InFull], baseline: str, margin: float) -> tuple[Series, ...]:
+def _follow_series(runs: Sequence[FullRunDigest], baseline: str, margin: float) -> tuple[HeadlineSeries, ...]:
     """Follow each stack in each headline. The changes of level hold for all series together."""
     keys = dict.fromkeys(key for run in reversed(runs) for key in run.cells)
-    followed = {key: _followed(runs, key, baseline) for key in sorted(keys, key=lambda key: key[1] == baseline)}
+    followed = {key: _collect_values(runs, key, baseline) for key in sorted(keys, key=lambda key: key[1] == baseline)}
     differ = cache(lambda earliest, latest, stack: _differences(runs, earliest, latest, {stack, baseline}))
     series = []
     for (headline, stack), one in followed.items():
@@ -195,84 +203,94 @@ def _series(runs: Sequence[InFull], baseline: str, margin: float) -> tuple[Serie
         errors = np.array([each.deviation / np.sqrt(each.count) for each in one.samples])
         steps = []
         for point in change_points(means, errors, len(followed)):
-            changed = differ(one.places[point.earliest - 1], one.places[point.latest], stack)
-            steps.append(_step(one, point, margin, changed))
-        series.append(Series(headline, stack, stack == baseline, one.cells, tuple(steps)))
+            changed = differ(one.run_indexes[point.earliest - 1], one.run_indexes[point.latest], stack)
+            steps.append(_to_level_change(one, point, margin, changed))
+        series.append(HeadlineSeries(headline, stack, stack == baseline, one.cells, tuple(steps)))
     return tuple(series)
 
 
-def _followed(runs: Sequence[InFull], key: Key, baseline: str) -> _Followed:
+def _collect_values(runs: Sequence[FullRunDigest], key: SeriesKey, baseline: str) -> _SeriesValues:
     """Collect the values of a stack; of the baseline, cells have the ratio to the first value."""
     found = [run.cells.get(key) for run in runs]
     own = key[1] == baseline
-    samples = [sample(logs, None if own else cell.widening) for cell, logs in filter(None, found)]
+    samples = [summarize_logs(logs, None if own else cell.widening) for cell, logs in filter(None, found)]
     cells = [
-        replace(each[0], ratio=backwards(float(each[1].mean()) - samples[0].mean)) if each and own else each and each[0]
+        replace(each[0], ratio=exp_bounded(float(each[1].mean()) - samples[0].mean))
+        if each and own
+        else each and each[0]
         for each in found
     ]
-    return _Followed(tuple(cells), tuple(place for place, each in enumerate(found) if each), tuple(samples))
+    return _SeriesValues(tuple(cells), tuple(place for place, each in enumerate(found) if each), tuple(samples))
 
 
-def _differences(runs: Sequence[InFull], earliest: int, latest: int, stacks: set[str]) -> tuple[str, ...]:
-    return differences(load(runs[earliest].folder), load(runs[latest].folder), stacks)
+def _differences(runs: Sequence[FullRunDigest], earliest: int, latest: int, stacks: set[str]) -> tuple[str, ...]:
+    return run_differences(load_run(runs[earliest].folder), load_run(runs[latest].folder), stacks)
 
 
-def _step(one: _Followed, point: ChangePoint, margin: float, changed: tuple[str, ...]) -> Step:
-    side = side_of(point.step, point.half, float(np.log1p(margin)))
+def _to_level_change(
+    values: _SeriesValues, point: ChangePoint, margin: float, other_differences: tuple[str, ...]
+) -> LevelChange:
+    side = classify_side(point.log_change, point.half_width, float(np.log1p(margin)))
     if side not in ("equivalent", "more", "less"):  # more runs have widened it since it was found
-        side = "more" if point.step > 0 else "less"
-    last, finite = one.last, np.isfinite(point.half)
-    cell = cell_like(
+        side = "more" if point.log_change > 0 else "less"
+    last, finite = values.last, np.isfinite(point.half_width)
+    cell = make_cell_like(
         last,
-        in_words(side, last.better),
-        n=len(one.places),
-        ratio=backwards(point.step),
-        low=backwards(point.step - point.half) if finite else None,
-        high=backwards(point.step + point.half) if finite else None,
+        verdict_of_side(side, last.better),
+        n=len(values.run_indexes),
+        ratio=exp_bounded(point.log_change),
+        low=exp_bounded(point.log_change - point.half_width) if finite else None,
+        high=exp_bounded(point.log_change + point.half_width) if finite else None,
     )
-    at, earliest, latest, found = (one.places[each] for each in (point.at, point.earliest, point.latest, point.found))
-    firm = None if point.firm is None else one.places[point.firm]
-    return Step(cell, at, earliest, latest, found, firm, changed)
+    at, earliest, latest, found = (
+        values.run_indexes[each] for each in (point.at, point.earliest, point.latest, point.detected_at)
+    )
+    firm = None if point.robust_from is None else values.run_indexes[point.robust_from]
+    return LevelChange(cell, at, earliest, latest, found, firm, other_differences)
 
 
-def _doubts(series: Sequence[Series]) -> Iterator[str]:
+def _autocorrelation_statements(series: Sequence[HeadlineSeries]) -> Iterator[str]:
     """State that runs resemble the ones before them, where they do: then noise looks like a change."""
-    correlation, by_chance = lasting([piece for one in series for piece in _pieces(one)], len(series))
-    if correlation > max(by_chance, _NOTICED):
+    correlation, by_chance = estimate_autocorrelation(
+        [piece for one in series for piece in _logs_by_level(one)], len(series)
+    )
+    if correlation > max(by_chance, _MIN_CORRELATION):
         yield (
             f"each run resembles the one before it, beside the changes (correlation {correlation:.1f}): "
             "what lasts for some runs may look like a change"
         )
 
 
-def _pieces(one: Series) -> Iterator[NDArray[np.float64]]:
+def _logs_by_level(series: HeadlineSeries) -> Iterator[NDArray[np.float64]]:
     """Yield the logarithms of a series between its changes."""
-    ends = [0, *(step.at for step in one.steps), len(one.cells)]
+    ends = [0, *(step.at for step in series.changes), len(series.cells)]
     for begin, end in pairwise(ends):
-        ratios = [cell.ratio for cell in one.cells[begin:end] if cell is not None and cell.ratio is not None]
+        ratios = [cell.ratio for cell in series.cells[begin:end] if cell is not None and cell.ratio is not None]
         yield np.log(np.array(ratios, dtype=float))
 
 
-def _gate(asked: Question, series: Sequence[Series], runs: Sequence[InFull]) -> HistoryGate:
-    if not asked.fail_on:
+def _judge_gate(
+    options: CompareOptions, series: Sequence[HeadlineSeries], runs: Sequence[FullRunDigest]
+) -> HistoryGate:
+    if not options.fail_on:
         return HistoryGate()
     last = len(runs) - 1
-    verdicts = verdicts_of(asked.fail_on)
+    verdicts = verdicts_of(options.fail_on)
     news = [
         (one, step)
         for one in series
-        for step in one.steps
+        for step in one.changes
         if step.cell.verdict in verdicts
-        and step.firm is not None
-        and (runs[step.firm].started >= asked.since if asked.since else step.firm == last)
+        and step.robust_from is not None
+        and (runs[step.robust_from].started >= options.since if options.since else step.robust_from == last)
     ]
-    judged = tuple((one, step) for one, step in news if not one.own or one.stack in asked.stacks)
-    moved = () if asked.stacks else tuple((one, step) for one, step in news if one.own)
+    judged = tuple((one, step) for one, step in news if not one.is_baseline or one.stack in options.stacks)
+    moved = () if options.stacks else tuple((one, step) for one, step in news if one.is_baseline)
     before = {key for run in runs[:-1] for key in run.cells}
     lost = tuple(sorted(runs[-1].lost & before))
-    answer: Passing = "passed"
+    answer: GateOutcome = "passed"
     if judged or lost:
         answer = "failed"
-    elif moved or max(one.count for one in series) < LEAST_RUNS:
+    elif moved or max(one.count for one in series) < MIN_RUNS:
         answer = "cannot tell"
-    return HistoryGate(asked.fail_on, judged, lost, moved, answer)
+    return HistoryGate(options.fail_on, judged, lost, moved, answer)

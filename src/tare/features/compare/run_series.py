@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.features.compare.changes import own_logs
+from tare.features.compare.changes import stack_logs
 from tare.features.compare.comparability import units_of
 from tare.model.errors import UsageError, did_you_mean
 from tare.model.journal import Run
@@ -18,64 +18,64 @@ from tare.statistics.cells import Cell
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
 
-_NAMED = 4
-Key = tuple[str, str]  # a headline, a stack
+_MAX_NAMED = 4
+SeriesKey = tuple[str, str]  # a headline, a stack
 Logs = TypeVar("Logs")
 
 
 @dataclass(frozen=True)
-class Condensed(Generic[Logs]):
+class RunDigest(Generic[Logs]):
     """A run's headlines: the cell of each stack, and one logarithm for each of its blocks, or these in short.
 
     They are those of ratios to the baseline; of the baseline itself, those of its values. `lost` have failed, although
-    the baseline has values. `measured` are the metrics and points of each workload.
+    the baseline has values. `measured_points` are the metrics and points of each workload.
     """
 
     folder: Path
     started: str
     baseline: str
     stacks: tuple[str, ...]
-    cells: Mapping[Key, tuple[Cell, Logs]]
-    lost: frozenset[Key]
+    cells: Mapping[SeriesKey, tuple[Cell, Logs]]
+    lost: frozenset[SeriesKey]
     measured: Mapping[str, set[tuple[str, float | None]]]
     units: frozenset[tuple[str, str, str]]
 
-    def is_copy_of(self, other: Condensed[Any]) -> bool:
+    def is_copy_of(self, other: RunDigest[Any]) -> bool:
         """Return whether two runs have exactly the same values."""
         own, others = ({key: cell for key, (cell, _) in each.cells.items()} for each in (self, other))
         return own == others
 
 
-InFull = Condensed[NDArray[np.float64]]
+FullRunDigest = RunDigest[NDArray[np.float64]]
 
 
-def condensed(
+def digest_run(
     run: Run,
     baseline: str,
     stacks: Collection[str],
     margin: float | None,
     reduce: Callable[[Cell, NDArray[np.float64]], tuple[Cell, Logs]],
-) -> Condensed[Logs]:
+) -> RunDigest[Logs]:
     """Compare the stacks of a run with the baseline, or those that are named, and keep what `reduce` makes of it."""
-    known_stack(run, baseline)
+    require_stack(run, baseline)
     chosen = [stack for stack in stacks_of(run) if stack not in (baseline, run.record.control)]
     if stacks:
         chosen = [stack for stack in chosen if stack in stacks]
-    summary = summarize(narrowed(run, baseline, (baseline, *chosen), margin))
-    cells: dict[Key, tuple[Cell, Logs]] = {}
+    summary = summarize(select_stacks(run, baseline, (baseline, *chosen), margin))
+    cells: dict[SeriesKey, tuple[Cell, Logs]] = {}
     lost = set()
     for cell in summary.headlines:
         if cell.stack != baseline and cell.ratios:
             cells[cell.headline, cell.stack] = reduce(cell, np.log(cell.ratios))
         elif cell.stack != baseline and cell.failures and not cell.skipped and _has_baseline(summary, cell):
             lost.add((cell.headline, cell.stack))
-    for head in summary.measured:
-        logs = own_logs(head, baseline)
+    for head in summary.headline_data:
+        logs = stack_logs(head, baseline)
         if logs.size:
             cells[head.rule.name, baseline] = reduce(summary.headline(head.rule.name, baseline), logs)
-    points = {workload: measured(summary, workload) for workload in summary.workloads}
+    points = {workload: measured_points(summary, workload) for workload in summary.workloads}
     units = frozenset(units_of(run, {baseline, *chosen}))
-    return Condensed(run.folder, run.record.started, baseline, stacks_of(run), cells, frozenset(lost), points, units)
+    return RunDigest(run.folder, run.record.started, baseline, stacks_of(run), cells, frozenset(lost), points, units)
 
 
 def stacks_of(run: Run) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ def stacks_of(run: Run) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*run.record.stacks, *(trial.stack for trial in run.trials)]))
 
 
-def known_stack(run: Run, stack: str) -> str:
+def require_stack(run: Run, stack: str) -> str:
     """Return the name of a stack that a run has; raises UsageError."""
     names = stacks_of(run)
     if stack not in names:
@@ -92,7 +92,7 @@ def known_stack(run: Run, stack: str) -> str:
     return stack
 
 
-def narrowed(run: Run, baseline: str, stacks: Sequence[str], margin: float | None) -> Run:
+def select_stacks(run: Run, baseline: str, stacks: Sequence[str], margin: float | None) -> Run:
     """Leave only these stacks in a run, so that no verdict is made doubtful by others that nobody asked for."""
     control = run.record.control if run.record.control in stacks and baseline == run.record.baseline else ""
     record = replace(
@@ -105,24 +105,24 @@ def narrowed(run: Run, baseline: str, stacks: Sequence[str], margin: float | Non
     return replace(run, record=record, trials=tuple(trial for trial in run.trials if trial.stack in stacks))
 
 
-def measured(summary: Summary, workload: str) -> set[tuple[str, float | None]]:
+def measured_points(summary: Summary, workload: str) -> set[tuple[str, float | None]]:
     """Return the metrics of a workload's headlines, each with its points."""
     metrics = {metric for rule in summary.rules_of(workload) for metric in rule.metrics}
-    return {(cell.metric, cell.point) for cell in summary.of(workload) if cell.metric in metrics}
+    return {(cell.metric, cell.point) for cell in summary.cells_of(workload) if cell.metric in metrics}
 
 
-def in_short(points: set[tuple[str, float | None]]) -> str:
+def format_points(points: set[tuple[str, float | None]]) -> str:
     """Name metrics and their points, the first few of them."""
     ordered = sorted(points, key=lambda each: (each[0], each[1] is not None, each[1] or 0.0))
-    texts = [metric if point is None else f"{metric} at {point:g}" for metric, point in ordered[:_NAMED]]
-    return ", ".join(texts) + (f" and {len(ordered) - _NAMED} more" if len(ordered) > _NAMED else "")
+    texts = [metric if point is None else f"{metric} at {point:g}" for metric, point in ordered[:_MAX_NAMED]]
+    return ", ".join(texts) + (f" and {len(ordered) - _MAX_NAMED} more" if len(ordered) > _MAX_NAMED else "")
 
 
 def _has_baseline(summary: Summary, cell: Cell) -> bool:
     return bool(summary.headline(cell.headline, summary.baseline).trials)
 
 
-def require_stacks(runs: Sequence[Condensed[Any]], stacks: Collection[str]) -> None:
+def require_stacks(runs: Sequence[RunDigest[Any]], stacks: Collection[str]) -> None:
     """Raise UsageError where no run has a stack that was asked for."""
     known = list(dict.fromkeys(stack for run in runs for stack in run.stacks))
     for stack in stacks:
@@ -130,7 +130,7 @@ def require_stacks(runs: Sequence[Condensed[Any]], stacks: Collection[str]) -> N
             raise UsageError(f"no run has a stack {stack}", did_you_mean(stack, known, f"there are {', '.join(known)}"))
 
 
-def alike(runs: Sequence[Condensed[Logs]]) -> tuple[list[Condensed[Logs]], tuple[str, ...]]:
+def drop_incomparable_workloads(runs: Sequence[RunDigest[Logs]]) -> tuple[list[RunDigest[Logs]], tuple[str, ...]]:
     """Leave out of other runs the workloads that the last run measured otherwise, and name them."""
     kept, statements = [], []
     for run in runs:
@@ -140,7 +140,7 @@ def alike(runs: Sequence[Condensed[Logs]]) -> tuple[list[Condensed[Logs]], tuple
             if points and points != wanted:
                 wrong[workload] = points ^ wanted
         statements += [
-            f"left out of {run.folder.name}: {workload}: only it or the last run has {in_short(points)}"
+            f"left out of {run.folder.name}: {workload}: only it or the last run has {format_points(points)}"
             for workload, points in wrong.items()
         ]
         cells = {key: found for key, found in run.cells.items() if found[0].workload not in wrong}

@@ -10,19 +10,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from tare.features.compare.changes import Change, changes, own_changes
-from tare.features.compare.comparability import differences, require_one_machine, require_same_units, units_of, unlike
-from tare.features.compare.run_series import in_short, known_stack, measured, narrowed, stacks_of
+from tare.features.compare.changes import RatioChange, compare_baselines, compare_headlines
+from tare.features.compare.comparability import (
+    require_one_machine,
+    require_same_units,
+    run_differences,
+    run_machine_differences,
+    units_of,
+)
+from tare.features.compare.run_series import format_points, measured_points, require_stack, select_stacks, stacks_of
 from tare.model.errors import TareError, UsageError
 from tare.model.journal import Run
-from tare.statistics.cells import Cell, in_words
+from tare.statistics.cells import Cell, verdict_of_side
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
 
-Kind = Literal["worse", "better", "different", "undecided"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-Passing = Literal["passed", "failed", "cannot tell"]
-_VERDICTS: Mapping[Kind, tuple[str, ...]] = {
+GateCondition = Literal["worse", "better", "different", "undecided"]
+GATE_CONDITIONS: tuple[GateCondition, ...] = get_args(GateCondition)
+GateOutcome = Literal["passed", "failed", "cannot tell"]
+_VERDICTS_OF_CONDITION: Mapping[GateCondition, tuple[str, ...]] = {
     "worse": ("worse",),
     "better": ("better",),
     "different": ("worse", "better"),
@@ -31,7 +37,7 @@ _VERDICTS: Mapping[Kind, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Question:
+class CompareOptions:
     """What the user asked for. Without a baseline or margin, those of the last run count; without stacks, all of them.
 
     Runs of unlike machines are compared only `across_machines`. The gate of a history is about changes that became firm
@@ -41,7 +47,7 @@ class Question:
     baseline: str | None = None
     stacks: tuple[str, ...] = ()
     margin: float | None = None
-    fail_on: tuple[Kind, ...] = ()
+    fail_on: tuple[GateCondition, ...] = ()
     across_machines: bool = False
     since: str = ""
 
@@ -50,39 +56,40 @@ class Question:
 class GateResult:
     """What the run must not be, and the cells that are. `lost` are those that had to have a value and have none.
 
-    `moved` are the baseline's own changes between two runs for which the gate cannot tell: the program may have changed
-    everywhere alike, or the machine. `is_undecided` says that it passed although nothing is decided.
+    `baseline_changes` are the baseline's own changes between two runs for which the gate cannot tell: the program may
+    have changed everywhere alike, or the machine. `is_undecided` says that it passed although nothing is decided.
     """
 
-    fail_on: tuple[Kind, ...]
+    fail_on: tuple[GateCondition, ...]
     failing: tuple[Cell, ...]
     lost: tuple[Cell, ...]
-    moved: tuple[Cell, ...]
-    answer: Passing
+    baseline_changes: tuple[Cell, ...]
+    answer: GateOutcome
     is_undecided: bool = False
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What was compared and what came of it; `changes` and `own` are of two runs only.
+class ComparisonResult:
+    """What was compared and what came of it; `compare_headlines` and `baseline_changes` are of two runs only.
 
-    `own` are the baseline's own changes, which are among the `changes` instead where its name was asked for.
+    `baseline_changes` are the baseline's own changes, which are among the `compare_headlines` instead where its name
+    was asked for.
     """
 
     runs: tuple[Run, ...]
     summary: Summary
     cells: tuple[Cell, ...]
-    changes: tuple[Change, ...]
-    own: tuple[Change, ...]
+    changes: tuple[RatioChange, ...]
+    baseline_changes: tuple[RatioChange, ...]
     statements: tuple[str, ...]
     gate: GateResult
 
 
-def compare_stacks(run: Run, asked: Question) -> Comparison:
+def compare_stacks(run: Run, options: CompareOptions) -> ComparisonResult:
     """Compare the stacks of one run with a baseline, block by block."""
     known = stacks_of(run)
-    baseline = known_stack(run, asked.baseline or run.record.baseline)
-    asked_for = tuple(known_stack(run, stack) for stack in dict.fromkeys(asked.stacks))
+    baseline = require_stack(run, options.baseline or run.record.baseline)
+    asked_for = tuple(require_stack(run, stack) for stack in dict.fromkeys(options.stacks))
     if baseline in asked_for:
         raise UsageError(f"{baseline} is the baseline, and is compared with nothing", "name another --baseline")
     control = run.record.control if baseline == run.record.baseline else ""
@@ -90,71 +97,78 @@ def compare_stacks(run: Run, asked: Question) -> Comparison:
     if not chosen:
         raise UsageError(f"{run.folder}: has no stack but {baseline}", "a comparison needs two stacks")
     require_same_units(units_of(run, {baseline, *chosen}))
-    summary = summarize(narrowed(run, baseline, (baseline, control, *chosen), asked.margin))
+    summary = summarize(select_stacks(run, baseline, (baseline, control, *chosen), options.margin))
     cells = tuple(cell for cell in summary.headlines if cell.stack in chosen)
     lost = tuple(cell for cell in cells if not cell.trials and not cell.skipped and cell.failures)
-    gate = gate_of(asked.fail_on, cells, lost)
-    return _checked(Comparison((run,), summary, cells, (), (), _baseline_lacks(summary, ""), gate))
+    gate = judge_gate(options.fail_on, cells, lost)
+    return _require_comparison(
+        ComparisonResult((run,), summary, cells, (), (), _missing_baseline_statements(summary, ""), gate)
+    )
 
 
-def compare_runs(before: Run, after: Run, asked: Question) -> Comparison:
+def compare_runs(before: Run, after: Run, options: CompareOptions) -> ComparisonResult:
     """Compare how the stacks stood to the baseline in two runs."""
     if before.folder.resolve() == after.folder.resolve() or (before.trials and before.trials == after.trials):
         raise UsageError(f"{before.folder} and {after.folder} are the same run", "give the runs before and after")
-    if not asked.across_machines:
+    if not options.across_machines:
         require_one_machine(before, after)
-    baseline = _common_baseline(before, after, asked.baseline)
+    baseline = _common_baseline(before, after, options.baseline)
     shared = [stack for stack in stacks_of(before) if stack in stacks_of(after)]
     for run in (before, after):
-        for stack in asked.stacks:
-            known_stack(run, stack)
+        for stack in options.stacks:
+            require_stack(run, stack)
     second = {before.record.control, after.record.control}
-    chosen = asked.stacks or tuple(stack for stack in shared if stack not in {baseline, *second})
+    chosen = options.stacks or tuple(stack for stack in shared if stack not in {baseline, *second})
     if not chosen:
         raise UsageError(
             f"{before.folder} and {after.folder} have no stack in common beside {baseline}",
             f"compare runs of one suite, or {baseline} itself: --stack {baseline}",
         )
     require_same_units(unit for run in (before, after) for unit in units_of(run, {baseline, *chosen}))
-    margin = after.record.margin if asked.margin is None else asked.margin
-    summaries = [summarize(narrowed(run, baseline, (baseline, *chosen), margin)) for run in (before, after)]
-    earlier, left_out = _comparable(*summaries)
-    own = own_changes(earlier, summaries[1], margin)
-    changed = (*changes(earlier, summaries[1], margin), *(own if baseline in asked.stacks else ()))
-    lacks = (*_baseline_lacks(earlier, "before: "), *_baseline_lacks(summaries[1], "after: "))
-    differ = (*unlike(before, after), *differences(before, after, {baseline, *chosen}))
-    statements = (*differ, *_only_one(before, after), *left_out, *lacks)
+    margin = after.record.margin if options.margin is None else options.margin
+    summaries = [summarize(select_stacks(run, baseline, (baseline, *chosen), margin)) for run in (before, after)]
+    earlier, left_out = _drop_incomparable_workloads(*summaries)
+    own = compare_baselines(earlier, summaries[1], margin)
+    changed = (*compare_headlines(earlier, summaries[1], margin), *(own if baseline in options.stacks else ()))
+    lacks = (*_missing_baseline_statements(earlier, "before: "), *_missing_baseline_statements(summaries[1], "after: "))
+    differ = (*run_machine_differences(before, after), *run_differences(before, after, {baseline, *chosen}))
+    statements = (*differ, *_unshared_statements(before, after), *left_out, *lacks)
     if not changed:
         what = "; ".join(left_out) or "they have no workload in common"
         raise UsageError(f"{before.folder} and {after.folder}: {what}", "compare runs of one suite")
     cells = tuple(each.cell for each in changed)
-    moved = () if asked.stacks else _moved(asked.fail_on, own, margin)
-    gate = gate_of(asked.fail_on, cells, _lost(changed, summaries[1]), moved)
-    beside = () if baseline in asked.stacks else own
-    return _checked(Comparison((before, after), summaries[1], cells, changed, beside, statements, gate))
+    moved = () if options.stacks else _find_baseline_changes(options.fail_on, own, margin)
+    gate = judge_gate(options.fail_on, cells, _find_lost_cells(changed, summaries[1]), moved)
+    beside = () if baseline in options.stacks else own
+    return _require_comparison(
+        ComparisonResult((before, after), summaries[1], cells, changed, beside, statements, gate)
+    )
 
 
-def _checked(answer: Comparison) -> Comparison:
+def _require_comparison(result: ComparisonResult) -> ComparisonResult:
     """Return the answer; raises TareError if nothing could be compared."""
-    if any(cell.ratio is not None for cell in answer.cells) or answer.gate.lost:
-        return answer
-    baseline = answer.summary.baseline
-    what = f"nothing can be compared with {baseline}: {_why_nothing(answer, baseline)}"
-    raise TareError(what, f"`tare show {answer.runs[-1].folder}` lists the trials with their reasons")
+    if any(cell.ratio is not None for cell in result.cells) or result.gate.lost:
+        return result
+    baseline = result.summary.baseline
+    what = f"nothing can be compared with {baseline}: {_missing_reason(result, baseline)}"
+    raise TareError(what, f"`tare show {result.runs[-1].folder}` lists the trials with their reasons")
 
 
-def _why_nothing(answer: Comparison, baseline: str) -> str:
-    if not answer.cells:
+def _missing_reason(result: ComparisonResult, baseline: str) -> str:
+    if not result.cells:
         return "the run has no workload"
-    own = [cell for cell in answer.summary.headlines if cell.stack == baseline]
+    own = [cell for cell in result.summary.headlines if cell.stack == baseline]
     if own and not any(cell.trials for cell in own):
         return f"{baseline}: {own[0].skipped or '; '.join(own[0].notes)}"
-    first = answer.cells[0]
+    first = result.cells[0]
     return f"{first.stack} in {first.name}: {first.skipped or '; '.join(first.notes)}"
 
 
-def gate_of(
-    fail_on: tuple[Kind, ...], cells: Sequence[Cell], lost: tuple[Cell, ...], moved: tuple[Cell, ...] = ()
+def judge_gate(
+    fail_on: tuple[GateCondition, ...],
+    cells: Sequence[Cell],
+    lost: tuple[Cell, ...],
+    baseline_changes: tuple[Cell, ...] = (),
 ) -> GateResult:
     """Judge the cells. What is lost fails every gate: it is neither better nor equivalent.
 
@@ -168,43 +182,45 @@ def gate_of(
         for cell in cells
         if cell.verdict in verdicts or (fail_on and cell in lost) or ("undecided" in fail_on and cell in open_ones)
     )
-    answer: Passing = "passed"
+    answer: GateOutcome = "passed"
     if failing:
         answer = "failed"
-    elif fail_on and (moved or all(cell.low is None for cell in cells)):
+    elif fail_on and (baseline_changes or all(cell.low is None for cell in cells)):
         answer = "cannot tell"
-    is_undecided = bool(fail_on) and answer == "passed" and not any(cell.decided for cell in cells)
-    return GateResult(fail_on, failing, lost, moved, answer, is_undecided)
+    is_undecided = bool(fail_on) and answer == "passed" and not any(cell.is_decided for cell in cells)
+    return GateResult(fail_on, failing, lost, baseline_changes, answer, is_undecided)
 
 
-def _moved(fail_on: tuple[Kind, ...], own: Sequence[Change], margin: float) -> tuple[Cell, ...]:
+def _find_baseline_changes(
+    fail_on: tuple[GateCondition, ...], baseline_changes: Sequence[RatioChange], margin: float
+) -> tuple[Cell, ...]:
     """Return the baseline's own changes beyond the margin in a direction that the gate is about."""
     cells = []
-    for cell in (each.cell for each in own):
+    for cell in (each.cell for each in baseline_changes):
         ratio = cell.ratio or 1.0
-        direction = in_words("more" if ratio > 1 else "less", cell.better)
-        if cell.decided and max(ratio, 1 / ratio) > 1 + margin and direction in verdicts_of(fail_on):
+        direction = verdict_of_side("more" if ratio > 1 else "less", cell.better)
+        if cell.is_decided and max(ratio, 1 / ratio) > 1 + margin and direction in verdicts_of(fail_on):
             cells.append(cell)
     return tuple(cells)
 
 
-def verdicts_of(fail_on: Sequence[Kind]) -> set[str]:
+def verdicts_of(fail_on: Sequence[GateCondition]) -> set[str]:
     """Return the verdicts that a gate fails on."""
-    return {verdict for kind in fail_on for verdict in _VERDICTS[kind]}
+    return {verdict for kind in fail_on for verdict in _VERDICTS_OF_CONDITION[kind]}
 
 
-def _common_baseline(before: Run, after: Run, asked: str | None) -> str:
+def _common_baseline(before: Run, after: Run, requested: str | None) -> str:
     own = (before.record.baseline, after.record.baseline)
-    if asked is None and own[0] != own[1]:
+    if requested is None and own[0] != own[1]:
         raise UsageError(
             f"the runs have other baselines: {own[0]} before, {own[1]} after", "name one that both have: --baseline"
         )
     for run in (before, after):
-        known_stack(run, asked or own[0])
-    return asked or own[0]
+        require_stack(run, requested or own[0])
+    return requested or own[0]
 
 
-def _baseline_lacks(summary: Summary, when: str) -> tuple[str, ...]:
+def _missing_baseline_statements(summary: Summary, when: str) -> tuple[str, ...]:
     """Describe where the baseline has no value, so that nothing can be compared with it."""
     return tuple(
         f"{when}the baseline {cell.stack} has no value in {cell.name}: {cell.skipped or '; '.join(cell.notes)}"
@@ -213,21 +229,21 @@ def _baseline_lacks(summary: Summary, when: str) -> tuple[str, ...]:
     )
 
 
-def _comparable(before: Summary, after: Summary) -> tuple[Summary, tuple[str, ...]]:
+def _drop_incomparable_workloads(before: Summary, after: Summary) -> tuple[Summary, tuple[str, ...]]:
     """Leave out of the earlier run the workloads that the later one measured differently, and name them."""
     left_out = []
     for workload in before.workloads:
         if workload in after.workloads:
-            old, new = measured(before, workload), measured(after, workload)
+            old, new = measured_points(before, workload), measured_points(after, workload)
             if old and new and old != new:
-                left_out.append((workload, in_short(old ^ new)))
+                left_out.append((workload, format_points(old ^ new)))
     names = [workload for workload, _ in left_out]
     kept = tuple(cell for cell in before.headlines if cell.workload not in names)
     statements = tuple(f"not compared: {workload}: only one run has {points}" for workload, points in left_out)
     return replace(before, headlines=kept), statements
 
 
-def _only_one(before: Run, after: Run) -> tuple[str, ...]:
+def _unshared_statements(before: Run, after: Run) -> tuple[str, ...]:
     """Describe what only one of the runs has."""
     statements = []
     for when, run, other in (("before", before, after), ("after", after, before)):
@@ -241,11 +257,11 @@ def _only_one(before: Run, after: Run) -> tuple[str, ...]:
     return tuple(statements)
 
 
-def _lost(changed: Sequence[Change], after: Summary) -> tuple[Cell, ...]:
+def _find_lost_cells(ratio_changes: Sequence[RatioChange], after: Summary) -> tuple[Cell, ...]:
     """Return the cells that had a value before and have none after, though the baseline has one."""
     return tuple(
         each.cell
-        for each in changed
+        for each in ratio_changes
         if each.before.ratio is not None
         and not each.after.trials
         and after.headline(each.cell.headline, after.baseline).trials

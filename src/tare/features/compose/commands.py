@@ -11,16 +11,16 @@ from typing import Annotated, Any, ClassVar, Literal
 import typer
 import yaml  # type: ignore[import-untyped]
 
-from tare.cli.console import say
-from tare.features.compose.convert import Around, composed
+from tare.cli.console import print_status
+from tare.features.compose.convert import ComposeContext, convert_compose
 from tare.features.compose.syntax import read_variables
 from tare.loads.application_file import FILE, parse_application
 from tare.model.errors import UsageError
-from tare.model.files import is_file, read_small, writing
+from tare.model.files import convert_write_errors, is_file, read_small
 
-_ENVIRONMENT = ".env"
-_KIND = "compose file"
-_MOST_VALUES = 100_000
+_ENVIRONMENT_FILE = ".env"
+_FILE_KIND = "compose file"
+_MAX_VALUES = 100_000
 
 
 def application(
@@ -37,36 +37,41 @@ def application(
     """
     target = compose.parent / FILE
     folder = compose.parent.absolute()
-    found = composed(parse_compose(read_small(compose, _KIND), str(compose)), str(compose), service, _around(folder))
+    found = convert_compose(
+        parse_compose(read_small(compose, _FILE_KIND), str(compose)), str(compose), service, _read_context(folder)
+    )
     parse_application(found.text, folder)
     hint = "move it away, or copy the compose file to another folder"
-    with writing(target, hint), target.open("x", encoding="utf-8") as file:
+    with convert_write_errors(target, hint), target.open("x", encoding="utf-8") as file:
         file.write(found.text)
-    lines = [f"left out: {line}" for line in (*_others(compose), *found.left_out)]
-    if found.filled_in:
+    lines = [f"left out: {line}" for line in (*_find_override_files(compose), *found.left_out)]
+    if found.interpolated_variables:
         lines.append(
-            f"filled in: {', '.join(found.filled_in)}: {target} has their values, so keep it as you keep theirs"
+            f"filled in: {', '.join(found.interpolated_variables)}: {target} has their values, so protect it as you do "
+            "the variables"
         )
-    say(*lines, f'{target} is the application; its load is an example. In a suite: use = "application", folder = "…"')
+    print_status(
+        *lines, f'{target} is the application; its load is an example. In a suite: use = "application", folder = "…"'
+    )
 
 
-def _around(folder: Path) -> Around:
+def _read_context(folder: Path) -> ComposeContext:
     """Find what is around a compose file. A variable of the shell counts more than one of `.env`, as for engines."""
 
     def read(name: str) -> str | None:
-        return read_small(folder / name, _KIND) if is_file(folder / name) else None
+        return read_small(folder / name, _FILE_KIND) if is_file(folder / name) else None
 
     shell = {
         name: value for name, value in os.environ.items() if not any("\udc80" <= each <= "\udcff" for each in value)
     }
     try:
-        values = read_variables(read(_ENVIRONMENT) or "", shell)
+        values = read_variables(read(_ENVIRONMENT_FILE) or "", shell)
     except ValueError as error:
-        raise UsageError(f"{folder / _ENVIRONMENT}: {error}", "write NAME=value in each line") from None
-    return Around(str(folder), values | shell, read)
+        raise UsageError(f"{folder / _ENVIRONMENT_FILE}: {error}", "write NAME=value in each line") from None
+    return ComposeContext(str(folder), values | shell, read)
 
 
-def _others(compose: Path) -> list[str]:
+def _find_override_files(compose: Path) -> list[str]:
     """Name the files that an engine reads beside this one."""
     names = (f"{compose.stem}.override{suffix}" for suffix in (".yaml", ".yml"))
     there = [name for name in names if (compose.parent / name).exists()]
@@ -83,20 +88,20 @@ def parse_compose(text: str, source: str) -> object:
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         what = str(error).partition("\n")[0][:200]
         raise UsageError(f"{source}: not YAML: {what}", "give a compose file") from None
-    if _values(document, {}) > _MOST_VALUES:
-        raise UsageError(f"{source}: its aliases make more than {_MOST_VALUES:,} values", "give a compose file")
+    if _count_values(document, {}) > _MAX_VALUES:
+        raise UsageError(f"{source}: its aliases make more than {_MAX_VALUES:,} values", "give a compose file")
     return document
 
 
-def _values(value: object, known: dict[int, float]) -> float:
+def _count_values(value: object, counted: dict[int, float]) -> float:
     """Count the values in a document, one as often as it has aliases; a value within itself has no end."""
     if not isinstance(value, dict | list):
         return 1
-    if id(value) not in known:
-        known[id(value)] = math.inf
+    if id(value) not in counted:
+        counted[id(value)] = math.inf
         parts = value if isinstance(value, list) else (*value, *value.values())
-        known[id(value)] = 1 + sum(_values(each, known) for each in parts)
-    return known[id(value)]
+        counted[id(value)] = 1 + sum(_count_values(each, counted) for each in parts)
+    return counted[id(value)]
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types

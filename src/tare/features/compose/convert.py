@@ -17,25 +17,29 @@ from pathlib import PurePosixPath
 
 from tare.features.compose.syntax import (
     Variables,
-    below,
-    filled_in,
-    in_order,
-    mount_of,
-    needed,
-    port_of,
-    project_of,
+    dependencies_of,
+    get_nested,
+    interpolate,
+    normalize_project_name,
+    parse_mount,
+    parse_port,
     read_variables,
+    sort_by_dependency,
 )
 from tare.model.errors import Fault, SuiteError, did_you_mean
-from tare.model.units import written
+from tare.model.units import format_setting
 
-_AS_IT_IS = {"user": "user", "working_dir": "folder", "stop_signal": "stop_signal"}  # their names in application.toml
-_KEPT = (
-    *("image", "entrypoint", "command", *_AS_IT_IS, "environment", "env_file", "ports", "expose"),
+_RENAMED_KEYS = {
+    "user": "user",
+    "working_dir": "folder",
+    "stop_signal": "stop_signal",
+}  # their names in application.toml
+_SUPPORTED_KEYS = (
+    *("image", "entrypoint", "command", *_RENAMED_KEYS, "environment", "env_file", "ports", "expose"),
     *("depends_on", "links", "healthcheck", "volumes"),
 )
-_CONFIG = "let `docker compose config` write a file that has all values in it, and give that"
-_REFUSED = {  # with what to do
+_CONFIG_HINT = "let `docker compose config` write a file that has all values in it, and give that"
+_REFUSAL_HINTS = {  # with what to do
     "privileged": "an instance has no more rights than an application needs: leave this service out",
     "devices": "an instance has no devices of the machine: leave this service out",
     "cap_add": "an instance has no rights of the machine's administrator: leave this service out",
@@ -50,12 +54,12 @@ _REFUSED = {  # with what to do
     "extra_hosts": "what is outside of the file is no part of the application: leave it out",
     "secrets": "mount the file from the folder, in volumes",
     "configs": "mount the file from the folder, in volumes",
-    "extends": _CONFIG,
+    "extends": _CONFIG_HINT,
 }
-_NAMES = ("container_name", "hostname", "domainname")
-_OF_THE_FILE = ("services", "version", "name")
+_NAME_KEYS = ("container_name", "hostname", "domainname")
+_TOP_LEVEL_KEYS = ("services", "version", "name")
 _READY_WITHIN = "90s"  # three checks, 30 s apart: what Compose does if not said
-_LOAD = """
+_EXAMPLE_LOAD = """
 [load]  # wrk asks for the first page: write here what your users do
 packages = ["wrk"]
 command = "wrk --threads 1 --connections 10 --duration 10s http://{address}:{port}/"
@@ -70,23 +74,23 @@ pattern = '^Requests/sec: +{number}$'
 
 
 @dataclass(frozen=True)
-class Composed:
+class ConvertedCompose:
     """The text of `application.toml`, and a line for each thing that is left out.
 
-    The variables `filled_in` had their values from elsewhere than the file.
+    The variables `interpolate` had their values from elsewhere than the file.
     """
 
     text: str
     left_out: tuple[str, ...]
-    filled_in: tuple[str, ...] = ()
+    interpolated_variables: tuple[str, ...] = ()
 
 
-def _nothing(_: str) -> str | None:
+def _read_nothing(_: str) -> str | None:
     return None
 
 
 @dataclass(frozen=True)
-class Around:
+class ComposeContext:
     """What is around a compose file.
 
     `folder` is the absolute path of its folder: what `docker compose config` has written names all files by such paths.
@@ -95,137 +99,153 @@ class Around:
 
     folder: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
-    read: Callable[[str], str | None] = _nothing
+    read: Callable[[str], str | None] = _read_nothing
 
 
-def composed(document: object, source: str, under_test: str = "", around: Around | None = None) -> Composed:
+def convert_compose(
+    document: object, source: str, under_test: str = "", context: ComposeContext | None = None
+) -> ConvertedCompose:
     """Convert a parsed compose file; raises SuiteError with all that cannot be kept, each under its key.
 
     Without a name, the service under test is the one that publishes ports.
     """
-    around = around or Around()
-    return _Conversion(source, around, Variables(around.variables)).of(document, under_test)
+    context = context or ComposeContext()
+    return _Conversion(source, context, Variables(context.variables)).convert(document, under_test)
 
 
 @dataclass
 class _Conversion:
     source: str
-    around: Around
+    context: ComposeContext
     variables: Variables
     project: str = ""
     faults: list[Fault] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
-    def of(self, document: object, under_test: str) -> Composed:
-        name = str(self._filled("name", document["name"])) if isinstance(document, dict) and "name" in document else ""
-        said = self.around.variables.get("COMPOSE_PROJECT_NAME", "") or name
-        self.project = project_of(said or PurePosixPath(self.around.folder).name)
-        services = self._services(document)
-        texts = {name: self._service(name, service) for name, service in services.items()}
-        chosen = self._chosen(services, under_test) if services else ""
+    def convert(self, document: object, under_test: str) -> ConvertedCompose:
+        name = (
+            str(self._interpolate("name", document["name"]))
+            if isinstance(document, dict) and "name" in document
+            else ""
+        )
+        said = self.context.variables.get("COMPOSE_PROJECT_NAME", "") or name
+        self.project = normalize_project_name(said or PurePosixPath(self.context.folder).name)
+        services = self._find_services(document)
+        texts = {name: self._convert_service(name, service) for name, service in services.items()}
+        chosen = self._choose_under_test(services, under_test) if services else ""
         if chosen and "port" not in texts[chosen]:
             hint = "write expose with the port on which it listens"
-            self._fault(f"services.{chosen}", "it has no TCP port, and the load needs one", hint)
-        order = self._order(services)
+            self._add_fault(f"services.{chosen}", "it has no TCP port, and the load needs one", hint)
+        order = self._sort_services(services)
         if self.faults:
             raise SuiteError(self.faults)
-        tables = [f"[application]\nunder_test = {written(chosen)}\n"]
-        tables += [_table(name, texts[name]) for name in order]
-        return Composed("\n".join(tables) + _LOAD, tuple(self.left_out), tuple(sorted(self.variables.used)))
+        tables = [f"[application]\nunder_test = {format_setting(chosen)}\n"]
+        tables += [_format_table(name, texts[name]) for name in order]
+        return ConvertedCompose(
+            "\n".join(tables) + _EXAMPLE_LOAD, tuple(self.left_out), tuple(sorted(self.variables.used))
+        )
 
-    def _fault(self, key: str, what: str, hint: str) -> None:
+    def _add_fault(self, key: str, what: str, hint: str) -> None:
         self.faults.append(Fault(f"{self.source}: {key}: {what}", hint))
 
     def _leave_out(self, key: str, why: str = "") -> None:
         self.left_out.append(f"{key}: {why}" if why else key)
 
-    def _services(self, document: object) -> dict[str, Mapping[str, object]]:
+    def _find_services(self, document: object) -> dict[str, Mapping[str, object]]:
         """Return the services that an engine starts by default."""
         services = document.get("services") if isinstance(document, dict) else None
         if not isinstance(document, dict) or not isinstance(services, dict) or not services:
-            self._fault("services", "missing", "give a compose file, which has services")
+            self._add_fault("services", "missing", "give a compose file, which has services")
             return {}
         for name in document:
             if name == "include":
-                self._fault("include", "the services of other files are not read", _CONFIG)
-            elif name not in _OF_THE_FILE and not str(name).startswith("x-"):
+                self._add_fault("include", "the services of other files are not read", _CONFIG_HINT)
+            elif name not in _TOP_LEVEL_KEYS and not str(name).startswith("x-"):
                 self._leave_out(str(name))
         found: dict[str, Mapping[str, object]] = {}
         for name, service in services.items():
             if not isinstance(service, dict):
-                self._fault(f"services.{name}", "not a table", "write its image and its settings below it")
+                self._add_fault(f"services.{name}", "not a table", "write its image and its settings below it")
             elif service.get("profiles"):
                 self._leave_out(f"services.{name}", "it has a profile: an engine starts it only on request")
             else:
-                found[str(name)] = self._kept(f"services.{name}", service)
+                found[str(name)] = self._interpolate_settings(f"services.{name}", service)
         return found
 
-    def _kept(self, key: str, service: Mapping[object, object]) -> dict[str, object]:
+    def _interpolate_settings(self, key: str, service: Mapping[object, object]) -> dict[str, object]:
         """Return the settings that are there, with their variables filled in where they count."""
         there = {str(name): value for name, value in service.items() if value is not None}
-        return {name: self._filled(f"{key}.{name}", value) if name in _KEPT else value for name, value in there.items()}
+        return {
+            name: self._interpolate(f"{key}.{name}", value) if name in _SUPPORTED_KEYS else value
+            for name, value in there.items()
+        }
 
-    def _filled(self, key: str, value: object) -> object:
+    def _interpolate(self, key: str, value: object) -> object:
         if isinstance(value, dict):
-            return {name: self._filled(f"{key}.{name}", each) for name, each in value.items()}
+            return {name: self._interpolate(f"{key}.{name}", each) for name, each in value.items()}
         if isinstance(value, list):
-            return [self._filled(key, each) for each in value]
+            return [self._interpolate(key, each) for each in value]
         if not isinstance(value, str):
             return value
         try:  # of a port, only the service's own counts
-            return filled_in(value, self.variables, "" if key.endswith(".ports") else None)
+            return interpolate(value, self.variables, "" if key.endswith(".ports") else None)
         except ValueError as error:
             hint = "write its value into .env beside the file, or before the command: NAME=value tare application …"
-            self._fault(key, str(error), hint if "is not set" in str(error) else "see the Compose specification")
+            self._add_fault(key, str(error), hint if "is not set" in str(error) else "see the Compose specification")
             return value
 
-    def _service(self, name: str, service: Mapping[str, object]) -> dict[str, object]:
+    def _convert_service(self, name: str, service: Mapping[str, object]) -> dict[str, object]:
         """Return the settings of a service in application.toml."""
         key = f"services.{name}"
         for setting, value in service.items():
-            if setting in _REFUSED and value not in (False, [], {}, ""):
-                self._fault(f"{key}.{setting}", "cannot be kept", _REFUSED[setting])
-            elif setting in _NAMES:
+            if setting in _REFUSAL_HINTS and value not in (False, [], {}, ""):
+                self._add_fault(f"{key}.{setting}", "cannot be kept", _REFUSAL_HINTS[setting])
+            elif setting in _NAME_KEYS:
                 self._leave_out(f"{key}.{setting}", f"the others find it by the name {name}")
-            elif setting not in {*_KEPT, *_REFUSED, "build"} and not setting.startswith("x-"):
+            elif setting not in {*_SUPPORTED_KEYS, *_REFUSAL_HINTS, "build"} and not setting.startswith("x-"):
                 self._leave_out(f"{key}.{setting}")
-        self._refuse_wishes(key, service)
-        settings: dict[str, object] = {"from": self._image(key, service), **self._program(key, service)}
-        environment = self._files_of_variables(f"{key}.env_file", service.get("env_file", []))
-        environment |= self._environment(f"{key}.environment", service.get("environment", {}))
+        self._refuse_unsupported(key, service)
+        settings: dict[str, object] = {"from": self._convert_image(key, service), **self._convert_program(key, service)}
+        environment = self._read_env_files(f"{key}.env_file", service.get("env_file", []))
+        environment |= self._convert_environment(f"{key}.environment", service.get("environment", {}))
         if environment:
             settings["environment"] = environment
-        if ports := [*self._ports(f"{key}.ports", service, "ports"), *self._ports(f"{key}.expose", service, "expose")]:
+        if ports := [
+            *self._convert_ports(f"{key}.ports", service, "ports"),
+            *self._convert_ports(f"{key}.expose", service, "expose"),
+        ]:
             settings["port"], *others = dict.fromkeys(ports)
             for each in others:
                 self._leave_out(f"{key}.ports", f"port {each}, as the load knows one")
-        settings |= self._health(f"{key}.healthcheck", service.get("healthcheck", {}))
-        if files := self._files(f"{key}.volumes", service.get("volumes", [])):
+        settings |= self._convert_healthcheck(f"{key}.healthcheck", service.get("healthcheck", {}))
+        if files := self._convert_volumes(f"{key}.volumes", service.get("volumes", [])):
             settings["files"] = files
         return settings
 
-    def _refuse_wishes(self, key: str, service: Mapping[str, object]) -> None:
+    def _refuse_unsupported(self, key: str, service: Mapping[str, object]) -> None:
         """Refuse devices, services that end, and other names, which stand below settings that may be kept."""
-        if below(service, "deploy", "resources", "reservations", "devices"):
-            self._fault(f"{key}.deploy.resources.reservations.devices", "cannot be kept", _REFUSED["devices"])
-        for name in needed(service):
-            if below(service, "depends_on", name, "condition") == "service_completed_successfully":
+        if get_nested(service, "deploy", "resources", "reservations", "devices"):
+            self._add_fault(f"{key}.deploy.resources.reservations.devices", "cannot be kept", _REFUSAL_HINTS["devices"])
+        for name in dependencies_of(service):
+            if get_nested(service, "depends_on", name, "condition") == "service_completed_successfully":
                 hint = f"do what {name} does in the image, or at the start of a service that stays"
-                self._fault(f"{key}.depends_on.{name}", "the services of an application do not end", hint)
+                self._add_fault(f"{key}.depends_on.{name}", "the services of an application do not end", hint)
         links = service.get("links")
         for link in map(str, links) if isinstance(links, list) else ():
             name, _, other = link.partition(":")
             if other not in {"", name}:
-                self._fault(f"{key}.links", f"{name} has another name, {other}", f"let it be found by the name {name}")
+                self._add_fault(
+                    f"{key}.links", f"{name} has another name, {other}", f"let it be found by the name {name}"
+                )
 
-    def _image(self, key: str, service: Mapping[str, object]) -> str:
+    def _convert_image(self, key: str, service: Mapping[str, object]) -> str:
         image = service.get("image")
         if image is None and "build" in service and self.project:
             image = f"{self.project}-{key.removeprefix('services.')}"  # as Compose names what it builds
         if not isinstance(image, str):
             hint = "give it a name in the file, as in image: shop-web:1, and build it: docker compose build"
             what = "nobody has built its image" if "build" in service else "missing"
-            self._fault(f"{key}.image", what, hint)
+            self._add_fault(f"{key}.image", what, hint)
             return ""
         if "build" not in service:
             return f"docker://{image}"
@@ -237,42 +257,42 @@ class _Conversion:
         self._leave_out(f"{key}.build", f"{image} is taken from Docker: build it before: docker compose build")
         return f"docker-daemon:{image}"
 
-    def _program(self, key: str, service: Mapping[str, object]) -> dict[str, object]:
+    def _convert_program(self, key: str, service: Mapping[str, object]) -> dict[str, object]:
         """Return which program is started, its user and its folder, as far as the file has them."""
         settings: dict[str, object] = {}
         if "entrypoint" in service:
-            words = self._words(f"{key}.entrypoint", service["entrypoint"])
+            words = self._split_words(f"{key}.entrypoint", service["entrypoint"])
             settings["entry_point"] = words or ""
         if "command" in service:
-            if words := self._words(f"{key}.command", service["command"]):
+            if words := self._split_words(f"{key}.command", service["command"]):
                 settings["command"] = words
             elif not settings.get("entry_point"):
                 hint = "leave it out for the image's own, or write the whole program in entrypoint"
-                self._fault(f"{key}.command", "an image's command cannot be taken away alone", hint)
-        for name, ours in _AS_IT_IS.items():
+                self._add_fault(f"{key}.command", "an image's command cannot be taken away alone", hint)
+        for name, ours in _RENAMED_KEYS.items():
             if service.get(name, "") != "":
                 settings[ours] = str(service[name])
         return settings
 
-    def _words(self, key: str, command: object) -> list[str]:
-        self._refuse_places(key, [command] if isinstance(command, str) else command)
+    def _split_words(self, key: str, command: object) -> list[str]:
+        self._refuse_placeholders(key, [command] if isinstance(command, str) else command)
         if isinstance(command, str):
             try:
                 return shlex.split(command)
             except ValueError as error:
-                self._fault(key, f"it cannot be split into words: {str(error).lower()}", "write a list of words")
+                self._add_fault(key, f"it cannot be split into words: {str(error).lower()}", "write a list of words")
                 return []
         if isinstance(command, list) and all(isinstance(word, str | int | float) for word in command):
             return [str(word) for word in command]
-        self._fault(key, "neither a line nor a list of words", 'write it as in command: ["app", "--port=80"]')
+        self._add_fault(key, "neither a line nor a list of words", 'write it as in command: ["app", "--port=80"]')
         return []
 
-    def _environment(self, key: str, environment: object) -> dict[str, str]:
+    def _convert_environment(self, key: str, environment: object) -> dict[str, str]:
         if isinstance(environment, list):
             pairs = [str(each).partition("=")[::2] if "=" in str(each) else (str(each), None) for each in environment]
             environment = dict(pairs)
         if not isinstance(environment, dict):
-            self._fault(key, "neither a table nor a list", "write NAME: value")
+            self._add_fault(key, "neither a table nor a list", "write NAME: value")
             return {}
         found = {}
         for name, value in environment.items():
@@ -281,114 +301,116 @@ class _Conversion:
                 self._leave_out(f"{key}.{name}", "it is not set")
             else:
                 found[str(name)] = json.dumps(text) if isinstance(text, bool) else str(text)
-        self._refuse_places(key, found.values())
+        self._refuse_placeholders(key, found.values())
         return found
 
-    def _refuse_places(self, key: str, texts: object) -> None:
+    def _refuse_placeholders(self, key: str, texts: object) -> None:
         """Refuse texts in which tare would put something that the file does not say."""
         for place in ("{listen}", "{port}"):
             if any(place in str(each) for each in (texts if isinstance(texts, Iterable) else ())):
-                self._fault(key, f"it has {place}, which tare would fill in", "write it otherwise in the image")
+                self._add_fault(key, f"it has {place}, which tare would fill in", "write it otherwise in the image")
 
-    def _files_of_variables(self, key: str, entries: object) -> dict[str, str]:
+    def _read_env_files(self, key: str, entries: object) -> dict[str, str]:
         """Return the variables of files; of two with one name, that of the later file."""
         found: dict[str, str] = {}
         for each in entries if isinstance(entries, list) else [entries]:
             described = each if isinstance(each, dict) else {"path": each}
-            path = self._below(key, str(described.get("path", "")))
-            text = self.around.read(path) if path else ""
+            path = self._relative_path(key, str(described.get("path", "")))
+            text = self.context.read(path) if path else ""
             if text is None and described.get("required", True) is not True:
                 self._leave_out(key, f"there is no {path}")
             elif text is None:
-                self._fault(key, f"there is no file {path}", "write it, or take it out of env_file")
+                self._add_fault(key, f"there is no file {path}", "write it, or take it out of env_file")
             else:
                 try:
-                    found |= read_variables(text, self.around.variables)
+                    found |= read_variables(text, self.context.variables)
                 except ValueError as error:
-                    self._fault(key, f"{path}: {error}", "write NAME=value in each line")
+                    self._add_fault(key, f"{path}: {error}", "write NAME=value in each line")
         self.variables.used |= found.keys()
         return found
 
-    def _below(self, key: str, source: str) -> str:
+    def _relative_path(self, key: str, source: str) -> str:
         """Return a path as of the file's folder; empty, with a fault, for what is outside."""
         path = PurePosixPath(source)
-        if path.is_absolute() and path.is_relative_to(self.around.folder):
-            path = path.relative_to(self.around.folder)
+        if path.is_absolute() and path.is_relative_to(self.context.folder):
+            path = path.relative_to(self.context.folder)
         if path.is_absolute() or source.startswith(("~", "$")) or ".." in path.parts:
-            self._fault(key, f"{source} is outside of the folder", "copy it into the folder of the file, and name that")
+            self._add_fault(
+                key, f"{source} is outside of the folder", "copy it into the folder of the file, and name that"
+            )
             return ""
         return str(path)
 
-    def _ports(self, key: str, service: Mapping[str, object], setting: str) -> Iterator[int]:
+    def _convert_ports(self, key: str, service: Mapping[str, object], setting: str) -> Iterator[int]:
         """Yield the TCP ports on which a service listens; those of the machine are not needed."""
         entries = service.get(setting, [])
         for each in entries if isinstance(entries, list) else []:
-            protocol, port = port_of(each)
+            protocol, port = parse_port(each)
             if protocol != "tcp":
                 self._leave_out(key, f"{each}, which is not TCP: services reach each other on all ports")
             elif port is None:
-                self._fault(key, f"{each} is not one port", 'write each port by itself, as in "80:80"')
+                self._add_fault(key, f"{each} is not one port", 'write each port by itself, as in "80:80"')
             else:
                 yield port
 
-    def _health(self, key: str, check: object) -> dict[str, object]:
+    def _convert_healthcheck(self, key: str, check: object) -> dict[str, object]:
         if not isinstance(check, dict) or check.get("disable") or "test" not in check:
             return {}
         for setting in check.keys() - {"test", "disable"}:
             self._leave_out(f"{key}.{setting}", f"the service has {_READY_WITHIN} to be ready")
         test = check["test"]
         if isinstance(test, str):
-            self._refuse_places(f"{key}.test", [test])
+            self._refuse_placeholders(f"{key}.test", [test])
             words = ["sh", "-c", test]
         else:
-            kind, *words = self._words(f"{key}.test", test) or ["NONE"]
+            kind, *words = self._split_words(f"{key}.test", test) or ["NONE"]
             if kind == "CMD-SHELL":
                 words = ["sh", "-c", *words]
             elif kind == "NONE":
                 return {}
             elif kind != "CMD":
-                self._fault(f"{key}.test", f"it begins with {kind}", "its first word is CMD, CMD-SHELL or NONE")
+                self._add_fault(f"{key}.test", f"it begins with {kind}", "its first word is CMD, CMD-SHELL or NONE")
         return {"ready_command": words, "ready_within": _READY_WITHIN}
 
-    def _files(self, key: str, volumes: object) -> dict[str, str]:
+    def _convert_volumes(self, key: str, volumes: object) -> dict[str, str]:
         """Return the files that are mounted from below the folder; volumes of an engine begin empty in each trial."""
         files = {}
         for each in volumes if isinstance(volumes, list) else []:
-            source, target = mount_of(each)
+            source, target = parse_mount(each)
             if not source:
                 self._leave_out(key, f"{target}, which begins as in the image in each trial")
             elif source.endswith(".sock"):
                 hint = "an instance does not talk to an engine: leave this service out"
-                self._fault(key, f"{source} is a socket of the machine", hint)
-            elif path := self._below(key, source):
+                self._add_fault(key, f"{source} is a socket of the machine", hint)
+            elif path := self._relative_path(key, source):
                 files[target] = path
         return files
 
-    def _chosen(self, services: Mapping[str, Mapping[str, object]], wanted: str) -> str:
-        if wanted in services:
-            return wanted
-        if wanted:
-            hint = did_you_mean(wanted, services, f"it has {', '.join(services)}")
-            self._fault("services", f'there is no service "{wanted}"', hint)
+    def _choose_under_test(self, services: Mapping[str, Mapping[str, object]], requested: str) -> str:
+        if requested in services:
+            return requested
+        if requested:
+            hint = did_you_mean(requested, services, f"it has {', '.join(services)}")
+            self._add_fault("services", f'there is no service "{requested}"', hint)
             return ""
         published = [name for name, service in services.items() if service.get("ports")]
         if len(published) == 1 or len(services) == 1:
             return (published or [*services])[0]
         what = f"{', '.join(published)} publish ports" if published else "no service publishes a port"
-        self._fault(
+        self._add_fault(
             "services", f"{what}: which one is under test?", f"say it: --service {(published or [*services])[0]}"
         )
         return ""
 
-    def _order(self, services: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
+    def _sort_services(self, services: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
         """Return the names of the services, each after those that it depends on, and as in the file otherwise."""
-        order = in_order(services)
+        order = sort_by_dependency(services)
         if left := [name for name in services if name not in order]:
             names = ", ".join(left)
-            self._fault("services", f"{names} depend on each other in a circle", "take one out of depends_on")
+            self._add_fault("services", f"{names} depend on each other in a circle", "take one out of depends_on")
         return order
 
 
-def _table(name: str, settings: Mapping[str, object]) -> str:
-    head = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else written(name)
-    return "".join((f"[services.{head}]\n", *(f"{key} = {written(value)}\n" for key, value in settings.items())))
+def _format_table(name: str, settings: Mapping[str, object]) -> str:
+    head = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else format_setting(name)
+    return "".join((f"[services.{head}]\n", *(f"{key} = {format_setting(value)}\n" for key, value in settings.items())))

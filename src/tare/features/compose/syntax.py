@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_WITHOUT = re.compile(r":?[-?+]")
-_SHOWN = 20  # characters of what cannot be read
+_OPERATOR = re.compile(r":?[-?+]")
+_MAX_SHOWN_CHARACTERS = 20  # characters of what cannot be read
 _EMPTY = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
 _LINE = re.compile(
     r"""[ \t]*(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)[ \t]*
@@ -41,10 +41,10 @@ class Variables:
         return value
 
 
-def filled_in(text: str, variables: Variables, usual: str | None = None) -> str:
+def interpolate(text: str, variables: Variables, default: str | None = None) -> str:
     """Replace the placeholders of a text, as an engine does; `$$` is a dollar sign.
 
-    `usual` is the value of a variable that is not set. Raises ValueError without one, and for a wrong placeholder.
+    `default` is the value of a variable that is not set. Raises ValueError without one, and for a wrong placeholder.
     """
     done, at = [], 0
     while (start := text.find("$", at)) >= 0:
@@ -56,18 +56,20 @@ def filled_in(text: str, variables: Variables, usual: str | None = None) -> str:
             done.append("$")
             at = after + 1
         elif name is None:
-            raise ValueError(f"{text[start : start + _SHOWN]!r} is no variable: a dollar sign is written $$")
+            raise ValueError(
+                f"{text[start : start + _MAX_SHOWN_CHARACTERS]!r} is no variable: a dollar sign is written $$"
+            )
         elif braced:
-            end = _end_of(text, name.end())
-            done.append(_value(name[0], text[name.end() : end], variables, usual))
+            end = _find_closing_brace(text, name.end())
+            done.append(_expand_placeholder(name[0], text[name.end() : end], variables, default))
             at = end + 1
         else:
-            done.append(_value(name[0], "", variables, usual))
+            done.append(_expand_placeholder(name[0], "", variables, default))
             at = name.end()
     return "".join((*done, text[at:]))
 
 
-def _end_of(text: str, at: int) -> int:
+def _find_closing_brace(text: str, at: int) -> int:
     """Find the brace that closes a placeholder; its default may have others."""
     depth = 1
     for found in re.finditer(r"\$\$|\$\{|\}", text[at:]):
@@ -77,32 +79,32 @@ def _end_of(text: str, at: int) -> int:
     raise ValueError(f"a brace is not closed in {text[:100]!r}")
 
 
-def _value(name: str, rest: str, variables: Variables, usual: str | None) -> str:
+def _expand_placeholder(name: str, rest: str, variables: Variables, default: str | None) -> str:
     """Return the value of a placeholder; `rest` is what follows its name, such as `:-default`."""
-    how = _WITHOUT.match(rest)
+    how = _OPERATOR.match(rest)
     if rest and how is None:
         raise ValueError(f"{'${' + name + rest + '}'!r} is no variable: after its name come -, ? or +, or :-, :? or :+")
     there = variables.get(name)
     if how is None:
-        if there is None and usual is None:
+        if there is None and default is None:
             raise ValueError(f"the variable {name} is not set")
-        return there if there is not None else usual or ""
+        return there if there is not None else default or ""
     instead, usable = rest[how.end() :], bool(there) if how[0].startswith(":") else there is not None
     if how[0].endswith("+"):
-        return filled_in(instead, variables, usual) if usable else ""
+        return interpolate(instead, variables, default) if usable else ""
     if there is not None and usable:
         return there
     if how[0].endswith("?"):
-        said = filled_in(instead, variables, usual)
+        said = interpolate(instead, variables, default)
         raise ValueError(f"the variable {name} is not set" + (f": {said[:100]}" if said else ""))
-    return filled_in(instead, variables, usual)
+    return interpolate(instead, variables, default)
 
 
-def read_variables(text: str, around: Mapping[str, str]) -> dict[str, str]:
+def read_variables(text: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Read a file of variables, such as `.env`: lines of `NAME=value`, with quotes, comments and placeholders.
 
-    Placeholders name variables `around`, or of earlier lines. A name alone has the value that it has around, if any.
-    Raises ValueError with the line that cannot be read.
+    Placeholders name variables `environment`, or of earlier lines. A name alone has the value that it has around, if
+    any. Raises ValueError with the line that cannot be read.
     """
     text = text.replace("\r\n", "\n")
     found: dict[str, str] = {}
@@ -116,7 +118,7 @@ def read_variables(text: str, around: Mapping[str, str]) -> dict[str, str]:
         if match is None:
             raise ValueError(f"line {line}: neither NAME=value nor a comment")
         try:
-            value = _value_of(match, Variables({**found, **around}))
+            value = _parse_value(match, Variables({**found, **environment}))
         except ValueError as error:
             raise ValueError(f"line {line}: {error}") from None
         if value is not None:
@@ -125,19 +127,19 @@ def read_variables(text: str, around: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _value_of(line: re.Match[str], variables: Variables) -> str | None:
+def _parse_value(line: re.Match[str], variables: Variables) -> str | None:
     if line["literal"] is not None:
         return line["literal"]
     if line["quoted"] is not None:
         # A backslash before a dollar sign keeps it, as $$ does.
         unescaped = _ESCAPED.sub(lambda each: _CHARACTERS.get(each[1], each[1]), line["quoted"].replace("\\$", "$$"))
-        return filled_in(unescaped, variables)
+        return interpolate(unescaped, variables)
     if line["plain"] is None:
         return variables.get(line["name"])
-    return filled_in(re.split(r"\s#", line["plain"], maxsplit=1)[0].strip(), variables)
+    return interpolate(re.split(r"\s#", line["plain"], maxsplit=1)[0].strip(), variables)
 
 
-def needed(service: Mapping[str, object]) -> tuple[str, ...]:
+def dependencies_of(service: Mapping[str, object]) -> tuple[str, ...]:
     """Name the services that start before this one."""
     depends_on, links = service.get("depends_on"), service.get("links")
     depended = [str(each) for each in depends_on] if isinstance(depends_on, list | dict) else []
@@ -145,14 +147,14 @@ def needed(service: Mapping[str, object]) -> tuple[str, ...]:
     return (*depended, *linked)
 
 
-def below(value: object, *keys: str) -> object:
+def get_nested(value: object, *keys: str) -> object:
     """Return what stands below these keys; None if there is nothing."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
-def port_of(entry: object) -> tuple[str, int | None]:
+def parse_port(entry: object) -> tuple[str, int | None]:
     """Return the protocol and the service's own port; None for what is not one port."""
     if isinstance(entry, dict):
         protocol, text = str(entry.get("protocol", "tcp")), str(entry.get("target", ""))
@@ -163,7 +165,7 @@ def port_of(entry: object) -> tuple[str, int | None]:
     return protocol or "tcp", int(text) if found else None
 
 
-def mount_of(entry: object) -> tuple[str, str]:
+def parse_mount(entry: object) -> tuple[str, str]:
     """Return what is mounted, and where; nothing for a volume of an engine's."""
     if isinstance(entry, dict):
         source = str(entry.get("source", "")) if entry.get("type") == "bind" else ""
@@ -174,9 +176,9 @@ def mount_of(entry: object) -> tuple[str, str]:
     return source if source.startswith((".", "/", "~", "$")) else "", rest.partition(":")[0]
 
 
-def in_order(services: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
+def sort_by_dependency(services: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
     """Name the services, each after those that it depends on, but for those of a circle and what depends on it."""
-    left = {name: {each for each in needed(service) if each in services} for name, service in services.items()}
+    left = {name: {each for each in dependencies_of(service) if each in services} for name, service in services.items()}
     order: list[str] = []
     while ready := next((name for name, first in left.items() if first <= {*order}), ""):
         order.append(ready)
@@ -184,6 +186,6 @@ def in_order(services: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
     return tuple(order)
 
 
-def project_of(name: str) -> str:
+def normalize_project_name(name: str) -> str:
     """Return the name of a project as Compose makes it, with which the names of what it builds begin."""
     return re.sub(r"[^-_a-z0-9]", "", name.lower()).lstrip("-_")

@@ -14,7 +14,7 @@ from tare.cli.arguments import read_run
 from tare.features.export import openmetrics
 from tare.features.export.openmetrics import samples_of
 from tare.model.errors import UsageError
-from tare.model.files import writing
+from tare.model.files import convert_write_errors
 from tare.model.journal import Run
 
 
@@ -25,7 +25,7 @@ def export(
     """Write the telemetry of runs as OpenMetrics, for Prometheus, VictoriaMetrics and Grafana."""
     loaded = [read_run(folder) for folder in runs]
     _refuse_same_names(loaded)
-    texts = openmetrics.texts(chain.from_iterable(map(samples_of, loaded)))
+    texts = openmetrics.format_samples(chain.from_iterable(map(samples_of, loaded)))
     if out is not None:
         _write(out, texts)
         print(out)
@@ -45,7 +45,7 @@ def _write(path: Path, texts: Iterable[str]) -> None:
     """Write a file, whole or not at all."""
     partial = path.with_name(f"{path.name}.partial")
     try:
-        with writing(path, "give another file by --out"):
+        with convert_write_errors(path, "give another file by --out"):
             with partial.open("w", encoding="utf-8") as file:
                 file.writelines(texts)
             partial.replace(path)

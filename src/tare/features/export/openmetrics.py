@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 Labels = tuple[tuple[str, str], ...]
 
-_ROWS = 1000  # in memory at once
-_EACH_CPU = "cpus_"
-_VALUES = frozenset(COLUMNS) - {"seconds", "scope", "trial", "time"}
-_CHUNK = 1 << 20
-_MOST_WAITING = 50_000  # lines in memory
-_ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+_FETCH_ROWS = 1000  # in memory at once
+_CPU_COLUMN_PREFIX = "cpus_"
+_VALUE_COLUMNS = frozenset(COLUMNS) - {"seconds", "scope", "trial", "time"}
+_CHUNK_CHARACTERS = 1 << 20
+_MAX_BUFFERED_LINES = 50_000  # lines in memory
+_LABEL_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 @dataclass(frozen=True)
-class Sample:
+class TelemetrySample:
     """One row of the telemetry. `values` are by column, those of `cpus` by number and kind of time; NULLs are missing.
 
     `labels` are `run` and `scope`, and `stack`, `workload`, `block` and `trial` as far as it is of one.
@@ -56,7 +56,7 @@ class _File:
     began_nanoseconds: int
 
 
-def samples_of(run: Run) -> Iterator[Sample]:
+def samples_of(run: Run) -> Iterator[TelemetrySample]:
     """Yield the samples of all trials in the journal; those of a series one after the other.
 
     Raises UsageError for a file that cannot be read, and for a run without any.
@@ -75,38 +75,42 @@ def samples_of(run: Run) -> Iterator[Sample]:
                 raise UsageError(what, "remove the file to export the others") from error
 
 
-def _samples_in(connection: DuckDBPyConnection, path: Path, run: Run) -> Iterator[Sample]:
+def _samples_in(connection: DuckDBPyConnection, path: Path, run: Run) -> Iterator[TelemetrySample]:
     pattern = glob.escape(str(path))
     table = connection.read_parquet(pattern, hive_partitioning=False)  # a folder named a=b is no column
     columns = table.columns
     if not {"seconds", "scope", "trial", "time"} <= {*columns}:
         raise ValueError("not the columns of a telemetry")
-    file = _file(table, path, {trial.trial: trial for trial in run.trials})
+    file = _describe_file(table, path, {trial.trial: trial for trial in run.trials})
     if not file.trials:  # of a block that was stopped, and is not in the journal
         return
     query = "SELECT * FROM read_parquet(?, hive_partitioning = false) ORDER BY scope, trial, seconds"
     rows = connection.execute(query, [pattern])
-    while found := rows.fetchmany(_ROWS):
+    while found := rows.fetchmany(_FETCH_ROWS):
         for row in found:
             fields = dict(zip(columns, row, strict=True))
             if fields["scope"] == "host" or fields["trial"] in file.trials:
-                yield _sample(fields, file, run.folder.resolve().name)
+                yield _to_sample(fields, file, run.folder.resolve().name)
 
 
-def _file(table: DuckDBPyRelation, path: Path, known: Mapping[str, Trial]) -> _File:
+def _describe_file(table: DuckDBPyRelation, path: Path, trials: Mapping[str, Trial]) -> _File:
     named = table.filter("trial IS NOT NULL").project("trial").distinct().fetchall()
     ((began,),) = table.aggregate("epoch_ns(min(time))").fetchall()
-    return _File(path, {trial: known[trial] for (trial,) in sorted(named) if trial in known}, began)
+    return _File(path, {trial: trials[trial] for (trial,) in sorted(named) if trial in trials}, began)
 
 
-def _sample(fields: Mapping[str, Any], file: _File, run: str) -> Sample:
-    each_cpu = {name.removeprefix(_EACH_CPU): fields[name] for name in fields if name.startswith(_EACH_CPU)}
+def _to_sample(fields: Mapping[str, Any], file: _File, run: str) -> TelemetrySample:
+    each_cpu = {
+        name.removeprefix(_CPU_COLUMN_PREFIX): fields[name] for name in fields if name.startswith(_CPU_COLUMN_PREFIX)
+    }
     trial = file.trials.get(fields["trial"]) if fields["scope"] == "instance" else None
-    return Sample(
+    return TelemetrySample(
         labels=(("run", run), ("scope", fields["scope"]), *_labels(trial, file)),
         nanoseconds=file.began_nanoseconds + round(fields["seconds"] * 1e9),
-        values={name: value for name, value in fields.items() if isinstance(value, int | float) and name in _VALUES},
-        cpus=_of_each_cpu({name: times for name, times in each_cpu.items() if times is not None}),
+        values={
+            name: value for name, value in fields.items() if isinstance(value, int | float) and name in _VALUE_COLUMNS
+        },
+        cpus=_times_by_cpu({name: times for name, times in each_cpu.items() if times is not None}),
     )
 
 
@@ -120,7 +124,7 @@ def _labels(trial: Trial | None, file: _File) -> Labels:
     return (("stack", named.stack), *labels, ("trial", named.trial))
 
 
-def _of_each_cpu(times: Mapping[str, Sequence[float | None]]) -> dict[int, dict[str, float]]:
+def _times_by_cpu(times: Mapping[str, Sequence[float | None]]) -> dict[int, dict[str, float]]:
     count = max(map(len, times.values()), default=0)
     each = {
         number: {name: value for name, values in times.items() if (value := values[number]) is not None}
@@ -136,7 +140,7 @@ class Family:
     name: str
     kind: Literal["counter", "gauge"]
     unit: str
-    about: str
+    help_text: str
 
     @property
     def metric(self) -> str:
@@ -188,7 +192,7 @@ FAMILY_OF_COLUMN: dict[str, tuple[Family, Labels]] = {
 FAMILIES = (*dict.fromkeys(family for family, _ in FAMILY_OF_COLUMN.values()), EACH_CPU)
 
 
-def _measured(sample: Sample) -> Iterator[tuple[Family, Labels, float]]:
+def _metric_values(sample: TelemetrySample) -> Iterator[tuple[Family, Labels, float]]:
     """Yield the values of a sample, each with its family and the labels that it has in addition to the sample's."""
     for column, value in sample.values.items():
         if column in FAMILY_OF_COLUMN and math.isfinite(value):  # a newer tare may have others
@@ -199,19 +203,19 @@ def _measured(sample: Sample) -> Iterator[tuple[Family, Labels, float]]:
                 yield EACH_CPU, (("cpu", str(number)), ("mode", mode)), value
 
 
-def series(family: Family, *labels: Labels) -> str:
+def format_series(family: Family, *labels: Labels) -> str:
     """Write the name of a series with these labels together."""
-    return f"{family.metric}{{{','.join(written for each in labels if (written := _written(each)))}}}"
+    return f"{family.metric}{{{','.join(written for each in labels if (written := _format_labels(each)))}}}"
 
 
 @lru_cache(maxsize=1024)  # they come again with each sample
-def _written(labels: Labels) -> str:
-    return ",".join(f'{name}="{label_value(value)}"' for name, value in labels)
+def _format_labels(labels: Labels) -> str:
+    return ",".join(f'{name}="{escape_label_value(value)}"' for name, value in labels)
 
 
-def label_value(text: str) -> str:
+def escape_label_value(text: str) -> str:
     """Escape the value of a label."""
-    return text.translate(_ESCAPED)
+    return text.translate(_LABEL_ESCAPES)
 
 
 class _Spool:
@@ -227,7 +231,7 @@ class _Spool:
         """Add a line to those of a family with these labels of its own."""
         self._waiting.setdefault((family, labels), []).append(line)
         self._count += 1
-        if self._count >= _MOST_WAITING:
+        if self._count >= _MAX_BUFFERED_LINES:
             self.flush()
 
     def flush(self) -> None:
@@ -239,32 +243,32 @@ class _Spool:
         self._waiting.clear()
         self._count = 0
 
-    def texts(self, family: Family) -> Iterator[str]:
+    def read_texts(self, family: Family) -> Iterator[str]:
         """Yield the texts of a family, in pieces."""
         for path in [path for (each, _), path in self._files.items() if each == family]:
             with path.open(encoding="utf-8") as file:
-                while text := file.read(_CHUNK):
+                while text := file.read(_CHUNK_CHARACTERS):
                     yield text
 
 
-def texts(samples: Iterable[Sample]) -> Iterator[str]:
+def format_samples(samples: Iterable[TelemetrySample]) -> Iterator[str]:
     """Write samples, in pieces."""
     with tempfile.TemporaryDirectory(prefix="tare-export-") as folder:
         spool = _Spool(Path(folder))
         for sample in samples:
             seconds = f"{sample.nanoseconds / 1e9:.3f}"
-            for family, own, value in _measured(sample):
-                spool.add(family, own, f"{series(family, sample.labels, own)} {value!r} {seconds}\n")
+            for family, own, value in _metric_values(sample):
+                spool.add(family, own, f"{format_series(family, sample.labels, own)} {value!r} {seconds}\n")
         spool.flush()
         for family in FAMILIES:
-            found = spool.texts(family)
+            found = spool.read_texts(family)
             if (first := next(found, None)) is not None:
-                yield _head(family)
+                yield _family_header(family)
                 yield first
                 yield from found
     yield "# EOF\n"
 
 
-def _head(family: Family) -> str:
+def _family_header(family: Family) -> str:
     unit = f"# UNIT {family.name} {family.unit}\n" if family.unit else ""
-    return f"# TYPE {family.name} {family.kind}\n{unit}# HELP {family.name} {family.about}\n"
+    return f"# TYPE {family.name} {family.kind}\n{unit}# HELP {family.name} {family.help_text}\n"

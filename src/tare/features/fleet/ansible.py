@@ -18,17 +18,17 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from tare.hosts.local import LocalHost, shipped
+from tare.hosts.local import LocalHost, find_shipped_folder
 from tare.model.errors import TareError, UsageError
 
-_INSTALL = "pip install 'tare-bench[fleet]'"
-_ENDED = {"runner_on_ok": "ok", "runner_on_failed": "failed", "runner_on_unreachable": "unreachable"}
-_OF_SYSTEM = re.compile(r"\[Errno \d+\] ([^:\]]+)")  # such as `[Errno 28] No space left on device: '/etc/x'`
-_AROUND = re.compile(r"^(Task failed: |Module failed: |Failed to connect to the host via ssh: )+")
-_SHOWN = 300  # characters of a message
+_INSTALL_HINT = "pip install 'tare-bench[fleet]'"
+_OUTCOMES = {"runner_on_ok": "ok", "runner_on_failed": "failed", "runner_on_unreachable": "unreachable"}
+_SYSTEM_ERROR = re.compile(r"\[Errno \d+\] ([^:\]]+)")  # such as `[Errno 28] No space left on device: '/etc/x'`
+_ERROR_PREFIXES = re.compile(r"^(Task failed: |Module failed: |Failed to connect to the host via ssh: )+")
+_MAX_MESSAGE_CHARACTERS = 300  # characters of a message
 SERVERS = "servers"
 _CLIENTS = "clients"
-_SECONDS = 60.0
+_TIMEOUT_SECONDS = 60.0
 _EXAMPLE = "[servers], and below it a line for each machine: web1 ansible_host=203.0.113.11"
 
 
@@ -48,21 +48,21 @@ class TaskResult:
         return self.task.rpartition(" : ")[2]
 
 
-Told = Callable[[TaskResult], None]
+ResultCallback = Callable[[TaskResult], None]
 
 
-def ansible_command(name: str) -> str:
+def find_ansible_command(name: str) -> str:
     """Return the path of one of Ansible's commands; raises TareError if it is not installed."""
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     if not found:
-        raise TareError(f"Ansible is not installed: {name} is missing", _INSTALL)
+        raise TareError(f"Ansible is not installed: {name} is missing", _INSTALL_HINT)
     return found
 
 
-def collection() -> Path:
+def find_collection() -> Path:
     """Return the folder of the collection: in the installed package, or at the top of a checkout."""
-    folder = shipped("ansible")
+    folder = find_shipped_folder("ansible")
     if not folder.is_dir():
         raise TareError("the Ansible collection is missing", "install tare-bench again")
     return folder
@@ -76,46 +76,48 @@ class Playbooks:
     folder: Path  # of Ansible's own files, which are gone afterwards
     stop: Event
 
-    def run(self, name: str, machines: Sequence[str], variables: Mapping[str, Any], told: Told) -> None:
-        """Run a playbook on these machines; `told` is called for each task of each. Raises TareError.
+    def run(self, name: str, machines: Sequence[str], variables: Mapping[str, Any], on_result: ResultCallback) -> None:
+        """Run a playbook on these machines; `on_result` is called for each task of each. Raises TareError.
 
         A machine that fails does not stop the others. Once `stop` is set, the playbook is ended.
         """
         import ansible_runner  # noqa: PLC0415 - it is only there with the extra `fleet`
 
-        def heed(event: Mapping[str, Any]) -> bool:
-            if answer := _answer(event):
-                told(answer)
+        def handle_event(event: Mapping[str, Any]) -> bool:
+            if answer := _to_task_result(event):
+                on_result(answer)
             return False
 
         done = ansible_runner.run(
             private_data_dir=str(self.folder),
-            playbook=str(collection() / "playbooks" / f"{name}.yml"),
+            playbook=str(find_collection() / "playbooks" / f"{name}.yml"),
             inventory=str(self.inventory.resolve()),
             extravars={**variables, "tare_machines": ":".join(machines)},
             envvars=_environment(self.folder, len(machines)),
-            event_handler=heed,
+            event_handler=handle_event,
             cancel_callback=self.stop.is_set,
             quiet=True,
             rotate_artifacts=1,
         )
         if done.status == "failed" and done.rc not in (0, 2, 4):  # 2 and 4: some machines failed, or are unreachable
-            raise TareError(f"Ansible ended with exit code {done.rc}: {_last_words(done)}", "is the inventory right?")
+            raise TareError(
+                f"Ansible ended with exit code {done.rc}: {_last_error_line(done)}", "is the inventory right?"
+            )
 
 
 @contextmanager
-def playbooks(inventory: Path, stop: Event) -> Iterator[Playbooks]:
+def open_playbooks(inventory: Path, stop: Event) -> Iterator[Playbooks]:
     """Make what ansible-runner needs; it is gone after the block. Raises TareError if that is not installed."""
-    ansible_command("ansible-playbook")
+    find_ansible_command("ansible-playbook")
     try:
         import ansible_runner  # noqa: F401, PLC0415 - it is only there with the extra `fleet`
     except ImportError as error:
-        raise TareError("ansible-runner is not installed", _INSTALL) from error
+        raise TareError("ansible-runner is not installed", _INSTALL_HINT) from error
     with tempfile.TemporaryDirectory(prefix="tare-fleet-") as name:
         folder = Path(name)
         place = folder / "collections/ansible_collections/tare"
         place.mkdir(parents=True)
-        (place / "bench").symlink_to(collection())
+        (place / "bench").symlink_to(find_collection())
         yield Playbooks(inventory, folder, stop)
 
 
@@ -134,9 +136,9 @@ def _environment(folder: Path, machines: int) -> dict[str, str]:
     }
 
 
-def _answer(event: Mapping[str, Any]) -> TaskResult | None:
+def _to_task_result(event: Mapping[str, Any]) -> TaskResult | None:
     """Read what a machine ended a task with; None for other events, and for failures that the task ignores."""
-    outcome, data = _ENDED.get(str(event.get("event"))), event.get("event_data") or {}
+    outcome, data = _OUTCOMES.get(str(event.get("event"))), event.get("event_data") or {}
     if outcome is None or data.get("ignore_errors"):
         return None
     result = data.get("res") or {}
@@ -151,16 +153,18 @@ def _reason(result: Mapping[str, Any]) -> str:
     if failed:
         return _reason(failed)
     texts = (result.get("stderr"), result.get("msg"), result.get("stdout"), result.get("module_stdout"))
-    every = (_AROUND.sub("", line.strip()) for text in texts if text for line in str(text).splitlines())
+    every = (_ERROR_PREFIXES.sub("", line.strip()) for text in texts if text for line in str(text).splitlines())
     lines = [line for line in every if line]
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    of_system = [match[1] for line in lines if (match := _OF_SYSTEM.search(line))]
-    return (errors or of_system or lines or ["no reason is given"])[0][:_SHOWN]
+    of_system = [match[1] for line in lines if (match := _SYSTEM_ERROR.search(line))]
+    return (errors or of_system or lines or ["no reason is given"])[0][:_MAX_MESSAGE_CHARACTERS]
 
 
-def _last_words(done: Any) -> str:
-    lines = [line.strip() for line in done.stdout.read().splitlines() if line.strip()]
-    return next((line for line in lines if "ERROR" in line), lines[-1] if lines else "it said nothing")[:_SHOWN]
+def _last_error_line(runner: Any) -> str:
+    lines = [line.strip() for line in runner.stdout.read().splitlines() if line.strip()]
+    return next((line for line in lines if "ERROR" in line), lines[-1] if lines else "it said nothing")[
+        :_MAX_MESSAGE_CHARACTERS
+    ]
 
 
 @dataclass(frozen=True)
@@ -175,9 +179,11 @@ def read_inventory(path: Path) -> Inventory:
     """Read an inventory; raises UsageError where it has no servers, or one machine in two places."""
     if not path.exists():
         raise UsageError(f"{path}: no such file", f"an inventory of Ansible, such as {_EXAMPLE}")
-    asked = LocalHost().run(ansible_command("ansible-inventory"), "-i", str(path), "--list", timeout=_SECONDS)
+    asked = LocalHost().run(
+        find_ansible_command("ansible-inventory"), "-i", str(path), "--list", timeout=_TIMEOUT_SECONDS
+    )
     warned = asked.stderr.decode("utf-8", "replace")
-    groups = _groups(asked.stdout, path)
+    groups = _parse_groups(asked.stdout, path)
     if "Unable to parse" in warned and not groups.get("_meta", {}).get("hostvars"):
         raise UsageError(f"{path}: Ansible cannot read it", f"ansible-inventory -i {path} --list says why")
     servers = _hosts_of(groups, SERVERS)
@@ -185,12 +191,12 @@ def read_inventory(path: Path) -> Inventory:
         raise UsageError(f"{path}: no machines in the group {SERVERS}", _EXAMPLE)
     _refuse_odd_names(servers, path)
     variables = groups.get("_meta", {}).get("hostvars", {})
-    _refuse_twice(servers, variables, path)
-    _refuse_both(servers, _hosts_of(groups, _CLIENTS), variables, path)
+    _refuse_duplicates(servers, variables, path)
+    _refuse_clients_as_servers(servers, _hosts_of(groups, _CLIENTS), variables, path)
     return Inventory(path, servers)
 
 
-def _groups(text: bytes, path: Path) -> dict[str, Any]:
+def _parse_groups(text: bytes, path: Path) -> dict[str, Any]:
     try:
         return dict(json.loads(text))
     except (ValueError, TypeError) as error:
@@ -210,25 +216,27 @@ def _refuse_odd_names(servers: Sequence[str], path: Path) -> None:
         raise UsageError(f"{path}: {odd[0]!r} can be no folder's name", "name the machine, and set its ansible_host")
 
 
-def _refuse_twice(servers: Sequence[str], variables: Mapping[str, Any], path: Path) -> None:
+def _refuse_duplicates(servers: Sequence[str], variables: Mapping[str, Any], path: Path) -> None:
     known: dict[tuple[str, str], str] = {}
     for name in servers:
-        place = _place(name, variables)
+        place = _address(name, variables)
         if earlier := known.get(place):
             what = f"{path}: {earlier} and {name} are one machine, {place[0]}"
             raise UsageError(what, "its runs would disturb each other: name it once")
         known[place] = name
 
 
-def _refuse_both(servers: Sequence[str], clients: Sequence[str], variables: Mapping[str, Any], path: Path) -> None:
-    places = {_place(name, variables): name for name in servers}
+def _refuse_clients_as_servers(
+    servers: Sequence[str], clients: Sequence[str], variables: Mapping[str, Any], path: Path
+) -> None:
+    places = {_address(name, variables): name for name in servers}
     for name in clients:
-        if server := places.get(_place(name, variables)):
+        if server := places.get(_address(name, variables)):
             what = f"{path}: {name} is a client, and the server {server}"
             raise UsageError(what, "a load beside a server takes from what is measured: name another machine")
 
 
-def _place(name: str, variables: Mapping[str, Any]) -> tuple[str, str]:
+def _address(name: str, variables: Mapping[str, Any]) -> tuple[str, str]:
     """Return the address and the port of a machine."""
     own = variables.get(name, {})
     return str(own.get("ansible_host", name)), str(own.get("ansible_port", 22))

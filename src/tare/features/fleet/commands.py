@@ -15,12 +15,12 @@ import typer
 from rich.live import Live
 
 from tare import __version__
-from tare.cli.answer import give, show
+from tare.cli.answer import print_and_exit, print_answer
 from tare.cli.app import GROUP_SETTINGS
-from tare.cli.arguments import AsJson, ChartsFile, reading
-from tare.cli.console import Console, output, say
+from tare.cli.arguments import AsJson, ChartsFile, reading_progress
+from tare.cli.console import Console, create_console, print_status
 from tare.cli.run import INTERRUPTED
-from tare.cli.signals import stop_asked
+from tare.cli.signals import stop_event
 from tare.features.compare.commands import (
     AcrossMachinesOption,
     AsMarkdown,
@@ -28,32 +28,32 @@ from tare.features.compare.commands import (
     FailOnOption,
     MarginOption,
     StackOption,
-    question_of,
+    parse_compare_options,
 )
-from tare.features.compare.two_runs import Question
-from tare.features.fleet.ansible import Inventory, TaskResult, playbooks, read_inventory
-from tare.features.fleet.comparison import FleetComparison, compare_fleets, compare_machines, is_fleet, members
-from tare.features.fleet.controller import Asked, Controller, Stopped, carried
+from tare.features.compare.two_runs import CompareOptions
+from tare.features.fleet.ansible import Inventory, TaskResult, open_playbooks, read_inventory
+from tare.features.fleet.comparison import FleetComparison, compare_fleets, compare_machines, is_fleet, run_folders
+from tare.features.fleet.controller import Controller, FleetOptions, StopRequested, files_to_upload
 from tare.features.fleet.fleet_page import render
 from tare.features.fleet.fleet_text import answer
 from tare.features.fleet.state import (
     Fleet,
     Member,
-    document,
+    find_newest_fleet,
     has_controller,
-    newest,
-    only_controller,
+    hold_controller_lock,
     read,
     save,
+    to_document,
 )
-from tare.features.fleet.state_text import lines_of, log_line, plan_table, state_table
-from tare.model.errors import TareError, UsageError, why_of
-from tare.model.files import writing
-from tare.model.units import counted
+from tare.features.fleet.state_text import log_line, plan_lines, plan_table, state_table
+from tare.model.errors import TareError, UsageError, format_os_error
+from tare.model.files import convert_write_errors
+from tare.model.units import format_count
 from tare.suites.suite import Suite, read_suite
 
 _FLEETS = Path("fleets")
-_EVERY_SECONDS = 5.0
+_POLL_INTERVAL_SECONDS = 5.0
 
 
 fleet = typer.Typer(name="fleet", help=__doc__, **GROUP_SETTINGS)
@@ -73,17 +73,17 @@ _Folder = Annotated[
 @fleet.command()
 def plan(suite: _SuiteFile = None, inventory: _Inventory = None) -> None:
     """Say what would run on which machine, and for how long."""
-    read_one, path, servers = _named(suite, inventory, "plan")
+    read_one, path, servers = _require_suite_and_inventory(suite, inventory, "plan")
     machines = read_inventory(servers)
-    found, asked = _begun_anew(read_one, machines), Asked(read_one, path, Path())
+    found, asked = _new_fleet(read_one, machines), FleetOptions(read_one, path, Path())
     with (
         Console(stderr=True).status("asking the machines"),
-        _controller(asked, found, lambda: None, keeps=False) as controller,
+        _open_controller(asked, found, lambda: None, saves_state=False) as controller,
     ):
-        kinds = controller.look()
-    console = output(160)
+        kinds = controller.identify_machines()
+    console = create_console(160)
     console.print(plan_table(read_one, found))
-    for line in lines_of(read_one, found, kinds):
+    for line in plan_lines(read_one, found, kinds):
         console.print(line, style="dim", soft_wrap=True)
 
 
@@ -93,58 +93,60 @@ def run(suite: _SuiteFile = None, inventory: _Inventory = None, folder: _Folder 
 
     A fleet whose folder is there goes on; else, the folder is fleets/TIME-SUITE.
     """
-    read_one, _, servers = _named(suite, inventory, "run")
+    read_one, _, servers = _require_suite_and_inventory(suite, inventory, "run")
     machines = read_inventory(servers)
     place = folder or _FLEETS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{read_one.name}"
-    found = _taken_up(place, read_one, machines.servers) if place.exists() else _made(place, read_one, machines)
+    found = (
+        _resume_fleet(place, read_one, machines.servers) if place.exists() else _create_fleet(place, read_one, machines)
+    )
     found.inventory = str(servers.resolve())
-    asked = Asked(read_one, place / "suite.toml", place, _variables(read_one))
-    with only_controller(place), _shown(found) as tell, _controller(asked, found, tell) as controller:
+    asked = FleetOptions(read_one, place / "suite.toml", place, _role_variables(read_one))
+    with hold_controller_lock(place), _show_machines(found) as tell, _open_controller(asked, found, tell) as controller:
         try:
-            kinds = controller.look()
-            tell(*lines_of(read_one, found, kinds))
+            kinds = controller.identify_machines()
+            tell(*plan_lines(read_one, found, kinds))
             controller.prepare()
             controller.measure()
             controller.clean()
-        except Stopped:
-            _stop(controller, place)
-    _end(found, place)
+        except StopRequested:
+            _stop_runs(controller, place)
+    _finish(found, place)
 
 
 @fleet.command()
 def status(suite: _SuiteFile = None, folder: _Folder = None, as_json: AsJson = False) -> None:
     """Show how far each machine is."""
-    place = _begun(suite, folder)
+    place = _find_fleet(suite, folder)
     found, runs = read(place), has_controller(place)
     if as_json:
-        print(json.dumps(document(found) | {"controlled": runs}, indent=1))
+        print(json.dumps(to_document(found) | {"controlled": runs}, indent=1))
         return
-    console = output(160)
+    console = create_console(160)
     console.print(state_table(found))
     for note in found.notes:
         console.print(note, style="yellow", soft_wrap=True)
     last = max((each.seen for each in found.members.values()), default=0.0)
     ago = f", as of {time.time() - last:.0f} s ago" if last else ""
     console.print(f"{place}{ago}: {'it is measured now' if runs else 'no tare watches it now'}", style="dim")
-    if not runs and found.having("runs"):
+    if not runs and found.in_states("runs"):
         console.print(f"go on: tare fleet run -i {found.inventory} SUITE --fleet {place}", style="dim", soft_wrap=True)
 
 
 @fleet.command()
 def collect(suite: _SuiteFile = None, folder: _Folder = None) -> None:
     """Bring the runs here, as far as they are."""
-    place = _begun(suite, folder)
+    place = _find_fleet(suite, folder)
     found = read(place)
-    asked = Asked(read_suite(place / "suite.toml", folder=Path(found.suite_folder)), place / "suite.toml", place)
+    asked = FleetOptions(read_suite(place / "suite.toml", folder=Path(found.suite_folder)), place / "suite.toml", place)
     begun = [each for each in found.members.values() if each.start and each.state != "collected"]
-    with _controller(asked, found, lambda: None, keeps=not has_controller(place)) as controller:
+    with _open_controller(asked, found, lambda: None, saves_state=not has_controller(place)) as controller:
         controller.collect(begun)
     failed = [f"{each.name}: {each.reason}" for each in begun if each.reason]
     for line in failed:
-        say(line, style="yellow")
+        print_status(line, style="yellow")
     if failed and len(failed) == len(begun):
         raise TareError(f"{place}: no run could be brought here", "fix what is said above, and collect again")
-    say(f"{len(begun) - len(failed)} runs are here as far as they are: tare compare {place}")
+    print_status(f"{len(begun) - len(failed)} runs are here as far as they are: tare compare {place}")
 
 
 @fleet.command()
@@ -153,7 +155,7 @@ def clean(
     remove: Annotated[bool, typer.Option("--remove", help="Remove tare and its images, too.")] = False,
 ) -> None:
     """Remove from the machines what a fleet left there."""
-    path = _needed_inventory(inventory, "clean -i INVENTORY")
+    path = _require_inventory(inventory, "clean -i INVENTORY")
     machines = read_inventory(path).servers
     failed: dict[str, str] = {}
 
@@ -161,13 +163,17 @@ def clean(
         if result.outcome != "ok":
             failed[result.machine] = result.reason
 
-    with Console(stderr=True).status("cleaning the machines"), stop_asked() as stop, playbooks(path, stop) as books:
+    with (
+        Console(stderr=True).status("cleaning the machines"),
+        stop_event() as stop,
+        open_playbooks(path, stop) as books,
+    ):
         books.run("clean", machines, {"tare_remove": remove}, learn)
     for name, reason in failed.items():
-        say(f"{name}: {reason}", style="yellow")
+        print_status(f"{name}: {reason}", style="yellow")
     if failed:
         raise TareError(f"{len(failed)} of {len(machines)} machines are not clean", "fix this, and clean again")
-    say(f"clean: {counted(len(machines), 'machine')}")
+    print_status(f"clean: {format_count(len(machines), 'machine')}")
 
 
 @fleet.command()
@@ -176,8 +182,8 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Folder to write to [default: FLEET/report].")] = None,
 ) -> None:
     """Write the page and the JSON of a fleet."""
-    with writing(out, "choose another folder with --out"):
-        for path in _report_fleet(_read_fleets(folder, None, Question()), out):
+    with convert_write_errors(out, "choose another folder with --out"):
+        for path in _report_fleet(_read_fleets(folder, None, CompareOptions()), out):
             print(path)
 
 
@@ -198,14 +204,14 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     as_markdown: AsMarkdown = False,
 ) -> None:
     """Compare stacks on each kind of machine, or two fleets."""
-    question = question_of(baseline, stack, margin, fail_on, across_machines=across_machines)
+    question = parse_compare_options(baseline, stack, margin, fail_on, across_machines=across_machines)
     found = _read_fleets(folder, after, question)
-    give(answer(found), page, partial(render, found), as_json=as_json, as_markdown=as_markdown)
+    print_and_exit(answer(found), page, partial(render, found), as_json=as_json, as_markdown=as_markdown)
 
 
-def _named(suite: Path | None, inventory: Path | None, action: str) -> tuple[Suite, Path, Path]:
+def _require_suite_and_inventory(suite: Path | None, inventory: Path | None, action: str) -> tuple[Suite, Path, Path]:
     """Return the suite, its path and the inventory that a command needs; raises UsageError if one is not named."""
-    machines = _needed_inventory(inventory, f"{action} -i INVENTORY SUITE")
+    machines = _require_inventory(inventory, f"{action} -i INVENTORY SUITE")
     if suite is None:
         raise UsageError("no suite is named", f"tare fleet {action} -i INVENTORY SUITE")
     read_one = read_suite(suite)
@@ -215,118 +221,122 @@ def _named(suite: Path | None, inventory: Path | None, action: str) -> tuple[Sui
     return read_one, suite, machines
 
 
-def _needed_inventory(inventory: Path | None, usage: str) -> Path:
+def _require_inventory(inventory: Path | None, usage: str) -> Path:
     if inventory is None:
         raise UsageError("no inventory is named", f"tare fleet {usage}")
     return inventory
 
 
-def _begun(suite: Path | None, folder: Path | None) -> Path:
+def _find_fleet(suite: Path | None, folder: Path | None) -> Path:
     if folder is not None:
         return folder
     if suite is None:
         raise UsageError("no fleet is named", "tare fleet status SUITE, or --fleet FOLDER")
-    return newest(read_suite(suite).name, _FLEETS)
+    return find_newest_fleet(read_suite(suite).name, _FLEETS)
 
 
 @contextmanager
-def _controller(asked: Asked, found: Fleet, tell: Any, *, keeps: bool = True) -> Iterator[Controller]:
-    with stop_asked() as stop, playbooks(Path(found.inventory), stop) as books:
-        yield Controller(asked, found, books, tell, stop, _EVERY_SECONDS, keeps)
+def _open_controller(
+    options: FleetOptions, state: Fleet, tell: Any, *, saves_state: bool = True
+) -> Iterator[Controller]:
+    with stop_event() as stop, open_playbooks(Path(state.inventory), stop) as books:
+        yield Controller(options, state, books, tell, stop, _POLL_INTERVAL_SECONDS, saves_state)
 
 
-def _begun_anew(suite: Suite, machines: Inventory) -> Fleet:
+def _new_fleet(suite: Suite, machines: Inventory) -> Fleet:
     begun = {name: Member(name) for name in machines.servers}
     return Fleet(suite.name, str(machines.path.resolve()), begun, suite_folder=str(suite.folder.absolute()))
 
 
-def _stop(controller: Controller, place: Path) -> None:
+def _stop_runs(controller: Controller, folder: Path) -> None:
     """End the runs in an orderly way, once, unless a second signal ends this process."""
-    say("stopping the runs, and bringing here what they have")
+    print_status("stopping the runs, and bringing here what they have")
     controller.stop.clear()
     controller.end_runs()
-    say(f"go on: tare fleet run -i INVENTORY SUITE --fleet {place}; or tare fleet clean -i INVENTORY")
+    print_status(f"go on: tare fleet run -i INVENTORY SUITE --fleet {folder}; or tare fleet clean -i INVENTORY")
     raise typer.Exit(INTERRUPTED)
 
 
-def _taken_up(place: Path, suite: Suite, servers: tuple[str, ...]) -> Fleet:
+def _resume_fleet(folder: Path, suite: Suite, servers: tuple[str, ...]) -> Fleet:
     """Return the fleet that was begun in a folder; raises UsageError if it is of another suite."""
-    found = read(place)
-    if (place / "suite.toml").read_text(encoding="utf-8") != suite.text:
-        raise UsageError(f"{place}: it was begun with another suite", "choose another --fleet")
+    found = read(folder)
+    if (folder / "suite.toml").read_text(encoding="utf-8") != suite.text:
+        raise UsageError(f"{folder}: it was begun with another suite", "choose another --fleet")
     if found.tare != __version__:
         hint = f"go on with tare {found.tare}, or choose another --fleet"
-        raise UsageError(f"{place}: it was begun by tare {found.tare}, and this is {__version__}", hint)
+        raise UsageError(f"{folder}: it was begun by tare {found.tare}, and this is {__version__}", hint)
     for name in servers:
         found.members.setdefault(name, Member(name))
     return found
 
 
-def _made(place: Path, suite: Suite, machines: Inventory) -> Fleet:
+def _create_fleet(folder: Path, suite: Suite, machines: Inventory) -> Fleet:
     """Make the folder of a new fleet."""
-    found = _begun_anew(suite, machines)
+    found = _new_fleet(suite, machines)
     try:
-        place.mkdir(parents=True)
-        (place / "suite.toml").write_text(suite.text, encoding="utf-8")
-        save(place, found)
+        folder.mkdir(parents=True)
+        (folder / "suite.toml").write_text(suite.text, encoding="utf-8")
+        save(folder, found)
     except OSError as error:
-        raise UsageError(f"{place}: cannot be made: {why_of(error)}", "choose another folder with --fleet") from error
+        raise UsageError(
+            f"{folder}: cannot be made: {format_os_error(error)}", "choose another folder with --fleet"
+        ) from error
     return found
 
 
-def _variables(suite: Suite) -> dict[str, Any]:
+def _role_variables(suite: Suite) -> dict[str, Any]:
     """Return what the roles are told: the packages of the suite's technologies, and the suite's files."""
     packages = {package for stack in suite.stacks for layer in stack.layers for package in layer.debian_packages}
     return {
         "tare_engines": sorted(packages),
         "tare_requirement": f"tare-bench=={__version__}",
-        "tare_files": carried(suite),
+        "tare_files": files_to_upload(suite),
     }
 
 
 @contextmanager
-def _shown(found: Fleet) -> Iterator[Any]:
+def _show_machines(state: Fleet) -> Iterator[Any]:
     """Show the machines in a table that is drawn anew; elsewhere, a line for each change."""
     console = Console(stderr=True)
     said: set[str] = set()
     last: dict[str, str] = {}  # of each machine, and of the preparation of all
 
-    def changed(*lines: str) -> None:
-        for line in (*lines, *found.notes):
+    def report_changes(*lines: str) -> None:
+        for line in (*lines, *state.notes):
             if line not in said:
                 said.add(line)
                 console.print(line, soft_wrap=True, style="dim" if line in lines else "yellow")
-        for each in found.members.values() if not console.is_terminal else ():
+        for each in state.members.values() if not console.is_terminal else ():
             of, line = log_line(each)
             if line and last.get(of) != line:
                 last[of] = line
                 console.print(line, soft_wrap=True)
 
     if not console.is_terminal:
-        yield changed
+        yield report_changes
         return
-    with Live(get_renderable=partial(state_table, found), console=console, refresh_per_second=2):
-        yield changed
+    with Live(get_renderable=partial(state_table, state), console=console, refresh_per_second=2):
+        yield report_changes
 
 
-def _end(state: Fleet, place: Path) -> None:
+def _finish(state: Fleet, folder: Path) -> None:
     """Print what the fleet answers, and write its report; raises TareError where nothing is measured."""
-    if not is_fleet(place):
+    if not is_fleet(folder):
         reasons = {each.reason for each in state.members.values() if each.reason}
-        raise TareError(f"{place}: nothing was measured: {'; '.join(sorted(reasons))}", "fix this, and go on")
+        raise TareError(f"{folder}: nothing was measured: {'; '.join(sorted(reasons))}", "fix this, and go on")
     try:
-        found = _read_fleets(place, None, Question())
-        show(answer(found))
+        found = _read_fleets(folder, None, CompareOptions())
+        print_answer(answer(found))
         page, _ = _report_fleet(found, None)
     except UsageError as error:
-        raise TareError(str(error), f"tare show {place}/MACHINE lists trials with their reasons") from error
-    say(f"report: {page}")
+        raise TareError(str(error), f"tare show {folder}/MACHINE lists trials with their reasons") from error
+    print_status(f"report: {page}")
 
 
-def _read_fleets(before: Path, after: Path | None, question: Question) -> FleetComparison:
+def _read_fleets(before: Path, after: Path | None, question: CompareOptions) -> FleetComparison:
     """Compare the stacks of a fleet, or two fleets."""
-    runs = [run for folder in (before, after) if folder is not None for run in members(folder)]
-    with reading(runs) as progress:
+    runs = [run for folder in (before, after) if folder is not None for run in run_folders(folder)]
+    with reading_progress(runs) as progress:
         return (
             compare_machines(before, question, progress)
             if after is None
@@ -339,7 +349,7 @@ def _report_fleet(found: FleetComparison, out: Path | None) -> tuple[Path, ...]:
     place = out or found.folders[0] / "report"
     place.mkdir(parents=True, exist_ok=True)
     page, data = place / "index.html", place / "report.json"
-    with writing(page, "choose another folder with --out"):
+    with convert_write_errors(page, "choose another folder with --out"):
         page.write_bytes(render(found))
         data.write_text(answer(found).document() + "\n", encoding="utf-8")
     return page, data

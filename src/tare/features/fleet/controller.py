@@ -14,74 +14,74 @@ from threading import Event
 from typing import Any
 
 from tare.features.fleet.ansible import Playbooks, TaskResult
-from tare.features.fleet.comparison import Kind, kinds_of
+from tare.features.fleet.comparison import MachineKind, group_by_kind
 from tare.features.fleet.state import (
-    GONE,
+    GONE_STATES,
     JOURNAL_BYTES,
     Blocks,
     Fleet,
     Member,
-    Standing,
+    RunProgress,
     State,
+    assign_blocks,
     facts_script,
-    given_over,
-    read_answered_facts,
-    read_standing,
+    format_blocks,
+    parse_facts,
+    parse_progress,
+    progress_script,
+    reassign_missing_blocks,
     save,
-    spread,
-    standing_script,
-    written,
 )
-from tare.model.errors import TareError, UsageError, why_of
-from tare.model.journal import load
+from tare.model.errors import TareError, UsageError, format_os_error
+from tare.model.journal import load_run
 from tare.runner.schedule import DurationEstimates
-from tare.suites.plan import Block, estimate, remaining, to_run
+from tare.suites.plan import Block, estimate_total_seconds, plan_to_run, select_remaining
 from tare.suites.suite import Suite
-from tare.suites.user_files import own_files
+from tare.suites.user_files import list_user_files
 
-ON_MACHINES = "/var/lib/tare-fleet"
-_SILENT = 3  # looks in a row without an answer: then a machine is lost
-_STARTS = 3  # how often the run of a machine is begun again that ended without a word, as by a reboot
-_AGAIN: dict[State, State] = {"lost": "runs", "failed": "prepared"}
+REMOTE_FOLDER = "/var/lib/tare-fleet"
+_MAX_SILENT_POLLS = 3  # looks in a row without an answer: then a machine is lost
+_MAX_STARTS = 3  # how often the run of a machine is begun again that ended without a word, as by a reboot
+_RETRY_STATES: dict[State, State] = {"lost": "runs", "failed": "prepared"}
 
 
-class Stopped(Exception):
+class StopRequested(Exception):
     """The user has asked to stop."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class FleetOptions:
     """What is to be measured, and where: the suite and its file, the fleet's folder, and variables for the roles."""
 
     suite: Suite
-    path: Path
+    suite_path: Path
     folder: Path
-    variables: Mapping[str, Any] = field(default_factory=dict)
+    role_variables: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def there(self) -> str:
+    def remote_folder(self) -> str:
         """The folder of the run on the machines."""
-        return f"{ON_MACHINES}/{self.folder.resolve().name}"
+        return f"{REMOTE_FOLDER}/{self.folder.resolve().name}"
 
 
 @dataclass
 class Controller:
-    """Measures a fleet; tells `report` after each change. `every` is the seconds from one look to the next.
+    """Measures a fleet; calls `report` after each change. `poll_interval_seconds` is the time between two looks.
 
-    Unless it `keeps` it, what is known is not written: another process may measure the fleet.
+    Unless it `saves_state` it, what is known is not written: another process may measure the fleet.
     """
 
-    asked: Asked
+    options: FleetOptions
     fleet: Fleet
     playbooks: Playbooks
     report: Callable[[], None]
     stop: Event
-    every: float
-    keeps: bool = True
+    poll_interval_seconds: float
+    saves_state: bool = True
 
     # --- before ------------------------------------------------------------------------------------------------------
 
-    def look(self) -> tuple[Kind, ...]:
+    def identify_machines(self) -> tuple[MachineKind, ...]:
         """Ask the machines what they are, and spread the blocks over them; return their kinds.
 
         One that was lost, or has failed, has another chance. Raises TareError if none answers.
@@ -90,67 +90,67 @@ class Controller:
 
         def learn(member: Member, result: TaskResult) -> None:
             if result.outcome == "ok":
-                member.facts, member.seen = read_answered_facts(result.text), time.time()
-                if member.state in GONE and member.blocks:
-                    member.state, member.reason = _AGAIN[member.state] if member.start else "asked", ""
-            elif member.state not in GONE:
-                self._gone(member, "lost", result.reason)
+                member.facts, member.seen = parse_facts(result.text), time.time()
+                if member.state in GONE_STATES and member.blocks:
+                    member.state, member.reason = _RETRY_STATES[member.state] if member.start else "asked", ""
+            elif member.state not in GONE_STATES:
+                self._mark_gone(member, "lost", result.reason)
             self.report()
 
-        self._run("ask", [*members.values()], learn, tare_scripts=dict.fromkeys(members, facts_script()))
+        self._run_playbook("ask", [*members.values()], learn, tare_scripts=dict.fromkeys(members, facts_script()))
         answered = {name: each.facts for name, each in members.items() if each.facts}
-        if not any(each.state not in GONE for each in members.values()):
+        if not any(each.state not in GONE_STATES for each in members.values()):
             first = next(iter(members.values()))
             what = f"no machine can be reached; {first.name}: {first.reason}"
             raise TareError(what, "ansible -i INVENTORY servers -m ping tries it")
-        kinds = kinds_of(answered)
+        kinds = group_by_kind(answered)
         if not any(each.blocks for each in members.values()):
             for kind in kinds:
-                self._spread(kind)
-        self._keep()
+                self._assign_kind(kind)
+        self._save()
         return kinds
 
-    def _spread(self, kind: Kind) -> None:
-        alive = [name for name in kind.machines if self.fleet.members[name].state not in GONE]
-        for name, blocks in spread(self.asked.suite.blocks, alive).items():
+    def _assign_kind(self, kind: MachineKind) -> None:
+        alive = [name for name in kind.machines if self.fleet.members[name].state not in GONE_STATES]
+        for name, blocks in assign_blocks(self.options.suite.blocks, alive).items():
             member = self.fleet.members[name]
             member.kind = kind.name
             self._assign(member, blocks)
 
     def _assign(self, member: Member, blocks: Blocks) -> None:
         member.blocks = blocks
-        member.trials = sum(len(block.steps) for block in blocks_of(self.asked.suite, blocks))
+        member.trials = sum(len(block.trials) for block in select_blocks(self.options.suite, blocks))
 
     def prepare(self) -> None:
         """Install tare and make the images where these are not there. Where that fails, others get the blocks."""
-        waiting = [each for each in self.fleet.having("asked") if each.blocks]
+        waiting = [each for each in self.fleet.in_states("asked") if each.blocks]
 
         def learn(member: Member, result: TaskResult) -> None:
             member.seen, member.said = time.time(), result.step
             if result.outcome != "ok":
-                self._gone(
+                self._mark_gone(
                     member, "failed" if result.outcome == "failed" else "lost", f"{result.step}: {result.reason}"
                 )
             self.report()
 
-        self._run("prepare", waiting, learn)
+        self._run_playbook("prepare", waiting, learn)
         for each in waiting:
             if each.state == "asked":
                 each.state, each.said = "prepared", ""
-        self._give_over()
-        self._keep()
+        self._reassign_missing()
+        self._save()
 
     # --- measuring ---------------------------------------------------------------------------------------------------
 
     def measure(self) -> None:
         """Start the runs, and look after them until all have ended and are here."""
-        self._start([each for each in self.fleet.having("prepared") if each.blocks])
-        while self.fleet.having("runs", "ended"):
-            self._look_after()
-            self._give_over()
-            self.collect(self.fleet.having("ended"))
-            if self.fleet.having("runs") and self.stop.wait(self.every):
-                raise Stopped
+        self._start([each for each in self.fleet.in_states("prepared") if each.blocks])
+        while self.fleet.in_states("runs", "ended"):
+            self._poll()
+            self._reassign_missing()
+            self.collect(self.fleet.in_states("ended"))
+            if self.fleet.in_states("runs") and self.stop.wait(self.poll_interval_seconds):
+                raise StopRequested
 
     def _start(self, members: Sequence[Member]) -> None:
         if not members:
@@ -158,112 +158,114 @@ class Controller:
         for member in members:
             member.start += 1
             member.state, member.said, member.silent = "runs", "starts", 0
-        self._keep()
+        self._save()
 
         def learn(member: Member, result: TaskResult) -> None:
             if result.outcome == "failed":
-                self._gone(member, "failed", result.reason)
+                self._mark_gone(member, "failed", result.reason)
             self.report()
 
-        self._run(
+        self._run_playbook(
             "start",
             members,
             learn,
-            tare_blocks_of={each.name: written(each.blocks) for each in members},
+            tare_blocks_of={each.name: format_blocks(each.blocks) for each in members},
             tare_starts={each.name: each.start for each in members},
         )
 
-    def _look_after(self) -> None:
+    def _poll(self) -> None:
         """Look how far the runs are, and bring what is new of their journals."""
-        going = self.fleet.having("runs")
+        going = self.fleet.in_states("runs")
         again: list[Member] = []
 
         def learn(member: Member, result: TaskResult) -> None:
             if result.outcome == "ok":
-                if not self._learn(member, read_standing(result.text)):
+                if not self._update_progress(member, parse_progress(result.text)):
                     again.append(member)
             else:
                 member.silent += 1
                 member.reason = result.reason
-                if member.silent >= _SILENT:
-                    self._gone(member, "lost", result.reason)
+                if member.silent >= _MAX_SILENT_POLLS:
+                    self._mark_gone(member, "lost", result.reason)
             self.report()
 
-        scripts = {each.name: standing_script(self.asked.there, each.start, each.size) for each in going}
-        self._run("ask", going, learn, tare_scripts=scripts)
+        scripts = {each.name: progress_script(self.options.remote_folder, each.start, each.size) for each in going}
+        self._run_playbook("ask", going, learn, tare_scripts=scripts)
         self._start(again)
-        self._keep()
+        self._save()
 
-    def _learn(self, member: Member, standing: Standing) -> bool:
+    def _update_progress(self, member: Member, progress: RunProgress) -> bool:
         """Learn how far a run is; return False if it is to be begun again, as it has gone without a word."""
         member.seen, member.silent, member.reason = time.time(), 0, ""
-        member.said = standing.left or standing.said or member.said
-        self._add(member, standing)
-        if standing.exit_code is not None and len(standing.new) < JOURNAL_BYTES:
-            if standing.exit_code:
-                self._gone(member, "failed", standing.said or f"exit code {standing.exit_code}")
+        member.said = progress.time_left_line or progress.last_line or member.said
+        self._append_journal(member, progress)
+        if progress.exit_code is not None and len(progress.new_bytes) < JOURNAL_BYTES:
+            if progress.exit_code:
+                self._mark_gone(member, "failed", progress.last_line or f"exit code {progress.exit_code}")
             else:
                 member.state = "ended"
-        elif standing.exit_code is None and not standing.runs:
-            if member.start < _STARTS:
+        elif progress.exit_code is None and not progress.is_running:
+            if member.start < _MAX_STARTS:
                 return False
-            self._gone(member, "failed", f"the run ended {member.start} times without a word")
+            self._mark_gone(member, "failed", f"the run ended {member.start} times without a word")
         return True
 
-    def _add(self, member: Member, standing: Standing) -> None:
+    def _append_journal(self, member: Member, progress: RunProgress) -> None:
         """Add what is new of a machine's journal to what is here."""
-        place = self.asked.folder / member.name
+        place = self.options.folder / member.name
         try:
             place.mkdir(exist_ok=True)
-            if standing.size < member.size:  # the machine was set up anew
+            if progress.journal_bytes < member.size:  # the machine was set up anew
                 member.size = member.done = 0
                 return
-            if standing.record:
-                (place / "run.json").write_bytes(standing.record)
-                (place / "suite.toml").write_text(self.asked.suite.text, encoding="utf-8")
-            if standing.new:
+            if progress.record:
+                (place / "run.json").write_bytes(progress.record)
+                (place / "suite.toml").write_text(self.options.suite.text, encoding="utf-8")
+            if progress.new_bytes:
                 mode = "r+b" if member.size else "wb"
                 with (place / "trials.jsonl").open(mode) as file:
                     file.seek(member.size)
-                    file.write(standing.new)
+                    file.write(progress.new_bytes)
                     file.truncate()
         except OSError as error:
-            member.reason = f"cannot be kept here: {why_of(error)}"
+            member.reason = f"cannot be kept here: {format_os_error(error)}"
             return
-        member.size += len(standing.new)
-        member.done += standing.new.count(b"\n")
+        member.size += len(progress.new_bytes)
+        member.done += progress.new_bytes.count(b"\n")
 
-    def _give_over(self) -> None:
+    def _reassign_missing(self) -> None:
         """Deal out the blocks that machines have not measured, and never will, to others of their kind."""
-        for lost in [each for each in self.fleet.having(*GONE) if each.blocks]:
-            missing = frozenset(block.index for block in self._missing(lost))
-            others = [each for each in self.fleet.of_kind(lost.kind) if each.state not in GONE]
+        for lost in [each for each in self.fleet.in_states(*GONE_STATES) if each.blocks]:
+            missing = frozenset(block.index for block in self._find_missing_blocks(lost))
+            others = [each for each in self.fleet.of_kind(lost.kind) if each.state not in GONE_STATES]
             if missing and not others:
-                self._note(f"no machine of kind {lost.kind} is left for blocks {written(missing)} of {lost.name}")
+                self._add_note(
+                    f"no machine of kind {lost.kind} is left for blocks {format_blocks(missing)} of {lost.name}"
+                )
             if not missing or not others:
                 continue
             self._assign(lost, lost.blocks - missing)
-            dealt = given_over(missing, {each.name: each.blocks for each in others})
+            dealt = reassign_missing_blocks(missing, {each.name: each.blocks for each in others})
             more = [each for each in others if dealt[each.name] != each.blocks]
-            self._note(
+            self._add_note(
                 f"{lost.name} is {'lost' if lost.state == 'lost' else 'failing'} ({lost.reason}): its blocks "
-                f"{written(missing)} go to {', '.join(each.name for each in more)}"
+                f"{format_blocks(missing)} go to {', '.join(each.name for each in more)}"
             )
             for each in more:
                 self._assign(each, dealt[each.name])
             self._start([each for each in more if each.start])
 
-    def _missing(self, member: Member) -> Sequence[Block]:
+    def _find_missing_blocks(self, member: Member) -> Sequence[Block]:
         """Return the blocks of a machine of which trials are not here; a stack that it skips is not missing."""
-        blocks = blocks_of(self.asked.suite, member.blocks)
+        blocks = select_blocks(self.options.suite, member.blocks)
         try:
-            trials = load(self.asked.folder / member.name).trials
+            trials = load_run(self.options.folder / member.name).trials
         except UsageError:
             return blocks
         skipped = {(trial.workload, trial.stack) for trial in trials if trial.status == "skipped"}
-        steps = (step for block in blocks for step in block.steps)
+        steps = (step for block in blocks for step in block.trials)
         cannot = {step.trial for step in steps if (step.workload, step.stack) in skipped}
-        return remaining(blocks, cannot | {trial.trial for trial in trials})
+        return select_remaining(blocks, cannot | {trial.trial for trial in trials})
 
     # --- afterwards --------------------------------------------------------------------------------------------------
 
@@ -277,88 +279,88 @@ class Controller:
             if result.outcome != "ok":
                 failed[member.name] = f"{result.step}: {result.reason}"
 
-        self._run("collect", members, learn, tare_fleet=str(self.asked.folder.resolve()))
+        self._run_playbook("collect", members, learn, tare_fleet=str(self.options.folder.resolve()))
         for member in members:
             member.reason = failed.get(member.name, member.reason)
             if member.name in failed:
-                self._note(f"{member.name}: not all of its run is here: {member.reason}")
+                self._add_note(f"{member.name}: not all of its run is here: {member.reason}")
             else:
-                self._count(member)
+                self._count_results(member)
             if member.state == "ended":
                 member.state = "collected"
-        self._keep()
+        self._save()
 
-    def _count(self, member: Member) -> None:
+    def _count_results(self, member: Member) -> None:
         """Take from the run that is here how far it is."""
         try:
-            member.done = len(load(self.asked.folder / member.name).trials)
-            member.size = (self.asked.folder / member.name / "trials.jsonl").stat().st_size
+            member.done = len(load_run(self.options.folder / member.name).trials)
+            member.size = (self.options.folder / member.name / "trials.jsonl").stat().st_size
         except (UsageError, OSError) as error:
             member.reason = str(error)
 
     def end_runs(self) -> None:
         """Ask the runs to end, after the trial that they are in, and bring what they have."""
-        going = self.fleet.having("runs")
-        self._run("end", going, lambda *_: None)
+        going = self.fleet.in_states("runs")
+        self._run_playbook("end", going, lambda *_: None)
         self.collect(going)
         for each in going:
             each.state = "prepared"
-        self._keep()
+        self._save()
 
     def clean(self) -> None:
         """Remove the runs, which are here, from the machines."""
-        here = [each for each in self.fleet.having("collected") if not each.reason]
+        here = [each for each in self.fleet.in_states("collected") if not each.reason]
 
         def learn(member: Member, result: TaskResult) -> None:
             if result.outcome != "ok":
-                self._note(f"{member.name}: not all could be removed: {result.task}: {result.reason}")
+                self._add_note(f"{member.name}: not all could be removed: {result.task}: {result.reason}")
 
-        self._run("clean", here, learn)
-        self._keep()
+        self._run_playbook("clean", here, learn)
+        self._save()
 
     # --- what all need -----------------------------------------------------------------------------------------------
 
-    def _run(
-        self, name: str, members: Sequence[Member], told: Callable[[Member, TaskResult], None], **variables: Any
+    def _run_playbook(
+        self, name: str, members: Sequence[Member], on_result: Callable[[Member, TaskResult], None], **variables: Any
     ) -> None:
         """Run a playbook on these machines, if there are any; raises Stopped, and TareError."""
-        common = {"tare_suite": str(self.asked.path.resolve()), "tare_folder": self.asked.there}
+        common = {"tare_suite": str(self.options.suite_path.resolve()), "tare_folder": self.options.remote_folder}
         known = {each.name: each for each in members}
 
-        def heed(result: TaskResult) -> None:
+        def forward_result(result: TaskResult) -> None:
             if result.machine in known:
-                told(known[result.machine], result)
+                on_result(known[result.machine], result)
 
         if not known:
             return
-        self.playbooks.run(name, [*known], {**common, **self.asked.variables, **variables}, heed)
+        self.playbooks.run(name, [*known], {**common, **self.options.role_variables, **variables}, forward_result)
         if self.stop.is_set():
-            raise Stopped
+            raise StopRequested
 
-    def _gone(self, member: Member, state: State, reason: str) -> None:
+    def _mark_gone(self, member: Member, state: State, reason: str) -> None:
         member.state, member.reason = state, reason
 
-    def _note(self, text: str) -> None:
+    def _add_note(self, text: str) -> None:
         if text not in self.fleet.notes:
             self.fleet.notes.append(text)
         self.report()
 
-    def _keep(self) -> None:
+    def _save(self) -> None:
         """Write what is known, for other terminals; a full disk does not end the measurement."""
         try:
-            if self.keeps:
-                save(self.asked.folder, self.fleet)
+            if self.saves_state:
+                save(self.options.folder, self.fleet)
         except OSError as error:
-            self._note(f"{self.asked.folder}: cannot be written: {why_of(error)}")
+            self._add_note(f"{self.options.folder}: cannot be written: {format_os_error(error)}")
         self.report()
 
 
-def blocks_of(suite: Suite, numbers: Blocks) -> tuple[Block, ...]:
+def select_blocks(suite: Suite, numbers: Blocks) -> tuple[Block, ...]:
     """Return the blocks of a suite with these numbers, without the trials that it excludes."""
-    return to_run(replace(suite, only=numbers))
+    return plan_to_run(replace(suite, only_blocks=numbers))
 
 
-def is_carried(suite: Suite, path: Path) -> bool:
+def is_uploaded(suite: Suite, path: Path) -> bool:
     """Return whether machines get a file or folder that a suite names: if it is below the suite's folder.
 
     None with a brace in its path: a suite is not trusted, and Ansible would run what stands in two of them.
@@ -366,12 +368,12 @@ def is_carried(suite: Suite, path: Path) -> bool:
     return path.is_relative_to(suite.folder.absolute()) and "{" not in str(path)
 
 
-def carried(suite: Suite) -> dict[str, str]:
+def files_to_upload(suite: Suite) -> dict[str, str]:
     """Return the files and folders that machines get, by their paths below the suite's folder."""
     folder = suite.folder.absolute()
-    return {str(path.relative_to(folder)): str(path) for path in own_files(suite) if is_carried(suite, path)}
+    return {str(path.relative_to(folder)): str(path) for path in list_user_files(suite) if is_uploaded(suite, path)}
 
 
-def seconds_of(suite: Suite, numbers: Blocks) -> float:
+def estimate_measuring_seconds(suite: Suite, numbers: Blocks) -> float:
     """Estimate how long these blocks take a machine."""
-    return estimate(blocks_of(suite, numbers), DurationEstimates(suite.by_name).seconds_of)
+    return estimate_total_seconds(select_blocks(suite, numbers), DurationEstimates(suite.by_name).seconds_of)

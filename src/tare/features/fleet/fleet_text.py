@@ -6,96 +6,96 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from tare.features.fleet.comparison import FleetComparison, Kind, OnKind, Transfer
-from tare.model.units import counted
-from tare.report.answer import Answer, Column, Gate, Row
+from tare.features.fleet.comparison import FleetComparison, Generalization, KindResult, MachineKind
+from tare.model.units import format_count
+from tare.report.answer import Answer, AnswerColumn, AnswerRow, Gate
 from tare.report.data_files import cell_fields
-from tare.report.findings import place
-from tare.report.numbers import GLYPHS, estimate, interval, percent, some_of
+from tare.report.findings import describe_machine
+from tare.report.numbers import GLYPHS, format_interval, format_percent, format_ratio, join_some
 from tare.report.terminal import STYLES
 from tare.statistics.cells import DECIDED
 
 _COLUMNS = (
-    Column("workload", "name"),
-    Column("stack", "name"),
-    Column("kind", "text"),
-    Column("verdict", "text"),
-    Column("estimate"),
-    Column("interval"),
-    Column("machines"),
-    Column("blocks", only_wide=True),
-    Column("between machines", only_wide=True),
-    Column("unlike", "text", only_wide=True),
+    AnswerColumn("workload", "name"),
+    AnswerColumn("stack", "name"),
+    AnswerColumn("kind", "text"),
+    AnswerColumn("verdict", "text"),
+    AnswerColumn("estimate"),
+    AnswerColumn("interval"),
+    AnswerColumn("machines"),
+    AnswerColumn("blocks", only_wide=True),
+    AnswerColumn("between machines", only_wide=True),
+    AnswerColumn("unlike", "text", only_wide=True),
 )
-ANSWERS = {"yes": "holds on all kinds", "no": "differs from kind to kind", "open": "open"}
+GENERALIZATION_TEXTS = {"yes": "holds on all kinds", "no": "differs from kind to kind", "open": "open"}
 
 
-def answer(found: FleetComparison) -> Answer:
+def answer(result: FleetComparison) -> Answer:
     """Return what `tare compare` found of fleets as an answer."""
-    gate = _gate(found)
-    of = "what it was before, each machine against itself" if len(found.folders) > 1 else found.baseline
+    gate = _gate(result)
+    of = "what it was before, each machine against itself" if len(result.folders) > 1 else result.baseline
     return Answer(
         command="fleet compare",
         columns=_COLUMNS,
-        rows=tuple(Row(_row(each), STYLES.get(each.cell.verdict, "dim")) for each in judged(found)),
+        rows=tuple(AnswerRow(_row(each), STYLES.get(each.cell.verdict, "dim")) for each in decided_results(result)),
         legend=(
             f"percent of {of}; the interval (95 %) holds for a machine of the kind that was not measured; ↑ more is "
-            f"better, ↓ less is better; equivalent: within {percent(found.margin)}; "
+            f"better, ↓ less is better; equivalent: within {format_percent(result.margin)}; "
             "between machines: share of the blocks' variance"
         ),
-        remarks=_remarks(found),
-        conclusions=tuple(filter(None, (_sentence(found), _transfer_sentence(found), gate.sentence))),
-        fields=partial(_document, found, gate),
+        remarks=_remarks(result),
+        conclusions=tuple(filter(None, (_sentence(result), _generalization_sentence(result), gate.sentence))),
+        fields=partial(_document, result, gate),
         gate=gate,
     )
 
 
-def judged(found: FleetComparison) -> tuple[OnKind, ...]:
+def decided_results(result: FleetComparison) -> tuple[KindResult, ...]:
     """Return what is decided on, kinds beside each other: all but the baseline's own values."""
-    every = [each for each in found.found if not each.own]
+    every = [each for each in result.results if not each.is_baseline]
     order = list(dict.fromkeys((each.cell.headline, each.cell.stack) for each in every))
     return tuple(sorted(every, key=lambda each: order.index((each.cell.headline, each.cell.stack))))
 
 
-def _sentence(found: FleetComparison) -> str:
+def _sentence(result: FleetComparison) -> str:
     """Describe in one sentence what came of it."""
-    every = judged(found)
-    machines = sum(len(kind.machines) for kind in found.kinds)
-    what = "From the first fleet to the second, on" if len(found.folders) > 1 else "On"
-    head = f"{what} {counted(machines, 'machine')} of {counted(len(found.kinds), 'kind')}"
+    every = decided_results(result)
+    machines = sum(len(kind.machines) for kind in result.kinds)
+    what = "From the first fleet to the second, on" if len(result.folders) > 1 else "On"
+    head = f"{what} {format_count(machines, 'machine')} of {format_count(len(result.kinds), 'kind')}"
     parts = [
         f"{count} {verdict}"
         for verdict in ("worse", "better", "equivalent", "undecided", "too few blocks")
         if (count := sum(each.cell.verdict == verdict for each in every))
     ]
     texts = ", ".join(parts).replace("too few blocks", "on too few machines")
-    return f"{head}, of {counted(len(every), 'result')}: {texts}."
+    return f"{head}, of {format_count(len(every), 'result')}: {texts}."
 
 
-def _transfer_sentence(found: FleetComparison) -> str:
+def _generalization_sentence(result: FleetComparison) -> str:
     """Describe which verdicts hold on all kinds; empty where there is one kind."""
-    if not found.transfers:
+    if not result.generalizations:
         return ""
     texts = []
     for answer in ("yes", "no"):
         own = [
-            f"{each.stack} in {each.headline} ({_verdict_of(each)})"
-            for each in found.transfers
+            f"{each.stack} in {each.headline} ({_format_verdicts(each)})"
+            for each in result.generalizations
             if each.answer == answer
         ]
         if own:
-            texts.append(f"{ANSWERS[answer]}: {some_of(own)}")
+            texts.append(f"{GENERALIZATION_TEXTS[answer]}: {join_some(own)}")
     if not texts:
         return "Whether a verdict holds from kind to kind is open: none is decided on all of them."
     return f"What {'; what '.join(texts)}."
 
 
-def unlike_sentences(found: FleetComparison) -> tuple[str, ...]:
+def outlier_sentences(result: FleetComparison) -> tuple[str, ...]:
     """Name each machine that is unlike its kind, with the value that is farthest off."""
-    worst: dict[str, tuple[OnKind, float, str]] = {}
-    for each in found.found:
-        for one in each.unlike:
-            what = f"{one.ratio / one.others * 100:.0f} % of the others' {_named(each)}"
+    worst: dict[str, tuple[KindResult, float, str]] = {}
+    for each in result.results:
+        for one in each.outliers:
+            what = f"{one.ratio / one.others * 100:.0f} % of the others' {_result_name(each)}"
             if one.machine not in worst or one.chance < worst[one.machine][1]:
                 worst[one.machine] = each, one.chance, what
     return tuple(
@@ -104,102 +104,102 @@ def unlike_sentences(found: FleetComparison) -> tuple[str, ...]:
     )
 
 
-def _gate(found: FleetComparison) -> Gate:
+def _gate(result: FleetComparison) -> Gate:
     """Describe the gate: what failed it, or why it cannot tell."""
-    gate, why = found.gate, ""
+    gate, why = result.gate, ""
     if gate.answer == "cannot tell":
         why = "no comparison has an interval"
     elif gate.answer == "failed":
-        why = some_of(
+        why = join_some(
             [
                 f"{each.cell.stack} in {each.cell.headline} on {each.kind} ({each.cell.verdict})"
-                for each in judged(found)
+                for each in decided_results(result)
                 if each.cell in gate.failing
             ]
         )
     return Gate(gate.fail_on, gate.answer, why, "measure more machines", gate.is_undecided)
 
 
-def _remarks(found: FleetComparison) -> tuple[str, ...]:
+def _remarks(result: FleetComparison) -> tuple[str, ...]:
     """Return all that is to be known beside the table."""
-    return (*map(kind_sentence, found.kinds), *unlike_sentences(found), *found.statements)
+    return (*map(kind_sentence, result.kinds), *outlier_sentences(result), *result.statements)
 
 
-def kind_sentence(kind: Kind) -> str:
+def kind_sentence(kind: MachineKind) -> str:
     """Describe a kind of machine, and name its machines."""
-    what = f"{place(kind.facts)}, Linux {kind.facts.kernel}"
-    return f"kind {kind.name}: {counted(len(kind.machines), 'machine')} ({some_of(kind.machines)}): {what}"
+    what = f"{describe_machine(kind.facts)}, Linux {kind.facts.kernel}"
+    return f"kind {kind.name}: {format_count(len(kind.machines), 'machine')} ({join_some(kind.machines)}): {what}"
 
 
-def _row(each: OnKind) -> tuple[str, ...]:
+def _row(result: KindResult) -> tuple[str, ...]:
     """Return the texts of a row of the table."""
-    cell = each.cell
+    cell = result.cell
     verdict = "too few machines" if cell.verdict == "too few blocks" else cell.verdict
     arrow = "↑" if cell.better == "higher" else "↓"
     return (
         f"{cell.headline} {arrow}",
         cell.stack,
-        each.kind,
+        result.kind,
         f"{GLYPHS[cell.verdict]} {verdict}",
-        estimate(cell),
-        interval(cell),
+        format_ratio(cell),
+        format_interval(cell),
         str(cell.n),
-        _blocks(each),
-        "" if each.share is None else percent(each.share),
-        ", ".join(one.machine for one in each.unlike),
+        _format_block_counts(result),
+        "" if result.share is None else format_percent(result.share),
+        ", ".join(one.machine for one in result.outliers),
     )
 
 
-def _blocks(each: OnKind) -> str:
+def _format_block_counts(result: KindResult) -> str:
     """Write how many blocks the machines have: `8`, or the fewest and the most."""
-    counts = sorted(set(each.blocks.values()))
+    counts = sorted(set(result.blocks.values()))
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]}\N{EN DASH}{counts[-1]}"
 
 
-def _document(found: FleetComparison, gate: Gate) -> dict[str, Any]:
+def _document(result: FleetComparison, gate: Gate) -> dict[str, Any]:
     """Return what JSON has. Ratios are stack over baseline, and of two fleets that of after over that of before."""
     return {
-        "fleets": [str(folder) for folder in found.folders],
-        "suites": found.suites,
-        "baseline": found.baseline,
-        "margin": found.margin,
+        "fleets": [str(folder) for folder in result.folders],
+        "suites": result.suites,
+        "baseline": result.baseline,
+        "margin": result.margin,
         "kinds": [
-            {"name": kind.name, "machine": asdict(kind.facts), "machines": kind.machines} for kind in found.kinds
+            {"name": kind.name, "machine": asdict(kind.facts), "machines": kind.machines} for kind in result.kinds
         ],
-        "cells": [_fields(each) for each in found.found],
+        "cells": [_result_fields(each) for each in result.results],
         "transfers": [
             {"headline": each.headline, "stack": each.stack, "answer": each.answer, "verdicts": dict(each.verdicts)}
-            for each in found.transfers
+            for each in result.generalizations
         ],
-        "answer": _sentence(found),
-        "remarks": _remarks(found),
+        "answer": _sentence(result),
+        "remarks": _remarks(result),
         "gate": gate.fields,
     }
 
 
-def _fields(each: OnKind) -> dict[str, Any]:
-    cell = each.cell
+def _result_fields(result: KindResult) -> dict[str, Any]:
+    cell = result.cell
     return {
-        "kind": each.kind,
+        "kind": result.kind,
         "workload": cell.workload,
         "headline": cell.headline,
         "stack": cell.stack,
-        "own": each.own,
-        "estimate": None if each.own else cell.ratio,
+        "own": result.is_baseline,
+        "estimate": None if result.is_baseline else cell.ratio,
         "interval": None if cell.low is None or cell.high is None else [cell.low, cell.high],
         "decision": cell.verdict,
-        "between_machines": each.share,
+        "between_machines": result.share,
         "machines": {
-            name: {"log": each.means[name], "blocks": each.blocks[name], "cell": cell_fields(own)}
-            for name, own in each.cells.items()
+            name: {"log": result.means[name], "blocks": result.blocks[name], "cell": cell_fields(own)}
+            for name, own in result.cells.items()
         },
-        "unlike": [asdict(one) for one in each.unlike],
+        "unlike": [asdict(one) for one in result.outliers],
     }
 
 
-def _named(each: OnKind) -> str:
-    return f"{'own value of ' if each.own else ''}{each.cell.stack} in {each.cell.headline}"
+def _result_name(result: KindResult) -> str:
+    return f"{'own value of ' if result.is_baseline else ''}{result.cell.stack} in {result.cell.headline}"
 
 
-def _verdict_of(each: Transfer) -> str:
-    return ", ".join(dict.fromkeys(verdict for verdict in each.verdicts.values() if verdict in DECIDED))
+def _format_verdicts(generalization: Generalization) -> str:
+    return ", ".join(dict.fromkeys(verdict for verdict in generalization.verdicts.values() if verdict in DECIDED))

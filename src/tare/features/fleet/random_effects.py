@@ -29,32 +29,32 @@ from numpy.typing import NDArray
 
 from tare.statistics.ratios import ROUNDING
 
-LEAST_MACHINES = 2  # for an interval
-LEAST_TO_JUDGE_ONE = 3  # machines: two others say how much machines differ
-_LOWEST, _HIGHEST = -20.0, 20.0  # logarithm of the ratio of the two variances, in which it is searched for
+MIN_MACHINES = 2  # for an interval
+MIN_MACHINES_FOR_OUTLIERS = 3  # machines: two others say how much machines differ
+_MIN_LOG_RATIO, _MAX_LOG_RATIO = -20.0, 20.0  # logarithm of the ratio of the two variances, in which it is searched for
 
 
 @dataclass(frozen=True)
-class Group:
+class MachineSample:
     """The logarithms of a machine's blocks in short: how many, their mean, and the sum of the squares around it."""
 
     count: int
     mean: float
     squares: float
 
-    def beside(self, other: Group) -> Group:
+    def relative_to(self, other: MachineSample) -> MachineSample:
         """Return the group of the logarithms without the mean of another's."""
-        return Group(self.count, self.mean - other.mean, self.squares)
+        return MachineSample(self.count, self.mean - other.mean, self.squares)
 
 
-def group_of(logs: NDArray[np.float64]) -> Group:
+def summarize_machine(logs: NDArray[np.float64]) -> MachineSample:
     """Return the logarithms of a machine's blocks in short."""
     mean = logs.mean()
-    return Group(len(logs), float(mean), float(((logs - mean) ** 2).sum()))
+    return MachineSample(len(logs), float(mean), float(((logs - mean) ** 2).sum()))
 
 
 @dataclass(frozen=True)
-class Components:
+class MachineVariance:
     """The mean, and the variances of a machine's own part and of a block's noise."""
 
     mean: float
@@ -68,13 +68,13 @@ class Components:
         return self.between / whole if whole > 0 else None
 
 
-def components(groups: Sequence[Group]) -> Components | None:
+def estimate_variance(samples: Sequence[MachineSample]) -> MachineVariance | None:
     """Estimate the variances from the blocks of each machine; None for one machine, or one block on each."""
-    counts = np.array([group.count for group in groups], dtype=float)
-    if len(groups) < LEAST_MACHINES or counts.sum() <= len(groups):
+    counts = np.array([group.count for group in samples], dtype=float)
+    if len(samples) < MIN_MACHINES or counts.sum() <= len(samples):
         return None
-    means = np.array([group.mean for group in groups])
-    rest = sum(group.squares for group in groups)
+    means = np.array([group.mean for group in samples])
+    rest = sum(group.squares for group in samples)
 
     def weights(ratio: float) -> NDArray[np.float64]:
         return np.asarray(counts / (1 + counts * ratio))
@@ -88,18 +88,18 @@ def components(groups: Sequence[Group]) -> Components | None:
         return _criterion(counts, math.exp(log_ratio), squares(math.exp(log_ratio))[1])
 
     if squares(0.0)[1] <= 0:
-        return Components(float(means[0]), 0.0, 0.0)
+        return MachineVariance(float(means[0]), 0.0, 0.0)
     if rest <= 0:  # blocks of a machine are all equal
-        return Components(float(means.mean()), float(means.var(ddof=1)), 0.0)
+        return MachineVariance(float(means.mean()), float(means.var(ddof=1)), 0.0)
     best = scipy.optimize.minimize_scalar(
-        criterion, bounds=(_LOWEST, _HIGHEST), method="bounded", options={"xatol": 1e-9}
+        criterion, bounds=(_MIN_LOG_RATIO, _MAX_LOG_RATIO), method="bounded", options={"xatol": 1e-9}
     )
     ratio = math.exp(float(best.x))
     if _criterion(counts, 0.0, squares(0.0)[1]) <= float(best.fun):
         ratio = 0.0
     mean, sum_of_squares = squares(ratio)
     within = sum_of_squares / (counts.sum() - 1)
-    return Components(mean, ratio * within, within)
+    return MachineVariance(mean, ratio * within, within)
 
 
 def _criterion(counts: NDArray[np.float64], ratio: float, sum_of_squares: float) -> float:
@@ -115,31 +115,31 @@ def half_width(means: NDArray[np.float64], share: float) -> float:
     `share` of such intervals do not hold the mean of another machine with as many blocks.
     """
     count = len(means)
-    if count < LEAST_MACHINES:
+    if count < MIN_MACHINES:
         return math.inf
-    return float(scipy.stats.t.ppf(1 - share / 2, count - 1)) * _scale(means)
+    return float(scipy.stats.t.ppf(1 - share / 2, count - 1)) * _prediction_error(means)
 
 
 def narrowest_share(means: NDArray[np.float64], half: float) -> float:
     """Return the share for which half the width of the prediction interval is `half`; 1 for one machine."""
-    if len(means) < LEAST_MACHINES:
+    if len(means) < MIN_MACHINES:
         return 1.0
-    scale = _scale(means)
+    scale = _prediction_error(means)
     return float(2 * scipy.stats.t.sf(half / scale, len(means) - 1)) if scale > 0 else 0.0
 
 
-def _scale(means: NDArray[np.float64]) -> float:
+def _prediction_error(means: NDArray[np.float64]) -> float:
     """Return the standard error of another machine's mean, beside the mean of these."""
     return float(means.std(ddof=1)) * math.sqrt(1 + 1 / len(means))
 
 
-def chances(means: NDArray[np.float64]) -> NDArray[np.float64]:
+def outlier_p_values(means: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return for each machine how probable it is that one of its kind is as far from the others, were all alike.
 
     They are p-values, already for as many machines as there are; 1 where too few others are there to tell.
     """
     count = len(means)
-    if count < LEAST_TO_JUDGE_ONE:
+    if count < MIN_MACHINES_FOR_OUTLIERS:
         return np.ones(count)
     others, away = count - 1, np.abs(means - means.mean())
     away[away < ROUNDING] = 0.0

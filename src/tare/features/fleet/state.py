@@ -24,18 +24,18 @@ from pydantic import TypeAdapter, ValidationError
 
 from tare import __version__
 from tare.hosts.facts import read_facts
-from tare.hosts.lock import held
+from tare.hosts.lock import hold_lock
 from tare.model.errors import UsageError
-from tare.model.files import contents
+from tare.model.files import read_bounded
 from tare.model.machine import Facts
 
 Blocks = frozenset[int]
 State = Literal["asked", "prepared", "runs", "ended", "collected", "failed", "lost"]
-GONE: tuple[State, ...] = ("failed", "lost")
-_FILE = "fleet.json"
+GONE_STATES: tuple[State, ...] = ("failed", "lost")
+_STATE_FILE = "fleet.json"
 _STATE_BYTES = 64 << 20  # at most
 JOURNAL_BYTES = 4 << 20  # at most, at once
-_PUT = """put() { printf '%s ' "$1"; base64 | tr -d '\\n'; echo; }"""  # a name, and standard input
+_PUT_FUNCTION = """put() { printf '%s ' "$1"; base64 | tr -d '\\n'; echo; }"""  # a name, and standard input
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Member:
     reason: str = ""
 
     @property
-    def goes_on(self) -> bool:
+    def is_running(self) -> bool:
         """Whether its run is under way."""
         return self.state == "runs"
 
@@ -83,7 +83,7 @@ class Fleet:
         """Return the machines of a kind."""
         return [each for each in self.members.values() if each.kind == kind]
 
-    def having(self, *states: State) -> list[Member]:
+    def in_states(self, *states: State) -> list[Member]:
         """Return the machines in these states."""
         return [each for each in self.members.values() if each.state in states]
 
@@ -91,12 +91,12 @@ class Fleet:
 _ADAPTER = TypeAdapter(Fleet)
 
 
-def spread(blocks: int, machines: Sequence[str]) -> dict[str, Blocks]:
+def assign_blocks(blocks: int, machines: Sequence[str]) -> dict[str, Blocks]:
     """Deal the blocks of a suite out to the machines of a kind, in turn; a machine may get none."""
     return {name: frozenset(range(at, blocks, len(machines))) for at, name in enumerate(machines)}
 
 
-def given_over(missing: Collection[int], assigned: Mapping[str, Blocks]) -> dict[str, Blocks]:
+def reassign_missing_blocks(missing: Collection[int], assigned: Mapping[str, Blocks]) -> dict[str, Blocks]:
     """Deal out blocks that are missing to those machines that have the fewest; return what each has then."""
     now = dict(assigned)
     for block in sorted(missing):
@@ -105,7 +105,7 @@ def given_over(missing: Collection[int], assigned: Mapping[str, Blocks]) -> dict
     return now
 
 
-def written(blocks: Collection[int]) -> str:
+def format_blocks(blocks: Collection[int]) -> str:
     """Return numbers of blocks for `tare run --blocks`, from 1: `1-4,9`."""
     ranges: list[list[int]] = []
     for number in sorted(blocks):
@@ -116,90 +116,91 @@ def written(blocks: Collection[int]) -> str:
     return ",".join("-".join(str(end + 1) for end in each) for each in ranges)
 
 
-def document(fleet: Fleet) -> dict[str, Any]:
+def to_document(fleet: Fleet) -> dict[str, Any]:
     """Return what the file has, for JSON."""
     return dict(_ADAPTER.dump_python(fleet, mode="json"))
 
 
 def save(folder: Path, fleet: Fleet) -> None:
     """Write the file, at once or not at all; raises OSError."""
-    new = folder / f".new-{_FILE}"
+    new = folder / f".new-{_STATE_FILE}"
     new.write_bytes(_ADAPTER.dump_json(fleet, indent=1))
-    new.rename(folder / _FILE)
+    new.rename(folder / _STATE_FILE)
 
 
 def read(folder: Path) -> Fleet:
     """Read the file; raises UsageError."""
     try:
-        return _ADAPTER.validate_json(contents(folder / _FILE, _STATE_BYTES))
+        return _ADAPTER.validate_json(read_bounded(folder / _STATE_FILE, _STATE_BYTES))
     except OSError as error:
         what = f"{folder}: no fleet that `tare fleet run` has begun"
         raise UsageError(what, "give the folder that it printed: --fleet FOLDER") from error
     except ValidationError as error:
-        what = f"{folder / _FILE}: not as this tare writes it: {error.errors()[0]['msg']}"
+        what = f"{folder / _STATE_FILE}: not as this tare writes it: {error.errors()[0]['msg']}"
         raise UsageError(what, "is it of another version? its runs can be compared all the same") from error
 
 
-def newest(suite: str, below: Path) -> Path:
+def find_newest_fleet(suite: str, fleets_folder: Path) -> Path:
     """Return the newest fleet of a suite; raises UsageError without one."""
-    found = [path.parent for path in below.glob(f"*-{suite}/{_FILE}")]
+    found = [path.parent for path in fleets_folder.glob(f"*-{suite}/{_STATE_FILE}")]
     if not found:
-        raise UsageError(f"{below}: no fleet of {suite} has been begun", "tare fleet run -i INVENTORY SUITE")
+        raise UsageError(f"{fleets_folder}: no fleet of {suite} has been begun", "tare fleet run -i INVENTORY SUITE")
     return max(found, key=lambda path: path.name)
 
 
 @contextmanager
-def only_controller(folder: Path) -> Iterator[None]:
+def hold_controller_lock(folder: Path) -> Iterator[None]:
     """Hold the lock of a fleet; raises UsageError if another process measures it."""
 
-    def taken(owner: str) -> UsageError:
+    def lock_error(owner: str) -> UsageError:
         what = f"{folder}: another tare measures this fleet (process {owner.strip()})"
         return UsageError(what, "tare fleet status shows how far it is")
 
-    with held(folder / ".lock", f"{os.getpid()}\n", taken):
+    with hold_lock(folder / ".lock", f"{os.getpid()}\n", lock_error):
         yield
 
 
 def has_controller(folder: Path) -> bool:
     """Return whether a process measures this fleet now."""
     try:
-        with only_controller(folder):
+        with hold_controller_lock(folder):
             return False
     except (UsageError, OSError):
         return True
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunProgress:
     """How far the run of a machine is.
 
-    `exit_code` is None until it has ended; `runs` is whether its process is there. `said` is its last line, `left` the
-    last one with the time left. `size` is that of its journal, of which `new` are the bytes after those that were asked
-    for; `record` is its run.json.
+    `exit_code` is None until it has ended; `is_running` is whether its process is there. `last_line` is its last line,
+    `time_left_line` the last one with the time left. `journal_bytes` is that of its journal, of which `new_bytes` are
+    the bytes after those that were asked for; `record` is its run.json.
     """
 
     exit_code: int | None
-    runs: bool
-    said: str
-    left: str
-    size: int
-    new: bytes
+    is_running: bool
+    last_line: str
+    time_left_line: str
+    journal_bytes: int
+    new_bytes: bytes
     record: bytes
 
 
 def facts_script() -> str:
     """Return the script that prints the files which tell what a machine is."""
-    return f'{_PUT}\nfor file in {shlex.join(_files())}; do [ ! -r "$file" ] || put "$file" <"$file"; done 2>/dev/null'
+    files = shlex.join(_facts_files())
+    return f'{_PUT_FUNCTION}\nfor file in {files}; do [ ! -r "$file" ] || put "$file" <"$file"; done 2>/dev/null'
 
 
-def read_answered_facts(text: str) -> Facts:
+def parse_facts(text: str) -> Facts:
     """Read what a machine is from what the script printed."""
-    files = _fields(text)
+    files = _parse_fields(text)
     return read_facts(lambda path: files.get(path, b"").decode("utf-8", "replace"))
 
 
 @cache
-def _files() -> tuple[str, ...]:
+def _facts_files() -> tuple[str, ...]:
     """Return the files that tell what a machine is: those that are read of one that has none of them."""
     files: dict[str, None] = {}
 
@@ -211,35 +212,35 @@ def _files() -> tuple[str, ...]:
     return tuple(files)
 
 
-def standing_script(folder: str, start: int, known: int) -> str:
-    """Return the script that prints how far a run is; `known` bytes of its journal are here already."""
+def progress_script(folder: str, start: int, known_bytes: int) -> str:
+    """Return the script that prints how far a run is; `known_bytes` bytes of its journal are here already."""
     return f"""cd {shlex.quote(folder)} 2>/dev/null || exit 0
-{_PUT}
+{_PUT_FUNCTION}
 cat {start}.ended 2>/dev/null | put ended
 kill -0 "$(cat {start}.pid 2>/dev/null)" 2>/dev/null && echo | put runs
 tail -n 1 {start}.log 2>/dev/null | put said
 tail -n 50 {start}.log 2>/dev/null | grep -a ' left$' | tail -n 1 | put left
 cat run/trials.jsonl 2>/dev/null | wc -c | put size
-tail -c +{known + 1} run/trials.jsonl 2>/dev/null | head -c {JOURNAL_BYTES} | put new
-[ {known} -gt 0 ] || cat run/run.json 2>/dev/null | put record"""
+tail -c +{known_bytes + 1} run/trials.jsonl 2>/dev/null | head -c {JOURNAL_BYTES} | put new
+[ {known_bytes} -gt 0 ] || cat run/run.json 2>/dev/null | put record"""
 
 
-def read_standing(text: str) -> Standing:
+def parse_progress(text: str) -> RunProgress:
     """Read how far a run is from what the script printed."""
-    fields = _fields(text)
+    fields = _parse_fields(text)
     code, size = (fields.get(name, b"").decode("ascii", "replace").strip() for name in ("ended", "size"))
-    return Standing(
+    return RunProgress(
         exit_code=int(code) if code.isdecimal() else None,
-        runs="runs" in fields,
-        said=fields.get("said", b"").decode("utf-8", "replace").strip(),
-        left=fields.get("left", b"").decode("utf-8", "replace").strip(),
-        size=int(size) if size.isdecimal() else 0,
-        new=fields.get("new", b""),
+        is_running="runs" in fields,
+        last_line=fields.get("said", b"").decode("utf-8", "replace").strip(),
+        time_left_line=fields.get("left", b"").decode("utf-8", "replace").strip(),
+        journal_bytes=int(size) if size.isdecimal() else 0,
+        new_bytes=fields.get("new", b""),
         record=fields.get("record", b""),
     )
 
 
-def _fields(text: str) -> Mapping[str, bytes]:
+def _parse_fields(text: str) -> Mapping[str, bytes]:
     """Read lines of a name and its content in base64; a line of another form is none of the script's."""
     fields = {}
     for line in text.splitlines():

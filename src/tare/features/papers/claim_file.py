@@ -10,46 +10,48 @@ from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from tare.features.papers.claims import FOOTPRINT, Claim, Claims, Origin
-from tare.hosts.local import shipped
-from tare.model.errors import SuiteError, UsageError, did_you_mean, unreadable
-from tare.model.files import contents
+from tare.features.papers.claims import FOOTPRINT, Claim, Claims, ClaimSource
+from tare.hosts.local import find_shipped_folder
+from tare.model.errors import SuiteError, UsageError, describe_unreadable, did_you_mean
+from tare.model.files import read_bounded
 from tare.model.trial import Metric
 from tare.plugins import registry
 from tare.plugins.workload import Workload
-from tare.suites.document import Catalogue, Document, Key, parse_tables
+from tare.suites.document import Catalogue, Document, TomlKey, parse_tables
 from tare.suites.stacks import check_stack
 
 FORMAT = 1
 PUBLISHED = "published"  # the name of the file that comes with tare
-_MOST_BYTES = 16 << 20
-_TABLES = ("format", "stacks", "sources", "claims")
-_TEXTS = ("id", "place", "says")
+_MAX_BYTES = 16 << 20
+_TOP_LEVEL_KEYS = ("format", "stacks", "sources", "claims")
+_TEXT_KEYS = ("id", "place", "says")
 _CLAIM = TypeAdapter(Claim)
-_ANY_CLAIM = dict.fromkeys(("id", "source", "place", "says", "stack", "workload"), "-")
+_PLACEHOLDER_CLAIM = dict.fromkeys(("id", "source", "place", "says", "stack", "workload"), "-")
 
 
-def published() -> Path:
+def published_claims_path() -> Path:
     """Return the path of the claims that come with tare: in the checkout, or in the installed package."""
-    return shipped("claims") / "published.toml"
+    return find_shipped_folder("claims") / "published.toml"
 
 
 def read_claims(path: Path, catalogue: Catalogue = registry) -> Claims:
     """Read a file of claims; raises SuiteError with all its faults."""
     try:
-        text = contents(path, _MOST_BYTES).decode("utf-8-sig")
+        text = read_bounded(path, _MAX_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise SuiteError([unreadable(path, error, "give the path of a file of claims (docs/claims.md)")]) from None
+        raise SuiteError(
+            [describe_unreadable(path, error, "give the path of a file of claims (docs/claims.md)")]
+        ) from None
     return parse_claims(text, str(path), catalogue)
 
 
-def read_together(files: Sequence[str]) -> Claims:
-    """Read files as one, `published` for the papers', which are read if none is named.
+def read_claim_files(files: Sequence[str]) -> Claims:
+    """Read files as one, `published_claims_path` for the papers', which are read if none is named.
 
     Raises SuiteError with all faults of a file, and UsageError where two have a claim or a source of the same name.
     """
     names = dict.fromkeys(files or [PUBLISHED])
-    read = [read_claims(published() if name == PUBLISHED else Path(name)) for name in names]
+    read = [read_claims(published_claims_path() if name == PUBLISHED else Path(name)) for name in names]
     for what, own in (
         ("claim", [claim.id for each in read for claim in each.claims]),
         ("source", [name for each in read for name in each.origins]),
@@ -63,17 +65,17 @@ def read_together(files: Sequence[str]) -> Claims:
 def parse_claims(text: str, source: str, catalogue: Catalogue = registry) -> Claims:
     """Read the text of a file of claims; messages call it `source`. Raises SuiteError with all its faults."""
     document = Document(parse_tables(text, source), catalogue)
-    reading = _Reading(document)
-    claims = reading.read()
+    reading = _ClaimParser(document)
+    claims = reading.parse()
     if document.faults:
         raise SuiteError(document.in_file_order(source))
     return claims
 
 
 @dataclass
-class _Reading:
+class _ClaimParser:
     document: Document
-    origins: dict[str, Origin] = field(default_factory=dict)
+    origins: dict[str, ClaimSource] = field(default_factory=dict)
     plugins: dict[str, type[Any] | None] = field(default_factory=dict)
     hints: dict[type[Any], dict[str, Any]] = field(default_factory=dict)  # of settings, which many claims have
     stacks: set[str] = field(default_factory=set)  # that have no fault
@@ -82,33 +84,33 @@ class _Reading:
         """Ask for the names of workloads once."""
         self.workloads = self.document.catalogue.names("workloads")
 
-    def read(self) -> Claims:
+    def parse(self) -> Claims:
         """Read all tables. The result means nothing if the document has faults."""
         document = self.document
-        document.refuse_unknown((), _TABLES)
+        document.refuse_unknown((), _TOP_LEVEL_KEYS)
         if document.at(("format",)) != FORMAT:
-            document.fault(("format",), f"this tare reads format {FORMAT}", f"write format = {FORMAT}")
+            document.add_fault(("format",), f"this tare reads format {FORMAT}", f"write format = {FORMAT}")
         for name in document.table(("sources",)):
             document.check_name(("sources", name), name)
-            origin = document.build(("sources", name), Origin)
+            origin = document.build(("sources", name), ClaimSource)
             if origin:
                 self.origins[name] = origin
             elif not isinstance(document.at(("sources", name)), dict):
-                document.fault(("sources", name), "not a table", f"write [sources.{name}]")
+                document.add_fault(("sources", name), "not a table", f"write [sources.{name}]")
         tables = document.at(("claims",))
         if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-            document.fault(("claims",), "not a list of tables", "write [[claims]] and below it a claim")
+            document.add_fault(("claims",), "not a list of tables", "write [[claims]] and below it a claim")
             return Claims({}, ())
-        claims = tuple(self._claim(("claims", index)) for index in range(len(tables)))
+        claims = tuple(self._parse_claim(("claims", index)) for index in range(len(tables)))
         self._check_ids()
         return Claims(self.origins, tuple(claim for claim in claims if claim))
 
-    def _claim(self, key: Key) -> Claim | None:
-        claim: Claim | None = self.document.build(key, Claim) or self._rest(key)
+    def _parse_claim(self, key: TomlKey) -> Claim | None:
+        claim: Claim | None = self.document.build(key, Claim) or self._parse_faultless(key)
         written = self.document.table(key)
-        for name in _TEXTS:
+        for name in _TEXT_KEYS:
             if written.get(name) == "":
-                self.document.fault((*key, name), "empty", f"write {name} of the claim")
+                self.document.add_fault((*key, name), "empty", f"write {name} of the claim")
         self._check_source(key, written)
         self._check_stacks(key, written)
         metrics = self._check_workload(key, written)
@@ -118,25 +120,25 @@ class _Reading:
         self._check_size(key, claim)
         if claim.value is not None:
             self._check_unit(key, claim, metrics)
-        return replace(claim, settings=self._settings(key, claim))
+        return replace(claim, settings=self._parse_settings(key, claim))
 
-    def _rest(self, key: Key) -> Claim | None:
+    def _parse_faultless(self, key: TomlKey) -> Claim | None:
         """Return what a claim is without its faulty keys, so that the faults of the others are found, too."""
-        rest = self._sound(key)
+        rest = self._faultless_keys(key)
         if isinstance(rest.get("value"), dict):
             rest["value"] = {"unit": "-"} | rest["value"]
         try:
-            return _CLAIM.validate_json(json.dumps(_ANY_CLAIM | rest, default=str), strict=True)
+            return _CLAIM.validate_json(json.dumps(_PLACEHOLDER_CLAIM | rest, default=str), strict=True)
         except ValidationError:
             return None
 
-    def _sound(self, key: Key) -> dict[str, Any]:
+    def _faultless_keys(self, key: TomlKey) -> dict[str, Any]:
         """Return a table without its faulty keys; a table in it stays, without its own."""
         faulty = {at[: len(key) + 1] for at in self.document.faults}
         sound = {}
         for name, value in self.document.table(key).items():
             if isinstance(value, dict) and (*key, name) not in self.document.faults:
-                sound[name] = self._sound((*key, name))
+                sound[name] = self._faultless_keys((*key, name))
             elif (*key, name) not in faulty:
                 sound[name] = value
         return sound
@@ -145,30 +147,30 @@ class _Reading:
         found = [table.get("id") for table in self.document.at(("claims",))]
         texts = [name for name in found if isinstance(name, str)]
         for index, name in enumerate(found):
-            key: Key = ("claims", index)
+            key: TomlKey = ("claims", index)
             if isinstance(name, str) and name:
                 self.document.check_name((*key, "id"), name)
                 if name in found[:index]:
-                    self.document.fault((*key, "id"), f'a second claim with the id "{name}"', "give it another one")
+                    self.document.add_fault((*key, "id"), f'a second claim with the id "{name}"', "give it another one")
             for at, other in self.document.texts((*key, "contradicts")).items():
                 if other not in texts or other == name:
                     hint = did_you_mean(other, {*texts} - {name}, "name the id of another claim of this file")
-                    self.document.fault((*key, "contradicts", at), f'no other claim with the id "{other}"', hint)
+                    self.document.add_fault((*key, "contradicts", at), f'no other claim with the id "{other}"', hint)
 
-    def _check_source(self, key: Key, written: Mapping[str, Any]) -> None:
+    def _check_source(self, key: TomlKey, written: Mapping[str, Any]) -> None:
         name = written.get("source")
         known = self.document.table(("sources",))
         if isinstance(name, str) and name not in known:
             hint = did_you_mean(name, known, f"write a table [sources.{name}]" if name else "name one of [sources]")
-            self.document.fault((*key, "source"), f'no source named "{name}"', hint)
+            self.document.add_fault((*key, "source"), f'no source named "{name}"', hint)
         elif isinstance(name, str) and name in self.origins:
             versions = self.origins[name].versions
             for at, program in self.document.texts((*key, "same_versions")).items():
                 if program not in versions:
                     hint = did_you_mean(program, versions, f"write it below [sources.{name}.versions]")
-                    self.document.fault((*key, "same_versions", at), f'{name} has no version of "{program}"', hint)
+                    self.document.add_fault((*key, "same_versions", at), f'{name} has no version of "{program}"', hint)
 
-    def _check_stacks(self, key: Key, written: Mapping[str, Any]) -> None:
+    def _check_stacks(self, key: TomlKey, written: Mapping[str, Any]) -> None:
         own = tuple(self.document.texts(("stacks",)).values())
         for name in ("stack", "than"):
             stack = written.get(name)
@@ -177,47 +179,49 @@ class _Reading:
                 if (*key, name) not in self.document.faults:
                     self.stacks.add(stack)
         if written.get("stack") == written.get("than", "native") and "value" not in written:
-            self.document.fault((*key, "than"), "a stack is compared with itself", "name another stack")
+            self.document.add_fault((*key, "than"), "a stack is compared with itself", "name another stack")
 
-    def _check_workload(self, key: Key, written: Mapping[str, Any]) -> Mapping[str, Metric] | None:
+    def _check_workload(self, key: TomlKey, written: Mapping[str, Any]) -> Mapping[str, Metric] | None:
         """Return the metrics of the workload; None if there is no such workload, or if its settings declare them."""
         name, metric = written.get("workload"), written.get("metric", "")
         if not isinstance(name, str) or not isinstance(metric, str):
             return None
         if name not in self.workloads:
             hint = did_you_mean(name, self.workloads, "`tare workloads` lists the names")
-            self.document.fault((*key, "workload"), f'no workload named "{name}"', hint)
+            self.document.add_fault((*key, "workload"), f'no workload named "{name}"', hint)
             return None
-        declared = getattr(self._plugin(key, name), "metrics", None)
+        declared = getattr(self._load_plugin(key, name), "metrics", None)
         if not isinstance(declared, tuple):
             return None
         metrics = {each.name: each for each in declared}
         if metric and metric not in {*metrics, FOOTPRINT}:
             hint = did_you_mean(metric, metrics, f"it has {', '.join(metrics)}")
-            self.document.fault((*key, "metric"), f'{name} has no metric named "{metric}"', hint)
+            self.document.add_fault((*key, "metric"), f'{name} has no metric named "{metric}"', hint)
         return metrics
 
-    def _plugin(self, key: Key, name: str) -> type[Any] | None:
+    def _load_plugin(self, key: TomlKey, name: str) -> type[Any] | None:
         if name not in self.plugins:
             self.plugins[name] = self.document.plugin((*key, "workload"), "workloads", name)
         return self.plugins[name]
 
-    def _check_points(self, key: Key, claim: Claim) -> None:
+    def _check_points(self, key: TomlKey, claim: Claim) -> None:
         between = [name for name in ("from_point", "to_point") if getattr(claim, name) is not None]
         beside = [] if claim.than_point is None else ["than_point"]
         written = [*(["points"] if claim.points else []), *between, *beside]
         if claim.points and between:
-            self.document.fault((*key, between[0]), "the claim has points", "write either points, or where they begin")
+            self.document.add_fault(
+                (*key, between[0]), "the claim has points", "write either points, or where they begin"
+            )
         if claim.than_point in claim.points:
-            self.document.fault((*key, "than_point"), "a point is compared with itself", "name another point")
+            self.document.add_fault((*key, "than_point"), "a point is compared with itself", "name another point")
         if written and not claim.metric:
-            self.document.fault((*key, "metric"), "missing", "points are of one metric: name it")
+            self.document.add_fault((*key, "metric"), "missing", "points are of one metric: name it")
         sweep = getattr(self.plugins.get(claim.workload), "sweep", ...)
         if written and (sweep is None or sweep is Workload.sweep):
-            self.document.fault((*key, written[0]), f"{claim.workload} has no points", "leave it out")
+            self.document.add_fault((*key, written[0]), f"{claim.workload} has no points", "leave it out")
 
-    def _check_size(self, key: Key, claim: Claim) -> None:
-        fault, stated = self.document.fault, claim.value or claim
+    def _check_size(self, key: TomlKey, claim: Claim) -> None:
+        fault, stated = self.document.add_fault, claim.value or claim
         inner = (*key, "value") if claim.value else key
         has_size = any(name in self.document.table(inner) for name in ("size", "least", "most"))
         if claim.value:
@@ -237,7 +241,7 @@ class _Reading:
         if claim.direction and claim.has_size:
             self._check_sign(key, claim)
 
-    def _check_sign(self, key: Key, claim: Claim) -> None:
+    def _check_sign(self, key: TomlKey, claim: Claim) -> None:
         """Refuse a direction that the size does not have."""
         low = claim.size if claim.size is not None else claim.least
         high = claim.size if claim.size is not None else claim.most
@@ -248,19 +252,19 @@ class _Reading:
         }[claim.direction or "equivalent"]
         if wrong:
             hint = "more is above 100%, less is below; what is equivalent has 100% within its tolerance"
-            self.document.fault((*key, "direction"), f'not "{claim.direction}" by its size', hint)
+            self.document.add_fault((*key, "direction"), f'not "{claim.direction}" by its size', hint)
 
-    def _check_unit(self, key: Key, claim: Claim, metrics: Mapping[str, Metric] | None) -> None:
+    def _check_unit(self, key: TomlKey, claim: Claim, metrics: Mapping[str, Metric] | None) -> None:
         assert claim.value is not None  # noqa: S101 - only asked for values
         if not claim.metric:
-            self.document.fault((*key, "metric"), "missing", "a value is of one metric: name it")
+            self.document.add_fault((*key, "metric"), "missing", "a value is of one metric: name it")
         units = {FOOTPRINT: "bytes"} | {name: metric.unit for name, metric in (metrics or {}).items()}
         unit = units.get(claim.metric)
         if unit is not None and claim.value.unit != unit:
             what = f'{claim.workload} has {claim.metric} in "{unit}"'
-            self.document.fault((*key, "value", "unit"), what, f'write unit = "{unit}", and the number in that')
+            self.document.add_fault((*key, "value", "unit"), what, f'write unit = "{unit}", and the number in that')
 
-    def _settings(self, key: Key, claim: Claim) -> dict[str, Any]:
+    def _parse_settings(self, key: TomlKey, claim: Claim) -> dict[str, Any]:
         """Read settings as a suite has them, with their units."""
         plugin = self.plugins.get(claim.workload)
         if plugin is None or not claim.settings:
@@ -278,5 +282,5 @@ class _Reading:
                 settings[name] = TypeAdapter(hints[name]).validate_json(json.dumps(value), strict=True)
             except ValidationError as error:
                 said = error.errors()[0]["msg"].removeprefix("Value error, ").replace("Input should", "it should")
-                self.document.fault((*key, "settings", name), f"{json.dumps(value)} cannot be used", said)
+                self.document.add_fault((*key, "settings", name), f"{json.dumps(value)} cannot be used", said)
         return settings

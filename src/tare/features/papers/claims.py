@@ -23,7 +23,7 @@ from tare.statistics.anytime import log_evidence, widths_per_deviation
 from tare.statistics.cells import Spread
 
 Direction = Literal["more", "less", "equivalent"]
-Place = Literal["inside", "outside", "across", "unknown"]
+RegionPosition = Literal["inside", "outside", "across", "unknown"]
 FOOTPRINT = "footprint"  # a metric that every trial has, whatever its workload
 Share = Annotated[Percent, Field(gt=0)]
 Number = Annotated[float, Field(gt=0)]
@@ -31,7 +31,7 @@ Tolerance = Annotated[Percent, Field(ge=0, lt=1)]
 
 
 @dataclass(frozen=True)
-class Origin:
+class ClaimSource:
     """Where claims were published, and what was measured there with what: the table `[sources.NAME]`.
 
     `cpu` is the model as Linux names it, or a part of that: numbers of another machine cannot be compared. `suite` is
@@ -49,7 +49,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Absolute:
+class AbsoluteClaim:
     """A number in the metric's unit: its size, or the least or the most that it is.
 
     It holds on machines like the source's alone, unless it holds `anywhere`.
@@ -100,7 +100,7 @@ class Claim:
     tolerance: Tolerance = 0.0
     reading: Tolerance = 0.0
     inverse: bool = False
-    value: Absolute | None = None
+    value: AbsoluteClaim | None = None
     same_versions: tuple[str, ...] = ()
     p: str = ""
     n: Annotated[int, Field(ge=1)] | None = None
@@ -130,7 +130,7 @@ class Claim:
 class Claims:
     """The claims of a file, and their sources by name."""
 
-    origins: dict[str, Origin]
+    origins: dict[str, ClaimSource]
     claims: tuple[Claim, ...]
 
 
@@ -150,15 +150,15 @@ def region_of(direction: Direction, margin: float) -> Region:
 
 
 @dataclass(frozen=True)
-class Seen:
+class IntervalEstimate:
     """An estimate from so many blocks, and what its interval follows from; the interval is None for too few blocks."""
 
-    estimate: float
+    value: float
     n: int
     spread: Spread | None
 
     @cached_property
-    def half(self) -> float:
+    def half_width(self) -> float:
         """Half the width of the interval, a logarithm; infinite for too few blocks."""
         if self.spread is None:
             return math.inf
@@ -168,44 +168,44 @@ class Seen:
     @property
     def low(self) -> float | None:
         """The lower end of the interval."""
-        return self.estimate * math.exp(-self.half) if self.half < math.inf else None
+        return self.value * math.exp(-self.half_width) if self.half_width < math.inf else None
 
     @property
     def high(self) -> float | None:
         """The upper end of the interval."""
-        return self.estimate * math.exp(self.half) if self.half < math.inf else None
+        return self.value * math.exp(self.half_width) if self.half_width < math.inf else None
 
     @property
-    def inverse(self) -> Seen:
+    def inverse(self) -> IntervalEstimate:
         """That of the inverse quantity."""
-        return Seen(1 / self.estimate, self.n, self.spread)
+        return IntervalEstimate(1 / self.value, self.n, self.spread)
 
 
 @dataclass(frozen=True)
-class Placed:
+class RegionVerdict:
     """Where an interval lies, and the logarithm of the e-value for that; 0 where nothing is decided."""
 
-    place: Place
+    position: RegionPosition
     evidence: float = 0.0
 
 
-def place(seen: Seen, region: Region) -> Placed:
+def locate_interval(estimate: IntervalEstimate, region: Region) -> RegionVerdict:
     """Return where the interval lies beside the region."""
-    if seen.low is None or seen.high is None:
-        return Placed("unknown")
+    if estimate.low is None or estimate.high is None:
+        return RegionVerdict("unknown")
     borders = [border for border in (region.low, region.high) if 0 < border < math.inf]
-    if region.low <= seen.low and seen.high <= region.high:
-        return Placed("inside", min((_evidence(seen, border) for border in borders), default=math.inf))
-    if seen.high < region.low:
-        return Placed("outside", _evidence(seen, region.low))
-    if seen.low > region.high:
-        return Placed("outside", _evidence(seen, region.high))
-    return Placed("across")
+    if region.low <= estimate.low and estimate.high <= region.high:
+        return RegionVerdict("inside", min((_evidence(estimate, border) for border in borders), default=math.inf))
+    if estimate.high < region.low:
+        return RegionVerdict("outside", _evidence(estimate, region.low))
+    if estimate.low > region.high:
+        return RegionVerdict("outside", _evidence(estimate, region.high))
+    return RegionVerdict("across")
 
 
-def _evidence(seen: Seen, border: float) -> float:
+def _evidence(estimate: IntervalEstimate, border: float) -> float:
     """Return the logarithm of the e-value against the true ratio being on the border."""
-    assert seen.spread is not None  # noqa: S101 - only asked for intervals
-    away = max(abs(math.log(seen.estimate / border)) - seen.spread.offset, 0.0)
-    deviation, borrowed = np.array(seen.spread.deviation), np.array(seen.spread.borrowed)
-    return float(log_evidence(np.array(away), deviation, np.array(seen.n), borrowed))
+    assert estimate.spread is not None  # noqa: S101 - only asked for intervals
+    away = max(abs(math.log(estimate.value / border)) - estimate.spread.offset, 0.0)
+    deviation, borrowed = np.array(estimate.spread.deviation), np.array(estimate.spread.borrowed)
+    return float(log_evidence(np.array(away), deviation, np.array(estimate.n), borrowed))

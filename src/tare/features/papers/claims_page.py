@@ -14,21 +14,21 @@ from typing import Any
 
 from markupsafe import Markup
 
-from tare.features.papers.claims import Claim, Origin, Region, Seen
+from tare.features.papers.claims import Claim, ClaimSource, IntervalEstimate, Region
 from tare.features.papers.claims_text import (
     GLYPHS,
-    at_point,
-    judged_by,
+    format_interval_estimate,
+    format_point,
+    format_published,
+    judge_run,
     legend,
-    published_in_words,
     remarks,
-    seen_in_words,
     sentence,
 )
-from tare.features.papers.judging import Finding, Judged, Judgement, Judgements, is_judged
+from tare.features.papers.judging import ClaimVerdict, Judgement, Judgements, PointVerdict, is_judged
 from tare.model.errors import UsageError
 from tare.model.journal import Run
-from tare.report.chart_svg import Framed
+from tare.report.chart_svg import FramedFigure
 from tare.report.html.trials import Anchors
 from tare.report.rendering import FeatureSection, render_section
 from tare.report.svg_axes import Axis, Ticks, percent_ticks
@@ -42,56 +42,58 @@ CAPTION = (
 )
 _SIGNS = {"less": "less", "more": "more", "equivalent": "equal"}
 _FACTORS_FROM = 2
-_FARTHEST = math.log(30)  # how far from the other stack an axis reaches at most
-_LEAST_REACH = math.log(1.1)
-_WIDE, _NEAR = math.log(3), math.log(1.1)  # an axis this wide is linear near 100 % if an estimate lies near it
-_ROOM = 0.06  # beyond the outermost values, a share of the axis
-_UNFOLDED = 60  # rows that are shown at once
-_LEFT, _ACROSS, _PUBLISHED, _HERE = 168, 140, 62, 62  # widths of a row's parts, pixels
-_INSET = 8  # of an axis, for what goes on beyond it
-_WIDTH = _LEFT + _ACROSS + _PUBLISHED + _HERE
-_HEAD, _ROW, _FOOT = 24, 20, 22  # heights
-_BESIDE, _GAP = 3, 24  # panels beside each other in a file, and pixels between them
-_LOOKS: dict[Judgement, str] = {"reproduced": "equivalent", "contradicted": "worse strength-2"}
+_MAX_LOG = math.log(30)  # how far from the other stack an axis reaches at most
+_MIN_REACH = math.log(1.1)
+_WIDE_AXIS, _NEAR_ONE = math.log(3), math.log(1.1)  # an axis this wide is linear near 100 % if an estimate lies near it
+_AXIS_MARGIN = 0.06  # beyond the outermost values, a share of the axis
+_MAX_UNFOLDED_ROWS = 60  # rows that are shown at once
+_NAME_WIDTH, _AXIS_WIDTH, _PUBLISHED_WIDTH, _HERE_WIDTH = 168, 140, 62, 62  # widths of a row's parts, pixels
+_AXIS_INSET = 8  # of an axis, for what goes on beyond it
+_PANEL_WIDTH = _NAME_WIDTH + _AXIS_WIDTH + _PUBLISHED_WIDTH + _HERE_WIDTH
+_HEAD_HEIGHT, _ROW_HEIGHT, _FOOT_HEIGHT = 24, 20, 22  # heights
+_MAX_COLUMNS, _GAP = 3, 24  # panels beside each other in a file, and pixels between them
+_JUDGEMENT_CLASSES: dict[Judgement, str] = {"reproduced": "equivalent", "contradicted": "worse strength-2"}
 
 
 def page_section(_: Summary, run: Run, places: Anchors) -> FeatureSection | None:
     """Make the section of the page; None if the papers' claims do not fit the run."""
     values: dict[str, Any] = {"trouble": "", "claims": None}
     try:
-        judgements = judged_by(run)
+        judgements = judge_run(run)
     except UsageError as error:  # a broken plug-in breaks only itself
         values["trouble"] = f"The published claims could not be read: {error}."
     else:
-        if not judgements.fit and not run.claims:
+        if not judgements.has_measured_claims and not run.claims:
             return None
-        values["claims"] = section(judgements, places)
+        values["claims"] = section_fields(judgements, places)
     return FeatureSection("claims", "Claims", render_section(__package__, "claims.html.j2", **values))
 
 
 def figures(_: Summary, run: Run) -> dict[str, tuple[str, str]]:
     """Draw the figure for the report's formats of figures."""
-    return {"00-claims": (figure(run), f"{TITLE}.")}
+    return {"00-claims": (draw_file_figure(run), f"{TITLE}.")}
 
 
-def section(judgements: Judgements, places: Anchors) -> dict[str, Any]:
+def section_fields(judgements: Judgements, places: Anchors) -> dict[str, Any]:
     """Lay judgements out: those that the run contradicts come first."""
-    judged = sorted(filter(is_judged, judgements.all), key=lambda each: ORDER.index(each.judgement))
+    judged = sorted(filter(is_judged, judgements.verdicts), key=lambda each: ORDER.index(each.judgement))
     return {
         "sentence": sentence(judgements),
         "legend": legend(judgements),
-        "rows": [_of_page(each, finding, places) for each in judged for finding in each.findings],
+        "rows": [_point_fields(each, finding, places) for each in judged for finding in each.points],
         "others": [
-            _claim(each, each.judgement, each.reason, each.test) for each in judgements.all if not is_judged(each)
+            _claim_fields(each, each.judgement, each.reason, each.test)
+            for each in judgements.verdicts
+            if not is_judged(each)
         ],
-        "remarks": [_in_the_page(text) for text in remarks(judgements) if not text.startswith("!")],
-        "figure": figure_of(judgements),
-        "sources": {each.claim.source: _source(each.origin) for each in judgements.all},
+        "remarks": [_strip_command_hint(text) for text in remarks(judgements) if not text.startswith("!")],
+        "figure": draw_page_figure(judgements),
+        "sources": {each.claim.source: _format_source(each.origin) for each in judgements.verdicts},
     }
 
 
 @dataclass(frozen=True)
-class Span:
+class ClippedSpan:
     """A part of an axis; `before` and `after` are whether it goes on beyond the ends of the axis."""
 
     start: float
@@ -101,7 +103,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Row:
+class ClaimBar:
     """A claim at a point: places are shares of the axis. `size` is None where a direction alone was claimed."""
 
     name: str
@@ -111,20 +113,20 @@ class Row:
     anchor: str
     published: str
     here: str
-    band: Span
+    band: ClippedSpan
     size: float | None
     dot: float
-    bar: Span | None
+    bar: ClippedSpan | None
 
 
 @dataclass(frozen=True)
-class Panel:
+class ClaimsPanel:
     """The claims of a workload; `even` is the place of 100 %."""
 
     title: str
     ticks: Ticks
     even: float
-    rows: tuple[Row, ...]
+    rows: tuple[ClaimBar, ...]
 
     @property
     def contradictions(self) -> int:
@@ -134,7 +136,7 @@ class Panel:
     @property
     def height(self) -> int:
         """The height of the panel in pixels."""
-        return _HEAD + _ROW * len(self.rows) + _FOOT
+        return _HEAD_HEIGHT + _ROW_HEIGHT * len(self.rows) + _FOOT_HEIGHT
 
 
 @dataclass(frozen=True)
@@ -147,200 +149,211 @@ class ClaimsFigure:
     caption: str = CAPTION
 
 
-def row_name(judged: Judged, finding: Finding) -> str:
+def row_name(verdict: ClaimVerdict, point_verdict: PointVerdict) -> str:
     """Return the name of a row, which an anchor can be made of."""
-    return f"claim-{judged.claim.id}{at_point(judged.claim, finding)}".replace(" ", "-").replace("@", "at")
+    return f"claim-{verdict.claim.id}{format_point(verdict.claim, point_verdict)}".replace(" ", "-").replace("@", "at")
 
 
-def figure_of(judgements: Judgements) -> ClaimsFigure | None:
+def draw_page_figure(judgements: Judgements) -> ClaimsFigure | None:
     """Draw the figure for a page; None where nothing that is a ratio was judged."""
-    shown, folded = _unfolded(panels(judgements))
+    shown, folded = _split_folded(lay_out_panels(judgements))
     if not shown:
         return None
     count = sum(len(panel.rows) for panel in folded)
     summary = f"{count} more, without contradiction: {', '.join(panel.title for panel in folded)}" if folded else ""
-    return ClaimsFigure(tuple(map(_drawn, shown)), tuple(map(_drawn, folded)), summary)
+    return ClaimsFigure(tuple(map(_draw_panel, shown)), tuple(map(_draw_panel, folded)), summary)
 
 
-def figure(run: Run) -> str:
+def draw_file_figure(run: Run) -> str:
     """Draw the figure as a file of its own; empty where nothing that is a ratio was judged."""
     try:
-        judgements = judged_by(run)
+        judgements = judge_run(run)
     except UsageError:  # the page says so
         return ""
-    found = tuple(panels(judgements))
+    found = tuple(lay_out_panels(judgements))
     if not found:
         return ""
     rows = [row.judgement for panel in found for row in panel.rows]
     counts = ", ".join(f"{rows.count(each)} {each}" for each in ORDER if each in rows)
-    return Framed(*_laid_out(found), TITLE, counts, CAPTION).file(run)
+    return FramedFigure(*_arrange_panels(found), TITLE, counts, CAPTION).file(run)
 
 
-def panels(judgements: Judgements) -> Iterator[Panel]:
+def lay_out_panels(judgements: Judgements) -> Iterator[ClaimsPanel]:
     """Lay out the judged claims that are ratios by workload; contradictions come first, also in each panel."""
-    judged = [each for each in judgements.all if is_judged(each) and each.claim.value is None]
+    judged = [each for each in judgements.verdicts if is_judged(each) and each.claim.value is None]
     made = [
-        _panel(workload, tuple(own), judgements.run.record.margin)
+        _claims_panel(workload, tuple(own), judgements.run.record.margin)
         for workload, own in groupby(sorted(judged, key=lambda each: each.workload), lambda each: each.workload)
     ]
     return iter(sorted(made, key=lambda panel: -panel.contradictions))
 
 
-def _panel(workload: str, judged: Sequence[Judged], margin: float) -> Panel:
-    found = [(each, finding) for each in judged for finding in each.findings]
-    axis = _axis([finding.part.seen for _, finding in found], [each.claim for each in judged], margin)
-    metrics = {each.claim.metric for each in judged}
-    rows = [_row(axis, margin, each, finding, with_metric=len(metrics) > 1) for each, finding in found]
+def _claims_panel(workload: str, verdicts: Sequence[ClaimVerdict], margin: float) -> ClaimsPanel:
+    found = [(each, finding) for each in verdicts for finding in each.points]
+    axis = _axis([finding.claim_point.estimate for _, finding in found], [each.claim for each in verdicts], margin)
+    metrics = {each.claim.metric for each in verdicts}
+    rows = [_claim_bar(axis, margin, each, finding, with_metric=len(metrics) > 1) for each, finding in found]
     rows.sort(key=lambda row: (ORDER.index(row.judgement), row.name))
     title = f"{workload} {metrics.pop()}".rstrip() if len(metrics) == 1 else workload
-    return Panel(title, percent_ticks(axis), axis.place(0.0), tuple(rows))
+    return ClaimsPanel(title, percent_ticks(axis), axis.position(0.0), tuple(rows))
 
 
-def _unfolded(found: Iterable[Panel]) -> tuple[list[Panel], list[Panel]]:
+def _split_folded(panels: Iterable[ClaimsPanel]) -> tuple[list[ClaimsPanel], list[ClaimsPanel]]:
     """Divide panels into those that are shown at once and those that are folded away: never a contradiction."""
-    shown: list[Panel] = []
-    folded: list[Panel] = []
+    shown: list[ClaimsPanel] = []
+    folded: list[ClaimsPanel] = []
     count = 0
-    for panel in found:
+    for panel in panels:
         count += len(panel.rows)
-        is_shown = not shown or panel.contradictions or count <= _UNFOLDED
+        is_shown = not shown or panel.contradictions or count <= _MAX_UNFOLDED_ROWS
         (shown if is_shown else folded).append(panel)
     return shown, folded
 
 
-def _axis(seen: Sequence[Seen], claims: Sequence[Claim], margin: float) -> Axis:
+def _axis(estimates: Sequence[IntervalEstimate], claims: Sequence[Claim], margin: float) -> Axis:
     """Return an axis that holds what was found and what was published, and 100 %.
 
     It is logarithmic. Where estimates near 100 % share it with what is far off, it is linear up to the margin.
     """
-    logs = [math.log(each.estimate) + half for each in seen for half in _halves(each)]
+    logs = [math.log(each.value) + half for each in estimates for half in _half_widths(each)]
     for claim in claims:
         region = claim.region(margin)
         logs += [math.log(end) for end in (region.low, region.high, claim.size) if end and end < math.inf]
-    least, most = min(-_LEAST_REACH, *logs), max(_LEAST_REACH, *logs)
-    least, most = max(least, -_FARTHEST), min(most, _FARTHEST)
-    room = (most - least) * _ROOM
-    is_mixed = most - least > _WIDE and any(abs(math.log(each.estimate)) < _NEAR for each in seen)
+    least, most = min(-_MIN_REACH, *logs), max(_MIN_REACH, *logs)
+    least, most = max(least, -_MAX_LOG), min(most, _MAX_LOG)
+    room = (most - least) * _AXIS_MARGIN
+    is_mixed = most - least > _WIDE_AXIS and any(abs(math.log(each.value)) < _NEAR_ONE for each in estimates)
     return Axis(least - room, most + room, math.log1p(margin) if is_mixed else None)
 
 
-def _halves(seen: Seen) -> tuple[float, ...]:
-    return (-seen.half, seen.half) if seen.half < math.inf else (0.0,)
+def _half_widths(estimate: IntervalEstimate) -> tuple[float, ...]:
+    return (-estimate.half_width, estimate.half_width) if estimate.half_width < math.inf else (0.0,)
 
 
-def _row(axis: Axis, margin: float, judged: Judged, finding: Finding, *, with_metric: bool) -> Row:
-    claim, seen = judged.claim, finding.part.seen
-    here, interval = seen_in_words(judged, finding)
-    what = f"{judged.stack} {claim.metric if with_metric else ''}".rstrip() + at_point(claim, finding)
-    if judged.than not in ("native", ""):
-        what += f" / {judged.than}"
+def _claim_bar(
+    axis: Axis, margin: float, verdict: ClaimVerdict, point_verdict: PointVerdict, *, with_metric: bool
+) -> ClaimBar:
+    claim, seen = verdict.claim, point_verdict.claim_point.estimate
+    here, interval = format_interval_estimate(verdict, point_verdict)
+    what = f"{verdict.stack} {claim.metric if with_metric else ''}".rstrip() + format_point(claim, point_verdict)
+    if verdict.than not in ("native", ""):
+        what += f" / {verdict.than}"
     found = f"here {here} {interval}".rstrip()
-    detail = f"{claim.says} {claim.source}, {claim.place}: {published_in_words(claim)}; {found}: {finding.judgement}"
-    return Row(
+    detail = (
+        f"{claim.says} {claim.source}, {claim.place}: {format_published(claim)}; {found}: {point_verdict.judgement}"
+    )
+    return ClaimBar(
         name=what,
-        judgement=finding.judgement,
-        glyph=GLYPHS[finding.judgement],
+        judgement=point_verdict.judgement,
+        glyph=GLYPHS[point_verdict.judgement],
         detail=detail,
-        anchor=row_name(judged, finding),
-        published=_short(claim),
+        anchor=row_name(verdict, point_verdict),
+        published=_format_claimed(claim),
         here=here,
-        band=_band(axis, claim.region(margin)),
-        size=None if claim.size is None else axis.place(math.log(claim.size)),
-        dot=axis.place(math.log(seen.estimate)),
-        bar=_bar(axis, seen),
+        band=_region_span(axis, claim.region(margin)),
+        size=None if claim.size is None else axis.position(math.log(claim.size)),
+        dot=axis.position(math.log(seen.value)),
+        bar=_interval_span(axis, seen),
     )
 
 
-def _band(axis: Axis, region: Region) -> Span:
+def _region_span(axis: Axis, region: Region) -> ClippedSpan:
     low = math.log(region.low) if region.low > 0 else -math.inf
-    return _span(axis, low, math.log(region.high) if region.high < math.inf else math.inf)
+    return _clip_span(axis, low, math.log(region.high) if region.high < math.inf else math.inf)
 
 
-def _bar(axis: Axis, seen: Seen) -> Span | None:
+def _interval_span(axis: Axis, estimate: IntervalEstimate) -> ClippedSpan | None:
     """Return the place of the interval; of the estimate alone where that is beyond the axis without an interval."""
-    middle = math.log(seen.estimate)
-    ends = [middle + half for half in _halves(seen)]
-    span = _span(axis, ends[0], ends[-1])
+    middle = math.log(estimate.value)
+    ends = [middle + half for half in _half_widths(estimate)]
+    span = _clip_span(axis, ends[0], ends[-1])
     return span if len(ends) > 1 or span.before or span.after else None
 
 
-def _span(axis: Axis, first: float, last: float) -> Span:
-    return Span(axis.place(first), axis.place(last), first < axis.first, last > axis.last)
+def _clip_span(axis: Axis, first: float, last: float) -> ClippedSpan:
+    return ClippedSpan(axis.position(first), axis.position(last), first < axis.first, last > axis.last)
 
 
-def _short(claim: Claim) -> str:
+def _format_claimed(claim: Claim) -> str:
     """Write what is claimed in a few letters."""
     if claim.size is not None:
-        return _share(claim.size)
+        return _format_share(claim.size)
     if claim.least is not None and claim.most is not None:
         unit = " %" if claim.most < _FACTORS_FROM else ""
-        return f"{_share(claim.least).removesuffix(unit)}\N{EN DASH}{_share(claim.most)}"
+        return f"{_format_share(claim.least).removesuffix(unit)}\N{EN DASH}{_format_share(claim.most)}"
     if claim.least is not None:
-        return f"≥ {_share(claim.least)}"
+        return f"≥ {_format_share(claim.least)}"
     if claim.most is not None:
-        return f"≤ {_share(claim.most)}"
+        return f"≤ {_format_share(claim.most)}"
     return _SIGNS[claim.direction or "equivalent"]
 
 
-def _share(share: float) -> str:
+def _format_share(share: float) -> str:
     """Write a share as estimates are: as a factor from twice on."""
     return f"\N{MULTIPLICATION SIGN}{share:.3g}" if share >= _FACTORS_FROM else f"{share * 100:.4g} %"
 
 
-def _laid_out(found: Sequence[Panel]) -> tuple[Markup, int, int]:
+def _arrange_panels(panels: Sequence[ClaimsPanel]) -> tuple[Markup, int, int]:
     """Lay panels out in columns, each in the shortest one then; return the picture with its width and height."""
-    heights = [0] * min(_BESIDE, len(found))
+    heights = [0] * min(_MAX_COLUMNS, len(panels))
     drawn = []
-    for panel in found:
+    for panel in panels:
         column = heights.index(min(heights))
-        drawn.append(_drawn(panel, (column * (_WIDTH + _GAP), heights[column])))
+        drawn.append(_draw_panel(panel, (column * (_PANEL_WIDTH + _GAP), heights[column])))
         heights[column] += panel.height + _GAP
-    width = len(heights) * (_WIDTH + _GAP) - _GAP
+    width = len(heights) * (_PANEL_WIDTH + _GAP) - _GAP
     return Markup("").join(drawn), width, max(heights) - _GAP
 
 
-def _drawn(panel: Panel, at: tuple[int, int] | None = None) -> Markup:
+def _draw_panel(panel: ClaimsPanel, at: tuple[int, int] | None = None) -> Markup:
     """Draw a panel; `at` is its place in a file, in which nothing can be followed."""
-    size = {"left": _LEFT, "across": _ACROSS, "inset": _INSET, "published": _PUBLISHED, "head": _HEAD, "row": _ROW}
-    values = {"panel": panel, "at": at, "size": size, "width": _WIDTH, "height": panel.height}
+    size = {
+        "left": _NAME_WIDTH,
+        "across": _AXIS_WIDTH,
+        "inset": _AXIS_INSET,
+        "published": _PUBLISHED_WIDTH,
+        "head": _HEAD_HEIGHT,
+        "row": _ROW_HEIGHT,
+    }
+    values = {"panel": panel, "at": at, "size": size, "width": _PANEL_WIDTH, "height": panel.height}
     return render_section(__package__, "claims.svg.j2", **values)
 
 
-def _in_the_page(text: str) -> str:
+def _strip_command_hint(text: str) -> str:
     """Leave out what is said of the command line."""
     return text.removesuffix("; --all says why").replace("`", "")
 
 
-def _of_page(judged: Judged, finding: Finding, places: Anchors) -> dict[str, str]:
+def _point_fields(verdict: ClaimVerdict, point_verdict: PointVerdict, places: Anchors) -> dict[str, str]:
     """Return a claim at one of its points."""
-    here, interval = seen_in_words(judged, finding)
-    kinds = dict.fromkeys(caution.kind for caution in finding.part.cautions)
-    row = _claim(judged, finding.judgement, *finding.notes, *kinds)
+    here, interval = format_interval_estimate(verdict, point_verdict)
+    kinds = dict.fromkeys(caution.kind for caution in point_verdict.claim_point.cautions)
+    row = _claim_fields(verdict, point_verdict.judgement, *point_verdict.notes, *kinds)
     return row | {
-        "name": row["name"] + at_point(judged.claim, finding),
+        "name": row["name"] + format_point(verdict.claim, point_verdict),
         "here": here,
         "interval": interval,
-        "n": str(finding.part.seen.n),
-        "anchor": places.get((judged.workload, judged.stack), ""),
-        "own_anchor": row_name(judged, finding),
+        "n": str(point_verdict.claim_point.estimate.n),
+        "anchor": places.get((verdict.workload, verdict.stack), ""),
+        "own_anchor": row_name(verdict, point_verdict),
     }
 
 
-def _claim(judged: Judged, judgement: Judgement, *remarks: str) -> dict[str, str]:
+def _claim_fields(verdict: ClaimVerdict, judgement: Judgement, *remarks: str) -> dict[str, str]:
     """Return a claim, with what is to be known of it."""
-    claim = judged.claim
+    claim = verdict.claim
     differs = f"differs from the source: {claim.differs}" if claim.differs else ""
     return {
         "name": claim.id,
         "says": claim.says,
         "where": ", ".join(filter(None, (claim.source, claim.place, claim.quotes and f"quoting {claim.quotes}"))),
         "judgement": judgement,
-        "look": _LOOKS.get(judgement, ""),
+        "look": _JUDGEMENT_CLASSES.get(judgement, ""),
         "glyph": GLYPHS[judgement],
-        "published": published_in_words(claim),
+        "published": format_published(claim),
         "remark": "; ".join(filter(None, (*remarks, differs))),
     }
 
 
-def _source(origin: Origin) -> str:
+def _format_source(origin: ClaimSource) -> str:
     return f"{origin.authors}: {origin.title}, {origin.published}. Measured on: {origin.hardware}"

@@ -9,24 +9,24 @@ from functools import cache, partial
 from math import isfinite
 from typing import Any
 
-from tare.features.papers.claim_file import read_together
+from tare.features.papers.claim_file import read_claim_files
 from tare.features.papers.claims import Claim, Claims
 from tare.features.papers.judging import (
     JUDGEMENTS,
-    Finding,
-    Judged,
+    ClaimVerdict,
     Judgement,
     Judgements,
+    PointVerdict,
     is_judged,
     judge,
-    nothing_judged,
+    no_judgement_error,
 )
 from tare.model.journal import Run
 from tare.model.units import format_quantity
-from tare.report.answer import Answer, Column, Row
-from tare.report.numbers import estimate, interval, listing
+from tare.report.answer import Answer, AnswerColumn, AnswerRow
+from tare.report.numbers import format_interval, format_ratio, join_names
 from tare.statistics.anytime import CONFIDENCE
-from tare.statistics.cells import Standing
+from tare.statistics.cells import OverallSpeed
 
 GLYPHS: dict[Judgement, str] = {
     "reproduced": "✔",
@@ -41,15 +41,15 @@ _STYLES: dict[Judgement, str] = {
     "undecided": "default",
 }
 _COLUMNS = (
-    Column("claim", "name"),
-    Column("judgement", "name"),
-    Column("published", "name"),
-    Column("here"),
-    Column("interval"),
-    Column("n"),
-    Column("remark", "name", only_wide=True),
+    AnswerColumn("claim", "name"),
+    AnswerColumn("judgement", "name"),
+    AnswerColumn("published", "name"),
+    AnswerColumn("here"),
+    AnswerColumn("interval"),
+    AnswerColumn("n"),
+    AnswerColumn("remark", "name", only_wide=True),
 )
-_TESTS = 3
+_MAX_TESTS = 3
 
 
 def answer(judgements: Judgements, fail_on: Collection[Judgement] = (), *, every: bool = False) -> Answer:
@@ -57,54 +57,58 @@ def answer(judgements: Judgements, fail_on: Collection[Judgement] = (), *, every
 
     Of `every` other claim, a row says why it was not judged and what would test it.
     """
-    fit = judgements.fit  # if not, the error says so
+    fit = judgements.has_measured_claims  # if not, the error says so
     return Answer(
         command="claims",
         columns=_COLUMNS,
-        rows=tuple(row for judged in judgements.all for row in _rows(judged, every=every)),
+        rows=tuple(row for judged in judgements.verdicts for row in _rows(judged, every=every)),
         legend=legend(judgements),
-        remarks=(*_differences(judgements), *remarks(judgements)) if fit else (),
+        remarks=(*_source_differences(judgements), *remarks(judgements)) if fit else (),
         conclusions=(sentence(judgements),) if fit else (),
         fields=partial(_document, judgements),
         styled="judgement",
         wide=110,
-        failed=any(judged.judgement in fail_on for judged in judgements.all),
-        error=None if any(map(is_judged, judgements.all)) else nothing_judged(judgements),
+        failed=any(judged.judgement in fail_on for judged in judgements.verdicts),
+        error=None if any(map(is_judged, judgements.verdicts)) else no_judgement_error(judgements),
     )
 
 
-def judged_by(run: Run) -> Judgements:
+def judge_run(run: Run) -> Judgements:
     """Judge the papers' claims by a run, or those that its report is asked for; UsageError if they cannot be read."""
     return judge(run, _read(run.claims))
 
 
 def sentence(judgements: Judgements) -> str:
     """Describe in one sentence what came of it."""
-    if not judgements.fit:
-        return f"None of {len(judgements.all)} claims is about what this run has measured."
-    counts = tuple(f"{len(own)} {name}" for name in JUDGEMENTS if (own := judgements.of(name)))
-    return f"Of {len(judgements.all)} claims, {listing(counts)}."
+    if not judgements.has_measured_claims:
+        return f"None of {len(judgements.verdicts)} claims is about what this run has measured."
+    counts = tuple(f"{len(own)} {name}" for name in JUDGEMENTS if (own := judgements.with_judgement(name)))
+    return f"Of {len(judgements.verdicts)} claims, {join_names(counts)}."
 
 
 def remarks(judgements: Judgements) -> tuple[str, ...]:
     """Describe why claims cannot be compared, each reason once, and what would test those that are not tested."""
-    reasons = Counter(judged.reason for judged in judgements.of("not comparable"))
+    reasons = Counter(judged.reason for judged in judgements.with_judgement("not comparable"))
     lines = [f"{count} not comparable: {reason}" for reason, count in reasons.most_common()]
-    if untested := judgements.of("not tested"):
+    if untested := judgements.with_judgement("not tested"):
         tests = Counter(judged.test for judged in untested)
-        texts = tuple(f"{count} by `{test}`" for test, count in tests.most_common(_TESTS))
-        rest = sum(count for _, count in tests.most_common()[_TESTS:])
+        texts = tuple(f"{count} by `{test}`" for test, count in tests.most_common(_MAX_TESTS))
+        rest = sum(count for _, count in tests.most_common()[_MAX_TESTS:])
         texts += (f"{rest} otherwise",) if rest else ()
-        lines.append(f"{len(untested)} not tested, which can be: {listing(texts)}; --all says why")
-    kinds = tuple(dict.fromkeys(caution.kind for _, found in _findings(judgements) for caution in found.part.cautions))
+        lines.append(f"{len(untested)} not tested, which can be: {join_names(texts)}; --all says why")
+    kinds = tuple(
+        dict.fromkeys(
+            caution.kind for _, found in _point_verdicts(judgements) for caution in found.claim_point.cautions
+        )
+    )
     if kinds:
-        lines.append(f"! cautions touch these values: {listing(kinds)}")
+        lines.append(f"! cautions touch these values: {join_names(kinds)}")
     return tuple(lines)
 
 
-def _differences(judgements: Judgements) -> tuple[str, ...]:
+def _source_differences(judgements: Judgements) -> tuple[str, ...]:
     """Describe what is not the same here as in the source, of the claims that were judged."""
-    own = Counter(judged.claim.differs for judged in judgements.all if judged.claim.differs and judged.findings)
+    own = Counter(judged.claim.differs for judged in judgements.verdicts if judged.claim.differs and judged.points)
     return tuple(f"{count} differ{'s' if count == 1 else ''} from the source: {text}" for text, count in own.items())
 
 
@@ -117,9 +121,9 @@ def legend(judgements: Judgements) -> str:
     )
 
 
-def published_in_words(claim: Claim) -> str:
+def format_published(claim: Claim) -> str:
     """Write what is claimed: its size with the tolerance, or its direction and the number as printed; and p."""
-    text = _bounds(claim)
+    text = _format_bounds(claim)
     if not claim.has_size:
         text = f"{claim.direction} ({claim.printed})" if claim.printed else f"{claim.direction}"
     if claim.tolerance or claim.reading:
@@ -127,22 +131,22 @@ def published_in_words(claim: Claim) -> str:
     return f"{text}, p {claim.p}" if claim.p else text
 
 
-def at_point(claim: Claim, finding: Finding) -> str:
+def format_point(claim: Claim, point_verdict: PointVerdict) -> str:
     """Write at which point a claim was judged, and beside which one; empty for the mean over all."""
-    point = "" if finding.part.point is None else f" @ {finding.part.point:g}"
+    point = "" if point_verdict.claim_point.point is None else f" @ {point_verdict.claim_point.point:g}"
     return point if claim.than_point is None else f"{point} beside {claim.than_point:g}"
 
 
-def seen_in_words(judged: Judged, finding: Finding) -> tuple[str, str]:
+def format_interval_estimate(verdict: ClaimVerdict, point_verdict: PointVerdict) -> tuple[str, str]:
     """Write the estimate and its interval, in the claim's terms."""
-    seen, value = finding.part.seen, judged.claim.value
+    seen, value = point_verdict.claim_point.estimate, verdict.claim.value
     if value is None:
-        standing = Standing(judged.stack, seen.estimate, seen.low, seen.high, "undecided")
-        return estimate(standing), interval(standing)
+        standing = OverallSpeed(verdict.stack, seen.value, seen.low, seen.high, "undecided")
+        return format_ratio(standing), format_interval(standing)
     if seen.low is None or seen.high is None:
-        return format_quantity(seen.estimate, value.unit), ""
+        return format_quantity(seen.value, value.unit), ""
     low, high = (format_quantity(end, value.unit) for end in (seen.low, seen.high))
-    return format_quantity(seen.estimate, value.unit), f"[{low}, {high}]"
+    return format_quantity(seen.value, value.unit), f"[{low}, {high}]"
 
 
 def _document(judgements: Judgements) -> dict[str, Any]:
@@ -156,11 +160,11 @@ def _document(judgements: Judgements) -> dict[str, Any]:
             "suite": record.suite,
             "started": record.started,
             "tare": record.tare,
-            "machine": asdict(record.measured_on),
+            "machine": asdict(record.instance_machine),
         },
-        "sources": {judged.claim.source: asdict(judged.origin) for judged in judgements.all},
-        "claims": [_claim_fields(judged, record.margin) for judged in judgements.all],
-        "cells": [cell for judged in judgements.all for cell in _cells(judged)],
+        "sources": {judged.claim.source: asdict(judged.origin) for judged in judgements.verdicts},
+        "claims": [_claim_fields(judged, record.margin) for judged in judgements.verdicts],
+        "cells": [cell for judged in judgements.verdicts for cell in _cell_fields(judged)],
         "answer": sentence(judgements),
     }
 
@@ -168,86 +172,93 @@ def _document(judgements: Judgements) -> dict[str, Any]:
 @cache
 def _read(files: tuple[str, ...]) -> Claims:
     """Read files of claims once: the one that comes with tare takes half a second."""
-    return read_together(files)
+    return read_claim_files(files)
 
 
-def _findings(judgements: Judgements) -> Iterator[tuple[Judged, Finding]]:
-    return ((judged, finding) for judged in judgements.all for finding in judged.findings)
+def _point_verdicts(judgements: Judgements) -> Iterator[tuple[ClaimVerdict, PointVerdict]]:
+    return ((judged, finding) for judged in judgements.verdicts for finding in judged.points)
 
 
-def _rows(judged: Judged, *, every: bool) -> Iterator[Row]:
-    style = _STYLES.get(judged.judgement, "dim")
-    for finding in judged.findings:
-        yield Row(_texts(judged, finding), style)
-    if every and not judged.findings:
-        why = f"{judged.reason}; test: {judged.test}"
-        published = published_in_words(judged.claim)
-        yield Row((judged.claim.id, _state(judged.judgement), published, "", "", "", why), style)
+def _rows(verdict: ClaimVerdict, *, every: bool) -> Iterator[AnswerRow]:
+    style = _STYLES.get(verdict.judgement, "dim")
+    for finding in verdict.points:
+        yield AnswerRow(_column_texts(verdict, finding), style)
+    if every and not verdict.points:
+        why = f"{verdict.reason}; test: {verdict.test}"
+        published = format_published(verdict.claim)
+        yield AnswerRow((verdict.claim.id, _format_judgement(verdict.judgement), published, "", "", "", why), style)
 
 
-def _texts(judged: Judged, finding: Finding) -> tuple[str, ...]:
-    claim = judged.claim
-    name = claim.id + at_point(claim, finding)
-    state = _state(finding.judgement) + (" !" if finding.part.cautions else "")
-    count = str(finding.part.seen.n)
-    return (name, state, published_in_words(claim), *seen_in_words(judged, finding), count, "; ".join(finding.notes))
+def _column_texts(verdict: ClaimVerdict, point_verdict: PointVerdict) -> tuple[str, ...]:
+    claim = verdict.claim
+    name = claim.id + format_point(claim, point_verdict)
+    state = _format_judgement(point_verdict.judgement) + (" !" if point_verdict.claim_point.cautions else "")
+    count = str(point_verdict.claim_point.estimate.n)
+    return (
+        name,
+        state,
+        format_published(claim),
+        *format_interval_estimate(verdict, point_verdict),
+        count,
+        "; ".join(point_verdict.notes),
+    )
 
 
-def _state(judgement: Judgement) -> str:
+def _format_judgement(judgement: Judgement) -> str:
     return f"{GLYPHS[judgement]} {judgement}"
 
 
-def _bounds(claim: Claim) -> str:
+def _format_bounds(claim: Claim) -> str:
     stated = claim.value or claim
 
-    def text(number: float) -> str:
+    def format_number(number: float) -> str:
         return format_quantity(number, claim.value.unit) if claim.value else f"{number * 100:.4g} %"
 
     if stated.size is not None:
-        return text(stated.size)
+        return format_number(stated.size)
     ends = (("at least", stated.least), ("at most", stated.most))
-    return ", ".join(f"{word} {text(end)}" for word, end in ends if end is not None)
+    return ", ".join(f"{word} {format_number(end)}" for word, end in ends if end is not None)
 
 
-def _claim_fields(judged: Judged, margin: float) -> dict[str, Any]:
+def _claim_fields(verdict: ClaimVerdict, margin: float) -> dict[str, Any]:
     """Return a claim as what JSON can hold; `region` has null where it has no end."""
-    region = judged.claim.region(margin)
+    region = verdict.claim.region(margin)
     return {
-        **asdict(judged.claim),
-        "published": published_in_words(judged.claim),
+        **asdict(verdict.claim),
+        "published": format_published(verdict.claim),
         "region": [region.low or None, region.high if isfinite(region.high) else None],
-        "judgement": judged.judgement,
-        "reason": judged.reason or None,
-        "test": judged.test or None,
-        "stack_of_run": judged.stack or None,
-        "than_of_run": judged.than or None,
-        "ran": dict(judged.ran),
+        "judgement": verdict.judgement,
+        "reason": verdict.reason or None,
+        "test": verdict.test or None,
+        "stack_of_run": verdict.stack or None,
+        "than_of_run": verdict.than or None,
+        "ran": dict(verdict.stack_reports),
     }
 
 
-def _cells(judged: Judged) -> Iterator[dict[str, Any]]:
+def _cell_fields(verdict: ClaimVerdict) -> Iterator[dict[str, Any]]:
     """Yield the points of a claim; one without numbers where the run has not measured it."""
-    claim = judged.claim
+    claim = verdict.claim
     common = {
         "claim": claim.id,
         "workload": claim.workload,
         "metric": claim.metric or None,
-        "stack": judged.stack or claim.stack,
-        "than": None if claim.value else judged.than or claim.than,
+        "stack": verdict.stack or claim.stack,
+        "than": None if claim.value else verdict.than or claim.than,
         "unit": claim.value.unit if claim.value else None,
     }
-    if not is_judged(judged):
-        blank = {"point": None, "estimate": None, "interval": None, "n": 0, "decision": judged.judgement}
-        yield common | blank | {"log_evidence": 0.0, "notes": [judged.reason], "cautions": []}
-    for finding in judged.findings:
-        seen = finding.part.seen
+    if not is_judged(verdict):
+        blank = {"point": None, "estimate": None, "interval": None, "n": 0, "decision": verdict.judgement}
+        yield common | blank | {"log_evidence": 0.0, "notes": [verdict.reason], "cautions": []}
+    for finding in verdict.points:
+        seen = finding.claim_point.estimate
         yield common | {
-            "point": finding.part.point,
-            "estimate": seen.estimate,
+            "point": finding.claim_point.point,
+            "estimate": seen.value,
             "interval": None if seen.low is None else [seen.low, seen.high],
             "n": seen.n,
             "decision": finding.judgement,
             "log_evidence": finding.evidence,
             "notes": list(finding.notes),
-            "cautions": [asdict(caution) for caution in finding.part.cautions],
+            "cautions": [asdict(caution) for caution in finding.claim_point.cautions],
         }

@@ -24,9 +24,9 @@ from tare.statistics.bootstrap import Interval, bootstrap_share
 from tare.statistics.descriptive import Description, describe
 
 _ROUNDING = 1e-12  # of its largest value: a group that varies less does not vary
-_LEAST = 1e-70  # of all values' largest: the square of a square of less is zero
-_EXACT_PAIRS = 2500  # SciPy counts arrangements without ties quickly up to about 50 values on either side
-_EXACT_ARRANGEMENTS = 20_000  # with ties, it goes through all of them
+_MIN_SHARE = 1e-70  # of all values' largest: the square of a square of less is zero
+_MAX_EXACT_PAIRS = 2500  # SciPy counts arrangements without ties quickly up to about 50 values on either side
+_MAX_EXACT_ARRANGEMENTS = 20_000  # with ties, it goes through all of them
 
 Groups = Mapping[str, Sequence[float]]
 Pairs = Mapping[tuple[str, str], float | None]
@@ -56,30 +56,30 @@ class RankTest:
 
 
 @dataclass(frozen=True)
-class Row:
+class ClassicalRow:
     """One stack: its values in short, its mean as a share of the baseline's, and its ranks beside the baseline's."""
 
     stack: str
-    described: Description | None
+    description: Description | None
     share: Interval
     ranks: RankTest
 
 
 @dataclass(frozen=True)
-class PapersWay:
+class ClassicalTests:
     """All of it for one metric at one point."""
 
     baseline: str
-    rows: tuple[Row, ...]
+    rows: tuple[ClassicalRow, ...]
     groups: tuple[GroupTest, ...]
     pairs: tuple[Pairs, ...]
 
 
-def papers_way(groups: Groups, baseline: str, seed: int) -> PapersWay:
+def run_classical_tests(groups: Groups, baseline: str, seed: int) -> ClassicalTests:
     """Compute all of it. Much slower than tare's own way, for the studentized range: 5 ms for each pair of stacks."""
-    return PapersWay(
+    return ClassicalTests(
         baseline=baseline,
-        rows=tuple(_row(stack, groups, baseline, seed) for stack in groups),
+        rows=tuple(_classical_row(stack, groups, baseline, seed) for stack in groups),
         groups=(one_way_anova(groups), welch_anova(groups), kruskal_wallis(groups)),
         pairs=(tukey(groups), games_howell(groups), dunn(groups)),
     )
@@ -90,8 +90,8 @@ def one_way_anova(groups: Groups) -> GroupTest:
 
     Fisher, Statistical Methods for Research Workers (1925).
     """
-    name, arrays = "one-way ANOVA", _scaled(groups)
-    reason = _problem(arrays, least=1) or _no_variance(arrays)
+    name, arrays = "one-way ANOVA", _scale_values(groups)
+    reason = _problem(arrays, min_values=1) or _no_variance_problem(arrays)
     if reason:
         return GroupTest(name, reason=reason)
     result = scipy.stats.f_oneway(*arrays.values())
@@ -100,7 +100,7 @@ def one_way_anova(groups: Groups) -> GroupTest:
     count = sum(map(len, arrays.values()))
     # Of equal means, rounding can make F a little less than 0, which has no p.
     statistic, chance = (float(result.statistic), result.pvalue) if result.statistic >= 0 else (0.0, 1.0)
-    return GroupTest(name, statistic, len(arrays) - 1, count - len(arrays), _chance(chance))
+    return GroupTest(name, statistic, len(arrays) - 1, count - len(arrays), _clip_p_value(chance))
 
 
 def welch_anova(groups: Groups) -> GroupTest:
@@ -108,9 +108,9 @@ def welch_anova(groups: Groups) -> GroupTest:
 
     Welch, "On the comparison of several mean values: an alternative approach", Biometrika 38 (1951), 330-336.
     """
-    name, arrays = "Welch's ANOVA", _scaled(groups)
+    name, arrays = "Welch's ANOVA", _scale_values(groups)
     steady = [stack for stack, values in arrays.items() if values.size and np.ptp(values) == 0]
-    reason = _problem(arrays, least=2) or _no_variance(arrays)
+    reason = _problem(arrays, min_values=2) or _no_variance_problem(arrays)
     if reason or steady:
         return GroupTest(
             name, reason=reason or f"the values of {steady[0]} do not vary, and their variance is a divisor"
@@ -120,7 +120,7 @@ def welch_anova(groups: Groups) -> GroupTest:
     counts = np.array([len(values) for values in arrays.values()])
     doubt = float(((1 - weights / weights.sum()) ** 2 / (counts - 1)).sum())
     within = (len(arrays) ** 2 - 1) / (3 * doubt)
-    return GroupTest(name, float(result.statistic), len(arrays) - 1, within, _chance(result.pvalue))
+    return GroupTest(name, float(result.statistic), len(arrays) - 1, within, _clip_p_value(result.pvalue))
 
 
 def kruskal_wallis(groups: Groups) -> GroupTest:
@@ -129,12 +129,12 @@ def kruskal_wallis(groups: Groups) -> GroupTest:
     Kruskal and Wallis, "Use of ranks in one-criterion variance analysis", Journal of the American Statistical
     Association 47 (1952), 583-621.
     """
-    name, arrays = "Kruskal-Wallis", _arrays(groups)
-    reason = _problem(arrays, least=1) or _all_equal(arrays)
+    name, arrays = "Kruskal-Wallis", _to_arrays(groups)
+    reason = _problem(arrays, min_values=1) or _all_equal_problem(arrays)
     if reason:
         return GroupTest(name, reason=reason)
     result = scipy.stats.kruskal(*arrays.values())
-    return GroupTest(name, float(result.statistic), len(arrays) - 1, None, _chance(result.pvalue))
+    return GroupTest(name, float(result.statistic), len(arrays) - 1, None, _clip_p_value(result.pvalue))
 
 
 def tukey(groups: Groups) -> Pairs:
@@ -144,15 +144,15 @@ def tukey(groups: Groups) -> Pairs:
     group means with unequal numbers of replications", Biometrics 12 (1956), 307-310. Written with SciPy's studentized
     range, not its `tukey_hsd`, which takes no group of one value and computes each pair twice.
     """
-    arrays = _scaled(groups)
-    if _problem(arrays, least=1) or _no_variance(arrays):
+    arrays = _scale_values(groups)
+    if _problem(arrays, min_values=1) or _no_variance_problem(arrays):
         return {}
     freedom = sum(map(len, arrays.values())) - len(arrays)
     squares = [_variance(values) * (len(values) - 1) for values in arrays.values() if len(values) > 1]
     variance = sum(squares) / freedom
     pairs = list(combinations(arrays.values(), 2))
     errors = np.array([variance * (1 / len(one) + 1 / len(two)) for one, two in pairs])
-    return _studentized(arrays, errors, np.full(len(pairs), float(freedom)))
+    return _compare_studentized_ranges(arrays, errors, np.full(len(pairs), float(freedom)))
 
 
 def games_howell(groups: Groups) -> Pairs:
@@ -161,8 +161,8 @@ def games_howell(groups: Groups) -> Pairs:
     Games and Howell, "Pairwise multiple comparison procedures with unequal N's and/or variances", Journal of
     Educational Statistics 1 (1976), 113-125.
     """
-    arrays = _scaled(groups)
-    if _problem(arrays, least=2) or _no_variance(arrays):
+    arrays = _scale_values(groups)
+    if _problem(arrays, min_values=2) or _no_variance_problem(arrays):
         return {}
     errors = {stack: (_variance(values) / len(values), len(values)) for stack, values in arrays.items()}
     squares, freedoms = [], []
@@ -170,7 +170,7 @@ def games_howell(groups: Groups) -> Pairs:
         squares.append(one + two)
         doubt = one**2 / (count - 1) + two**2 / (other - 1)
         freedoms.append((one + two) ** 2 / doubt if doubt > 0 else 1.0)
-    return _studentized(arrays, np.array(squares), np.array(freedoms))
+    return _compare_studentized_ranges(arrays, np.array(squares), np.array(freedoms))
 
 
 def dunn(groups: Groups) -> Pairs:
@@ -179,8 +179,8 @@ def dunn(groups: Groups) -> Pairs:
     Dunn, "Multiple comparisons using rank sums", Technometrics 6 (1964), 241-252, adjusted after Holm, "A simple
     sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979), 65-70.
     """
-    arrays = _arrays(groups)
-    if _problem(arrays, least=1) or _all_equal(arrays):
+    arrays = _to_arrays(groups)
+    if _problem(arrays, min_values=1) or _all_equal_problem(arrays):
         return {}
     together = np.concatenate(list(arrays.values()))
     ties = np.unique(together, return_counts=True)[1].astype(float)
@@ -190,14 +190,14 @@ def dunn(groups: Groups) -> Pairs:
     pairs = list(combinations(np.split(scipy.stats.rankdata(together), ends), 2))
     away = np.array([two.mean() - one.mean() for one, two in pairs])
     errors = np.sqrt([variance * (1 / len(one) + 1 / len(two)) for one, two in pairs])
-    return _of_pairs(arrays, holm(2 * scipy.stats.norm.sf(np.abs(away) / errors)))
+    return _to_pairs(arrays, holm(2 * scipy.stats.norm.sf(np.abs(away) / errors)))
 
 
-def holm(chances: NDArray[np.float64]) -> NDArray[np.float64]:
+def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Adjust p-values, so that the chance of any false rejection among them all is kept (Holm 1979, as in `dunn`)."""
-    order = np.argsort(chances)
-    grown = np.maximum.accumulate(chances[order] * np.arange(len(chances), 0, -1))
-    adjusted = np.empty(len(chances))
+    order = np.argsort(p_values)
+    grown = np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1))
+    adjusted = np.empty(len(p_values))
     adjusted[order] = np.minimum(grown, 1.0)
     return adjusted
 
@@ -208,25 +208,25 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> RankTest:
     Mann and Whitney, "On a test of whether one of two random variables is stochastically larger than the other", The
     Annals of Mathematical Statistics 18 (1947), 50-60.
     """
-    arrays = _arrays({"the first": first, "the second": second})
-    if _problem(arrays, least=1):
+    arrays = _to_arrays({"the first": first, "the second": second})
+    if _problem(arrays, min_values=1):
         return RankTest()
     one, two = arrays.values()
     arrangements = comb(len(one) + len(two), len(one))
     smallest = min(1.0, 2 / arrangements)
-    if _all_equal(arrays):
+    if _all_equal_problem(arrays):
         return RankTest(None, smallest)
     tied = len(np.unique(np.concatenate([one, two]))) < len(one) + len(two)
-    if tied and arrangements <= _EXACT_ARRANGEMENTS:
-        chance = _over_all_arrangements(one, two)
+    if tied and arrangements <= _MAX_EXACT_ARRANGEMENTS:
+        chance = _exact_p_value(one, two)
     else:
-        exact = not tied and len(one) * len(two) <= _EXACT_PAIRS
+        exact = not tied and len(one) * len(two) <= _MAX_EXACT_PAIRS
         chance = float(scipy.stats.mannwhitneyu(one, two, method="exact" if exact else "asymptotic").pvalue)
     # The normal approximation, with ties, can go below what any arrangement reaches.
-    return RankTest(max(_chance(chance), smallest), smallest)
+    return RankTest(max(_clip_p_value(chance), smallest), smallest)
 
 
-def _over_all_arrangements(one: NDArray[np.float64], two: NDArray[np.float64]) -> float:
+def _exact_p_value(one: NDArray[np.float64], two: NDArray[np.float64]) -> float:
     """Return twice the share of all divisions of the ranks in which the fewer side's sum is as extreme as it is."""
     ranks = scipy.stats.rankdata(np.concatenate([one, two]))
     own = ranks[: len(one)] if len(one) <= len(two) else ranks[len(one) :]
@@ -234,45 +234,45 @@ def _over_all_arrangements(one: NDArray[np.float64], two: NDArray[np.float64]) -
     return 2 * float(min(np.mean(sums <= own.sum()), np.mean(sums >= own.sum())))
 
 
-def _row(stack: str, groups: Groups, baseline: str, seed: int) -> Row:
+def _classical_row(stack: str, groups: Groups, baseline: str, seed: int) -> ClassicalRow:
     values, theirs = groups[stack], groups.get(baseline, ())
     if stack == baseline:
-        return Row(stack, describe(values), Interval(), RankTest())
-    return Row(stack, describe(values), bootstrap_share(values, theirs, seed), mann_whitney(values, theirs))
+        return ClassicalRow(stack, describe(values), Interval(), RankTest())
+    return ClassicalRow(stack, describe(values), bootstrap_share(values, theirs, seed), mann_whitney(values, theirs))
 
 
-def _studentized(arrays: _Arrays, squares: NDArray[np.float64], freedom: NDArray[np.float64]) -> Pairs:
+def _compare_studentized_ranges(arrays: _Arrays, squares: NDArray[np.float64], freedom: NDArray[np.float64]) -> Pairs:
     """Compare all pairs of means, given the squared standard error of each difference and its degrees of freedom."""
     away = np.array([two.mean() - one.mean() for one, two in combinations(arrays.values(), 2)])
     known = squares > 0
     errors = np.sqrt(squares[known] / 2)  # of a mean, of which the studentized range is a multiple
     chances = np.full(len(away), np.nan)
     chances[known] = scipy.stats.studentized_range.sf(np.abs(away[known]) / errors, len(arrays), freedom[known])
-    return _of_pairs(arrays, chances)
+    return _to_pairs(arrays, chances)
 
 
-def _of_pairs(arrays: _Arrays, chances: NDArray[np.float64]) -> Pairs:
+def _to_pairs(arrays: _Arrays, chances: NDArray[np.float64]) -> Pairs:
     named = zip(combinations(arrays, 2), chances, strict=True)
-    return {pair: None if np.isnan(chance) else _chance(chance) for pair, chance in named}
+    return {pair: None if np.isnan(chance) else _clip_p_value(chance) for pair, chance in named}
 
 
-def _arrays(groups: Groups) -> _Arrays:
+def _to_arrays(groups: Groups) -> _Arrays:
     arrays = {stack: np.asarray(values, dtype=float) for stack, values in groups.items()}
     if not all(np.isfinite(values).all() for values in arrays.values()):
         raise ValueError("a test needs finite values")
     return arrays
 
 
-def _scaled(groups: Groups) -> _Arrays:
+def _scale_values(groups: Groups) -> _Arrays:
     """Divide all values by the largest, so that no square overflows; what varies by rounding alone is made equal."""
-    arrays = _arrays(groups)
+    arrays = _to_arrays(groups)
     scale = max((float(np.abs(values).max()) for values in arrays.values() if values.size), default=0.0) or 1.0
     shares = {stack: values / scale for stack, values in arrays.items()}
-    return {stack: np.full(own.shape, own[0]) if _steady(own) else own for stack, own in shares.items()}
+    return {stack: np.full(own.shape, own[0]) if _is_constant(own) else own for stack, own in shares.items()}
 
 
-def _steady(shares: NDArray[np.float64]) -> bool:
-    return shares.size > 0 and bool(np.ptp(shares) <= max(_ROUNDING * np.abs(shares).max(), _LEAST))
+def _is_constant(shares: NDArray[np.float64]) -> bool:
+    return shares.size > 0 and bool(np.ptp(shares) <= max(_ROUNDING * np.abs(shares).max(), _MIN_SHARE))
 
 
 def _variance(values: NDArray[np.float64]) -> float:
@@ -280,27 +280,27 @@ def _variance(values: NDArray[np.float64]) -> float:
     return 0.0 if np.ptp(values) == 0 else float(values.var(ddof=1))
 
 
-def _problem(arrays: _Arrays, least: int) -> str:
+def _problem(arrays: _Arrays, min_values: int) -> str:
     """Describe why these groups cannot be compared; empty when they can."""
     if len(arrays) < 2:
         return "there is only one stack" if arrays else "there is no stack"
     for stack, values in arrays.items():
-        if len(values) < least:
+        if len(values) < min_values:
             return f"{stack} has {'only one' if len(values) else 'no'} value"
     return ""
 
 
-def _all_equal(arrays: _Arrays) -> str:
+def _all_equal_problem(arrays: _Arrays) -> str:
     return "all values are equal" if np.ptp(np.concatenate(list(arrays.values()))) <= 0 else ""
 
 
-def _no_variance(arrays: _Arrays) -> str:
+def _no_variance_problem(arrays: _Arrays) -> str:
     if all(len(values) < 2 for values in arrays.values()):
         return "no stack has more than one value"
     if all(np.ptp(values) == 0 for values in arrays.values()):
-        return _all_equal(arrays) or "no stack's values vary, so there is nothing to measure differences with"
+        return _all_equal_problem(arrays) or "no stack's values vary, so there is nothing to measure differences with"
     return ""
 
 
-def _chance(p: float) -> float:
+def _clip_p_value(p: float) -> float:
     return min(max(float(p), 0.0), 1.0)

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from tare.cli.answer import give
-from tare.cli.arguments import AsJson, read_run, verdicts_named
-from tare.features.papers.claim_file import read_together
+from tare.cli.answer import print_and_exit
+from tare.cli.arguments import AsJson, parse_verdicts, read_run
+from tare.features.papers.claim_file import read_claim_files
 from tare.features.papers.claims_text import answer
 from tare.features.papers.judging import JUDGEMENTS, Judgement, judge
-from tare.model.files import writing
+from tare.model.files import convert_write_errors
 from tare.report.writer import write_report
 
 ClaimFiles = Annotated[
@@ -21,7 +21,7 @@ ClaimFiles = Annotated[
         "--claims", help="A file of claims, or `published` for those of the papers (default).", metavar="FILE"
     ),
 ]
-_KINDS: dict[str, Judgement] = {name.replace(" ", "-"): name for name in JUDGEMENTS}
+_JUDGEMENT_OPTIONS: dict[str, Judgement] = {name.replace(" ", "-"): name for name in JUDGEMENTS}
 
 
 def claims(  # noqa: PLR0913 - each is an option of the command line
@@ -29,7 +29,8 @@ def claims(  # noqa: PLR0913 - each is an option of the command line
     *,
     files: ClaimFiles = None,
     fail_on: Annotated[
-        list[str] | None, typer.Option(help=f"Exit with 1 on any of: {', '.join(_KINDS)}.", metavar="JUDGEMENT")
+        list[str] | None,
+        typer.Option(help=f"Exit with 1 on any of: {', '.join(_JUDGEMENT_OPTIONS)}.", metavar="JUDGEMENT"),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Show also what was not tested, why, and what would.")] = False,
     out: Annotated[
@@ -38,10 +39,12 @@ def claims(  # noqa: PLR0913 - each is an option of the command line
     as_json: AsJson = False,
 ) -> None:
     """Put published statements to the test of a run: reproduced, contradicted, undecided, or not tested."""
-    kinds = [_KINDS[name] for name in verdicts_named(fail_on, _KINDS, "judgement", "contradicted")]
+    kinds = [
+        _JUDGEMENT_OPTIONS[name] for name in parse_verdicts(fail_on, _JUDGEMENT_OPTIONS, "judgement", "contradicted")
+    ]
     read = read_run(run)
-    judgements = judge(read, read_together(files or []))
+    judgements = judge(read, read_claim_files(files or []))
     if out is not None:
-        with writing(out, "choose another folder with --report"):
+        with convert_write_errors(out, "choose another folder with --report"):
             write_report([read], ("html",), out, files or ())
-    give(answer(judgements, kinds, every=every), as_json=as_json)
+    print_and_exit(answer(judgements, kinds, every=every), as_json=as_json)

@@ -14,47 +14,47 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from tare.features.papers.claims import Claim, Claims, Origin, Placed, place, region_of
-from tare.features.papers.matching import InRun, InTheRun, Part
-from tare.guests.user_guest import OwnGuest
+from tare.features.papers.claims import Claim, Claims, ClaimSource, RegionVerdict, locate_interval, region_of
+from tare.features.papers.matching import ClaimMatch, ClaimMatcher, ClaimPoint
+from tare.guests.user_guest import UserGuest
 from tare.model.errors import TareError
 from tare.model.journal import Run
 from tare.plugins import registry
 from tare.statistics.anytime import e_bh
-from tare.suites.stacks import needed_setting, split
+from tare.suites.stacks import find_required_setting, split_stack
 
 Judgement = Literal["reproduced", "contradicted", "undecided", "not tested", "not comparable"]
 JUDGEMENTS: tuple[Judgement, ...] = get_args(Judgement)
-_BY_PLACE: dict[str, Judgement] = {"inside": "reproduced", "outside": "contradicted"}
+_JUDGEMENT_OF_POSITION: dict[str, Judgement] = {"inside": "reproduced", "outside": "contradicted"}
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What a run says of a claim at one point; `part` has the numbers as the claim counts them."""
+class PointVerdict:
+    """What a run says of a claim at one point; `claim_point` has the numbers as the claim counts them."""
 
-    part: Part
+    claim_point: ClaimPoint
     judgement: Judgement
     evidence: float
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Judged:
+class ClaimVerdict:
     """A claim, and what a run says of it.
 
     `reason` says why it was not judged, and `test` what would test it; both are empty for others. `stack`, `than` and
-    `workload` are the run's names, `ran` what the stack says of itself, such as its version.
+    `workload` are the run's names, `stack_reports` what the stack says of itself, such as its version.
     """
 
     claim: Claim
-    origin: Origin
+    origin: ClaimSource
     judgement: Judgement
-    findings: tuple[Finding, ...] = ()
+    points: tuple[PointVerdict, ...] = ()
     reason: str = ""
     test: str = ""
     stack: str = ""
     than: str = ""
-    ran: tuple[tuple[str, str], ...] = ()
+    stack_reports: tuple[tuple[str, str], ...] = ()
     workload: str = ""
 
 
@@ -63,16 +63,16 @@ class Judgements:
     """All claims of a file, in its order, judged by a run."""
 
     run: Run
-    all: tuple[Judged, ...]
+    verdicts: tuple[ClaimVerdict, ...]
 
     @property
-    def fit(self) -> bool:
+    def has_measured_claims(self) -> bool:
         """Whether a claim is about what the run has measured, comparable or not."""
-        return any(judged.judgement != "not tested" for judged in self.all)
+        return any(judged.judgement != "not tested" for judged in self.verdicts)
 
-    def of(self, judgement: Judgement) -> tuple[Judged, ...]:
+    def with_judgement(self, judgement: Judgement) -> tuple[ClaimVerdict, ...]:
         """Return the claims with this judgement."""
-        return tuple(judged for judged in self.all if judged.judgement == judgement)
+        return tuple(judged for judged in self.verdicts if judged.judgement == judgement)
 
 
 def judge(run: Run, claims: Claims) -> Judgements:
@@ -81,86 +81,107 @@ def judge(run: Run, claims: Claims) -> Judgements:
     Of the judgements by the points' own intervals, those are kept that e-BH confirms among all points of all claims
     that the run has measured.
     """
-    in_run, margin = InRun(run), run.record.margin
+    in_run, margin = ClaimMatcher(run), run.record.margin
     found = [in_run.find(claim, claims.origins[claim.source]) for claim in claims.claims]
     placed = [
-        (claim, part, place(part.seen, claim.region(margin)))
+        (claim, part, locate_interval(part.estimate, claim.region(margin)))
         for claim, each in zip(claims.claims, found, strict=True)
-        for part in each.parts
+        for part in each.points
     ]
     sure = e_bh(np.array([where.evidence for _, _, where in placed], dtype=float))
     doubt = f"by its own interval, but not certain together with {len(placed) - 1} others"
-    findings = iter([_finding(*each, margin, "" if kept else doubt) for each, kept in zip(placed, sure, strict=True)])
+    findings = iter(
+        [_judge_point(*each, margin, "" if kept else doubt) for each, kept in zip(placed, sure, strict=True)]
+    )
     return Judgements(
         run,
         tuple(
-            _judged(claim, claims.origins[claim.source], each, tuple(islice(findings, len(each.parts))))
+            _judge_claim(claim, claims.origins[claim.source], each, tuple(islice(findings, len(each.points))))
             for claim, each in zip(claims.claims, found, strict=True)
         ),
     )
 
 
-def nothing_judged(judgements: Judgements) -> TareError:
+def no_judgement_error(judgements: Judgements) -> TareError:
     """Return the error of a run by which no claim can be judged."""
-    counts = ", ".join(f"{len(own)} {judgement}" for judgement in JUDGEMENTS if (own := judgements.of(judgement)))
-    if not judgements.fit:
-        counts = f"none of {len(judgements.all)} is about what it has measured" if judgements.all else ""
-    tests = [judged.test for judged in judgements.all if judged.test]
+    counts = ", ".join(
+        f"{len(own)} {judgement}" for judgement in JUDGEMENTS if (own := judgements.with_judgement(judgement))
+    )
+    if not judgements.has_measured_claims:
+        counts = f"none of {len(judgements.verdicts)} is about what it has measured" if judgements.verdicts else ""
+    tests = [judged.test for judged in judgements.verdicts if judged.test]
     hint = max(tests, key=tests.count) if tests else "write claims that a run can test (docs/claims.md)"
     return TareError(f"{judgements.run.folder}: no claim can be judged by this run: {counts or 'there is none'}", hint)
 
 
-def is_judged(judged: Judged) -> bool:
+def is_judged(verdict: ClaimVerdict) -> bool:
     """Return whether a run has measured what a claim is about."""
-    return judged.judgement in ("reproduced", "contradicted", "undecided")
+    return verdict.judgement in ("reproduced", "contradicted", "undecided")
 
 
-def _finding(claim: Claim, part: Part, placed: Placed, margin: float, doubt: str) -> Finding:
+def _judge_point(
+    claim: Claim, claim_point: ClaimPoint, region_verdict: RegionVerdict, margin: float, doubt: str
+) -> PointVerdict:
     """Judge one point by its interval; `doubt` says why that is not certain."""
-    judgement = _BY_PLACE.get(placed.place, "undecided")
-    notes = (*part.notes, *_remarks(claim, part, placed, margin))
+    judgement = _JUDGEMENT_OF_POSITION.get(region_verdict.position, "undecided")
+    notes = (*claim_point.notes, *_remarks(claim, claim_point, region_verdict, margin))
     if doubt and judgement != "undecided":
-        return Finding(part, "undecided", placed.evidence, (*notes, f"{judgement} {doubt}"))
-    return Finding(part, judgement, placed.evidence, notes)
+        return PointVerdict(claim_point, "undecided", region_verdict.evidence, (*notes, f"{judgement} {doubt}"))
+    return PointVerdict(claim_point, judgement, region_verdict.evidence, notes)
 
 
-def _remarks(claim: Claim, part: Part, placed: Placed, margin: float) -> tuple[str, ...]:
+def _remarks(claim: Claim, claim_point: ClaimPoint, region_verdict: RegionVerdict, margin: float) -> tuple[str, ...]:
     """Describe what else the interval shows about a claim with a direction."""
     if claim.direction not in ("more", "less"):
         return ()
-    on_side = place(part.seen, region_of(claim.direction, margin)).place
-    if placed.place == "outside" and claim.has_size and on_side == "inside":
+    on_side = locate_interval(claim_point.estimate, region_of(claim.direction, margin)).position
+    if region_verdict.position == "outside" and claim.has_size and on_side == "inside":
         return (f"{claim.direction}, as claimed, but by another size",)
-    if placed.place == "inside" and on_side == "outside":
+    if region_verdict.position == "inside" and on_side == "outside":
         other = "less" if claim.direction == "more" else "more"
         return (f"{other}, not {claim.direction} as claimed, but within the tolerance of the size",)
     alike = region_of("equivalent", margin)
-    if placed.place == "across" and not claim.has_size and place(part.seen, alike).place == "inside":
+    if (
+        region_verdict.position == "across"
+        and not claim.has_size
+        and locate_interval(claim_point.estimate, alike).position == "inside"
+    ):
         return ("equivalent within the run's margin",)
     return ()
 
 
-def _judged(claim: Claim, origin: Origin, found: InTheRun, findings: tuple[Finding, ...]) -> Judged:
+def _judge_claim(
+    claim: Claim, origin: ClaimSource, claim_match: ClaimMatch, points: tuple[PointVerdict, ...]
+) -> ClaimVerdict:
     """Conclude from the points: contradicted at one is contradicted, and reproduced is so at all of them."""
-    than = "" if claim.value else found.than
-    if found.lack:
-        reason, test = str(found.lack), _test(claim, origin)
-        return Judged(claim, origin, found.lack.judgement, (), reason, test, found.stack, than)
-    seen = {finding.judgement for finding in findings}
+    than = "" if claim.value else claim_match.than
+    if claim_match.problem:
+        reason, test = str(claim_match.problem), _describe_test(claim, origin)
+        return ClaimVerdict(claim, origin, claim_match.problem.judgement, (), reason, test, claim_match.stack, than)
+    seen = {finding.judgement for finding in points}
     judgement: Judgement = "contradicted" if "contradicted" in seen else "undecided"
     if seen == {"reproduced"}:
         judgement = "reproduced"
-    return Judged(
-        claim, origin, judgement, findings, "", "", found.stack, than, tuple(found.ran.items()), found.workload
+    return ClaimVerdict(
+        claim,
+        origin,
+        judgement,
+        points,
+        "",
+        "",
+        claim_match.stack,
+        than,
+        tuple(claim_match.stack_reports.items()),
+        claim_match.workload,
     )
 
 
 def _technologies(claim: Claim) -> tuple[str, ...]:
     stacks = (claim.stack,) if claim.value else (claim.stack, claim.than)
-    return tuple(dict.fromkeys(name for stack in stacks for name in split(stack)))
+    return tuple(dict.fromkeys(name for stack in stacks for name in split_stack(stack)))
 
 
-def _test(claim: Claim, origin: Origin) -> str:
+def _describe_test(claim: Claim, origin: ClaimSource) -> str:
     """Describe what would test a claim: a suite that has it, or what a suite must have."""
     stacks = claim.stack if claim.value else f"{claim.stack} and {claim.than}"
     own = [name for name in _technologies(claim) if needs_settings(name)]
@@ -175,4 +196,4 @@ def needs_settings(technology: str) -> bool:
     if technology not in registry.names("technologies"):
         return False
     plugin = registry.find("technologies", technology)
-    return plugin.gives_machine or issubclass(plugin, OwnGuest) or bool(needed_setting(plugin))
+    return plugin.provisions_machine or issubclass(plugin, UserGuest) or bool(find_required_setting(plugin))

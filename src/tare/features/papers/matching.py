@@ -9,27 +9,27 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from tare.features.compare.comparability import constants
-from tare.features.compare.run_series import narrowed, stacks_of
-from tare.features.papers.claims import FOOTPRINT, Claim, Origin, Seen
+from tare.features.compare.comparability import constant_reports
+from tare.features.compare.run_series import select_stacks, stacks_of
+from tare.features.papers.claims import FOOTPRINT, Claim, ClaimSource, IntervalEstimate
 from tare.model.journal import Run, WorkloadRecord
-from tare.model.trial import Measured, Metric, Trial
+from tare.model.trial import MeasuredValue, Metric, Trial
 from tare.plugins import registry
-from tare.statistics.anytime import least_count
+from tare.statistics.anytime import min_value_count
 from tare.statistics.cells import CautionCount, Cell
-from tare.statistics.grid import arrange
-from tare.statistics.outcomes import latest, outcome
+from tare.statistics.grid import build_grid
+from tare.statistics.outcomes import count_outcomes, select_latest
 from tare.statistics.ratios import block_ratio
-from tare.statistics.summarize import records, summarize
+from tare.statistics.summarize import summarize, workload_records
 from tare.statistics.summary import Summary
-from tare.suites.stacks import split, technologies_of
+from tare.suites.stacks import resolve_technologies, split_stack
 
-_EMULATED = "-tcg"  # what the technologies that emulate a machine append to the name of those that do not
+_EMULATED_SUFFIX = "-tcg"  # what the technologies that emulate a machine append to the name of those that do not
 _NUMBER = re.compile(r"\d+(?:\.\d+)*")
 _FOOTPRINT = Metric(FOOTPRINT, "Memory footprint", "bytes", "lower")
 
 
-class Lack(Exception):
+class NotTestable(Exception):
     """A claim cannot be judged by a run; the text is the reason."""
 
     def __init__(self, judgement: Literal["not tested", "not comparable"], reason: str) -> None:
@@ -38,32 +38,32 @@ class Lack(Exception):
 
 
 @dataclass(frozen=True)
-class Part:
+class ClaimPoint:
     """What was measured at one point, or over all of them: as the claim counts it."""
 
     point: float | None
-    seen: Seen
+    estimate: IntervalEstimate
     notes: tuple[str, ...] = ()
     cautions: tuple[CautionCount, ...] = ()
 
 
 @dataclass(frozen=True)
-class InTheRun:
+class ClaimMatch:
     """What a run has of a claim, with the run's names, or why it cannot be judged.
 
-    `ran` is what the stack says of itself in all of its trials, such as its version and the network's path.
+    `stack_reports` is what the stack says of itself in all of its trials, such as its version and the network's path.
     """
 
     stack: str = ""
     than: str = ""
     workload: str = ""
-    parts: tuple[Part, ...] = ()
-    ran: Mapping[str, str] = field(default_factory=dict)
-    lack: Lack | None = None
+    points: tuple[ClaimPoint, ...] = ()
+    stack_reports: Mapping[str, str] = field(default_factory=dict)
+    problem: NotTestable | None = None
 
 
 @dataclass(frozen=True)
-class _Names:
+class _ClaimNames:
     """What the run calls the claim's stack, the one that it is compared with, and the workload."""
 
     stack: str
@@ -72,183 +72,189 @@ class _Names:
 
 
 @dataclass
-class InRun:
+class ClaimMatcher:
     """Looks for claims in a run; it computes each comparison once."""
 
     run: Run
     _summaries: dict[tuple[str, str, str, float | None], Summary] = field(default_factory=dict)
-    _reported: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    _reports: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     @cached_property
     def stacks(self) -> tuple[str, ...]:
         """The run's stacks, without the A/A control."""
         return tuple(name for name in stacks_of(self.run) if name != self.run.record.control)
 
-    def find(self, claim: Claim, origin: Origin) -> InTheRun:
+    def find(self, claim: Claim, origin: ClaimSource) -> ClaimMatch:
         """Return what was measured of a claim, point by point, if it is what is claimed."""
         stack = than = ""
         try:
-            workload, stack = self._workload(claim), self._stack(claim.stack)
-            than = stack if claim.value else self._stack(claim.than)
-            names = _Names(stack, than, workload)
-            parts = self._parts(claim, names)
+            workload, stack = self._find_workload(claim), self._find_stack(claim.stack)
+            than = stack if claim.value else self._find_stack(claim.than)
+            names = _ClaimNames(stack, than, workload)
+            parts = self._find_points(claim, names)
             self._require_comparable(claim, origin, names)
-        except Lack as lack:
-            return InTheRun(stack if than else "", than, lack=lack)
-        return InTheRun(stack, than, workload, parts, self._ran(stack))
+        except NotTestable as lack:
+            return ClaimMatch(stack if than else "", than, problem=lack)
+        return ClaimMatch(stack, than, workload, parts, self._stack_reports(stack))
 
-    def _parts(self, claim: Claim, names: _Names) -> tuple[Part, ...]:
+    def _find_points(self, claim: Claim, names: _ClaimNames) -> tuple[ClaimPoint, ...]:
         for stack in dict.fromkeys((names.stack, names.than)):
             self._require_measured(stack, names.workload)
         if claim.value:
-            return self._values(claim, names)
-        summary = self._summary(names.workload, claim.metric, names.than, claim.than_point)
+            return self._find_values(claim, names)
+        summary = self._summarize(names.workload, claim.metric, names.than, claim.than_point)
         if not claim.points and claim.from_point is None and claim.to_point is None:
-            cells = _mean(summary, claim, names.stack)
+            cells = _headline_cells(summary, claim, names.stack)
         else:
             every = [cell for cell in summary.cells if cell.stack == names.stack and cell.metric == claim.metric]
             cells = [(cell, cell.notes) for cell in every if _is_at(claim, cell.point)]
         parts = []
         for cell, notes in cells:
             if cell.ratio is not None:
-                seen = Seen(cell.ratio, cell.n, cell.spread)
-                parts.append(Part(cell.point, seen.inverse if claim.inverse else seen, notes, cell.cautions))
+                seen = IntervalEstimate(cell.ratio, cell.n, cell.spread)
+                parts.append(ClaimPoint(cell.point, seen.inverse if claim.inverse else seen, notes, cell.cautions))
         if not parts:
-            raise Lack("not tested", _why_nothing(claim, names, [note for _, notes in cells for note in notes]))
+            raise NotTestable(
+                "not tested", _missing_reason(claim, names, [note for _, notes in cells for note in notes])
+            )
         return tuple(parts)
 
-    def _require_comparable(self, claim: Claim, origin: Origin, names: _Names) -> None:
+    def _require_comparable(self, claim: Claim, origin: ClaimSource, names: _ClaimNames) -> None:
         """Raise Lack where what was measured is another thing than what is claimed."""
-        cpu = self.run.record.measured_on.cpu_model
-        if claim.value and not claim.value.anywhere and (not origin.cpu or _letters(origin.cpu) not in _letters(cpu)):
+        cpu = self.run.record.instance_machine.cpu_model
+        if (
+            claim.value
+            and not claim.value.anywhere
+            and (not origin.cpu or _normalize_cpu_model(origin.cpu) not in _normalize_cpu_model(cpu))
+        ):
             why = f"a number of another machine: {origin.cpu or 'unknown'}, here {cpu or 'unknown'}"
-            raise Lack("not comparable", why)
+            raise NotTestable("not comparable", why)
         for program in claim.same_versions:
-            theirs, ours = origin.versions[program], self._version(program, names)
+            theirs, ours = origin.versions[program], self._find_version(program, names)
             if theirs.partition(".")[0] != ours.partition(".")[0]:
-                raise Lack("not comparable", f"{program} {theirs} there, {ours or 'an unknown version'} here")
+                raise NotTestable("not comparable", f"{program} {theirs} there, {ours or 'an unknown version'} here")
 
-    def _ran(self, stack: str) -> Mapping[str, str]:
-        if stack not in self._reported:
-            self._reported[stack] = constants(self.run.trials, stack)
-        return self._reported[stack]
+    def _stack_reports(self, stack: str) -> Mapping[str, str]:
+        if stack not in self._reports:
+            self._reports[stack] = constant_reports(self.run.trials, stack)
+        return self._reports[stack]
 
     @cached_property
     def _trials(self) -> Mapping[tuple[str, str], Sequence[Trial]]:
         """The trials that count, by stack and workload."""
         own: dict[tuple[str, str], list[Trial]] = {}
-        for trial in latest(self.run.trials):
+        for trial in select_latest(self.run.trials):
             own.setdefault((trial.stack, trial.workload), []).append(trial)
         return own
 
     @cached_property
     def _records(self) -> Sequence[WorkloadRecord]:
-        return records(self.run)
+        return workload_records(self.run)
 
     @cached_property
-    def _made_of(self) -> Mapping[str, str]:
+    def _stack_technologies(self) -> Mapping[str, str]:
         """What the stacks are made of, by the suite's text, if their names do not say it."""
         try:
             tables = tomllib.loads((self.run.folder / "suite.toml").read_text(encoding="utf-8")).get("stacks", {})
             made_of = {name: str(table.get("stack", name)) for name, table in tables.items()}
         except (OSError, ValueError, AttributeError):  # the folder may be untrusted
             made_of = {}
-        return {name: technologies_of(registry, made_of.get(name, name)) for name in {*made_of, *self.stacks}}
+        return {name: resolve_technologies(registry, made_of.get(name, name)) for name in {*made_of, *self.stacks}}
 
-    def _stack(self, wanted: str) -> str:
+    def _find_stack(self, requested: str) -> str:
         """Find a stack by its name, or by what a stack with another name is made of."""
-        if wanted in self.stacks:
-            return wanted
-        made_of = {name: self._made_of.get(name, name) for name in self.stacks}
+        if requested in self.stacks:
+            return requested
+        made_of = {name: self._stack_technologies.get(name, name) for name in self.stacks}
         for name, stack in made_of.items():
-            if stack == wanted:
+            if stack == requested:
                 return name
         for name, stack in made_of.items():
-            if "/".join(layer.removesuffix(_EMULATED) for layer in split(stack)) == wanted:
-                raise Lack("not comparable", f"{name} emulates the processor, {wanted} does not")
-        raise Lack("not tested", f"the run has no stack {wanted}")
+            if "/".join(layer.removesuffix(_EMULATED_SUFFIX) for layer in split_stack(stack)) == requested:
+                raise NotTestable("not comparable", f"{name} emulates the processor, {requested} does not")
+        raise NotTestable("not tested", f"the run has no stack {requested}")
 
-    def _workload(self, claim: Claim) -> str:
+    def _find_workload(self, claim: Claim) -> str:
         own = [record for record in self._records if record.use == claim.workload]
         for record in own:
-            if not _other_settings(claim, record):
+            if not _setting_differences(claim, record):
                 return record.name
         if own:
-            raise Lack("not comparable", f"{own[0].name}: {'; '.join(_other_settings(claim, own[0]))}")
-        raise Lack("not tested", f"the run has no workload {claim.workload}")
+            raise NotTestable("not comparable", f"{own[0].name}: {'; '.join(_setting_differences(claim, own[0]))}")
+        raise NotTestable("not tested", f"the run has no workload {claim.workload}")
 
     def _require_measured(self, stack: str, workload: str) -> None:
         """Raise Lack where a stack has no good trial of a workload, or an emulated processor."""
-        became = outcome(stack, self._trials.get((stack, workload), ()))
+        became = count_outcomes(stack, self._trials.get((stack, workload), ()))
         if not became.ok:
             failures = dict.fromkeys(failure.reason for failure in became.failures)
             why = became.skipped or "; ".join(failures) or "no trial was run"
-            raise Lack("not tested", f"{workload} on {stack}: {why}")
+            raise NotTestable("not tested", f"{workload} on {stack}: {why}")
         for caution in became.cautions:
             if caution.kind == "emulated":
-                raise Lack("not comparable", f"{stack}: {caution.texts[0]}")
+                raise NotTestable("not comparable", f"{stack}: {caution.texts[0]}")
 
-    def _summary(self, workload: str, metric: str, than: str, than_point: float | None) -> Summary:
+    def _summarize(self, workload: str, metric: str, than: str, than_point: float | None) -> Summary:
         """Compare all stacks with this one, in one workload; one metric alone makes its headline."""
         key = (workload, metric, than, than_point)
         if key not in self._summaries:
-            self._summaries[key] = summarize(_narrowed(self.run, workload, metric, than, than_point))
+            self._summaries[key] = summarize(_select_workload(self.run, workload, metric, than, than_point))
         return self._summaries[key]
 
-    def _values(self, claim: Claim, names: _Names) -> tuple[Part, ...]:
+    def _find_values(self, claim: Claim, names: _ClaimNames) -> tuple[ClaimPoint, ...]:
         """Compare a stack's values with 1 of their unit, trial by trial: an estimate in the unit, with its interval."""
-        run = _narrowed(self.run, names.workload, claim.metric, names.stack)
-        trials = [trial for trial in latest(run.trials) if trial.stack == names.stack]
-        grid = arrange(run.record.workloads[0], (names.stack,), trials)
-        cautions, parts = outcome(names.stack, trials).cautions, []
+        run = _select_workload(self.run, names.workload, claim.metric, names.stack)
+        trials = [trial for trial in select_latest(run.trials) if trial.stack == names.stack]
+        grid = build_grid(run.record.workloads[0], (names.stack,), trials)
+        cautions, parts = count_outcomes(names.stack, trials).cautions, []
         for at, key in enumerate(grid.keys):
             values = grid.values[0, at][grid.positive[0, at]].tolist()
             ratio = block_ratio(values, [1.0] * len(values))
             if key.metric == claim.metric and _is_at(claim, key.point) and ratio:
-                notes = () if ratio.low is not None else (f"{least_count()} blocks or more are needed",)
-                seen = Seen(ratio.ratio, ratio.n, ratio.spread)
-                parts.append(Part(key.point, seen, notes, cautions))
+                notes = () if ratio.low is not None else (f"{min_value_count()} blocks or more are needed",)
+                seen = IntervalEstimate(ratio.ratio, ratio.n, ratio.spread)
+                parts.append(ClaimPoint(key.point, seen, notes, cautions))
         if not parts:
-            raise Lack("not tested", _why_nothing(claim, names, ()))
+            raise NotTestable("not tested", _missing_reason(claim, names, ()))
         return tuple(parts)
 
-    def _version(self, program: str, names: _Names) -> str:
+    def _find_version(self, program: str, names: _ClaimNames) -> str:
         """Return the version of a technology or a package in the run; empty if it is unknown."""
         for stack in (names.stack, names.than):
-            if program in split(self._made_of.get(stack, stack)):
-                said = self._ran(stack)
+            if program in split_stack(self._stack_technologies.get(stack, stack)):
+                said = self._stack_reports(stack)
                 prefixed = (said.get(name, "") for name in ("version", f"{program}: version", program))
                 return next((found[0] for text in prefixed if (found := _NUMBER.search(text))), "")
         if program == "kernel":
-            return self.run.record.measured_on.kernel
+            return self.run.record.instance_machine.kernel
         packages = dict(line.split(" ", 1) for line in self.run.record.packages.splitlines() if " " in line)
         return packages.get(program, "").rpartition(":")[2]
 
 
-def _narrowed(run: Run, workload: str, metric: str, than: str, than_point: float | None = None) -> Run:
+def _select_workload(run: Run, workload: str, metric: str, than: str, than_point: float | None = None) -> Run:
     """Leave one workload of a run, compared with this stack; with a metric, that alone makes its headline.
 
     The A/A control takes part where the stack is the run's baseline. With a point, the metric's values are in multiples
     of that at this point.
     """
-    [record] = [each for each in records(run) if each.name == workload]
-    trials = list(run.of(workload))
+    [record] = [each for each in workload_records(run) if each.name == workload]
+    trials = list(run.trials_of(workload))
     metrics, sweep = record.metrics, record.sweep
     if metric == FOOTPRINT:
-        metrics, sweep, trials = (_FOOTPRINT,), None, [_footprint(each) for each in trials]
+        metrics, sweep, trials = (_FOOTPRINT,), None, [_with_footprint_value(each) for each in trials]
     elif metric:
         metrics = tuple(replace(each, headline=each.name == metric) for each in metrics)
     if than_point is not None:
         trials = [_relative_to_point(each, metric, than_point) for each in trials]
     stacks = [name for name in stacks_of(run) if name != run.record.control or than == run.record.baseline]
     only = replace(run.record, workloads=(replace(record, metrics=metrics, sweep=sweep),))
-    return narrowed(replace(run, record=only, trials=tuple(trials)), than, stacks, None)
+    return select_stacks(replace(run, record=only, trials=tuple(trials)), than, stacks, None)
 
 
-def _footprint(trial: Trial) -> Trial:
+def _with_footprint_value(trial: Trial) -> Trial:
     """Make a trial's footprint its value."""
-    size = trial.footprint.all_memory_bytes if trial.footprint else None
-    return _with_values(trial, () if size is None else (Measured(FOOTPRINT, None, float(size), "bytes", "lower"),))
+    size = trial.footprint.total_memory_bytes if trial.footprint else None
+    return _with_values(trial, () if size is None else (MeasuredValue(FOOTPRINT, None, float(size), "bytes", "lower"),))
 
 
 def _relative_to_point(trial: Trial, metric: str, point: float) -> Trial:
@@ -259,7 +265,7 @@ def _relative_to_point(trial: Trial, metric: str, point: float) -> Trial:
     return _with_values(trial, tuple(values))
 
 
-def _with_values(trial: Trial, values: tuple[Measured, ...]) -> Trial:
+def _with_values(trial: Trial, values: tuple[MeasuredValue, ...]) -> Trial:
     """Return a trial with these values, which no turns are behind."""
     return replace(trial, values=values, turns=())
 
@@ -273,7 +279,7 @@ def _is_at(claim: Claim, point: float | None) -> bool:
     return point is not None and low <= point <= (float("inf") if claim.to_point is None else claim.to_point)
 
 
-def _mean(summary: Summary, claim: Claim, stack: str) -> list[tuple[Cell, tuple[str, ...]]]:
+def _headline_cells(summary: Summary, claim: Claim, stack: str) -> list[tuple[Cell, tuple[str, ...]]]:
     """Return the headline's cell, with its notes. If it is the mean of several points, a note says so."""
     for cell in summary.headlines:
         rule = summary.rule(cell.headline)
@@ -282,7 +288,7 @@ def _mean(summary: Summary, claim: Claim, stack: str) -> list[tuple[Cell, tuple[
     return []
 
 
-def _why_nothing(claim: Claim, names: _Names, notes: Iterable[str]) -> str:
+def _missing_reason(claim: Claim, names: _ClaimNames, notes: Iterable[str]) -> str:
     what = f"{names.workload}: no {claim.metric or 'value'} of both {names.stack} and {names.than}"
     if claim.value:
         what = f"{names.workload}: no {claim.metric} of {names.stack}"
@@ -296,24 +302,24 @@ def _why_nothing(claim: Claim, names: _Names, notes: Iterable[str]) -> str:
     return f"{what} ({reasons})" if reasons else what
 
 
-def _other_settings(claim: Claim, record: WorkloadRecord) -> list[str]:
+def _setting_differences(claim: Claim, record: WorkloadRecord) -> list[str]:
     """Describe which settings of a workload are not those of the claim; of a table, only the claim's keys count."""
-    wanted, own = _flat(claim.settings), _flat(record.settings)
+    wanted, own = _flatten(claim.settings), _flatten(record.settings)
     return [
         f"{name} is {own.get(name, 'unknown')}, not {value}" for name, value in wanted.items() if own.get(name) != value
     ]
 
 
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            flat |= {f"{name}.{inner}": each for inner, each in _flat(value).items()}
+            flat |= {f"{name}.{inner}": each for inner, each in _flatten(value).items()}
         else:
             flat[name] = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
     return flat
 
 
-def _letters(text: str) -> str:
+def _normalize_cpu_model(text: str) -> str:
     """Leave out how a processor's name is set: blanks, and (R) and (TM)."""
     return re.sub(r"\(r\)|\(tm\)|[^a-z0-9-]", "", text.lower())

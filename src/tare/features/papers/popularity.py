@@ -19,17 +19,17 @@ import typer
 from rich.table import Table
 
 from tare.cli.arguments import AsJson
-from tare.cli.console import output
+from tare.cli.console import create_console
 from tare.model.errors import UsageError
 from tare.model.files import read_small
-from tare.report.numbers import clean
+from tare.report.numbers import strip_control_characters
 
 _NUMBER = re.compile(r"(\d{1,15}(\.\d{0,15})?|\.\d{1,15})([eE][+-]?\d{1,2})?", re.ASCII)
 _EXAMPLE = "the first line names the columns: technology,questions,stars"
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankedTechnology:
     """A technology with its score, 0 to 1, and the share of each column's largest value that it has."""
 
     technology: str
@@ -45,20 +45,23 @@ def popularity(
 
     Each number counts as its share of the largest in its column; the score is the mean of a line's shares.
     """
-    ranking = ranked(read_small(file, ".csv file"), str(file))
+    ranking = rank_technologies(read_small(file, ".csv file"), str(file))
     if as_json:
         print(json.dumps({"format": 1, "technologies": [asdict(each) for each in ranking]}, indent=2))
         return
     table = Table(box=None, pad_edge=False)
     table.add_column("technology", overflow="fold")
     for column in ("score", *ranking[0].shares):
-        table.add_column(clean(column), justify="right")
+        table.add_column(strip_control_characters(column), justify="right")
     for each in ranking:
-        table.add_row(clean(each.technology), *(f"{number:.3f}" for number in (each.score, *each.shares.values())))
-    output().print(table)
+        table.add_row(
+            strip_control_characters(each.technology),
+            *(f"{number:.3f}" for number in (each.score, *each.shares.values())),
+        )
+    create_console().print(table)
 
 
-def ranked(text: str, source: str) -> tuple[Ranked, ...]:
+def rank_technologies(text: str, source: str) -> tuple[RankedTechnology, ...]:
     """Rank the lines of a CSV text, the most popular first; raises UsageError, which calls the text `source`."""
     try:
         reader = csv.reader(text.splitlines(), strict=True)
@@ -69,25 +72,25 @@ def ranked(text: str, source: str) -> tuple[Ranked, ...]:
     columns = tuple(header[1:])
     if not columns or not rows:
         raise UsageError(f"{source}: there is no table of technologies and numbers, with commas between", _EXAMPLE)
-    _refuse_same(columns, f"{source}: two columns are named")
-    values = [_values(row, columns, f"{source}: line {number}") for number, row in rows]
+    _refuse_duplicates(columns, f"{source}: two columns are named")
+    values = [_parse_values(row, columns, f"{source}: line {number}") for number, row in rows]
     names = tuple(row[0] for _, row in rows)
-    _refuse_same(names, f"{source}: two lines are of")
+    _refuse_duplicates(names, f"{source}: two lines are of")
     for column, found in zip(columns, zip(*values, strict=True), strict=True):
         if not max(found) > 0:
             raise UsageError(f"{source}: column {column!r} has no number above 0", "leave the column out")
     entries = zip(names, row_scores(values), shares_of_largest(values), strict=True)
-    every = [Ranked(name, score, dict(zip(columns, shares, strict=True))) for name, score, shares in entries]
+    every = [RankedTechnology(name, score, dict(zip(columns, shares, strict=True))) for name, score, shares in entries]
     return tuple(sorted(every, key=lambda each: -each.score))
 
 
-def _refuse_same(names: Sequence[str], what: str) -> None:
+def _refuse_duplicates(names: Sequence[str], what: str) -> None:
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"{what} {name!r}", "give each one once")
 
 
-def _values(row: Sequence[str], columns: Sequence[str], where: str) -> tuple[float, ...]:
+def _parse_values(row: Sequence[str], columns: Sequence[str], where: str) -> tuple[float, ...]:
     if len(row) != 1 + len(columns):
         raise UsageError(f"{where}: {len(row)} entries, the first line has {1 + len(columns)}", _EXAMPLE)
     for column, cell in zip(columns, row[1:], strict=True):

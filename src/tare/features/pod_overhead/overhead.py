@@ -20,9 +20,9 @@ from typing import Literal
 from tare.model.trial import Trial
 
 WORKLOAD = "idle"
-LEAST_BLOCKS = 3  # below that, an interval is of no use
+MIN_BLOCKS = 3  # below that, an interval is of no use
 _CONFIDENCE = 0.95
-_MOST = 2.0**63
+_MAX_VALUE = 2.0**63
 # A quantity of Kubernetes: a number with a binary suffix, a decimal one, or an exponent.
 _QUANTITY = re.compile(
     r"(?P<number>[0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18})"
@@ -67,7 +67,7 @@ def pod_overheads(
     Return nothing where the baseline is a pod itself: it is not the program alone.
     """
     idle = [trial for trial in trials if trial.workload == WORKLOAD and trial.status == "ok"]
-    idle = [trial for trial in idle if _is_sane(_memory(trial))]
+    idle = [trial for trial in idle if _is_sane(_memory_bytes(trial))]
     own = {trial.block: trial for trial in idle if trial.stack == baseline and not _is_pod(trial)}
     pods: dict[str, list[Trial]] = {}
     for trial in idle:
@@ -80,39 +80,39 @@ def pod_overheads(
 
 def _overhead(stack: str, pairs: Sequence[tuple[Trial, Trial]], cpus: dict[str, float]) -> PodOverhead:
     proof = dict(pairs[0][0].proof)
-    memory = [_memory(pod) - _memory(bare) for pod, bare in pairs]
+    memory = [_memory_bytes(pod) - _memory_bytes(bare) for pod, bare in pairs]
     used = [cpus[pod.trial] - cpus[bare.trial] for pod, bare in pairs if pod.trial in cpus and bare.trial in cpus]
     names = (proof.get("RuntimeClass", ""), proof.get("handler", ""), proof.get("podFixed", "none"))
-    return PodOverhead(stack, *names, amount(memory), amount(used))
+    return PodOverhead(stack, *names, estimate_amount(memory), estimate_amount(used))
 
 
-def amount(differences: Sequence[float]) -> Amount | None:
+def estimate_amount(differences: Sequence[float]) -> Amount | None:
     """Return the mean of differences with its interval; None for too few of them."""
     from scipy.special import stdtrit  # noqa: PLC0415 - half a second that only commands with statistics have to wait
 
     n = len(differences)
-    if n < LEAST_BLOCKS:
+    if n < MIN_BLOCKS:
         return None
     mean = fmean(differences)
     half = float(stdtrit(n - 1, 0.5 + _CONFIDENCE / 2)) * stdev(differences) / n**0.5
     return Amount(mean, mean - half, mean + half, n)
 
 
-def to_declare(found: Amount, unit: float) -> int:
+def amount_to_declare(amount: Amount, unit: float) -> int:
     """Return the amount to declare, in whole units."""
-    return max(0, math.ceil(found.high / unit))
+    return max(0, math.ceil(amount.high / unit))
 
 
-def fit(declared: float | None, found: Amount | None, unit: float, margin: float) -> Fit:
+def rate_declared_amount(declared: float | None, amount: Amount | None, unit: float, margin: float) -> Fit:
     """Return whether a declared amount fits the measured one; `margin` is a share."""
-    if declared is None or found is None:
+    if declared is None or amount is None:
         return "not known yet"
-    if declared < found.low * (1 - margin):
+    if declared < amount.low * (1 - margin):
         return "too small"
-    return "too large" if declared > to_declare(found, unit) * unit * (1 + margin) else "about right"
+    return "too large" if declared > amount_to_declare(amount, unit) * unit * (1 + margin) else "about right"
 
 
-def declared_amount(declared: str, name: str) -> float | None:
+def parse_declared_amount(declared: str, name: str) -> float | None:
     """Read an amount from `PodOverhead.declared`: 0 where it is not declared, None where it is no quantity."""
     amounts = dict(part.partition(" ")[::2] for part in declared.split(", "))
     found = _QUANTITY.fullmatch(amounts.get(name, "0"))
@@ -128,10 +128,10 @@ def _is_pod(trial: Trial) -> bool:
     return "kubelet" in dict(trial.proof)
 
 
-def _memory(trial: Trial) -> float:
+def _memory_bytes(trial: Trial) -> float:
     return next((value.value for value in trial.values if value.metric == "memory"), math.nan)
 
 
 def _is_sane(value: float) -> bool:
     """Return whether a value is a number that can be one: the run may be untrusted."""
-    return 0 <= value < _MOST
+    return 0 <= value < _MAX_VALUE

@@ -10,27 +10,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tare.features.pod_overhead.overhead import (
-    LEAST_BLOCKS,
+    MIN_BLOCKS,
     WORKLOAD,
     Amount,
     PodOverhead,
-    declared_amount,
-    fit,
+    amount_to_declare,
+    parse_declared_amount,
     pod_overheads,
-    to_declare,
+    rate_declared_amount,
 )
 from tare.model.journal import Run
 from tare.model.trial import Trial
-from tare.report.documents import in_markdown, table_line
+from tare.report.documents import escape_markdown, format_table_line
 from tare.report.html.trials import Anchors
-from tare.report.numbers import clean, cut, percent
+from tare.report.numbers import cut, format_percent, strip_control_characters
 from tare.report.rendering import FeatureSection, render_section
 from tare.statistics.summary import Summary
-from tare.telemetry.parquet import Series, series_of, telemetry_files
+from tare.telemetry.parquet import InstanceSeries, read_series, telemetry_files
 
 _POD_HEAD = ("RuntimeClass", "memory", "CPU", "podFixed to paste", "what is declared")
-_MOST_PODS = 10
-_REASON = 120  # letters of a cell in Markdown
+_MAX_PODS = 10
+_MAX_REASON_CHARACTERS = 120  # letters of a cell in Markdown
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,16 @@ class PodRow:
 def pod_rows(summary: Summary, run: Run) -> tuple[PodRow, ...]:
     """Describe the overhead of each stack of pods; nothing for a run without idle pods."""
     found = pod_overheads(run.trials, summary.baseline, lambda trial: _idle_cpus(run, trial))
-    return tuple(_row(each, summary.margin) for each in found)
+    return tuple(_pod_row(each, summary.margin) for each in found)
 
 
-def _row(overhead: PodOverhead, margin: float) -> PodRow:
-    amounts = {name: _to_declare(_UNITS[name], found) for name, found in _known(overhead)}
+def _pod_row(overhead: PodOverhead, margin: float) -> PodRow:
+    amounts = {name: _format_amount_to_declare(_UNITS[name], found) for name, found in _declarable_amounts(overhead)}
     return PodRow(
         stack=overhead.stack,
         runtime_class=overhead.runtime_class,
-        memory=_cost(_UNITS["memory"], overhead.memory),
-        cpu=_cost(_UNITS["cpu"], overhead.cpu),
+        memory=_format_cost(_UNITS["memory"], overhead.memory),
+        cpu=_format_cost(_UNITS["cpu"], overhead.cpu),
         declared=overhead.declared,
         amounts=", ".join(f"{name} {amounts[name]}" for name in sorted(amounts)),
         judgement=_judgement(overhead, margin),
@@ -84,7 +84,7 @@ def _row(overhead: PodOverhead, margin: float) -> PodRow:
     )
 
 
-def _known(overhead: PodOverhead) -> Iterator[tuple[str, Amount]]:
+def _declarable_amounts(overhead: PodOverhead) -> Iterator[tuple[str, Amount]]:
     """Yield what can be declared: without its memory, a pod's CPU is not."""
     if overhead.memory is not None:
         yield "memory", overhead.memory
@@ -92,15 +92,15 @@ def _known(overhead: PodOverhead) -> Iterator[tuple[str, Amount]]:
             yield "cpu", overhead.cpu
 
 
-def _to_declare(unit: _Unit, found: Amount) -> str:
-    return f"{to_declare(found, unit.size)}{unit.suffix}"
+def _format_amount_to_declare(unit: _Unit, amount: Amount) -> str:
+    return f"{amount_to_declare(amount, unit.size)}{unit.suffix}"
 
 
-def _cost(unit: _Unit, found: Amount | None) -> tuple[str, str]:
-    if found is None:
+def _format_cost(unit: _Unit, amount: Amount | None) -> tuple[str, str]:
+    if amount is None:
         return "", ""
-    low, high = (f"{end / unit.size:.1f}" for end in (found.low, found.high))
-    return f"{found.mean / unit.size:.1f} {unit.name}", f"[{low}, {high}] n={found.n}"
+    low, high = (f"{end / unit.size:.1f}" for end in (amount.low, amount.high))
+    return f"{amount.mean / unit.size:.1f} {unit.name}", f"[{low}, {high}] n={amount.n}"
 
 
 def _judgement(overhead: PodOverhead, margin: float) -> str:
@@ -109,10 +109,10 @@ def _judgement(overhead: PodOverhead, margin: float) -> str:
         return "The cluster's default runtime, by no RuntimeClass: there is nothing to declare."
     begin = f"The RuntimeClass declares {overhead.declared}: "
     if overhead.memory is None:
-        return f"{begin}whether that is right is not known yet, it takes {LEAST_BLOCKS} blocks of {WORKLOAD}."
+        return f"{begin}whether that is right is not known yet, it takes {MIN_BLOCKS} blocks of {WORKLOAD}."
     measured = {"memory": overhead.memory, "cpu": overhead.cpu}
     fits = {
-        name: fit(declared_amount(overhead.declared, name), found, _UNITS[name].size, margin)
+        name: rate_declared_amount(parse_declared_amount(overhead.declared, name), found, _UNITS[name].size, margin)
         for name, found in measured.items()
     }
     return f"{begin}memory is {fits['memory']}, cpu is {fits['cpu']}."
@@ -120,14 +120,16 @@ def _judgement(overhead: PodOverhead, margin: float) -> str:
 
 def _form(overhead: PodOverhead, amounts: dict[str, str]) -> str:
     # The folder may be untrusted: what it names stays in its line, and is a text.
-    stack, declared_amounts = map(in_one_line, (overhead.stack, overhead.declared))
+    stack, declared_amounts = map(to_one_line, (overhead.stack, overhead.declared))
     declared = f"# {stack}: the RuntimeClass declares {declared_amounts}\n"
     if not overhead.runtime_class:
         declared = f"# {stack}: the cluster's default runtime, by no RuntimeClass\n"
     if not amounts:
-        return f"{declared}# not known: it takes {LEAST_BLOCKS} blocks of {WORKLOAD}\n"
+        return f"{declared}# not known: it takes {MIN_BLOCKS} blocks of {WORKLOAD}\n"
     name, handler = (json.dumps(text) for text in (overhead.runtime_class, overhead.handler))
-    measured = "".join(f"# {each}: {_in_words(_UNITS[each], amount)}\n" for each, amount in _known(overhead))
+    measured = "".join(
+        f"# {each}: {_describe_amount(_UNITS[each], amount)}\n" for each, amount in _declarable_amounts(overhead)
+    )
     if not overhead.runtime_class:
         return f"{declared}{measured}"
     fixed = "".join(f"    {each}: {text}\n" for each, text in amounts.items())
@@ -137,21 +139,21 @@ def _form(overhead: PodOverhead, amounts: dict[str, str]) -> str:
     )
 
 
-def in_one_line(text: str) -> str:
+def to_one_line(text: str) -> str:
     """Return a text as the end of a comment."""
-    return " ".join(clean(text).split())
+    return " ".join(strip_control_characters(text).split())
 
 
-def _in_words(unit: _Unit, found: Amount) -> str:
-    bounds = f"{found.low / unit.size:.1f} to {found.high / unit.size:.1f}"
-    return f"{found.mean / unit.size:.1f} {unit.name}, 95 % interval {bounds}, n = {found.n} blocks"
+def _describe_amount(unit: _Unit, amount: Amount) -> str:
+    bounds = f"{amount.low / unit.size:.1f} to {amount.high / unit.size:.1f}"
+    return f"{amount.mean / unit.size:.1f} {unit.name}, 95 % interval {bounds}, n = {amount.n} blocks"
 
 
 def _idle_cpus(run: Run, trial: Trial) -> float | None:
     """Return how many CPUs the instance of an idle trial has used, by the trial's telemetry; None if it is unknown."""
     for file in telemetry_files(run.folder, trial):
         try:
-            used = idle_cpus(series_of(file, trial.trial))
+            used = idle_cpus(read_series(file, trial.trial))
         except OSError:
             continue  # the folder may be untrusted
         if used is not None:
@@ -159,7 +161,7 @@ def _idle_cpus(run: Run, trial: Trial) -> float | None:
     return None
 
 
-def idle_cpus(series: Series) -> float | None:
+def idle_cpus(series: InstanceSeries) -> float | None:
     """Return the CPUs used in the second half of the samples: before that, the instance is still entered."""
     samples = [(each.seconds, each.cpu_seconds) for each in series.samples if each.cpu_seconds is not None]
     late = samples[len(samples) // 2 :]
@@ -171,7 +173,7 @@ def idle_cpus(series: Series) -> float | None:
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `pod-overhead.yaml`; nothing for a run without idle pods."""
     rows = pod_rows(summary, run)
-    head = f"# What an idle pod costs its node beyond {in_one_line(summary.baseline)}, the same program by itself.\n"
+    head = f"# What an idle pod costs its node beyond {to_one_line(summary.baseline)}, the same program by itself.\n"
     forms = "".join(f"---\n{row.form}" for row in rows)
     return {"pod-overhead.yaml": f"{head}{forms}".encode()} if rows else {}
 
@@ -179,7 +181,7 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
 def section(summary: Summary, run: Run, _: Anchors) -> FeatureSection | None:
     """Make the section of the page; None for a run without idle pods."""
     rows = pod_rows(summary, run)
-    values = {"pods": rows, "baseline": summary.baseline, "margin": percent(summary.margin)}
+    values = {"pods": rows, "baseline": summary.baseline, "margin": format_percent(summary.margin)}
     return FeatureSection("pods", "Pods", render_section(__package__, "pods.html.j2", **values)) if rows else None
 
 
@@ -188,12 +190,12 @@ def markdown(summary: Summary, run: Run) -> str:
     rows = pod_rows(summary, run)
     if not rows:
         return ""
-    title = f"**What an idle pod costs its node beyond {in_markdown(summary.baseline)[:500]}**\n\n"
-    lines = [title, table_line(_POD_HEAD), table_line(["---"] * len(_POD_HEAD))]
-    for pod in rows[:_MOST_PODS]:
+    title = f"**What an idle pod costs its node beyond {escape_markdown(summary.baseline)[:500]}**\n\n"
+    lines = [title, format_table_line(_POD_HEAD), format_table_line(["---"] * len(_POD_HEAD))]
+    for pod in rows[:_MAX_PODS]:
         costs = (" ".join(cost).strip() for cost in (pod.memory, pod.cpu))
         texts = (pod.runtime_class, *costs, pod.amounts, pod.judgement)
-        lines.append(table_line([in_markdown(cut(text, _REASON)) for text in texts]))
-    if len(rows) > _MOST_PODS:
-        lines.append(f"\n{len(rows) - _MOST_PODS} more: pod-overhead.yaml has all\n")
+        lines.append(format_table_line([escape_markdown(cut(text, _MAX_REASON_CHARACTERS)) for text in texts]))
+    if len(rows) > _MAX_PODS:
+        lines.append(f"\n{len(rows) - _MAX_PODS} more: pod-overhead.yaml has all\n")
     return "".join((*lines, "\n"))

@@ -16,15 +16,15 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from tare.cli.arguments import become_owner
-from tare.cli.console import output, printable, say
-from tare.features.sql.query import QueryResult, ask
+from tare.cli.console import create_console, print_status, replace_unprintable
+from tare.features.sql.query import QueryResult, run_query
 from tare.model.errors import UsageError
-from tare.report.data_files import field
+from tare.report.data_files import escape_formula
 from tare.report.numbers import cut
 
-_MOST_ROWS = 1000  # of a table for people
-_MOST_LETTERS = 200  # of a cell
-_PIPED = 100_000  # columns for what is no terminal, so that a row is one line
+_MAX_ROWS = 1000  # of a table for people
+_MAX_CELL_CHARACTERS = 200  # of a cell
+_PIPED_COLUMNS = 100_000  # columns for what is no terminal, so that a row is one line
 
 
 def query(
@@ -45,44 +45,49 @@ def query(
         raise UsageError("no run is named", "tare query RUN 'FROM trials'")
     for run in runs:
         become_owner(Path(run))
-    answer = ask([Path(run) for run in runs], sys.stdin.read() if sql == "-" else sql)
+    answer = run_query([Path(run) for run in runs], sys.stdin.read() if sql == "-" else sql)
     if as_json:
-        sys.stdout.writelines(_json(answer))
+        sys.stdout.writelines(_format_json(answer))
     elif as_csv:
         _write_csv(answer)
     else:
         _print(answer)
 
 
-def _json(answer: QueryResult) -> Iterator[str]:
+def _format_json(result: QueryResult) -> Iterator[str]:
     """Write a list with one row a line."""
     between = "[\n"
-    for row in answer.documents():
+    for row in result.documents():
         yield between + json.dumps(row, ensure_ascii=False, allow_nan=False)
         between = ",\n"
     yield "[]\n" if between == "[\n" else "\n]\n"
 
 
-def _write_csv(answer: QueryResult) -> None:
+def _write_csv(result: QueryResult) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow([field(name) for name in answer.columns])
-    texts = answer.are_texts
-    for row in answer.texts():
-        writer.writerow([field(value) if text else value for value, text in zip(row, texts, strict=True)])
+    writer.writerow([escape_formula(name) for name in result.columns])
+    texts = result.are_texts
+    for row in result.texts():
+        writer.writerow([escape_formula(value) if text else value for value, text in zip(row, texts, strict=True)])
 
 
-def _print(answer: QueryResult) -> None:
+def _print(result: QueryResult) -> None:
     """Print a table, whose length people can read."""
-    rows = answer.texts()
+    rows = result.texts()
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for name, text in zip(answer.columns, answer.are_texts, strict=True):
-        table.add_column(printable(name), justify="left" if text else "right", overflow="fold", no_wrap=not text)
-    for row in islice(rows, _MOST_ROWS):
-        table.add_row(*_cells(row))
-    output(_PIPED).print(table)
+    for name, text in zip(result.columns, result.are_texts, strict=True):
+        table.add_column(
+            replace_unprintable(name), justify="left" if text else "right", overflow="fold", no_wrap=not text
+        )
+    for row in islice(rows, _MAX_ROWS):
+        table.add_row(*_format_cells(row))
+    create_console(_PIPED_COLUMNS).print(table)
     if next(rows, None) is not None:
-        say(f"more than {_MOST_ROWS} rows: --csv or --json prints all")
+        print_status(f"more than {_MAX_ROWS} rows: --csv or --json prints all")
 
 
-def _cells(row: Sequence[str | None]) -> list[str]:
-    return ["" if value is None else cut(printable(" ".join(value.splitlines())), _MOST_LETTERS) for value in row]
+def _format_cells(row: Sequence[str | None]) -> list[str]:
+    return [
+        "" if value is None else cut(replace_unprintable(" ".join(value.splitlines())), _MAX_CELL_CHARACTERS)
+        for value in row
+    ]

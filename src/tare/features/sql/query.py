@@ -17,20 +17,20 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tare.features.sql import schema
-from tare.features.sql.schema import HINT, only_reading
-from tare.features.sql.sources import Source, decisions, sources
+from tare.features.sql.schema import HINT, to_read_only_select
+from tare.features.sql.sources import RunSource, decisions, find_sources
 from tare.model.errors import TareError, UsageError
-from tare.telemetry.parquet import TYPES, sealed_database
+from tare.telemetry.parquet import TYPES, open_sandboxed_database
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-_MEMORY = "1GB"
-_MOST_THREADS = 4  # each takes 64 MB for what it reads
+_MEMORY_LIMIT = "1GB"
+_MAX_THREADS = 4  # each takes 64 MB for what it reads
 _LOOK_SECONDS = 0.05  # between two looks at a query that runs
-_ROWS = 1000  # in memory at once
-_JSON = "format = 'newline_delimited', filename = true, hive_partitioning = false"
-_EXPENSIVE = ("telemetry", "decisions")  # are empty for a query that does not name them
+_FETCH_ROWS = 1000  # in memory at once
+_JSON_OPTIONS = "format = 'newline_delimited', filename = true, hive_partitioning = false"
+_EXPENSIVE_TABLES = ("telemetry", "decisions")  # are empty for a query that does not name them
 
 Result = TypeVar("Result")
 
@@ -43,7 +43,7 @@ class Tables:
 
     def query(self, sql: str) -> QueryResult:
         """Return the rows of a SELECT over these tables; raises TareError."""
-        return ask(self.folders, sql)
+        return run_query(self.folders, sql)
 
     @property
     def runs(self) -> QueryResult:
@@ -108,38 +108,38 @@ class QueryResult:
 
     def texts(self) -> Iterator[tuple[str | None, ...]]:
         """Return the rows with all values as text; None for what is NULL."""
-        return self._rows("CAST(COLUMNS(*) AS VARCHAR)")
+        return self._select_rows("CAST(COLUMNS(*) AS VARCHAR)")
 
     def documents(self) -> Iterator[dict[str, Any]]:
         """Yield the rows as what JSON can hold; a number that is not finite is null."""
         names = self.columns
-        for row in self._rows("to_json(COLUMNS(*))"):
+        for row in self._select_rows("to_json(COLUMNS(*))"):
             values = (None if text is None else json.loads(text, parse_constant=lambda _: None) for text in row)
             yield dict(zip(names, values, strict=True))
 
     def rows(self) -> list[tuple[Any, ...]]:
         """Return the rows as Python's own values."""
-        return self._waited(self.relation.fetchall)
+        return self._run_interruptibly(self.relation.fetchall)
 
     def pandas(self) -> Any:
         """Return a DataFrame of pandas, which has to be installed."""
         _require("pandas")
-        return self._waited(self.relation.df)
+        return self._run_interruptibly(self.relation.df)
 
     def polars(self) -> Any:
         """Return a DataFrame of polars, which has to be installed, and PyArrow with it."""
         _require("polars", "pyarrow")
-        return self._waited(self.relation.pl)
+        return self._run_interruptibly(self.relation.pl)
 
-    def _rows(self, what: str) -> Iterator[tuple[str | None, ...]]:
-        select = f"SELECT {what} FROM (\n{self._select}\n)"  # noqa: S608 - see schema.py
-        rows = self._waited(lambda: self._connection.execute(select))
-        while found := self._waited(lambda: rows.fetchmany(_ROWS)):
+    def _select_rows(self, expression: str) -> Iterator[tuple[str | None, ...]]:
+        select = f"SELECT {expression} FROM (\n{self._select}\n)"  # noqa: S608 - see schema.py
+        rows = self._run_interruptibly(lambda: self._connection.execute(select))
+        while found := self._run_interruptibly(lambda: rows.fetchmany(_FETCH_ROWS)):
             yield from found
 
-    def _waited(self, call: Callable[[], Result]) -> Result:
+    def _run_interruptibly(self, call: Callable[[], Result]) -> Result:
         """Wait for DuckDB so that Ctrl-C ends it, and turn its errors into TareErrors."""
-        with _translated_errors(self._copies), ThreadPoolExecutor(1) as worker:
+        with _translate_errors(self._copies), ThreadPoolExecutor(1) as worker:
             answer = worker.submit(call)
             try:
                 while not answer.done():  # the handler of signals that polars installs lets a wait go on
@@ -158,104 +158,114 @@ def _require(*names: str) -> None:
         raise ModuleNotFoundError(f"not installed: pip install {missing}")
 
 
-def ask(folders: Sequence[Path], sql: str) -> QueryResult:
+def run_query(folders: Sequence[Path], sql: str) -> QueryResult:
     """Run a query over runs; raises UsageError for a query or a run that cannot be read."""
     folder = TemporaryDirectory(prefix="tare-query-")
     own = Path(folder.name).resolve()  # DuckDB follows links before it looks whether it may read
     # In any order, or it would hold all that it reads; ORDER BY is kept.
-    connection = sealed_database(str(own / "spilled"), _MEMORY, _MOST_THREADS, ordered=False)
-    named = [name for name in _EXPENSIVE if name in sql.lower()]
-    found = list(sources(folders, own, "telemetry" in named))
+    connection = open_sandboxed_database(str(own / "spilled"), _MEMORY_LIMIT, _MAX_THREADS, ordered=False)
+    named = [name for name in _EXPENSIVE_TABLES if name in sql.lower()]
+    found = list(find_sources(folders, own, "telemetry" in named))
     copies = {str(own / f"{number}.jsonl"): str(each.folder / "trials.jsonl") for number, each in enumerate(found)}
-    with _translated_errors(copies):
+    with _translate_errors(copies):
         _create_tables(connection, own, found, named)
         _seal(connection, own, found)
         connection.execute("BEGIN TRANSACTION READ ONLY")
-        select = only_reading(connection, sql)
+        select = to_read_only_select(connection, sql)
         return QueryResult(connection.sql(select), select, connection, folder, copies)
 
 
-def _create_tables(connection: DuckDBPyConnection, own: Path, found: Sequence[Source], named: Sequence[str]) -> None:
+def _create_tables(
+    connection: DuckDBPyConnection, work_folder: Path, run_sources: Sequence[RunSource], named_tables: Sequence[str]
+) -> None:
     """Make the tables; those of journals and telemetry are views."""
-    _create_table(connection, own, "runs", schema.RUNS, map(_run, found))
-    decided = found if "decisions" in named else ()
-    _create_table(connection, own, "decisions", schema.DECISIONS, chain.from_iterable(map(decisions, decided)))
+    _create_table(connection, work_folder, "runs", schema.RUNS, map(_run_row, run_sources))
+    decided = run_sources if "decisions" in named_tables else ()
+    _create_table(connection, work_folder, "decisions", schema.DECISIONS, chain.from_iterable(map(decisions, decided)))
     connection.execute("CREATE SCHEMA source")
     connection.execute("CREATE TABLE source.files (filename VARCHAR, run VARCHAR, file VARCHAR)")
-    files = [(str(path), source.run, path.stem) for source in found for path in _files(source)]
+    files = [(str(path), source.run, path.stem) for source in run_sources for path in _data_files(source)]
     if files:
         query = "INSERT INTO source.files SELECT unnest($1::VARCHAR[]), unnest($2::VARCHAR[]), unnest($3::VARCHAR[])"
         connection.execute(query, [list(column) for column in zip(*files, strict=True)])
-    empty = own / "empty.jsonl"
+    empty = work_folder / "empty.jsonl"
     empty.touch()
-    journals = _list([empty, *(source.journal for source in found if source.journal is not None)])
-    read = f"read_json({journals}, {_JSON}, columns = {_columns(schema.JOURNAL)})"
+    journals = _list_sql([empty, *(source.journal for source in run_sources if source.journal is not None)])
+    read = f"read_json({journals}, {_JSON_OPTIONS}, columns = {_columns_sql(schema.JOURNAL)})"
     connection.execute(f"CREATE VIEW source.journal AS SELECT * FROM {read}")  # noqa: S608 - quoted by _list
     for view in (schema.TRIALS, schema.VALUES, schema.TURNS):
         connection.execute(view)
-    _read_telemetry(connection, own, found)
+    _create_telemetry_view(connection, work_folder, run_sources)
 
 
-def _read_telemetry(connection: DuckDBPyConnection, own: Path, found: Sequence[Source]) -> None:
+def _create_telemetry_view(connection: DuckDBPyConnection, work_folder: Path, run_sources: Sequence[RunSource]) -> None:
     """Make the view; an empty file with all columns comes first, for runs without telemetry."""
-    empty = own / "empty.parquet"
+    empty = work_folder / "empty.parquet"
     types = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TYPES.items())
-    connection.execute(f"COPY (SELECT {types} WHERE false) TO {_quoted(str(empty))} (FORMAT parquet)")
-    paths = _list([empty, *(path for source in found for path in source.telemetry)])
+    connection.execute(f"COPY (SELECT {types} WHERE false) TO {_quote(str(empty))} (FORMAT parquet)")
+    paths = _list_sql([empty, *(path for source in run_sources for path in source.telemetry)])
     read = f"read_parquet({paths}, union_by_name = true, filename = true, hive_partitioning = false)"
     select = f"SELECT run, file, {', '.join(TYPES)} FROM {read} JOIN source.files USING (filename)"  # noqa: S608
     connection.execute(f"CREATE VIEW telemetry AS {select}")
 
 
-def _seal(connection: DuckDBPyConnection, own: Path, found: Sequence[Source]) -> None:
+def _seal(connection: DuckDBPyConnection, work_folder: Path, run_sources: Sequence[RunSource]) -> None:
     """Shut DuckDB off from all files but those of the runs, from the network, and from other settings."""
-    paths = [own / "empty.jsonl", own / "empty.parquet", *chain.from_iterable(map(_files, found))]
+    paths = [
+        work_folder / "empty.jsonl",
+        work_folder / "empty.parquet",
+        *chain.from_iterable(map(_data_files, run_sources)),
+    ]
     both = sorted({form for path in paths for form in (str(path), glob.escape(str(path)))})
-    connection.execute(f"SET allowed_paths = [{', '.join(map(_quoted, both))}]")
+    connection.execute(f"SET allowed_paths = [{', '.join(map(_quote, both))}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
 
-def _files(source: Source) -> list[Path]:
+def _data_files(source: RunSource) -> list[Path]:
     return [*([] if source.journal is None else [source.journal]), *source.telemetry]
 
 
 def _create_table(
-    connection: DuckDBPyConnection, own: Path, name: str, columns: Mapping[str, str], rows: Iterable[dict[str, Any]]
+    connection: DuckDBPyConnection,
+    work_folder: Path,
+    name: str,
+    columns: Mapping[str, str],
+    rows: Iterable[dict[str, Any]],
 ) -> None:
     """Make a table of rows."""
-    path = own / f"{name}.jsonl"
+    path = work_folder / f"{name}.jsonl"
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps({key: _finite(value) for key, value in row.items()}) + "\n" for row in rows)
-    read = f"read_json([{_quoted(str(path))}], format = 'newline_delimited', columns = {_columns(columns)})"
+        file.writelines(json.dumps({key: _finite_or_none(value) for key, value in row.items()}) + "\n" for row in rows)
+    read = f"read_json([{_quote(str(path))}], format = 'newline_delimited', columns = {_columns_sql(columns)})"
     connection.execute(f"CREATE TABLE {name} AS SELECT * FROM {read}")  # noqa: S608 - quoted
     path.unlink()
 
 
-def _run(source: Source) -> dict[str, Any]:
-    record, machine = source.record, source.record.measured_on
+def _run_row(source: RunSource) -> dict[str, Any]:
+    record, machine = source.record, source.record.instance_machine
     fields = {"run": source.run, "folder": str(source.folder)} | vars(record) | vars(machine)
     return {name: fields[name] for name in schema.RUNS}
 
 
-def _finite(value: Any) -> Any:
+def _finite_or_none(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _columns(types: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f'"{name}": {_quoted(kind)}' for name, kind in types.items()) + "}"
+def _columns_sql(types: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f'"{name}": {_quote(kind)}' for name, kind in types.items()) + "}"
 
 
-def _list(paths: Sequence[Path]) -> str:
-    return f"[{', '.join(_quoted(glob.escape(str(path))) for path in paths)}]"
+def _list_sql(paths: Sequence[Path]) -> str:
+    return f"[{', '.join(_quote(glob.escape(str(path))) for path in paths)}]"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
 @contextmanager
-def _translated_errors(copies: Mapping[str, str]) -> Iterator[None]:
+def _translate_errors(copies: Mapping[str, str]) -> Iterator[None]:
     """Turn DuckDB's errors into TareErrors."""
     import duckdb  # noqa: PLC0415 - see ask
 
@@ -265,12 +275,12 @@ def _translated_errors(copies: Mapping[str, str]) -> Iterator[None]:
         text = str(error)
         for copy, path in copies.items():
             text = text.replace(copy, path)
-        raise _error(error, text) from error
+        raise _to_tare_error(error, text) from error
     except UnicodeEncodeError as error:
         raise UsageError("a name that is no UTF-8 cannot be queried", "rename the folder") from error
 
 
-def _error(error: Exception, text: str) -> TareError:
+def _to_tare_error(error: Exception, text: str) -> TareError:
     """Describe what is wrong in a line, with DuckDB's own advice where it has some."""
     import duckdb  # noqa: PLC0415 - see ask
 
@@ -281,7 +291,7 @@ def _error(error: Exception, text: str) -> TareError:
         meant = None  # one of DuckDB's own
     if isinstance(error, duckdb.OutOfMemoryException):
         return TareError(
-            f"the query needs more than {_MEMORY} of memory", "ask for less: WHERE, GROUP BY, fewer columns"
+            f"the query needs more than {_MEMORY_LIMIT} of memory", "ask for less: WHERE, GROUP BY, fewer columns"
         )
     if isinstance(error, duckdb.PermissionException):
         return UsageError(f"a query reads the tables of the runs alone: {what}", HINT)

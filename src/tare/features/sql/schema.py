@@ -152,13 +152,13 @@ FROM (
 
 
 HINT = f"the tables are {', '.join(TABLES)}; DESCRIBE trials shows the columns of one"
-_ONE = "a query is one SELECT, which changes nothing"
-_PIVOT = "a PIVOT needs its values: PIVOT … ON stack IN ('native', 'docker')"
+_ONE_SELECT_HINT = "a query is one SELECT, which changes nothing"
+_PIVOT_HINT = "a PIVOT needs its values: PIVOT … ON stack IN ('native', 'docker')"
 # Of those in FROM. `query` and `json_execute_serialized_sql` hide SQL, readers and `glob` lead to files.
-_FUNCTIONS = frozenset({"unnest", "range", "generate_series", "json_each", "json_tree", "duckdb_columns"})
+_ALLOWED_FUNCTIONS = frozenset({"unnest", "range", "generate_series", "json_each", "json_tree", "duckdb_columns"})
 
 # Whether a statement is no SELECT, and the names of the functions in FROM, at any depth; NULL for one without a name.
-_PARSED = """
+_PARSE_QUERY = """
 SELECT
     json_extract_string(parsed, '$.error') IS DISTINCT FROM 'false',
     [function ->> 'function_name' FOR function IN json_extract(parsed, '$..function')]
@@ -166,18 +166,18 @@ FROM (SELECT json_serialize_sql(CAST(? AS VARCHAR)) AS parsed)
 """
 
 
-def only_reading(connection: DuckDBPyConnection, sql: str) -> str:
+def to_read_only_select(connection: DuckDBPyConnection, sql: str) -> str:
     """Return a SELECT of all rows of the query; raises UsageError where it is none, or duckdb.Error."""
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
-        raise UsageError(f"{_ONE}; this has {len(statements)} statements", HINT)
+        raise UsageError(f"{_ONE_SELECT_HINT}; this has {len(statements)} statements", HINT)
     if statements[0].type.name == "MULTI":
-        raise UsageError(_PIVOT, HINT)
+        raise UsageError(_PIVOT_HINT, HINT)
     text = statements[0].query.strip().rstrip("; \n")
-    ((failed, names),) = connection.execute(_PARSED, [text]).fetchall()
+    ((failed, names),) = connection.execute(_PARSE_QUERY, [text]).fetchall()
     if failed:
-        raise UsageError(_ONE, HINT)
+        raise UsageError(_ONE_SELECT_HINT, HINT)
     for name in names:
-        if str(name).lower() not in _FUNCTIONS:
+        if str(name).lower() not in _ALLOWED_FUNCTIONS:
             raise UsageError(f"{name}() cannot be read from: a query reads the tables of the runs alone", HINT)
     return f"SELECT * FROM (\n{text}\n)"  # noqa: S608 - it is the user's

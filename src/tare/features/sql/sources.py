@@ -19,15 +19,15 @@ from tare import __version__
 from tare.features.sql.schema import DECISIONS
 from tare.hosts.local import sha256_of
 from tare.model.errors import UsageError
-from tare.model.journal import RunRecord, load, load_record, read_trial
-from tare.report.data_files import FORMAT, document
+from tare.model.journal import RunRecord, load_record, load_run, read_trial
+from tare.report.data_files import FORMAT, create_document
 from tare.statistics.summarize import summarize
 
-_MADE = {"run", "low", "high", "cautions", "failures"}  # the other columns are as in the report
+_DERIVED_COLUMNS = {"run", "low", "high", "cautions", "failures"}  # the other columns are as in the report
 
 
 @dataclass(frozen=True)
-class Source:
+class RunSource:
     """A run by the name that tables have for it; `journal` is None without trials."""
 
     run: str
@@ -38,32 +38,32 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Ends:
+class JournalEnds:
     """The first and the last whole line of a journal, and where that ends: what follows is torn."""
 
     first: bytes
     last: bytes
-    end: int
+    end_offset: int
 
 
-def sources(folders: Sequence[Path], own: Path, with_telemetry: bool) -> Iterator[Source]:
+def find_sources(folders: Sequence[Path], work_folder: Path, with_telemetry: bool) -> Iterator[RunSource]:
     """Find what is to be read of these runs; raises UsageError.
 
-    A journal with a torn last line, which a power cut leaves, is copied without it to the folder `own`. All files are
-    plain ones: an untrusted run folder leads to no others.
+    A journal with a torn last line, which a power cut leaves, is copied without it to the folder `work_folder`. All
+    files are plain ones: an untrusted run folder leads to no others.
     """
-    for number, (folder, run) in enumerate(zip(folders, _names(folders), strict=True)):
+    for number, (folder, run) in enumerate(zip(folders, _run_names(folders), strict=True)):
         record, whole = load_record(folder), folder.resolve()
         try:
-            journal = _journal(whole / "trials.jsonl", own / f"{number}.jsonl")
-            telemetry = _telemetry(whole) if with_telemetry else ()
+            journal = _prepare_journal(whole / "trials.jsonl", work_folder / f"{number}.jsonl")
+            telemetry = _telemetry_files(whole) if with_telemetry else ()
         except OSError as error:
             what = f"{error.filename or folder}: {(error.strerror or str(error)).lower()}"
             raise UsageError(what, "a query needs to read the run, and room for what it copies") from error
-        yield Source(run, folder, record, journal, telemetry)
+        yield RunSource(run, folder, record, journal, telemetry)
 
 
-def _names(folders: Sequence[Path]) -> list[str]:
+def _run_names(folders: Sequence[Path]) -> list[str]:
     """Name each run by its folder, or by its whole path where several folders have one name."""
     whole = [folder.resolve() for folder in folders]
     times = Counter(path.name for path in whole)
@@ -73,24 +73,24 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return [path.name if times[path.name] == 1 else str(path) for path in whole]
 
 
-def _journal(path: Path, copy: Path) -> Path | None:
+def _prepare_journal(path: Path, copy: Path) -> Path | None:
     """Return the journal, or a copy of its whole lines where the last one is torn; None where it has no line."""
     if not os.path.lexists(path):
         return None
     _require_plain(path)
-    ends = ends_of(path)
+    ends = find_journal_ends(path)
     if ends is None:
         return None
     read_trial(ends.first, f"{path}:1")
     read_trial(ends.last, f"{path}: its last line")
-    if ends.end == path.stat().st_size:
+    if ends.end_offset == path.stat().st_size:
         return path
     shutil.copyfile(path, copy)
-    os.truncate(copy, ends.end)
+    os.truncate(copy, ends.end_offset)
     return copy
 
 
-def ends_of(path: Path) -> Ends | None:
+def find_journal_ends(path: Path) -> JournalEnds | None:
     """Find the first and the last whole line of a file, however long it is; None if it has none."""
     if not path.stat().st_size:
         return None
@@ -99,13 +99,13 @@ def ends_of(path: Path) -> Ends | None:
         if not end:
             return None
         first = text[: text.find(b"\n")]
-        return Ends(first, text[text.rfind(b"\n", 0, end - 1) + 1 : end - 1], end)
+        return JournalEnds(first, text[text.rfind(b"\n", 0, end - 1) + 1 : end - 1], end)
 
 
-def _telemetry(folder: Path) -> tuple[Path, ...]:
+def _telemetry_files(folder: Path) -> tuple[Path, ...]:
     within = folder / "telemetry"
     if within.is_symlink():
-        raise _linked(within)
+        raise _link_error(within)
     paths = tuple(sorted(within.glob("*.parquet")))
     for path in paths:
         _require_plain(path)
@@ -115,54 +115,54 @@ def _telemetry(folder: Path) -> tuple[Path, ...]:
 def _require_plain(path: Path) -> None:
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
-        raise _linked(path)
+        raise _link_error(path)
     if not stat.S_ISREG(mode):
         raise UsageError(f"{path}: is no file", "a run folder holds plain files alone")
 
 
-def _linked(path: Path) -> UsageError:
+def _link_error(path: Path) -> UsageError:
     what = f"{path}: is a symbolic link, and a query follows none in a run folder"
     return UsageError(what, "put a copy of the file in its place")
 
 
-def decisions(source: Source) -> Iterator[dict[str, Any]]:
+def decisions(source: RunSource) -> Iterator[dict[str, Any]]:
     """Yield the headlines and the cells of a run; raises UsageError.
 
     They are computed where the run has no report, or one of another journal or by another tare.
     """
-    yield from _reported(source) or _rows(source.run, _computed(source))
+    yield from _read_report_rows(source) or _report_rows(source.run, _compute_report(source))
 
 
-def _reported(source: Source) -> list[dict[str, Any]]:
+def _read_report_rows(source: RunSource) -> list[dict[str, Any]]:
     """Read the report; empty if it is none that tare would write today. It may be untrusted."""
     path = source.folder / "report" / "report.json"
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         if path.is_file():
             found = json.loads(path.read_bytes())
             made = (found["format"], found["computed_by"], found["journal"])
-            if made[:2] == (FORMAT, __version__) and made[2] == _digest(source):
-                return list(_rows(source.run, found))
+            if made[:2] == (FORMAT, __version__) and made[2] == _journal_digest(source):
+                return list(_report_rows(source.run, found))
     return []
 
 
-def _digest(source: Source) -> str:
-    """Return the SHA-256 of the journal's whole lines, as `load` does."""
+def _journal_digest(source: RunSource) -> str:
+    """Return the SHA-256 of the journal's whole lines, as `load_run` does."""
     if source.journal is None:
         return hashlib.sha256().hexdigest()
     return sha256_of(source.journal)
 
 
-def _computed(source: Source) -> dict[str, Any]:
-    run = load(source.folder)
-    return document(summarize(run), run)
+def _compute_report(source: RunSource) -> dict[str, Any]:
+    run = load_run(source.folder)
+    return create_document(summarize(run), run)
 
 
-def _rows(name: str, report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _report_rows(name: str, report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for cell in (*report["headlines"], *report["cells"]):
         low, high = cell["interval"] or (None, None)
         yield {
             "run": name,
-            **{column: cell[column] for column in DECISIONS if column not in _MADE},
+            **{column: cell[column] for column in DECISIONS if column not in _DERIVED_COLUMNS},
             "low": low,
             "high": high,
             "cautions": list(dict.fromkeys(caution["kind"] for caution in cell["cautions"])),

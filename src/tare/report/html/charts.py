@@ -1,6 +1,6 @@
 """Charts of the page: which ones it shows, with the sentences that say how to read them.
 
-A load may end its output with a JSON object that has `over_time`: by the kind of answer, the number in each second.
+A load may end its output with a JSON object that has `answer_rates`: by the kind of answer, the number in each second.
 That of `examples/dictionary` does, for VTmark's Figure 8.
 """
 
@@ -13,123 +13,129 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tare.model.journal import Run, WorkloadRecord
-from tare.model.trial import Footprint, Layer, Mark, Metric, Sweep, Trial
+from tare.model.trial import Footprint, LayerCost, Mark, Metric, Sweep, Trial
 from tare.model.units import format_duration, format_size
 from tare.report import charts, curve_charts
 from tare.report.chart_svg import Chart, Drawing
-from tare.report.html.turns import strips
+from tare.report.html.turns import select_strips
 from tare.report.numbers import point
-from tare.report.trial_facts import raw_of
+from tare.report.trial_facts import load_raw_output
 from tare.statistics.cells import Cell, HeadlineRule
-from tare.statistics.outcomes import latest
+from tare.statistics.outcomes import select_latest
 from tare.statistics.summary import Summary
 
-MOST_DRAWN = 60
+MAX_DRAWN = 60
 """Stacks: the rows of a chart of more are too many to be read."""
 
 # Charts of single metrics beyond this many are left to the table.
-_MOST_STRIPS = 4
+_MAX_STRIPS = 4
 # Columns of a map that fit beside another chart.
 _MANY = 4
 # A total so many times another's hides its phases on a common axis.
-_HIDES = 8.0
+_HIDING_FACTOR = 8.0
 # Trials of a workload: of more, too few could be drawn as dots.
-MOST_DOTTED = 1400
+MAX_DOTTED = 1400
 # Stacks within this factor of the baseline are drawn once more where others are far off.
-_NEAR = 1.25
+_NEAR_FACTOR = 1.25
 _SD = "-sd"  # the end of the name of a metric that is the standard deviation of another one
 _PERCENTILE = re.compile(r"p(\d{2})(\d*)|(median)")
-_WITH_LOAD = "application"  # the workload whose load is the user's own
+_LABEL_WITH_COUNTS = "application"  # the workload whose load is the user's own
 _PARTS = 60  # of a load's time that are drawn
-_MOST_READ = 100  # trials whose output is read
+_MAX_READ = 100  # trials whose output is read
 Counts = Mapping[str, Sequence[float]]
 
 
-def drawing(chart: Chart | None, caption: str, *, wide: bool = False) -> Drawing | None:
+def create_drawing(chart: Chart | None, caption: str, *, wide: bool = False) -> Drawing | None:
     """Return a chart with its caption; None where there is nothing to draw."""
     return Drawing(caption, chart, wide) if chart else None
 
 
-def _all(drawings: Iterable[Drawing | None]) -> tuple[Drawing, ...]:
+def _without_missing(drawings: Iterable[Drawing | None]) -> tuple[Drawing, ...]:
     return tuple(drawing for drawing in drawings if drawing)
 
 
-def workload_drawings(summary: Summary, run: Run, record: WorkloadRecord) -> tuple[Drawing, ...]:
+def draw_workload(summary: Summary, run: Run, record: WorkloadRecord) -> tuple[Drawing, ...]:
     """Draw a workload: ratios, then all metrics as a map, then sweeps, then raw values off the sweep, then turns."""
-    ratios = (drawing for rule in summary.rules_of(record.name) for drawing in _ratios(summary, rule))
+    ratios = (drawing for rule in summary.rules_of(record.name) for drawing in _draw_ratios(summary, rule))
     turns = (
-        drawing(charts.turns(each.bars, summary.stacks), each.said(how_to_read=True), wide=True)
-        for each in strips(summary, run, record.name)
+        create_drawing(charts.draw_turns(each.bars, summary.stacks), each.describe(how_to_read=True), wide=True)
+        for each in select_strips(summary, run, record.name)
     )
-    swept, strip = swept_drawings(summary, run, record), _strips(summary, run, record)
-    return _all((*ratios, _metrics_map(summary, record), *swept, *strip, *turns))
+    swept, strip = draw_sweeps(summary, run, record), _draw_strips(summary, run, record)
+    return _without_missing((*ratios, _draw_metrics_map(summary, record), *swept, *strip, *turns))
 
 
-def _ratios(summary: Summary, rule: HeadlineRule) -> Iterator[Drawing | None]:
+def _draw_ratios(summary: Summary, rule: HeadlineRule) -> Iterator[Drawing | None]:
     """Draw a headline; the stacks near the baseline once more, where others are far off."""
     headlines = [cell for cell in summary.headlines if cell.headline == rule.name]
     what = f"{rule.name}: percent" if rule.name != rule.workload else "Percent"
     caption = f"{what} of {summary.baseline} with 95 % interval; the thin ticks are the single blocks."
-    yield drawing(charts.ratios(headlines, summary.baseline), caption)
+    yield create_drawing(charts.draw_ratios(headlines, summary.baseline), caption)
     compared = [cell.ratio for cell in headlines if cell.ratio is not None and cell.verdict != "baseline"]
-    near = [cell for cell in headlines if cell.ratio is not None and 1 / _NEAR < cell.ratio < _NEAR]
-    if len(near) > 2 and any(not 1 / (2 * _NEAR) < ratio < 2 * _NEAR for ratio in compared):
+    near = [cell for cell in headlines if cell.ratio is not None and 1 / _NEAR_FACTOR < cell.ratio < _NEAR_FACTOR]
+    if len(near) > 2 and any(not 1 / (2 * _NEAR_FACTOR) < ratio < 2 * _NEAR_FACTOR for ratio in compared):
         what = f"{rule.name}: the" if rule.name != rule.workload else "The"
         caption = f"{what} stacks near {summary.baseline} alone, on a finer scale."
-        yield drawing(charts.ratios(near, summary.baseline), caption)
+        yield create_drawing(charts.draw_ratios(near, summary.baseline), caption)
 
 
-def headlines_map(cells: Sequence[Cell], stacks: Sequence[str], of: str) -> tuple[Drawing, ...]:
+def draw_headlines_map(cells: Sequence[Cell], stacks: Sequence[str], reference_name: str) -> tuple[Drawing, ...]:
     """Draw percent of the baseline, or of what it was before, of all headlines, as VTmark's Figure 4."""
     names = dict.fromkeys(cell.headline for cell in cells)
     columns = {name: [cell for cell in cells if cell.headline == name] for name in names}
-    caption = f"Percent of {of}. Blue is faster or less, orange is slower or more, in all columns alike."
-    return _all([drawing(charts.heat(columns, stacks), caption, wide=len(columns) > _MANY)])
+    caption = f"Percent of {reference_name}. Blue is faster or less, orange is slower or more, in all columns alike."
+    return _without_missing([create_drawing(charts.draw_heat_map(columns, stacks), caption, wide=len(columns) > _MANY)])
 
 
-def _metrics_map(summary: Summary, record: WorkloadRecord) -> Drawing | None:
+def _draw_metrics_map(summary: Summary, record: WorkloadRecord) -> Drawing | None:
     """Draw all metrics of a workload's headlines that are off the sweep, as VTmark's Figure 5."""
     names = [name for rule in summary.rules_of(record.name) for name in rule.metrics]
     titles = {metric.name: metric.title for metric in record.metrics}
-    cells = [cell for cell in summary.of(record.name) if cell.point is None]
+    cells = [cell for cell in summary.cells_of(record.name) if cell.point is None]
     columns = {titles.get(name, name): [cell for cell in cells if cell.metric == name] for name in names}
     caption = f"Percent of {summary.baseline}, in brackets the relative standard deviation over the trials."
-    spec = charts.heat(columns, summary.stacks, with_spread=True)
-    return drawing(spec, caption, wide=len(columns) > _MANY)
+    spec = charts.draw_heat_map(columns, summary.stacks, with_spread=True)
+    return create_drawing(spec, caption, wide=len(columns) > _MANY)
 
 
-def starts(run: Run, summary: Summary) -> tuple[Drawing, ...]:
+def draw_starts(run: Run, summary: Summary) -> tuple[Drawing, ...]:
     """Draw the timelines of starts; those of quick stacks once more, where slow ones would hide them."""
     own: dict[str, list[Trial]] = {stack: [] for stack in summary.stacks}
     for trial in run.trials:
         if trial.status == "ok" and trial.timeline:
             own[trial.stack].append(trial)
-    moments = {stack: marks for stack, trials in own.items() if (marks := _moments(trials))}
+    moments = {stack: marks for stack, trials in own.items() if (marks := _median_marks(trials))}
     if not moments:
         return ()
     totals = {stack: marks[-1].seconds for stack, marks in moments.items()}
-    every = drawing(charts.starts(moments), "From the request to each mark of the timeline, medians of the trials.")
-    quick = {stack: moments[stack] for stack in moments if totals[stack] * _HIDES < max(totals.values())}
-    finer = charts.starts(quick) if len(quick) > 1 else None
-    return _all([every, drawing(finer, "The quicker stacks alone, on a finer scale.")])
+    every = create_drawing(
+        charts.draw_starts(moments), "From the request to each mark of the timeline, medians of the trials."
+    )
+    quick = {stack: moments[stack] for stack in moments if totals[stack] * _HIDING_FACTOR < max(totals.values())}
+    finer = charts.draw_starts(quick) if len(quick) > 1 else None
+    return _without_missing([every, create_drawing(finer, "The quicker stacks alone, on a finer scale.")])
 
 
-def costs(run: Run, summary: Summary) -> tuple[Drawing, ...]:
+def draw_costs(run: Run, summary: Summary) -> tuple[Drawing, ...]:
     """Draw what instances cost the machine, in memory and on disk: medians over the trials in which it is known."""
-    memory = charts.bars(_medians(run, summary, lambda footprint: footprint.all_memory_bytes), "memory", "bytes")
-    disk = charts.bars(_medians(run, summary, lambda footprint: footprint.disk_bytes), "disk", "bytes")
+    memory = charts.draw_bars(
+        _median_footprints(run, summary, lambda footprint: footprint.total_memory_bytes), "memory", "bytes"
+    )
+    disk = charts.draw_bars(_median_footprints(run, summary, lambda footprint: footprint.disk_bytes), "disk", "bytes")
     text = (
         "Memory: proportional set size of all processes of an instance, and kernel memory where it is known; medians."
     )
-    return _all([drawing(memory, text), drawing(disk, "Bytes that an instance wrote to disk; medians.")])
+    return _without_missing(
+        [create_drawing(memory, text), create_drawing(disk, "Bytes that an instance wrote to disk; medians.")]
+    )
 
 
-def layers(run: Run, summary: Summary) -> list[tuple[str, str, str, str, str, int]]:
+def layer_rows(run: Run, summary: Summary) -> list[tuple[str, str, str, str, str, int]]:
     """Return what each layer of the nested stacks adds, from the outermost to the innermost.
 
     They are stack, layer, time, memory and disk, medians as texts, and the number of trials.
     """
-    by_depth: dict[tuple[str, int], list[Layer]] = {}
+    by_depth: dict[tuple[str, int], list[LayerCost]] = {}
     for trial in run.trials:
         if trial.status == "ok":
             for depth, layer in enumerate(trial.layers):
@@ -138,7 +144,7 @@ def layers(run: Run, summary: Summary) -> list[tuple[str, str, str, str, str, in
     for stack, depth in sorted(by_depth, key=lambda each: (summary.stacks.index(each[0]), each[1])):
         seen = by_depth[stack, depth]
         seconds = format_duration(round(statistics.median(layer.seconds for layer in seen), 3))
-        memory = _median_size(layer.footprint.all_memory_bytes for layer in seen)
+        memory = _median_size(layer.footprint.total_memory_bytes for layer in seen)
         disk = _median_size(layer.footprint.disk_bytes for layer in seen)
         rows.append((stack, seen[0].name, seconds, memory, disk, len(seen)))
     return rows
@@ -149,40 +155,44 @@ def _median_size(sizes: Iterable[int | None]) -> str:
     return format_size(int(statistics.median(known))) if known else "unknown"
 
 
-def _strips(summary: Summary, run: Run, record: WorkloadRecord) -> Iterator[Drawing | None]:
+def _draw_strips(summary: Summary, run: Run, record: WorkloadRecord) -> Iterator[Drawing | None]:
     names = {name for rule in summary.rules_of(record.name) for name in rule.metrics}
     metrics = [metric for metric in record.metrics if metric.name in names]
-    trials = [trial for trial in run.of(record.name) if trial.status == "ok"]
-    for metric in metrics[:_MOST_STRIPS] if len(trials) <= MOST_DOTTED else ():
-        cells = [cell for cell in summary.of(record.name) if cell.metric == metric.name and cell.point is None]
+    trials = [trial for trial in run.trials_of(record.name) if trial.status == "ok"]
+    for metric in metrics[:_MAX_STRIPS] if len(trials) <= MAX_DOTTED else ():
+        cells = [cell for cell in summary.cells_of(record.name) if cell.metric == metric.name and cell.point is None]
         values: dict[str, list[float]] = {}
         for trial in trials:
             own = [each.value for each in trial.values if each.metric == metric.name and each.point is None]
             values.setdefault(trial.stack, []).extend(own)
-        shown = charts.fewer(values)
+        shown = charts.thin_out_values(values)
         drawn, of = (sum(map(len, each.values())) for each in (shown, values))
         which = "every trial a dot" if drawn == of else f"{drawn:,} of {of:,} trials a dot"
-        yield drawing(charts.strip(cells, shown, metric.title), f"{metric.title}: {which}, the mean a bar.")
+        yield create_drawing(charts.draw_strip(cells, shown, metric.title), f"{metric.title}: {which}, the mean a bar.")
 
 
-def _moments(trials: Sequence[Trial]) -> list[Mark]:
+def _median_marks(trials: Sequence[Trial]) -> list[Mark]:
     """Return the median of each mark that most trials have, in order of time: an instance starts alike for all."""
     seen: dict[str, list[float]] = {}
     for trial in trials:
         for mark in trial.timeline:
             seen.setdefault(mark.name, []).append(mark.seconds)
     medians = [Mark(name, statistics.median(times)) for name, times in seen.items() if 2 * len(times) > len(trials)]
-    return _of_the_stack(sorted((mark for mark in medians if mark.name != "requested"), key=lambda mark: mark.seconds))
+    return _merge_outer_layers(
+        sorted((mark for mark in medians if mark.name != "requested"), key=lambda mark: mark.seconds)
+    )
 
 
-def _of_the_stack(moments: list[Mark]) -> list[Mark]:
+def _merge_outer_layers(moments: list[Mark]) -> list[Mark]:
     """Sum the outer layers of a nested stack up, until the last of them was ready and the inner engine ran."""
     ready = [Mark("outer layers", mark.seconds) for mark in moments if mark.name.endswith(":ready")]
     asked = [Mark("engine", mark.seconds) for mark in moments if mark.name.endswith(":requested")]
     return [*ready[-1:], *asked[-1:], *(mark for mark in moments if ":" not in mark.name)]
 
 
-def _medians(run: Run, summary: Summary, read: Callable[[Footprint], int | None]) -> Mapping[tuple[str, str], float]:
+def _median_footprints(
+    run: Run, summary: Summary, read: Callable[[Footprint], int | None]
+) -> Mapping[tuple[str, str], float]:
     """Return the median of each stack and workload, in the run's order."""
     values: dict[tuple[str, str], list[int]] = {}
     for trial in run.trials:
@@ -193,7 +203,7 @@ def _medians(run: Run, summary: Summary, read: Callable[[Footprint], int | None]
     return {cell: float(statistics.median(values[cell])) for cell in cells if cell in values}
 
 
-def swept_drawings(summary: Summary, run: Run, record: WorkloadRecord) -> Iterator[Drawing | None]:
+def draw_sweeps(summary: Summary, run: Run, record: WorkloadRecord) -> Iterator[Drawing | None]:
     """Draw each metric along the sweep, headlines also in percent of the baseline; then percentiles; then answers."""
     swept = record.sweep or Sweep("point")
     names = {metric.name for metric in record.metrics}
@@ -201,39 +211,39 @@ def swept_drawings(summary: Summary, run: Run, record: WorkloadRecord) -> Iterat
     for metric in record.metrics:
         if metric.name.endswith(_SD) and metric.name.removesuffix(_SD) in names:
             continue
-        cells = _cells(summary, record, metric.name)
-        along = curve_charts.Along(metric.title, swept, summary.stacks)
+        cells = _metric_cells(summary, record, metric.name)
+        along = curve_charts.SweepContext(metric.title, swept, summary.stacks)
         spread = f"{metric.name}{_SD}"
         spreads = _means(summary, record, spread) if spread in names else None
         how = "the mean, with one SD above it shaded" if spreads is not None else "mean ± SD of the trials"
-        asked = cells and curve_charts.is_answered(cells[0], swept)
+        asked = cells and curve_charts.is_answer_rate(cells[0], swept)
         caption = (
             f"{metric.title} against {swept.name}, {how}.{' The dashed line is what was asked for.' if asked else ''}"
         )
-        yield drawing(curve_charts.sweep(cells, along, spreads), caption)
+        yield create_drawing(curve_charts.draw_sweep(cells, along, spreads), caption)
         if metric.name in headlines:
             caption = f"{metric.title} against {swept.name}: percent of {summary.baseline} with 95 % interval."
-            yield drawing(curve_charts.percents(cells, along, summary.baseline), caption)
-    yield from _percentiles(summary, record)
-    rates = over_time(run, record)
+            yield create_drawing(curve_charts.draw_percents(cells, along, summary.baseline), caption)
+    yield from _draw_percentiles(summary, record)
+    rates = answer_rates(run, record)
     caption = "Answers of each kind along the time of the load, means of the trials; the axis is logarithmic above one."
-    yield drawing(curve_charts.kinds(rates, summary.stacks), caption)
+    yield create_drawing(curve_charts.draw_answer_kinds(rates, summary.stacks), caption)
 
 
-def _cells(summary: Summary, record: WorkloadRecord, metric: str) -> list[Cell]:
+def _metric_cells(summary: Summary, record: WorkloadRecord, metric: str) -> list[Cell]:
     """Return the cells of a metric. The A/A control is left out: its line would hide the baseline's."""
-    return [cell for cell in summary.of(record.name) if cell.metric == metric and cell.stack != summary.control]
+    return [cell for cell in summary.cells_of(record.name) if cell.metric == metric and cell.stack != summary.control]
 
 
 def _means(summary: Summary, record: WorkloadRecord, metric: str) -> dict[tuple[str, float | None], float]:
-    cells = _cells(summary, record, metric)
+    cells = _metric_cells(summary, record, metric)
     return {(cell.stack, cell.point): cell.mean for cell in cells if cell.mean is not None}
 
 
-def _percentiles(summary: Summary, record: WorkloadRecord) -> Iterator[Drawing | None]:
+def _draw_percentiles(summary: Summary, record: WorkloadRecord) -> Iterator[Drawing | None]:
     """Draw the latency from percentile to percentile, at the first and the last point that all of them have."""
-    named = sorted((found, metric.name) for metric in record.metrics if (found := percentile(metric)))
-    cells = {name: _cells(summary, record, name) for _, name in named}
+    named = sorted((found, metric.name) for metric in record.metrics if (found := parse_percentile(metric)))
+    cells = {name: _metric_cells(summary, record, name) for _, name in named}
     points = sorted({cell.point for own in cells.values() for cell in own if cell.mean}, key=lambda at: at or 0.0)
     for at in dict.fromkeys((*points[:1], *points[-1:])):
         latencies = [
@@ -245,10 +255,10 @@ def _percentiles(summary: Summary, record: WorkloadRecord) -> Iterator[Drawing |
         unit = record.sweep.unit if record.sweep else ""
         where = f" at {point(at, unit)}" if at is not None else ""
         caption = f"Latency{where}: this share of the requests took at most so long. The axis is logarithmic."
-        yield drawing(curve_charts.percentiles(latencies, summary.stacks), caption)
+        yield create_drawing(curve_charts.draw_percentiles(latencies, summary.stacks), caption)
 
 
-def percentile(metric: Metric) -> float | None:
+def parse_percentile(metric: Metric) -> float | None:
     """Read which percentile of a time a metric is, by its name: `p50`, `p999`, `median`; None for others."""
     match = _PERCENTILE.fullmatch(metric.name)
     if match is None or metric.unit != "s":
@@ -256,20 +266,20 @@ def percentile(metric: Metric) -> float | None:
     return 50.0 if match[3] else float(f"{match[1]}.{match[2] or 0}")
 
 
-def over_time(run: Run, record: WorkloadRecord) -> list[curve_charts.Rate]:
+def answer_rates(run: Run, record: WorkloadRecord) -> list[curve_charts.Rate]:
     """Return the rates of each stack, averaged over its trials; nothing for a workload whose output has none."""
-    if record.use != _WITH_LOAD:
+    if record.use != _LABEL_WITH_COUNTS:
         return []
     found: dict[str, list[Counts]] = {}
-    own = [trial for trial in latest(run.of(record.name)) if trial.status == "ok"]
-    for trial in own[:_MOST_READ]:
-        raw = raw_of(run, trial)
-        if counts := counts_in(raw[-1].text) if raw else {}:
+    own = [trial for trial in select_latest(run.trials_of(record.name)) if trial.status == "ok"]
+    for trial in own[:_MAX_READ]:
+        raw = load_raw_output(run, trial)
+        if counts := parse_counts(raw[-1].text) if raw else {}:
             found.setdefault(trial.stack, []).append(counts)
-    return rates(found)
+    return average_rates(found)
 
 
-def counts_in(text: str) -> Counts:
+def parse_counts(text: str) -> Counts:
     """Read the counts from an output; empty where it has none, or others than lists of numbers."""
     try:
         document = json.loads(text)
@@ -281,9 +291,9 @@ def counts_in(text: str) -> Counts:
     return found
 
 
-def rates(found: Mapping[str, Sequence[Counts]]) -> list[curve_charts.Rate]:
+def average_rates(found: Mapping[str, Sequence[Counts]]) -> list[curve_charts.Rate]:
     """Average the trials of each stack, in parts of the time of the longest, up to the end of its own load."""
-    longest = {stack: max(map(_length, own), default=0) for stack, own in found.items()}
+    longest = {stack: max(map(_seconds_of, own), default=0) for stack, own in found.items()}
     width = max(1, -(-max(longest.values(), default=0) // _PARTS))
     kinds = list(dict.fromkeys(kind for own in found.values() for counts in own for kind in counts))
     return [
@@ -294,7 +304,7 @@ def rates(found: Mapping[str, Sequence[Counts]]) -> list[curve_charts.Rate]:
     ]
 
 
-def _length(counts: Counts) -> int:
+def _seconds_of(counts: Counts) -> int:
     return max(map(len, counts.values()), default=0)
 
 

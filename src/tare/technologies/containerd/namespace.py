@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tare.hosts.filesystems import drop_caches
 from tare.hosts.host import Host
-from tare.hosts.process import ALONE
+from tare.hosts.process import DIE_WITH_PARENT_PREFIX
 from tare.model.image import Image
 
 CONNECT = "--connect-timeout=5s"
@@ -110,35 +110,37 @@ exec ctr --namespace "$space" tasks exec --exec-id "$(cat /proc/sys/kernel/rando
 
 
 @dataclass(frozen=True)
-class ContainerdSpace:
+class ContainerdNamespace:
     """A namespace by its `name`, of the containerd whose socket is `address`, or that its client finds by itself."""
 
     name: str
     address: str = ""
 
-    def command(self, *argv: str) -> tuple[str, ...]:
+    def client_command(self, *argv: str) -> tuple[str, ...]:
         """Return a command that calls containerd's client, so that it finds containerd."""
         return ("env", f"CONTAINERD_ADDRESS={self.address}", *argv) if self.address else argv
 
-    def ctr(self, *argv: str) -> tuple[str, ...]:
+    def ctr_command(self, *argv: str) -> tuple[str, ...]:
         """Return a command of containerd's client in the namespace."""
-        return self.command("ctr", "--namespace", self.name, *argv)
+        return self.client_command("ctr", "--namespace", self.name, *argv)
 
-    def exec(self, container: str) -> tuple[str, ...]:
+    def exec_prefix(self, container: str) -> tuple[str, ...]:
         """Return a command prefix that starts a command in a container."""
-        return self.command("sh", "-c", _EXEC, "sh", self.name, container)
+        return self.client_command("sh", "-c", _EXEC, "sh", self.name, container)
 
-    def removal(self, container: str) -> tuple[str, ...]:
+    def removal_command(self, container: str) -> tuple[str, ...]:
         """Return a command that removes a container with its task and its snapshot."""
-        return self.command("sh", "-c", _REMOVE, "sh", self.name, container)
+        return self.client_command("sh", "-c", _REMOVE, "sh", self.name, container)
 
-    def removal_of_all(self) -> tuple[str, ...]:
+    def namespace_removal_command(self) -> tuple[str, ...]:
         """Return a command that removes the namespace with all that is in it."""
-        return self.command("sh", "-c", _EMPTY, "sh", self.name)
+        return self.client_command("sh", "-c", _EMPTY, "sh", self.name)
 
     def has_image(self, host: Host, name: str) -> bool:
         """Return whether the namespace has an image of this name."""
-        listed = host.run(*self.ctr("images", "list", "--quiet", f"name=={name}"), timeout=_SECONDS, check=False)
+        listed = host.run(
+            *self.ctr_command("images", "list", "--quiet", f"name=={name}"), timeout=_SECONDS, check=False
+        )
         return name in listed.text.split()
 
     def import_image(self, host: Host, image: Image, name: str, environment: Sequence[str]) -> None:
@@ -148,20 +150,22 @@ class ContainerdSpace:
             "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine),
             "os": "linux",
             "config": {"Env": list(environment), "WorkingDir": "/"},
-            "rootfs": {"type": "layers", "diff_ids": [layer_of(host, image), "sha256:TMP"]},
+            "rootfs": {"type": "layers", "diff_ids": [layer_digest(host, image), "sha256:TMP"]},
         }
         words = (str(image.archive), name, json.dumps(settings), self.name)
-        host.run(*self.command(*ALONE, "sh", "-c", _IMPORT, "sh", *words), timeout=_IMPORT_SECONDS)
+        host.run(
+            *self.client_command(*DIE_WITH_PARENT_PREFIX, "sh", "-c", _IMPORT, "sh", *words), timeout=_IMPORT_SECONDS
+        )
         drop_caches([host])
 
-    def remove_images(self, host: Host, beginning: str) -> None:
+    def remove_images(self, host: Host, prefix: str) -> None:
         """Remove the images whose names begin so."""
-        listed = host.run(*self.ctr("images", "list", "--quiet"), timeout=_SECONDS, check=False).text.split()
-        if ours := [name for name in listed if name.startswith(beginning)]:
-            host.run(*self.ctr("images", "remove", *ours), timeout=_SECONDS, check=False)
+        listed = host.run(*self.ctr_command("images", "list", "--quiet"), timeout=_SECONDS, check=False).text.split()
+        if ours := [name for name in listed if name.startswith(prefix)]:
+            host.run(*self.ctr_command("images", "remove", *ours), timeout=_SECONDS, check=False)
 
 
-def layer_of(host: Host, image: Image) -> str:
+def layer_digest(host: Host, image: Image) -> str:
     """Return the name of an image's archive as a layer, which is the hash of what it holds; it may be compressed."""
     script = 'gzip -dcf <"$1" | sha256sum'
     return f"sha256:{host.run('sh', '-c', script, 'sh', str(image.archive), timeout=_IMPORT_SECONDS).text.split()[0]}"

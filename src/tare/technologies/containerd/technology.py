@@ -1,11 +1,11 @@
-"""containerd: containers by its own client `ctr`, with any runtime: what lies under Docker and Kubernetes.
+"""containerd: containers by its own client `ctr_command`, with any runtime: what lies under Docker and Kubernetes.
 
 The image is imported into a namespace of containerd's that is the run's own, and is removed with it. The container is
-in a control group and a network namespace of tare's, as with crun: `ctr` has no network and, before version 2, no
-options for CPUs.
+in a control group and a network namespace of tare's, as with crun: `ctr_command` has no network and, before version 2,
+no options for CPUs.
 
-`ctr` cannot set the limit of open files: containerd writes 1024. A program of tare's stands in front of the runtime's
-shim: it writes the suite's limit into the bundle's config.json, and becomes the shim.
+`ctr_command` cannot set the limit of open files: containerd writes 1024. A program of tare's stands in front of the
+runtime's shim: it writes the suite's limit into the bundle's config.json, and becomes the shim.
 
 In suites, `containerd-gvisor` is this technology with runtime = "gvisor".
 
@@ -26,33 +26,33 @@ from pathlib import PurePosixPath
 from typing import ClassVar
 
 from tare.hosts import engines
-from tare.hosts.cgroups import ControlGroup, limited
+from tare.hosts.cgroups import ControlGroup, create_limited_cgroup
 from tare.hosts.exec import ExecHost
 from tare.hosts.facts import kernel_version
 from tare.hosts.host import Host, Process
-from tare.hosts.ledger import Undo
-from tare.images.skopeo import with_archive
-from tare.model.errors import nearest
+from tare.hosts.ledger import UndoStep
+from tare.images.skopeo import ensure_archive
+from tare.model.errors import find_nearest
 from tare.model.isolation import Isolation
 from tare.model.trial import Family, Limits, Problem
 from tare.plugins.technology import (
     ENVIRONMENT,
     HOST_NAME,
-    OWN_KERNEL,
+    KERNEL_DIFFERENCES,
     LaunchRequest,
     Technology,
+    find_missing_tools,
     first_line,
-    missing_tools,
 )
 from tare.plugins.workload import VOLUME, Instance
 from tare.technologies import kata
-from tare.technologies.containerd.namespace import CONNECT, ContainerdSpace, layer_of
-from tare.technologies.docker import CONTAINERD, daemon
-from tare.technologies.gvisor import WITHOUT_RAW, Gvisor
+from tare.technologies.containerd.namespace import CONNECT, ContainerdNamespace, layer_digest
+from tare.technologies.docker import CONTAINERD, run_daemon
+from tare.technologies.gvisor import RAW_SOCKET_DIFFERENCES, Gvisor
 
 _SECONDS = 60.0
 # The programs of runtimes on the PATH of each containerd, which decides, and on our own.
-_INSTALLED = """
+_LIST_RUNTIMES = """
 for process in $(pgrep -x containerd); do
     tr '\\0' '\\n' <"/proc/$process/environ" | sed -n 's/^PATH=//p'
 done 2>/dev/null | { cat; echo "$PATH"; } | tr : '\\n' | while read -r folder; do
@@ -60,7 +60,7 @@ done 2>/dev/null | { cat; echo "$PATH"; } | tr : '\\n' | while read -r folder; d
 done
 true
 """
-_IN_FRONT = """#!/bin/sh
+_SHIM_WRAPPER = """#!/bin/sh
 for last do :; done
 if [ "$last" = start ]; then
     limit='"type":"RLIMIT_NOFILE","hard":FILES,"soft":FILES'
@@ -75,24 +75,24 @@ _FIXES = {
     "containerd-shim-kata-v2": "put Kata's bin folder on containerd's PATH: https://github.com/kata-containers/kata-containers",
     "containerd-shim-urunc-v2": "install urunc on containerd's PATH: https://urunc.io/installation/",
 }
-_OF_GVISOR = "runsc"
+_RUNSC = "runsc"
 _UPPER = re.compile(r"\bupperdir=([^,\s]+)")
 
 
 @dataclass(frozen=True)
 class Containerd(Technology):
-    """Starts the image's `init` by `ctr run`."""
+    """Starts the image's `init_command` by `ctr run`."""
 
     name = "containerd"
     title = "containerd"
     family: ClassVar[Family] = "container"
     needs = "its daemon"
-    nests = True
-    volumes = True
+    can_be_nested = True
+    has_volumes = True
     tools: ClassVar[Mapping[str, str]] = {"ctr": "containerd", "ip": "iproute2"}
-    processes: ClassVar[tuple[str, ...]] = ("containerd-shim",)
-    lists = (("ctr", CONNECT, "namespaces", "list", "--quiet"),)
-    path = "bridge"
+    process_names: ClassVar[tuple[str, ...]] = ("containerd-shim",)
+    list_commands = (("ctr", CONNECT, "namespaces", "list", "--quiet"),)
+    network_path = "bridge"
     variant_setting = "runtime"
 
     runtime: str = "io.containerd.runc.v2"
@@ -100,21 +100,27 @@ class Containerd(Technology):
     address: str = ""
 
     @property
-    def differs(self) -> Mapping[str, str]:
+    def expected_differences(self) -> Mapping[str, str]:
         """What gVisor's kernel makes, with its runtime; a machine's, with others than runc."""
-        return {**Gvisor.differs, **WITHOUT_RAW} if self._is(_OF_GVISOR) else {} if self._is("runc") else OWN_KERNEL
+        return (
+            {**Gvisor.expected_differences, **RAW_SOCKET_DIFFERENCES}
+            if self._has_runtime(_RUNSC)
+            else {}
+            if self._has_runtime("runc")
+            else KERNEL_DIFFERENCES
+        )
 
     @property
     def isolation(self) -> Isolation:
         """That of its runtime, where that is gVisor's or Kata's; of others, that of containers."""
-        name = full_name(self.runtime).rpartition("/")[2]
+        name = full_runtime_name(self.runtime).rpartition("/")[2]
         if kata.is_kata(name):
             return Isolation("own kernel", "a guest on virtual hardware for each container, by Kata")
-        if re.search(rf"[.-]{_OF_GVISOR}[.-]", name):
+        if re.search(rf"[.-]{_RUNSC}[.-]", name):
             return Gvisor.isolation
         return Isolation("shared kernel", "namespaces, capabilities, a control group; no filter of system calls")
 
-    def brings(self) -> Sequence[str]:
+    def external_effects(self) -> Sequence[str]:
         """Name the user's shim."""
         return (f"runs {self.runtime} as root",) if self.runtime.startswith("/") else ()
 
@@ -122,132 +128,154 @@ class Containerd(Technology):
         """Return the daemon's version."""
         if not first_line(host, "sh", "-c", "command -v ctr"):
             return ""
-        ask = ContainerdSpace("", self.address).command("ctr", CONNECT, "version")
+        ask = ContainerdNamespace("", self.address).client_command("ctr", CONNECT, "version")
         printed = host.run(*ask, timeout=_SECONDS, check=False).text
         return printed.partition("Server:")[2].partition("Version:")[2].partition("\n")[0].strip().removeprefix("v")
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether the client is installed, the daemon answers, and the runtime exists."""
-        return missing_tools(host, self.tools) or self._daemon_problems(host) or self._runtime_problems(host)
+        return find_missing_tools(host, self.tools) or self._daemon_problems(host) or self._runtime_problems(host)
 
     def _daemon_problems(self, host: Host) -> tuple[Problem, ...]:
-        ask = ContainerdSpace("", self.address).command("ctr", CONNECT, "namespaces", "list", "--quiet")
+        ask = ContainerdNamespace("", self.address).client_command("ctr", CONNECT, "namespaces", "list", "--quiet")
         output = host.run(*ask, timeout=_SECONDS, check=False)
         if output.exit_code:
             return (daemon_problem(output.stderr.decode("utf-8", "replace")),)
         fix = (
             "unset CONTAINERD_ADDRESS, or let it or the setting `address` name the socket of this machine's containerd"
         )
-        return engines.not_here(host, "containerd", self.address, fix)
+        return engines.find_daemon_problems(host, "containerd", self.address, fix)
 
     def _runtime_problems(self, host: Host) -> tuple[Problem, ...]:
-        shim = shim_of(self.runtime)
+        shim = shim_program(self.runtime)
         if shim.startswith("/"):
             found = not host.run("test", "-x", shim, timeout=10, check=False).exit_code
             fix = 'runtime = "…" is a runtime\'s name, or the path of its shim on the machine under test'
             return () if found else (Problem(f"{shim} is no program", fix),)
-        installed = _installed(host)
+        installed = _find_runtimes(host)
         if shim in installed:
             return ()
-        names = ", ".join(sorted({runtime_of(name) for name in installed} - {""})) or "none"
-        what = f"containerd has no runtime {full_name(self.runtime)}, but {names}"
+        names = ", ".join(sorted({runtime_of_shim(name) for name in installed} - {""})) or "none"
+        what = f"containerd has no runtime {full_runtime_name(self.runtime)}, but {names}"
         program = shim or "its shim"
         fix = _FIXES.get(shim, f"install {program} on the PATH of containerd")
-        near = nearest(self.runtime, {word_of(each) for each in (*installed, *_FIXES)} - {""})
+        near = find_nearest(self.runtime, {short_runtime_name(each) for each in (*installed, *_FIXES)} - {""})
         fix = f'did you mean "{near}"?' if near and shim not in _FIXES else fix
         return (Problem(f"{what}: {program} is not installed", fix, missing="program"),)
 
     def variants(self, host: Host) -> Sequence[str]:
         """Return the words of the runtimes that are installed."""
-        return sorted({word_of(program) for program in _installed(host)} - {""})
+        return sorted({short_runtime_name(program) for program in _find_runtimes(host)} - {""})
 
     @contextmanager
-    def engine(self, host: Host) -> Iterator[None]:
+    def run_engine(self, host: Host) -> Iterator[None]:
         """Run the daemon in a machine that tare has booted."""
-        with daemon(host, CONTAINERD, "containerd", "--log-level", "error"):
+        with run_daemon(host, CONTAINERD, "containerd", "--log-level", "error"):
             yield
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
-        """Run a container whose main process is `init`, on the streams of containerd's client.
+        """Run a container whose main process is `init_command`, on the streams of containerd's client.
 
-        `init` starts the resident process on them, and the container ends, and is removed, with its standard input.
+        `init_command` starts the resident process on them, and the container ends, and is removed, with its standard
+        input.
         """
-        folder = launch.cache.made(f"namespace of containerd {self.address}", lambda: self._space(host, launch))
-        space = ContainerdSpace(PurePosixPath(folder).name, self.address)
-        shim = launch.cache.once(f"shim {self}", lambda: self.in_front(host, folder, launch.limits.open_files))
+        folder = launch.cache.create_once(
+            f"namespace of containerd {self.address}", lambda: self._create_namespace(host, launch)
+        )
+        space = ContainerdNamespace(PurePosixPath(folder).name, self.address)
+        shim = launch.cache.read_once(
+            f"shim {self}", lambda: self.write_shim_wrapper(host, folder, launch.limits.open_files)
+        )
         version = launch.version(self, host)
         address = launch.network.instance_address
-        reader, maker = launch.ledger.host, launch.ledger.maker
-        launch.knock(address)
+        reader, maker = launch.ledger.host, launch.ledger.setup_helper
+        launch.start_probe(address)
         launch.timeline.mark("requested")
         with ExitStack() as stack:
-            group = stack.enter_context(limited(launch.ledger, launch.name, self._around(launch.limits)))
-            network = stack.enter_context(launch.network.namespace())
-            volume = stack.enter_context(_volume(launch))
+            group = stack.enter_context(
+                create_limited_cgroup(launch.ledger, launch.name, self._cgroup_limits(launch.limits))
+            )
+            network = stack.enter_context(launch.network.create_namespace())
+            volume = stack.enter_context(_create_volume(launch))
             joined = (f"--cgroup=/{launch.name}/tare-container", f"--with-ns=network:/run/netns/{network}")
-            seen = _group_mounts(group) if self._is("runc") else ()
-            options = (f"--runtime={shim}", f"--fifo-dir={folder}", *joined, *volume, *seen, *self._options(launch))
-            run = space.ctr("run", "--rm", *options, _image(launch), launch.name, *launch.init(address))
-            client = stack.enter_context(_running(host, launch, space, run))
-            inside = ExecHost(host, *space.exec(launch.name))
-            stack.enter_context(inside.over(client))
-            around = around_container(reader, launch.name)
+            seen = _group_mounts(group) if self._has_runtime("runc") else ()
+            options = (
+                f"--runtime={shim}",
+                f"--fifo-dir={folder}",
+                *joined,
+                *volume,
+                *seen,
+                *self._runtime_options(launch),
+            )
+            run = space.ctr_command(
+                "run", "--rm", *options, _image_name(launch), launch.name, *launch.init_command(address)
+            )
+            client = stack.enter_context(_run_container(host, launch, space, run))
+            inside = ExecHost(host, *space.exec_prefix(launch.name))
+            stack.enter_context(inside.attach_stream(client))
+            around = find_helpers(reader, launch.name)
             within = set(group.processes())
             outside = tuple(pid for pid in around if pid not in within)  # those inside come and go
             is_kata = kata.is_kata(self.runtime)
             if is_kata:
-                kata.pin(reader, outside, launch.cpu_list)
-            runtime = launch.cache.once(f"version of {self.runtime}", lambda: self._runtime_version(reader, around))
+                kata.pin_processes(reader, outside, launch.cpu_list)
+            runtime = launch.cache.read_once(
+                f"version of {self.runtime}", lambda: self._runtime_version(reader, around)
+            )
 
-            def written() -> int:
-                mounts = reader.run(*space.ctr("snapshots", "mounts", "/", launch.name), timeout=_SECONDS).text
+            def written_bytes() -> int:
+                mounts = reader.run(*space.ctr_command("snapshots", "mounts", "/", launch.name), timeout=_SECONDS).text
                 upper = _UPPER.search(mounts)
-                return maker.bytes_below(upper[1]) if upper else _usage(reader, space, launch.name)
+                return maker.bytes_below(upper[1]) if upper else _snapshot_bytes(reader, space, launch.name)
 
             yield Instance(
                 name=launch.name,
                 inside=inside,
                 address=address,
-                path=self.path,
-                processes=lambda: (*group.processes(), *_alive(reader, outside)),
+                network_path=self.network_path,
+                processes=lambda: (*group.processes(), *_filter_alive(reader, outside)),
                 proof={
                     "version": version,
-                    "runtime": f"{full_name(self.runtime)} {runtime}".strip(),
+                    "runtime": f"{full_runtime_name(self.runtime)} {runtime}".strip(),
                     "control group": group.paths[0],
                     "kernel": kernel_version(inside),
                 },
-                disk=written,
-                image=lambda: _usage(reader, space, _layer(host, launch)),
-                cautions=kata.cautions(reader, inside, self.runtime) if is_kata else (),
+                written_bytes=written_bytes,
+                image_bytes=lambda: _snapshot_bytes(reader, space, _cached_layer_digest(host, launch)),
+                cautions=kata.instance_cautions(reader, inside, self.runtime) if is_kata else (),
             )
 
     @contextmanager
-    def _space(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
+    def _create_namespace(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
         """Make the run's namespace, with the image; yield a folder of its name on the host."""
-        space = ContainerdSpace(f"{launch.network.prefix}-containerd", self.address)
+        space = ContainerdNamespace(f"{launch.network.prefix}-containerd", self.address)
         folder = str(launch.folder.parent / space.name)
-        made = launch.ledger.made([("folder", folder)], Undo.of_folder(folder))
-        with made, launch.ledger.undone_by(*space.removal_of_all()):
-            with_archive(host, launch.image)
-            space.import_image(host, launch.image, _image(launch), ENVIRONMENT)
+        made = launch.ledger.create([("folder", folder)], UndoStep.for_folder(folder))
+        with made, launch.ledger.register_undo(*space.namespace_removal_command()):
+            ensure_archive(host, launch.image)
+            space.import_image(host, launch.image, _image_name(launch), ENVIRONMENT)
             yield folder
 
-    def in_front(self, host: Host, folder: str, open_files: int) -> str:
+    def write_shim_wrapper(self, host: Host, folder: str, open_files: int) -> str:
         """Write the program that sets the limit of open files and becomes the shim; return its path."""
-        shim = shim_of(self.runtime)
+        shim = shim_program(self.runtime)
         path = f"{folder}/{PurePosixPath(shim).name}"
-        text = _IN_FRONT.replace("FILES", str(open_files)).replace("HOST", HOST_NAME).replace("SHIM", shlex.quote(shim))
+        text = (
+            _SHIM_WRAPPER.replace("FILES", str(open_files))
+            .replace("HOST", HOST_NAME)
+            .replace("SHIM", shlex.quote(shim))
+        )
         host.write(path, text)
         host.run("chmod", "700", path, timeout=_SECONDS)
         return path
 
-    def _around(self, limits: Limits) -> Limits:
+    def _cgroup_limits(self, limits: Limits) -> Limits:
         """Return the limits of the container together with the machine that it runs in, which has limits of its own."""
-        own = 0 if self._is("runc") or self._is(_OF_GVISOR) else kata.MACHINE_BYTES
+        own = 0 if self._has_runtime("runc") or self._has_runtime(_RUNSC) else kata.MACHINE_BYTES
         return Limits(limits.cpus, limits.memory_bytes + own, limits.open_files)
 
-    def _options(self, launch: LaunchRequest) -> Iterator[str]:
+    def _runtime_options(self, launch: LaunchRequest) -> Iterator[str]:
         """Yield what the runtime must be told: a machine has the size of the limits.
 
         gVisor's shim connects the streams of a pod's sandbox, and of no other container.
@@ -255,50 +283,50 @@ class Containerd(Technology):
         yield f"--memory-limit={launch.limits.memory_bytes}"
         if self.config:
             yield f"--runtime-config-path={self.config}"
-        if self._is(_OF_GVISOR):
+        if self._has_runtime(_RUNSC):
             yield "--annotation=io.kubernetes.cri.container-type=sandbox"
-        elif not self._is("runc"):
+        elif not self._has_runtime("runc"):
             yield f"--cpus={len(launch.limits.cpus)}"
 
     def _runtime_version(self, host: Host, around: Sequence[int]) -> str:
         """Return the version of what runs: of gVisor's program, of runc, which has ended, or of another shim."""
         listed = host.run("readlink", *(f"/proc/{pid}/exe" for pid in around), timeout=_SECONDS, check=False).text
         running = {PurePosixPath(path).name: path for path in listed.splitlines()}
-        if self._is(_OF_GVISOR):
+        if self._has_runtime(_RUNSC):
             return Gvisor(program=running.get("runsc", "runsc")).version(host)
-        program = "runc" if self._is("runc") else PurePosixPath(shim_of(self.runtime)).name
-        words = first_line(host, running.get(program) or _installed(host).get(program, program), "--version")
+        program = "runc" if self._has_runtime("runc") else PurePosixPath(shim_program(self.runtime)).name
+        words = first_line(host, running.get(program) or _find_runtimes(host).get(program, program), "--version")
         return words.rpartition("ersion")[2].strip(": ").partition(",")[0]
 
-    def _is(self, name: str) -> bool:
-        return f"-{name}-" in shim_of(self.runtime)
+    def _has_runtime(self, name: str) -> bool:
+        return f"-{name}-" in shim_program(self.runtime)
 
 
-def full_name(runtime: str) -> str:
+def full_runtime_name(runtime: str) -> str:
     """Return the name of the runtime that a word stands for, of version 2 but for gVisor's; others as they are."""
     if not re.fullmatch(r"[a-z0-9-]+", runtime):
         return runtime
-    name = _OF_GVISOR if runtime == "gvisor" else runtime
-    return f"io.containerd.{name}.{'v1' if name == _OF_GVISOR else 'v2'}"
+    name = _RUNSC if runtime == "gvisor" else runtime
+    return f"io.containerd.{name}.{'v1' if name == _RUNSC else 'v2'}"
 
 
-def shim_of(runtime: str) -> str:
+def shim_program(runtime: str) -> str:
     """Return the program of a runtime, as containerd finds it: its path, or its name; empty if that is no runtime's."""
-    *before, name, version = ("", *full_name(runtime).split("."))
+    *before, name, version = ("", *full_runtime_name(runtime).split("."))
     return runtime if runtime.startswith("/") else f"containerd-shim-{name}-{version}" if before and name else ""
 
 
-def runtime_of(program: str) -> str:
+def runtime_of_shim(program: str) -> str:
     """Return the name of the runtime that has this shim; empty for another program."""
     found = re.fullmatch(r"containerd-shim-(.+)-(v\d+)", program)
     return f"io.containerd.{found[1]}.{found[2]}" if found else ""
 
 
-def word_of(program: str) -> str:
+def short_runtime_name(program: str) -> str:
     """Return the word that stands for the runtime of this shim; empty if none does."""
     name = program.removeprefix("containerd-shim-").rpartition("-")[0]
-    word = "gvisor" if name == _OF_GVISOR else name
-    return word if shim_of(word) == program else ""
+    word = "gvisor" if name == _RUNSC else name
+    return word if shim_program(word) == program else ""
 
 
 def daemon_problem(words: str) -> Problem:
@@ -313,24 +341,24 @@ def daemon_problem(words: str) -> Problem:
     )
 
 
-def _installed(host: Host) -> Mapping[str, str]:
+def _find_runtimes(host: Host) -> Mapping[str, str]:
     """Find the programs of runtimes on a host: their names with their paths; the first on the PATH is taken."""
-    paths = host.run("sh", "-c", _INSTALLED, timeout=_SECONDS, check=False).text.split()
+    paths = host.run("sh", "-c", _LIST_RUNTIMES, timeout=_SECONDS, check=False).text.split()
     return {PurePosixPath(path).name: path for path in reversed(paths)}
 
 
-def _image(launch: LaunchRequest) -> str:
+def _image_name(launch: LaunchRequest) -> str:
     return f"localhost/{launch.image.tag}"
 
 
 @contextmanager
-def _volume(launch: LaunchRequest) -> Iterator[tuple[str, ...]]:
+def _create_volume(launch: LaunchRequest) -> Iterator[tuple[str, ...]]:
     """Make a data volume if one is asked for; yield the options that mount it."""
     if not launch.volume_bytes:
         yield ()
         return
     folder = str(launch.folder)
-    with launch.ledger.made([("folder", folder)], Undo.of_folder(folder)):
+    with launch.ledger.create([("folder", folder)], UndoStep.for_folder(folder)):
         yield (f"--mount=type=bind,src={folder},dst={VOLUME},options=rbind:rw",)
 
 
@@ -341,41 +369,43 @@ def _group_mounts(group: ControlGroup) -> Iterator[str]:
 
 
 @contextmanager
-def _running(host: Host, launch: LaunchRequest, space: ContainerdSpace, run: Sequence[str]) -> Iterator[Process]:
+def _run_container(
+    host: Host, launch: LaunchRequest, space: ContainerdNamespace, run: Sequence[str]
+) -> Iterator[Process]:
     """Run the container until the end of the block; yield containerd's client."""
     started: list[Process] = []
     # A client that ends well has removed its container.
-    removal = space.removal(launch.name)
-    with launch.ledger.undone_by(*removal, unless=lambda: any(each.exit_code() == 0 for each in started)):
+    removal = space.removal_command(launch.name)
+    with launch.ledger.register_undo(*removal, unless=lambda: any(each.exit_code() == 0 for each in started)):
         launch.timeline.mark("started")
-        with host.spawn(*run, life_line=True) as client:
+        with host.spawn(*run, die_with_parent=True) as client:
             started.append(client)
-            client.read_line(launch.start_seconds)  # `init` reports that it is ready
+            client.read_line(launch.start_timeout_seconds)  # `init_command` reports that it is ready
             yield client
 
 
-def around_container(host: Host, name: str) -> tuple[int, ...]:
+def find_helpers(host: Host, name: str) -> tuple[int, ...]:
     """Find the shim of a container with all that it has started, such as a sandbox, or a machine apart from it."""
     listed = host.run("ps", "-eo", "pid=,ppid=,args=", timeout=20).text.splitlines()
     rows = [(int(pid), int(parent), words) for pid, parent, words in (line.split(None, 2) for line in listed)]
     shim = re.compile(rf"^\S*shim\S* .*-id {re.escape(name)}(\s|$)")
-    found = [pid for pid, _, words in rows if shim.search(words) or kata.is_part(words, name)]
+    found = [pid for pid, _, words in rows if shim.search(words) or kata.is_machine_process(words, name)]
     for pid in found:  # it grows meanwhile
         found += [child for child, parent, _ in rows if parent == pid and child not in found]
     return tuple(found)
 
 
-def _alive(host: Host, pids: Sequence[int]) -> Iterator[int]:
+def _filter_alive(host: Host, pids: Sequence[int]) -> Iterator[int]:
     """Yield those of the processes that have not ended: a shim starts some only for a moment."""
     return (pid for pid in pids if host.read(f"/proc/{pid}/stat"))
 
 
-def _layer(host: Host, launch: LaunchRequest) -> str:
+def _cached_layer_digest(host: Host, launch: LaunchRequest) -> str:
     """Return the name of the image's layer, which takes a second to find."""
-    return launch.cache.once(f"layer of {launch.image.digest}", lambda: layer_of(host, launch.image))
+    return launch.cache.read_once(f"layer of {launch.image.digest}", lambda: layer_digest(host, launch.image))
 
 
-def _usage(host: Host, space: ContainerdSpace, snapshot: str) -> int:
+def _snapshot_bytes(host: Host, space: ContainerdNamespace, snapshot: str) -> int:
     """Return the bytes that containerd counts in a snapshot."""
-    listed = host.run(*space.ctr("snapshots", "usage", "-b", snapshot), timeout=_SECONDS).text.splitlines()
+    listed = host.run(*space.ctr_command("snapshots", "usage", "-b", snapshot), timeout=_SECONDS).text.splitlines()
     return int(listed[-1].split()[1])

@@ -13,10 +13,10 @@ from typing import Any
 
 from tare.hosts.host import Host
 from tare.hosts.streams import last_lines
-from tare.model.errors import NoRoom, TimedOut, TrialFailed
+from tare.model.errors import TimedOut, TrialFailed, Unschedulable
 from tare.model.trial import Output
 
-ANSWER_SECONDS = 5.0  # for the server
+REQUEST_TIMEOUT_SECONDS = 5.0  # for the server
 _GRACE_SECONDS = 5.0  # for the client to start and to end
 # What the client prints before the server's own words.
 _PREFIX = re.compile(r"^(?:Error from server(?: \((?P<reason>\w+)\))?|error): ")
@@ -29,14 +29,14 @@ _HINTS = (
     (r"[Uu]nauthorized|provide credentials", "log in to the cluster again"),
     (r"already exists", "tare clean"),
 )
-_NO_ANSWER = "does the cluster run, and does kubectl use the right context? kubectl config current-context"
+_NO_ANSWER_HINT = "does the cluster run, and does kubectl use the right context? kubectl config current-context"
 
 
-class Refused(TrialFailed):
+class ClusterError(TrialFailed):
     """The cluster has answered a request with an error; `reason` is its word for it, such as `Forbidden`."""
 
-    def __init__(self, what: str, hint: str, reason: str) -> None:
-        super().__init__(what, hint)
+    def __init__(self, message: str, hint: str, reason: str) -> None:
+        super().__init__(message, hint)
         self.reason = reason
 
 
@@ -54,43 +54,45 @@ class Kubectl:
 
     def get(self, path: str) -> dict[str, Any]:
         """Return the resource at a path; raises Refused, or TrialFailed without an answer."""
-        return self._object("get", "--raw", path)
+        return self._request("get", "--raw", path)
 
     def create(self, path: str, resource: dict[str, Any]) -> dict[str, Any]:
         """Create a resource below a path, and return it as the cluster has it; raises as `get`."""
-        return self._object("create", "--raw", path, "--filename=-", text=json.dumps(resource))
+        return self._request("create", "--raw", path, "--filename=-", text=json.dumps(resource))
 
-    def watch(self, path: str) -> tuple[str, ...]:
+    def watch_command(self, path: str) -> tuple[str, ...]:
         """Return the command line that prints a JSON line for each change of the resources at a path with a query."""
         return self.argv("get", "--raw", f"{path}&watch=1")
 
-    def _object(self, *words: str, text: str = "") -> dict[str, Any]:
-        seconds = f"--request-timeout={ANSWER_SECONDS:g}s"
+    def _request(self, *words: str, text: str = "") -> dict[str, Any]:
+        seconds = f"--request-timeout={REQUEST_TIMEOUT_SECONDS:g}s"
         try:
             output = self.host.run(
                 *self.argv(*words, seconds),
-                timeout=ANSWER_SECONDS + _GRACE_SECONDS,
+                timeout=REQUEST_TIMEOUT_SECONDS + _GRACE_SECONDS,
                 input=text.encode(),
                 check=False,
             )
         except TimedOut as error:
-            raise TrialFailed(f"the cluster does not answer within {ANSWER_SECONDS:g} s", _NO_ANSWER) from error
+            raise TrialFailed(
+                f"the cluster does not answer within {REQUEST_TIMEOUT_SECONDS:g} s", _NO_ANSWER_HINT
+            ) from error
         if output.exit_code:
-            raise refusal(output)
+            raise translate_error(output)
         found = json.loads(output.text)
         return found if isinstance(found, dict) else {}
 
 
-def refusal(output: Output) -> TrialFailed:
+def translate_error(output: Output) -> TrialFailed:
     """Return the error that the client has printed, with a hint."""
     words = last_lines(output.stderr.decode("utf-8", "replace")) or f"kubectl: exit code {output.exit_code}"
     found = _PREFIX.match(words)
     what = words[found.end() :] if found else words
     if "Client.Timeout exceeded" in what or "i/o timeout" in what or "deadline exceeded" in what:
-        return TrialFailed(f"the cluster does not answer within {ANSWER_SECONDS:g} s", _NO_ANSWER)
+        return TrialFailed(f"the cluster does not answer within {REQUEST_TIMEOUT_SECONDS:g} s", _NO_ANSWER_HINT)
     hint = next((hint for pattern, hint in _HINTS if re.search(pattern, what)), "")
     if "exceeded quota" in what:
-        return NoRoom(f"the cluster refuses: {what}", hint)
+        return Unschedulable(f"the cluster refuses: {what}", hint)
     if found and found["reason"]:
-        return Refused(f"the cluster refuses: {what}", hint or "`tare show` has the command", found["reason"])
-    return TrialFailed(f"no answer of the cluster: {what}", hint or _NO_ANSWER)
+        return ClusterError(f"the cluster refuses: {what}", hint or "`tare show` has the command", found["reason"])
+    return TrialFailed(f"no answer of the cluster: {what}", hint or _NO_ANSWER_HINT)

@@ -16,14 +16,14 @@ from typing import Any, Self
 from tare.hosts.cgroups import parse_layout, processes_below
 from tare.hosts.host import Host
 from tare.model.errors import TrialFailed
-from tare.technologies.containerd.namespace import ContainerdSpace
+from tare.technologies.containerd.namespace import ContainerdNamespace
 
 _SECONDS = 30.0
 _NUMBER = re.compile(r"[0-9a-f]{64}")
 _MOUNTS = "/proc/self/mounts"
 # The children first: in version 1, a group's CPUs must include those of the groups below it.
 _PIN = 'find "$1" -depth -type d | while read -r group; do echo "$2" > "$group/cpuset.cpus" || exit 1; done'
-SPACE = ContainerdSpace("k8s.io")
+SPACE = ContainerdNamespace("k8s.io")
 _CONTAINERD_OF_NODE_SECONDS = 60.0
 _EVENT = re.compile(r" (/\w+/[\w-]+) (\{.*\})$")
 _SANDBOX, _CONTAINER = "io.cri-containerd.sandbox.metadata", "io.cri-containerd.container.metadata"
@@ -31,7 +31,7 @@ _POD, _UID = "io.kubernetes.pod.name", "io.kubernetes.pod.uid"
 
 
 @dataclass(frozen=True)
-class Root:
+class ContainerRoot:
     """The folders of a container's root: what it has written, and the layers of its image; empty where unknown."""
 
     upper: str = ""
@@ -40,19 +40,19 @@ class Root:
 
 @dataclass(frozen=True)
 class PodOnNode:
-    """A pod on a node; `group` is its folder where memory is counted, `own` that of the `container` below it.
+    """A pod on a node; `group` is its folder where memory is counted, `container_group` that of the container.
 
     `helpers` are the runtime's processes, such as its shim and its monitor.
     """
 
     host: Host
     group: str
-    own: str = ""
+    container_group: str = ""
     container: str = ""
     helpers: tuple[int, ...] = ()
 
     @classmethod
-    def begun(cls, host: Host, uid: str) -> Self:
+    def find_starting(cls, host: Host, uid: str) -> Self:
         """Return a pod none of whose containers may have started; its group is empty if the kubelet has made none."""
         root = parse_layout(host.read(_MOUNTS)).mounts["memory"]
         # systemd's names of groups have underscores in place of hyphens.
@@ -61,9 +61,9 @@ class PodOnNode:
         return cls(host, host.run(*find, timeout=_SECONDS, check=False).text.strip())
 
     @classmethod
-    def found(cls, host: Host, uid: str, container: str, sandbox: str = "") -> Self:
+    def find_running(cls, host: Host, uid: str, container: str, sandbox: str = "") -> Self:
         """Return a running pod; raises TrialFailed if it has no control group."""
-        group = cls.begun(host, uid).group
+        group = cls.find_starting(host, uid).group
         if not group:
             raise TrialFailed("the node has no control group of the pod", "which cgroup driver does its kubelet use?")
         below = host.run("find", group, "-mindepth", "1", "-type", "d", timeout=_SECONDS).text.split()
@@ -74,7 +74,7 @@ class PodOnNode:
 
     def processes(self) -> tuple[int, ...]:
         """Return the numbers of all its processes, those of the container first."""
-        within = (*processes_below(self.host, self.own), *processes_below(self.host, self.group))
+        within = (*processes_below(self.host, self.container_group), *processes_below(self.host, self.group))
         return tuple(dict.fromkeys((*within, *self.helpers)))
 
     def pin(self, cpus: str) -> bool:
@@ -85,18 +85,18 @@ class PodOnNode:
         folder = f"{layout.mounts['cpuset']}{self.group.removeprefix(layout.mounts['memory'])}"
         return not self.host.run("sh", "-c", _PIN, "sh", folder, cpus, timeout=_SECONDS, check=False).exit_code
 
-    def root(self) -> Root:
+    def find_root(self) -> ContainerRoot:
         """Find the folders of the container's root among the machine's mounts."""
         for line in self.host.read("/proc/1/mounts").splitlines():
             _, place, kind, options = line.split()[:4]
             if kind == "overlay" and self.container in place:
                 found = dict(option.partition("=")[::2] for option in options.split(","))
-                return Root(found.get("upperdir", ""), tuple(found.get("lowerdir", "").split(":")))
-        return Root()
+                return ContainerRoot(found.get("upperdir", ""), tuple(found.get("lowerdir", "").split(":")))
+        return ContainerRoot()
 
 
 @dataclass(frozen=True)
-class Event:
+class ContainerEvent:
     """Something that has happened to a container, such as `/tasks/start`; `pod` is its pod's name, if known."""
 
     topic: str
@@ -108,25 +108,25 @@ class Event:
 class Container:
     """A container of a pod as containerd describes it. The sandbox, which is a container too, has the `address`.
 
-    `within` is the number of the sandbox that another container is in.
+    `sandbox_id` is the number of the sandbox that another container is in.
     """
 
     number: str
     runtime: str = ""
     pod: str = ""
     uid: str = ""
-    sandbox: bool = False
+    is_sandbox: bool = False
     address: str = ""
-    within: str = ""
+    sandbox_id: str = ""
 
 
-def parse_event(line: str) -> Event | None:
+def parse_event(line: str) -> ContainerEvent | None:
     """Read a line of `ctr events`; None for what is about no container."""
     found = _EVENT.search(line)
     fields = json.loads(found[2]) if found else {}
     number = fields.get("container_id") or fields.get("id")
     labels = fields.get("labels") or {}
-    return Event(found[1], str(number), labels.get(_POD, "")) if found and number else None
+    return ContainerEvent(found[1], str(number), labels.get(_POD, "")) if found and number else None
 
 
 def parse_container(text: str) -> Container:
@@ -139,13 +139,13 @@ def parse_container(text: str) -> Container:
         runtime=(fields.get("Runtime") or {}).get("Name", ""),
         pod=labels.get(_POD, ""),
         uid=labels.get(_UID, ""),
-        sandbox=labels.get("io.cri-containerd.kind") == "sandbox",
-        address=_decoded(extensions.get(_SANDBOX) or {}).get("IP", ""),
-        within=_decoded(extensions.get(_CONTAINER) or {}).get("SandboxID", ""),
+        is_sandbox=labels.get("io.cri-containerd.kind") == "sandbox",
+        address=_decode_metadata(extensions.get(_SANDBOX) or {}).get("IP", ""),
+        sandbox_id=_decode_metadata(extensions.get(_CONTAINER) or {}).get("SandboxID", ""),
     )
 
 
-def _decoded(extension: Mapping[str, Any]) -> Mapping[str, Any]:
+def _decode_metadata(extension: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the metadata that the Kubernetes part of containerd keeps with a sandbox."""
     value = extension.get("value") or extension.get("Value") or ""
     try:
@@ -155,7 +155,9 @@ def _decoded(extension: Mapping[str, Any]) -> Mapping[str, Any]:
     return dict(found.get("Metadata") or {})
 
 
-def container(host: Host, number: str) -> Container:
+def read_container(host: Host, number: str) -> Container:
     """Return a container by its number, or as good as nothing if it is gone."""
-    output = host.run(*SPACE.ctr("containers", "info", number), timeout=_CONTAINERD_OF_NODE_SECONDS, check=False)
+    output = host.run(
+        *SPACE.ctr_command("containers", "info", number), timeout=_CONTAINERD_OF_NODE_SECONDS, check=False
+    )
     return parse_container(output.text) if output.exit_code == 0 else Container(number)

@@ -17,13 +17,13 @@ from typing import Any, Literal
 
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
-from tare.model.errors import NoRoom, OutOfMemory, TimedOut, TrialFailed
-from tare.model.trial import Line
+from tare.model.errors import OutOfMemory, TimedOut, TrialFailed, Unschedulable
+from tare.model.trial import OutputLine
 from tare.technologies.kubernetes import node as containerd
-from tare.technologies.kubernetes.kubectl import Kubectl, Refused
+from tare.technologies.kubernetes.kubectl import ClusterError, Kubectl
 
 # Why a container waits that will not run without somebody's help, each with a hint.
-_STUCK = {
+_WAITING_HINTS = {
     "ErrImageNeverPull": "has the node lost the image? Try again",
     "ErrImagePull": "can the node pull this image? See `image`",
     "ImagePullBackOff": "can the node pull this image? See `image`",
@@ -33,13 +33,15 @@ _STUCK = {
     "RunContainerError": "does the runtime work? Try a pod of the same RuntimeClass by hand",
     "CrashLoopBackOff": "see the stack's `pod`",
 }
-_NO_ROOM = "the node must have room for all pods of a block, and each taint a toleration: docs/kubernetes.md"
-_FULL = re.compile(r"\bInsufficient \S|\bToo many pods\b")  # how the scheduler refuses what other pods have taken
+_NO_CAPACITY_HINT = "the node must have room for all pods of a block, and each taint a toleration: docs/kubernetes.md"
+_NO_CAPACITY = re.compile(
+    r"\bInsufficient \S|\bToo many pods\b"
+)  # how the scheduler refuses what other pods have taken
 _NO_HANDLER = re.compile(
     r"no runtime for \"(?P<one>[^\"]+)\"|failed to find runtime handler (?P<other>\S+)|"
     r"unknown runtime handler \"?(?P<third>[\w.-]+)"
 )
-_LOOK_SECONDS = 2.0  # after a silence of this length, look for warnings
+_WARNING_INTERVAL_SECONDS = 2.0  # after a silence of this length, look for warnings
 _CONNECT_SECONDS = 0.25  # until both clients listen
 _Kind = Literal["pod", "containerd"]
 _REPORT_SECONDS = 3.0  # until the cluster has heard of the end of a container
@@ -48,7 +50,7 @@ _PAUSE_SECONDS = 0.25
 
 @dataclass(frozen=True)
 class PodState:
-    """How far a pod is. Texts are empty until they are known; `container` is the number that the runtime gives."""
+    """How far a pod is. Texts are empty until they are known; `read_container` is the number that the runtime gives."""
 
     uid: str = ""
     node: str = ""
@@ -69,7 +71,7 @@ def pod_state(pod: Mapping[str, Any]) -> PodState:
         address=status.get("podIP", ""),
         container=first.get("containerID", "").rpartition("//")[2],
         image=first.get("imageID", ""),
-        ready=_condition(status, "Ready").get("status") == "True",
+        ready=_find_condition(status, "Ready").get("status") == "True",
     )
 
 
@@ -79,17 +81,17 @@ def pod_fault(pod: Mapping[str, Any]) -> TrialFailed | None:
     for container in status.get("containerStatuses") or ():
         state = container.get("state") or {}
         if ended := state.get("terminated"):
-            return _ended(ended, status)
+            return _termination_error(ended, status)
         waiting = state.get("waiting") or {}
-        if (hint := _STUCK.get(waiting.get("reason", ""))) is not None:
+        if (hint := _WAITING_HINTS.get(waiting.get("reason", ""))) is not None:
             return TrialFailed(f"the pod: {waiting['reason']}: {waiting.get('message', '')}".rstrip(": "), hint)
     if status.get("phase") == "Failed":
-        return _failed(status)
-    scheduled = _condition(status, "PodScheduled")
+        return _failure_error(status)
+    scheduled = _find_condition(status, "PodScheduled")
     if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
         message = scheduled.get("message", "")
-        kind = NoRoom if _FULL.search(message) else TrialFailed
-        return kind(f"the pod cannot be scheduled: {message}", _NO_ROOM)
+        kind = Unschedulable if _NO_CAPACITY.search(message) else TrialFailed
+        return kind(f"the pod cannot be scheduled: {message}", _NO_CAPACITY_HINT)
     return None
 
 
@@ -116,7 +118,7 @@ def _digest(image_id: str) -> str:
     return image_id.rpartition("@")[2]
 
 
-def deleted() -> TrialFailed:
+def deletion_error() -> TrialFailed:
     """Return the reason of a pod that is gone, or going, and was not deleted by tare."""
     return TrialFailed("somebody else has deleted the pod, or the cluster has evicted it", "kubectl get events")
 
@@ -131,22 +133,24 @@ def warning_fault(message: str) -> TrialFailed | None:
     return TrialFailed(what, "install the runtime on the node, and add the handler to its container runtime's settings")
 
 
-def _ended(ended: Mapping[str, Any], status: Mapping[str, Any]) -> TrialFailed:
+def _termination_error(ended: Mapping[str, Any], status: Mapping[str, Any]) -> TrialFailed:
     if ended.get("reason") == "OOMKilled":
         return OutOfMemory("the pod was ended by the kernel: it was out of memory", "more memory in [limits]")
     if status.get("reason"):
-        return _failed(status)
+        return _failure_error(status)
     words = ended.get("message") or ended.get("reason") or ""
     return TrialFailed(f"the pod's container has ended with {ended.get('exitCode')}: {words}".rstrip(": "), "")
 
 
-def _failed(status: Mapping[str, Any]) -> TrialFailed:
+def _failure_error(status: Mapping[str, Any]) -> TrialFailed:
     what = f"{status.get('reason', 'Failed')}: {status.get('message', '')}".rstrip(": ")
-    kind = NoRoom if str(status.get("reason")).startswith("OutOf") else TrialFailed  # such as OutOfcpu, by kubelet
-    return kind(f"the pod has failed: {what}", _NO_ROOM)
+    kind = (
+        Unschedulable if str(status.get("reason")).startswith("OutOf") else TrialFailed
+    )  # such as OutOfcpu, by kubelet
+    return kind(f"the pod has failed: {what}", _NO_CAPACITY_HINT)
 
 
-def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+def _find_condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     found: Sequence[Mapping[str, Any]] = status.get("conditions") or ()
     return next((each for each in found if each.get("type") == kind), {})
 
@@ -155,21 +159,21 @@ def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
 class PodStart:
     """What is known so far of a pod's start; moments are in seconds of the monotonic clock.
 
-    `prepared` is called once when the pod has a control group and its sandbox is about to start, as far as containerd
-    reports that; `addressed` is called once with the pod's address.
+    `on_sandbox` is called once when the pod has a control group and its sandbox is about to start, as far as containerd
+    reports that; `on_address` is called once with the pod's address.
     """
 
     kubectl: Kubectl
     namespace: str
     name: str
-    prepared: Callable[[], None]
-    addressed: Callable[[str], None]
+    on_sandbox: Callable[[], None]
+    on_address: Callable[[str], None]
     state: PodState = field(default_factory=PodState)
     moments: dict[str, float] = field(default_factory=dict)
-    _started: dict[str, float] = field(default_factory=dict)  # by the container's number
+    _start_seconds: dict[str, float] = field(default_factory=dict)  # by the container's number
     _address: str = ""
     _sandbox: str = ""
-    _lines: queue.SimpleQueue[tuple[_Kind, Line | None]] = field(default_factory=queue.SimpleQueue)
+    _lines: queue.SimpleQueue[tuple[_Kind, OutputLine | None]] = field(default_factory=queue.SimpleQueue)
 
     @property
     def pods(self) -> str:
@@ -182,14 +186,14 @@ class PodStart:
         return f"{self.pods}/{self.name}"
 
     @contextmanager
-    def followed(self, host: Host, reports: bool) -> Iterator[None]:
-        """Listen to the cluster for the block and, where containerd `reports`, to that."""
+    def follow(self, host: Host, has_containerd_events: bool) -> Iterator[None]:
+        """Listen to the cluster for the block and, where containerd `has_containerd_events`, to that."""
         path = f"{self.pods}?fieldSelector=metadata.name%3D{self.name}"
         with ExitStack() as stack:
-            process = stack.enter_context(host.spawn(*self.kubectl.watch(path)))
+            process = stack.enter_context(host.spawn(*self.kubectl.watch_command(path)))
             process.listen(lambda line: self._lines.put(("pod", line)))
-            if reports:
-                events = stack.enter_context(host.spawn(*containerd.SPACE.ctr("events")))
+            if has_containerd_events:
+                events = stack.enter_context(host.spawn(*containerd.SPACE.ctr_command("events")))
                 events.listen(lambda line: self._lines.put(("containerd", line)))
             time.sleep(_CONNECT_SECONDS)
             yield
@@ -199,21 +203,23 @@ class PodStart:
         deadline = time.monotonic() + seconds
         while not self.state.ready:
             try:
-                kind, line = self._lines.get(timeout=min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic())))
+                kind, line = self._lines.get(
+                    timeout=min(_WARNING_INTERVAL_SECONDS, max(0.0, deadline - time.monotonic()))
+                )
             except queue.Empty:
                 self._look_for_warnings(time.monotonic() >= deadline, seconds)
                 continue
             if line is None and kind == "pod":
                 raise TrialFailed("the cluster no longer reports on the pod", "does the cluster still run?")
             if line is not None:
-                (self._take_report if kind == "pod" else self._take_event)(line)
-        self._complete()
+                (self._handle_report if kind == "pod" else self._handle_event)(line)
+        self._add_container_moments()
 
-    def _take_report(self, line: Line) -> None:
+    def _handle_report(self, line: OutputLine) -> None:
         change: dict[str, Any] = json.loads(line.text)
         pod = change.get("object") or {}
         if change.get("type") == "DELETED":
-            raise deleted()
+            raise deletion_error()
         if change.get("type") == "ERROR":
             raise TrialFailed(f"the cluster no longer reports on the pod: {pod.get('message', '')}", "")
         if fault := pod_fault(pod):
@@ -225,29 +231,29 @@ class PodStart:
             self.moments.setdefault("reported", line.seconds)
         self._set_address(self.state.address)
 
-    def _take_event(self, line: Line) -> None:
+    def _handle_event(self, line: OutputLine) -> None:
         event = containerd.parse_event(line.text)
         if event is None:
             return
         if event.topic == "/tasks/start":
-            self._started[event.container] = line.seconds
+            self._start_seconds[event.container] = line.seconds
         elif event.pod == self.name and not self._address:
             if not self._sandbox:
                 self._sandbox = event.container
-                self.prepared()
-            self._set_address(containerd.container(self.kubectl.host, event.container).address)
+                self.on_sandbox()
+            self._set_address(containerd.read_container(self.kubectl.host, event.container).address)
 
     def _set_address(self, address: str) -> None:
         if address and not self._address:
             self._address = address
-            self.addressed(address)
+            self.on_address(address)
 
-    def _complete(self) -> None:
+    def _add_container_moments(self) -> None:
         """Find the moments of this pod's containers among those of all."""
-        for number, seconds in self._started.items():
-            found = containerd.container(self.kubectl.host, number)
+        for number, seconds in self._start_seconds.items():
+            found = containerd.read_container(self.kubectl.host, number)
             if (found.pod, found.uid) == (self.name, self.state.uid):
-                self.moments["sandbox" if found.sandbox else "container"] = seconds
+                self.moments["sandbox" if found.is_sandbox else "container"] = seconds
 
     def _look_for_warnings(self, is_late: bool, seconds: float) -> None:
         """Raise what warnings about the pod mean."""
@@ -273,20 +279,20 @@ class PodHost(ExecHost):
         self._kubectl = kubectl
         self._path = path
 
-    def lost(self, words: str) -> TrialFailed | None:
-        """Return why the pod has ended, or why the cluster does not say; None if the pod runs. See `Host.lost`."""
-        if lost := self.outer.lost(words):
+    def connection_error(self, last_output: str) -> TrialFailed | None:
+        """Return why the pod has ended or the cluster does not say; None if the pod runs. See `Host`."""
+        if lost := self.outer.connection_error(last_output):
             return lost
         deadline = time.monotonic() + _REPORT_SECONDS
         while time.monotonic() < deadline:
             try:
                 pod = self._kubectl.get(self._path)
-            except Refused as error:
-                return deleted() if error.reason == "NotFound" else error
+            except ClusterError as error:
+                return deletion_error() if error.reason == "NotFound" else error
             except TrialFailed as error:
                 return error
             if pod.get("metadata", {}).get("deletionTimestamp"):
-                return deleted()
+                return deletion_error()
             if fault := pod_fault(pod):
                 return fault
             time.sleep(_PAUSE_SECONDS)

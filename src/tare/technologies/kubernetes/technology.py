@@ -9,9 +9,9 @@ In suites, `pod` is this technology too, and `pod-gvisor` is it with runtime_cla
 Settings: `runtime_class` is the pod's `runtimeClassName`, by default the cluster's default runtime; `context` is one of
 the kubeconfig's, by default the current one. `namespace` is an existing one for the pods; by default tare makes one for
 the run and deletes it. `node` is the name of this machine's node, which tare finds by itself. `pod` is a table that is
-merged into the pod's `spec`, with its `annotations` and `labels`, and a table `container` for that of the container.
-`image` is the name of the image in a registry, for nodes to which none can be imported. All pods of a run must have the
-same bytes under this name, and those of its digest where it has one (`name@sha256:…`).
+merged into the pod's `spec`, with its `annotations` and `labels`, and a table `read_container` for that of the
+container. `image_bytes` is the name of the image in a registry, for nodes to which none can be imported. All pods of a
+run must have the same bytes under this name, and those of its digest where it has one (`name@sha256:…`).
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ from typing import Any, ClassVar
 
 from tare.hosts.facts import kernel_version
 from tare.hosts.host import BOOT_ID, Host
-from tare.images.skopeo import with_archive
+from tare.images.skopeo import ensure_archive
 from tare.model.errors import TrialFailed, did_you_mean
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Caution, Family, Problem
 from tare.plugins.technology import (
     CAPABILITIES,
-    CONTROLLERS,
-    ENGINE_FILES,
+    CGROUP_CONTROLLER_DIFFERENCES,
+    ENGINE_FILE_DIFFERENCES,
     ENVIRONMENT,
     HOST_NAME,
     INIT,
-    OWN_KERNEL,
-    PORTS_OF_USERS,
+    KERNEL_DIFFERENCES,
+    UNPRIVILEGED_PORT_SYSCTL,
     LaunchRequest,
     Technology,
-    missing_tools,
+    find_missing_tools,
 )
 from tare.plugins.workload import VOLUME, Instance
 from tare.technologies import kata
-from tare.technologies.gvisor import WITHOUT_RAW, Gvisor
+from tare.technologies.gvisor import RAW_SOCKET_DIFFERENCES, Gvisor
 from tare.technologies.kubernetes.kubectl import Kubectl
-from tare.technologies.kubernetes.node import SPACE, Container, PodOnNode, container
+from tare.technologies.kubernetes.node import SPACE, Container, PodOnNode, read_container
 from tare.technologies.kubernetes.pod import PodHost, PodStart, image_fault
 
 _SECONDS = 60.0
-_CLIENT = "kubernetes-client"
+_CLIENT_PACKAGE = "kubernetes-client"
 _CONTAINER = "tare"
 _VOLUME = "tare-volume"
 _ENTER = "/usr/lib/tare/enter"  # in the image: it sets the limit of open files, which Kubernetes cannot
 _FORWARDING = "/proc/sys/net/ipv4/ip_forward"
 _CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
-_OWN_KEYS = ("containers", "nodeName", "restartPolicy", "runtimeClassName")
+_RESERVED_KEYS = ("containers", "nodeName", "restartPolicy", "runtimeClassName")
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ class Kubernetes(Technology):
         "namespaces and a control group, usually no filter of system calls; another RuntimeClass may isolate more",
     )
     needs = "kubectl, a node of a cluster with containerd"
-    volumes = True
-    tools: ClassVar[Mapping[str, str]] = {"kubectl": _CLIENT, "ctr": "containerd", "iptables": "iptables"}
-    lists = (("kubectl", "get", "--raw", "/api/v1/namespaces", "--request-timeout=5s"),)
-    tested_in = "tests/lab/test_kubernetes.py"
-    path = "pod"
+    has_volumes = True
+    tools: ClassVar[Mapping[str, str]] = {"kubectl": _CLIENT_PACKAGE, "ctr": "containerd", "iptables": "iptables"}
+    list_commands = (("kubectl", "get", "--raw", "/api/v1/namespaces", "--request-timeout=5s"),)
+    tests_path = "tests/lab/test_kubernetes.py"
+    network_path = "pod"
     short_name = "pod"
     variant_setting = "runtime_class"
-    joins_client = True  # elsewhere, no route leads to a pod
+    needs_local_client = True  # elsewhere, no route leads to a pod
 
     runtime_class: str = ""
     context: str = ""
@@ -88,15 +88,24 @@ class Kubernetes(Technology):
     image: str = ""
 
     @property
-    def differs(self) -> Mapping[str, str]:
+    def expected_differences(self) -> Mapping[str, str]:
         """What the container runtime mounts, and what a runtime class with another kernel makes."""
-        kernel = {**OWN_KERNEL, **Gvisor.differs, **WITHOUT_RAW} if self.runtime_class else {}
-        return {**ENGINE_FILES, **CONTROLLERS, **kernel, "mount /dev/termination-log": "the kubelet mounts it"}
+        kernel = (
+            {**KERNEL_DIFFERENCES, **Gvisor.expected_differences, **RAW_SOCKET_DIFFERENCES}
+            if self.runtime_class
+            else {}
+        )
+        return {
+            **ENGINE_FILE_DIFFERENCES,
+            **CGROUP_CONTROLLER_DIFFERENCES,
+            **kernel,
+            "mount /dev/termination-log": "the kubelet mounts it",
+        }
 
     @property
     def debian_packages(self) -> tuple[str, ...]:
         """The packages for its tools, but for the client: clusters have their own, of their version."""
-        return tuple(package for package in super().debian_packages if package != _CLIENT)
+        return tuple(package for package in super().debian_packages if package != _CLIENT_PACKAGE)
 
     def kubectl(self, host: Host) -> Kubectl:
         """Return the client for the stack's context."""
@@ -104,7 +113,7 @@ class Kubernetes(Technology):
 
     def version(self, host: Host) -> str:
         """Return the version of the cluster's API server."""
-        if missing_tools(host, {"kubectl": ""}):
+        if find_missing_tools(host, {"kubectl": ""}):
             return ""
         try:
             return str(self.kubectl(host).get("/version").get("gitVersion", "")).removeprefix("v")
@@ -113,7 +122,7 @@ class Kubernetes(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Find whether the cluster answers, has the RuntimeClass, and has this machine as a node."""
-        if missing := missing_tools(host, self.tools):
+        if missing := find_missing_tools(host, self.tools):
             return missing
         try:
             return self._cluster_problems(self.kubectl(host))
@@ -122,15 +131,15 @@ class Kubernetes(Technology):
 
     def variants(self, host: Host) -> Sequence[str]:
         """Return the cluster's RuntimeClasses."""
-        return _classes(self.kubectl(host))
+        return _list_runtime_classes(self.kubectl(host))
 
     def _cluster_problems(self, kubectl: Kubectl) -> tuple[Problem, ...]:
-        names = _classes(kubectl)
+        names = _list_runtime_classes(kubectl)
         if self.runtime_class and self.runtime_class not in names:
             what = f'the cluster has no RuntimeClass "{self.runtime_class}", but {", ".join(names) or "none"}'
             fix = did_you_mean(self.runtime_class, names, "kubectl get runtimeclass")
             return (Problem(what, fix, missing="yours"),)
-        self._node(kubectl)
+        self._find_node(kubectl)
         if not self.namespace:
             review = {"spec": {"resourceAttributes": {"verb": "create", "resource": "namespaces"}}}
             answer = kubectl.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
@@ -138,7 +147,7 @@ class Kubernetes(Technology):
                 return (Problem("you may not create namespaces in the cluster", 'namespace = "one of yours"'),)
         return ()
 
-    def _node(self, kubectl: Kubectl) -> dict[str, Any]:
+    def _find_node(self, kubectl: Kubectl) -> dict[str, Any]:
         """Return the node that is the client's machine; raises TrialFailed."""
         nodes = kubectl.get("/api/v1/nodes")["items"]
         boot = kubectl.host.read(BOOT_ID).strip()
@@ -147,31 +156,31 @@ class Kubernetes(Technology):
         if self.node and self.node not in names:
             known = [node["metadata"]["name"] for node in nodes]
             what = f"{self.node} is another machine" if self.node in known else f"the cluster has no node {self.node}"
-            raise TrialFailed(f"{what}; this machine is {', '.join(names) or 'no node'}", _elsewhere(known))
+            raise TrialFailed(f"{what}; this machine is {', '.join(names) or 'no node'}", _other_node_hint(known))
         if not here:
             known = [node["metadata"]["name"] for node in nodes]
-            raise TrialFailed("this machine is no node of the cluster", _elsewhere(known))
+            raise TrialFailed("this machine is no node of the cluster", _other_node_hint(known))
         return next(node for node in here if self.node in ("", node["metadata"]["name"]))
 
-    def imported(self, host: Host, image: Image) -> None:
+    def prepare_image(self, host: Host, image: Image) -> None:
         """Import the image into the node's containerd, once: it stays there under the name of its content."""
-        if not self.image and not SPACE.has_image(host, _name_of(image)):
-            with_archive(host, image)
-            SPACE.import_image(host, image, _name_of(image), ENVIRONMENT)
+        if not self.image and not SPACE.has_image(host, _image_name(image)):
+            ensure_archive(host, image)
+            SPACE.import_image(host, image, _image_name(image), ENVIRONMENT)
 
-    def forget(self, host: Host, tag: str) -> None:
+    def remove_images(self, host: Host, tag: str) -> None:
         """Remove the images from the node's containerd."""
         SPACE.remove_images(host, f"localhost/{tag}")
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Create a pod, wait until the cluster reports that it is ready, and enter it once."""
-        launch.imported(self, host)
+        launch.prepare_image(self, host)
         kubectl, cache = self.kubectl(host), launch.cache
-        node = json.loads(cache.once(f"node of {self!r}", lambda: json.dumps(self._node(self.kubectl(host)))))
+        node = json.loads(cache.read_once(f"node of {self!r}", lambda: json.dumps(self._find_node(self.kubectl(host)))))
         key = f"namespace of {self.context}"
-        namespace = self.namespace or cache.made(key, lambda: self._made_namespace(host, launch))
-        cache.made("forwarding to pods", lambda: _forwarding(host, launch))
+        namespace = self.namespace or cache.create_once(key, lambda: self._create_namespace(host, launch))
+        cache.create_once("forwarding to pods", lambda: _forward_packets(host, launch))
         pod = self._manifest(launch, namespace, node["metadata"]["name"])
         remove = ("delete", "pod", launch.name, f"--namespace={namespace}", "--ignore-not-found", "--grace-period=1")
         with ExitStack() as stack:
@@ -180,55 +189,57 @@ class Kubernetes(Technology):
             def pin() -> None:
                 """Pin the pod before its runtime starts, which may look at its CPUs only then."""
                 for uid in uids:
-                    PodOnNode.begun(launch.ledger.host, uid).pin(launch.cpu_list)
+                    PodOnNode.find_starting(launch.ledger.host, uid).pin(launch.cpu_list)
 
-            start = PodStart(kubectl, namespace, launch.name, pin, launch.knock)
-            undo = self._undo(host, launch, *remove, "--timeout=50s")
-            stack.enter_context(launch.ledger.undone_by(*undo))
-            with start.followed(host, reports=True):
+            start = PodStart(kubectl, namespace, launch.name, pin, launch.start_probe)
+            undo = self._undo_command(host, launch, *remove, "--timeout=50s")
+            stack.enter_context(launch.ledger.register_undo(*undo))
+            with start.follow(host, has_containerd_events=True):
                 launch.timeline.mark("requested")
                 launch.timeline.mark("started")
                 uids.append(kubectl.create(start.pods, pod)["metadata"]["uid"])
-                start.await_ready(launch.start_seconds)
+                start.await_ready(launch.start_timeout_seconds)
             self._check_image(launch, start.state.image)
             for name, seconds in start.moments.items():
                 launch.timeline.mark(name, seconds)
-            yield self._instance(host, launch, start, node)
+            yield self._describe_instance(host, launch, start, node)
 
-    def _instance(self, host: Host, launch: LaunchRequest, start: PodStart, node: Mapping[str, Any]) -> Instance:
-        state, maker, reader = start.state, launch.ledger.maker, launch.ledger.host
-        found = container(start.kubectl.host, state.container)
-        pod = PodOnNode.found(reader, state.uid, state.container, found.within)
-        root = pod.root()
+    def _describe_instance(
+        self, host: Host, launch: LaunchRequest, start: PodStart, node: Mapping[str, Any]
+    ) -> Instance:
+        state, maker, reader = start.state, launch.ledger.setup_helper, launch.ledger.host
+        found = read_container(start.kubectl.host, state.container)
+        pod = PodOnNode.find_running(reader, state.uid, state.container, found.sandbox_id)
+        root = pod.find_root()
         pinned = pod.pin(launch.cpu_list)
         cautions = [] if pinned else [Caution("pod-not-pinned", "the pod may run on every CPU of its node")]
         variables = (word for variable in ENVIRONMENT for word in ("-e", variable))
         enter = (_ENTER, "-f", str(launch.limits.open_files), *variables, "--")
         inside = PodHost(host, start.kubectl, start.path, enter)
         if kata.is_kata(found.runtime):
-            kata.pin(reader, pod.helpers, launch.cpu_list)
-            cautions += kata.cautions(reader, inside, found.runtime)
+            kata.pin_processes(reader, pod.helpers, launch.cpu_list)
+            cautions += kata.instance_cautions(reader, inside, found.runtime)
         return Instance(
             name=launch.name,
             inside=inside,
             address=state.address,
-            path=self.path,
+            network_path=self.network_path,
             processes=pod.processes,
             proof={
                 **self._proof(start, node, found),
                 "control group": pod.group,
-                "kernel": launch.cache.once(f"kernel of {self!r}", lambda: kernel_version(inside)),
+                "kernel": launch.cache.read_once(f"kernel of {self!r}", lambda: kernel_version(inside)),
             },
-            disk=lambda: maker.bytes_below(root.upper) if root.upper else None,
-            image=lambda: sum(map(maker.bytes_below, root.lower)) if root.lower else None,
+            written_bytes=lambda: maker.bytes_below(root.upper) if root.upper else None,
+            image_bytes=lambda: sum(map(maker.bytes_below, root.lower)) if root.lower else None,
             cautions=tuple(cautions),
         )
 
-    def _check_image(self, launch: LaunchRequest, ran: str) -> None:
+    def _check_image(self, launch: LaunchRequest, image_id: str) -> None:
         """Raise TrialFailed if a registry's image is not the one that earlier pods ran, or that its name pins."""
         if self.image:
-            first = launch.cache.once(f"what {self.image} of {self.context} is", lambda: ran)
-            if fault := image_fault(self.image, ran, first):
+            first = launch.cache.read_once(f"what {self.image} of {self.context} is", lambda: image_id)
+            if fault := image_fault(self.image, image_id, first):
                 raise fault
 
     def _proof(self, start: PodStart, node: Mapping[str, Any], found: Container) -> dict[str, str]:
@@ -251,13 +262,13 @@ class Kubernetes(Technology):
     def _manifest(self, launch: LaunchRequest, namespace: str, node: str) -> dict[str, Any]:
         """Return the pod as the cluster is asked for it."""
         amounts = {"cpu": str(len(launch.limits.cpus)), "memory": str(launch.limits.memory_bytes)}
-        init = (INIT, launch.listen("0.0.0.0"))  # noqa: S104 - inside the pod
+        init = (INIT, launch.listen_address("0.0.0.0"))  # noqa: S104 - inside the pod
         own = {key: value for key, value in self.pod.items() if key not in ("annotations", "labels", "container")}
-        if refused := [key for key in own if key in _OWN_KEYS]:
+        if refused := [key for key in own if key in _RESERVED_KEYS]:
             raise TrialFailed(f"pod: {refused[0]} is tare's to set", "leave it out; `container` is for the container")
         container = {
             "name": _CONTAINER,
-            "image": self.image or _name_of(launch.image),
+            "image": self.image or _image_name(launch.image),
             "imagePullPolicy": "IfNotPresent" if self.image else "Never",
             "command": [_ENTER, "-f", str(launch.limits.open_files), "--", *init],
             "resources": {"requests": amounts, "limits": amounts},
@@ -271,12 +282,12 @@ class Kubernetes(Technology):
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "hostname": HOST_NAME,
-            "securityContext": {"sysctls": [{"name": PORTS_OF_USERS, "value": "0"}]},
+            "securityContext": {"sysctls": [{"name": UNPRIVILEGED_PORT_SYSCTL, "value": "0"}]},
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,
             **({"runtimeClassName": self.runtime_class} if self.runtime_class else {}),
             **({"volumes": [{"name": _VOLUME, "emptyDir": {}}]} if launch.volume_bytes else {}),
-            "containers": [_merged(container, self.pod.get("container", {}))],
+            "containers": [_merge_tables(container, self.pod.get("container", {}))],
         }
         labels = {"app.kubernetes.io/managed-by": "tare", **self.pod.get("labels", {})}
         about = {"name": launch.name, "namespace": namespace, "labels": labels}
@@ -284,47 +295,47 @@ class Kubernetes(Technology):
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {**about, "annotations": dict(self.pod.get("annotations", {}))},
-            "spec": _merged(spec, own),
+            "spec": _merge_tables(spec, own),
         }
 
     @contextmanager
-    def _made_namespace(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
+    def _create_namespace(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
         """Make the run's namespace; delete it after the block, with all that is in it."""
         name = launch.network.prefix
         remove = ("delete", "namespace", name, "--ignore-not-found", "--timeout=50s")
-        with launch.ledger.undone_by(*self._undo(host, launch, *remove)):
+        with launch.ledger.register_undo(*self._undo_command(host, launch, *remove)):
             self.kubectl(host).create("/api/v1/namespaces", {"metadata": {"name": name}})
             yield name
 
-    def _undo(self, host: Host, launch: LaunchRequest, *words: str) -> tuple[str, ...]:
+    def _undo_command(self, host: Host, launch: LaunchRequest, *words: str) -> tuple[str, ...]:
         """Return a command of the client that works for `tare clean`, whose environment may be another one."""
         script = ("sh", "-c", 'printf %s "$KUBECONFIG"')
-        config = launch.cache.once("KUBECONFIG", lambda: launch.ledger.host.run(*script, timeout=_SECONDS).text)
+        config = launch.cache.read_once("KUBECONFIG", lambda: launch.ledger.host.run(*script, timeout=_SECONDS).text)
         return (*(("env", f"KUBECONFIG={config}") if config else ()), *self.kubectl(host).argv(*words))
 
 
-def _classes(kubectl: Kubectl) -> list[str]:
+def _list_runtime_classes(kubectl: Kubectl) -> list[str]:
     return [each["metadata"]["name"] for each in kubectl.get(_CLASSES)["items"]]
 
 
-def _elsewhere(nodes: Sequence[str]) -> str:
+def _other_node_hint(nodes: Sequence[str]) -> str:
     where = " or ".join(nodes) or "a node"
     return f'run tare on {where}, or name it in [hosts.server] and [hosts.client]: ssh = "root@NODE"'
 
 
-def _name_of(image: Image) -> str:
+def _image_name(image: Image) -> str:
     return f"localhost/{image.tag}"
 
 
-def _merged(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_tables(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table with another one merged into it: tables by key, lists of tables joined, all else replaced."""
-    return {**base, **{key: _joined(base.get(key), value) for key, value in more.items()}}
+    return {**base, **{key: _merge_values(base.get(key), value) for key, value in more.items()}}
 
 
-def _joined(mine: object, theirs: object) -> object:
+def _merge_values(mine: object, theirs: object) -> object:
     match mine, theirs:
         case Mapping(), Mapping():
-            return _merged(mine, theirs)
+            return _merge_tables(mine, theirs)
         case [Mapping(), *_], [Mapping(), *_]:
             return [*mine, *theirs]
         case _:
@@ -332,13 +343,13 @@ def _joined(mine: object, theirs: object) -> object:
 
 
 @contextmanager
-def _forwarding(host: Host, launch: LaunchRequest) -> Iterator[str]:
+def _forward_packets(host: Host, launch: LaunchRequest) -> Iterator[str]:
     """Let the machine forward packets between the client and its pods, whatever its firewall does with others."""
     port = f"{launch.network.prefix}-m"
     with ExitStack() as stack:
         for way in ("-i", "-o"):
             rule = ("FORWARD", way, port, "-m", "comment", "--comment", launch.network.prefix, "-j", "ACCEPT")
-            stack.enter_context(launch.ledger.undone_by("iptables", "-w", "-D", *rule))
+            stack.enter_context(launch.ledger.register_undo("iptables", "-w", "-D", *rule))
             host.run("iptables", "-w", "-I", *rule, timeout=_SECONDS)
         host.run("sh", "-c", f"echo 1 > {_FORWARDING}", timeout=_SECONDS)  # the network's own undo restores it
         yield port

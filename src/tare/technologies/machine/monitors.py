@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tare.guests.monitors import firecracker_machine
+from tare.guests.monitors import firecracker_configuration
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
 from tare.hosts.network import SLOTS
@@ -30,23 +30,23 @@ _PAUSE_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a machine is made of, by paths on its host; empty where it has none. `line` is the kernel's command line."""
+    """What a machine is made of, by paths on its host; empty where it has none."""
 
     launch: LaunchRequest
     tap: str
     kernel: str = ""
     initrd: str = ""
-    line: str = ""
+    kernel_command_line: str = ""
     firmware: str = ""
     disk: str = ""
     seed: str = ""
 
 
-def qemu(machine: Hardware, virtio: bool) -> tuple[str, ...]:
+def qemu_options(machine: Hardware, virtio: bool) -> tuple[str, ...]:
     """Return QEMU's options for kernel, firmware and disks, with virtio's controllers or those of a PC."""
     bus = "virtio" if virtio else "ide"
     return (
-        *(("-kernel", machine.kernel, "-append", machine.line) if machine.kernel else ("-vga", "std")),
+        *(("-kernel", machine.kernel, "-append", machine.kernel_command_line) if machine.kernel else ("-vga", "std")),
         *(("-initrd", machine.initrd) if machine.initrd else ()),
         *(("-bios", machine.firmware) if machine.firmware else ()),
         *(("-drive", f"file={machine.disk},if={bus},format=qcow2") if machine.disk else ()),
@@ -56,24 +56,27 @@ def qemu(machine: Hardware, virtio: bool) -> tuple[str, ...]:
     )
 
 
-def firecracker(machine: Hardware) -> tuple[str, ...]:
+def firecracker_command(machine: Hardware) -> tuple[str, ...]:
     """Return a command that writes Firecracker's configuration and starts it."""
-    source = {"kernel_image_path": machine.kernel, "boot_args": f"{machine.line} reboot=k panic=-1 pci=off"}
+    source = {
+        "kernel_image_path": machine.kernel,
+        "boot_args": f"{machine.kernel_command_line} reboot=k panic=-1 pci=off",
+    }
     source |= {"initrd_path": machine.initrd} if machine.initrd else {}
     disks = {"root": machine.disk, "seed": machine.seed}
-    configuration = firecracker_machine(machine.launch, machine.tap, source, disks)
+    configuration = firecracker_configuration(machine.launch, machine.tap, source, disks)
     file = str(machine.launch.folder / "machine.json")
     return ("sh", "-c", _WRITE_AND_START, "sh", file, json.dumps(configuration))
 
 
-def cloud_hypervisor(machine: Hardware, form: str) -> tuple[str, ...]:
-    """Return Cloud Hypervisor's command; `form` is its option for the format of disks, if it has one."""
-    disks = [f"path={machine.disk}{form}"] if machine.disk else []
-    disks += [f"path={machine.seed}{form},readonly=on"] if machine.seed else []
+def cloud_hypervisor_command(machine: Hardware, format_option: str) -> tuple[str, ...]:
+    """Return Cloud Hypervisor's command; `format_option` is its option for the format of disks, if it has one."""
+    disks = [f"path={machine.disk}{format_option}"] if machine.disk else []
+    disks += [f"path={machine.seed}{format_option},readonly=on"] if machine.seed else []
     limits, mac = machine.launch.limits, machine.launch.network.instance_mac
     return (
         "cloud-hypervisor",
-        *(("--kernel", machine.kernel, "--cmdline", machine.line) if machine.kernel else ()),
+        *(("--kernel", machine.kernel, "--cmdline", machine.kernel_command_line) if machine.kernel else ()),
         *(("--initramfs", machine.initrd) if machine.initrd else ()),
         *(("--firmware", machine.firmware) if machine.firmware else ()),
         *("--cpus", f"boot={len(limits.cpus)}", "--memory", f"size={limits.memory_bytes >> 20}M"),
@@ -82,7 +85,7 @@ def cloud_hypervisor(machine: Hardware, form: str) -> tuple[str, ...]:
     )
 
 
-def seed(host: Host, launch: LaunchRequest, user_data: str, public_key: str) -> str:
+def make_seed(host: Host, launch: LaunchRequest, user_data: str, public_key: str) -> str:
     """Make the disk from which cloud-init reads (NoCloud): a key for its user, and the user's data; return its path."""
     folder, target = launch.folder / "seed", str(launch.folder / "seed.iso")
     about = {"instance-id": launch.name, "local-hostname": launch.name}
@@ -99,40 +102,40 @@ def seed(host: Host, launch: LaunchRequest, user_data: str, public_key: str) -> 
 
 def serve_dhcp(launch: LaunchRequest) -> None:
     """Start the server, once in a run, before a guest is started; raises TrialFailed."""
-    _said_before(launch)
+    _log_length_before(launch)
 
 
 def dhcp_log(launch: LaunchRequest) -> str:
     """Return what the server has logged since `serve_dhcp` was called for a guest."""
-    return launch.ledger.host.read(_log_path(launch))[_said_before(launch) :]
+    return launch.ledger.host.read(_log_path(launch))[_log_length_before(launch) :]
 
 
-def asked_dhcp(log: str, mac: str) -> bool:
+def has_requested_address(log: str, mac: str) -> bool:
     """Return whether a hardware address has asked_dhcp for an address, by the server's log."""
     return any("DHCPDISCOVER" in line or "DHCPREQUEST" in line for line in log.splitlines() if mac in line)
 
 
-def given_by_dhcp(log: str, mac: str) -> bool:
+def has_received_address(log: str, mac: str) -> bool:
     """Return whether a hardware address has its address, by the server's log."""
     return any("DHCPACK" in line for line in log.splitlines() if mac in line)
 
 
 def _log_path(launch: LaunchRequest) -> str:
-    return launch.cache.made("DHCP server", lambda: _served(launch))
+    return launch.cache.create_once("DHCP server", lambda: _run_dhcp(launch))
 
 
-def _said_before(launch: LaunchRequest) -> int:
+def _log_length_before(launch: LaunchRequest) -> int:
     """Return the length of the log before the guest was started: earlier ones had the same hardware address."""
     read = launch.ledger.host.read
-    return int(launch.cache.once(f"DHCP log before {launch.name}", lambda: str(len(read(_log_path(launch))))))
+    return int(launch.cache.read_once(f"DHCP log before {launch.name}", lambda: str(len(read(_log_path(launch))))))
 
 
 @contextmanager
-def _served(launch: LaunchRequest) -> Iterator[str]:
+def _run_dhcp(launch: LaunchRequest) -> Iterator[str]:
     network, host = launch.network, launch.ledger.host
     folder = launch.folder.with_name(f"{network.prefix}-dhcp")
     log, own = f"{folder}/log", str(network.subnet[3])  # after the machine's and the client's
-    slots = (network.at(slot) for slot in range(SLOTS))
+    slots = (network.with_slot(slot) for slot in range(SLOTS))
     words = (
         *("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--pid-file=", f"--log-facility={log}"),
         *("--port=0", "--interface=bridge", "--bind-interfaces", "--no-ping", "--dhcp-authoritative"),
@@ -140,15 +143,15 @@ def _served(launch: LaunchRequest) -> Iterator[str]:
         *(f"--dhcp-host={slot.instance_mac},{slot.instance_address}" for slot in slots),
         f"--dhcp-option=option:router,{network.gateway}",
     )
-    with launch.ledger.undone_by("rm", "-rf", "--one-file-system", str(folder)):
+    with launch.ledger.register_undo("rm", "-rf", "--one-file-system", str(folder)):
         host.run("mkdir", "-p", str(folder), timeout=30)
-        network.ip_in(network.lan, f"addr replace {own}/24 dev bridge")
+        network.run_ip_in(network.lan, f"addr replace {own}/24 dev bridge")
         # It gives up root, and with that the kernel's signal at the death of what has started it: `run` ends it.
         run = (f"{launch.image.root}{RUN}", "-s", "--")
-        with host.spawn(*run, *network.enter, *words, life_line=True) as server:
+        with host.spawn(*run, *network.enter, *words, die_with_parent=True) as server:
             deadline = time.monotonic() + _READY_SECONDS
             while "DHCP, static leases only" not in host.read(log):
-                if not server.running() or time.monotonic() > deadline:
+                if not server.is_running() or time.monotonic() > deadline:
                     said = last_lines(server.errors() or host.read(log)) or "it said nothing"
                     raise TrialFailed(f"dnsmasq did not start: {said}", 'address = "static" needs none')
                 time.sleep(_PAUSE_SECONDS)

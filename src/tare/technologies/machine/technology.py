@@ -14,13 +14,13 @@ Limits: it has one disk and one card, and SeaBIOS unless a firmware is named; on
 boots kernels alone, Cloud Hypervisor a kernel or a firmware, both with KVM. The proof has the SHA-256 of each file.
 
 Settings: `disk`, a disk that a PC boots, or that the kernel mounts, and `disk_format`, `raw` or `qcow2`; `kernel`, with
-`initrd` and `arguments`, its command line; all are paths on the machine under test or on this one; `monitor`, `qemu`
-(KVM), `qemu-tcg` (emulation), `firecracker` or `cloud-hypervisor`; `firmware`, the path of one for UEFI; `devices`,
-`virtio`, or `emulated` for a system without its drivers (AHCI, e1000); `address`, `dhcp` or `static`; `service`, the
-workload that it serves, such as `nginx`, or a list of several; `port`, the TCP port of a single service, 0 for the
-usual one; `user`, who logs in by SSH, and `key`, the path of the private key, empty for a user without a password or
-for root's own keys; `cloud_init`, whether tare gives it a disk for cloud-init, with a key for that user, and
-`user_data`, the path of yours; `timeout`, for its start.
+`initrd` and `arguments`, its command line; all are paths on the machine under test or on this one; `monitor`,
+`qemu_options` (KVM), `qemu-tcg` (emulation), `firecracker_command` or `cloud-hypervisor`; `firmware`, the path of one
+for UEFI; `devices`, `virtio`, or `emulated` for a system without its drivers (AHCI, e1000); `address`, `dhcp` or
+`static`; `service`, the workload that it serves, such as `nginx`, or a list of several; `port`, the TCP port of a
+single service, 0 for the usual one; `user`, who logs in by SSH, and `key`, the path of the private key, empty for a
+user without a password or for root's own keys; `cloud_init`, whether tare gives it a disk for cloud-init, with a key
+for that user, and `user_data`, the path of yours; `timeout`, for its start.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pydantic import Field
 
 from tare.guests import boot_media, ssh_login, user_files
 from tare.guests.user_files import DiskFormat
-from tare.guests.user_guest import QEMU, QEMU_TOOLS, Boot, OwnGuest
+from tare.guests.user_guest import QEMU, QEMU_TOOLS, UserGuest, UserGuestBoot
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
@@ -47,11 +47,11 @@ from tare.technologies.machine import monitors
 
 _MONITORS: Mapping[str, type[Technology]] = {each.name: each for each in (Firecracker, CloudHypervisor)}
 _SEED = "its disk for cloud-init"  # beside the user's files
-_REFUSED = "is it the right user and key? It may be set on the disk, or by cloud_init = true"
+_REFUSAL_HINT = "is it the right user and key? It may be set on the disk, or by cloud_init = true"
 
 
 @dataclass(frozen=True)
-class Machine(OwnGuest):
+class UserMachine(UserGuest):
     """Boots the user's disk or kernel."""
 
     name = "machine"
@@ -61,11 +61,11 @@ class Machine(OwnGuest):
     needs = "a disk or kernel of yours"
     packages = (*monitors.DHCP_TOOLS.values(), *ssh_login.TOOLS.values(), "xorriso")
     starts_quickly = False
-    tested_in = "tests/contract/test_machine.py"
+    tests_path = "tests/contract/test_machine.py"
     board = "q35"
-    without_kvm = 'use monitor = "qemu-tcg"'
-    brings_what = "a disk or kernel"
-    table = 'monitor = "qemu-tcg", disk = "PATH" and service = "nginx" or user = "root"'
+    kvm_alternative = 'use monitor = "qemu-tcg"'
+    image_kind = "a disk or kernel"
+    example_settings = 'monitor = "qemu-tcg", disk = "PATH" and service = "nginx" or user = "root"'
 
     disk: str = ""
     disk_format: DiskFormat = "raw"
@@ -108,47 +108,47 @@ class Machine(OwnGuest):
     def tools(self) -> Mapping[str, str]:
         """What its settings need, beside the monitor if that is not QEMU."""
         asks = monitors.DHCP_TOOLS if self.address == "dhcp" else {}
-        seeded = {"xorriso": "xorriso"} if self.seeded else {}
+        seeded = {"xorriso": "xorriso"} if self.has_seed else {}
         return {**QEMU_TOOLS, **asks, **(ssh_login.TOOLS if self.user else {}), **seeded}
 
     @property
-    def seeded(self) -> bool:
+    def has_seed(self) -> bool:
         """Whether it gets a disk for cloud-init."""
         return self.cloud_init or bool(self.user_data)
 
     @property
-    def more_files(self) -> tuple[str, ...]:
+    def extra_files(self) -> tuple[str, ...]:
         """The files of the user that it boots with."""
         return tuple(filter(None, (self.initrd, self.firmware, self.user_data)))
 
     @property
-    def keys(self) -> tuple[str, ...]:
+    def key_files(self) -> tuple[str, ...]:
         """The private key."""
         return (self.key,) if self.key else ()
 
     @property
-    def built_in_address(self) -> bool:
+    def has_fixed_address(self) -> bool:
         """Whether its address is on the disk."""
         return self.address == "static" and "{address}" not in self.arguments
 
     @property
-    def start_seconds(self) -> float:
+    def start_timeout_seconds(self) -> float:
         """The `timeout`."""
         return self.timeout
 
     @property
-    def answers(self) -> bool:
+    def has_endpoint(self) -> bool:
         """Whether the settings name a service or a login."""
         return bool(self.services or self.user)
 
     @property
     def first_port(self) -> int:
         """The port of its first service, or that of SSH."""
-        return next(iter(self.serves.values()), ssh_login.PORT)
+        return next(iter(self.served_ports.values()), ssh_login.PORT)
 
-    def refuses(self, workload: Workload) -> str | None:
+    def unsupported_reason(self, workload: Workload) -> str | None:
         """Without a login, refuse all workloads but those that it serves and those that run nothing inside."""
-        if self.user or not workload.runs_inside or workload.server in self.serves:
+        if self.user or not workload.runs_inside or workload.service_name in self.served_ports:
             return None
         return f"it serves {' and '.join(self.services)} alone: with user = … tare logs in and runs others"
 
@@ -165,9 +165,9 @@ class Machine(OwnGuest):
         boots = not (self.kernel or self.firmware)
         found = []
         if self.kernel:
-            found.append((self.kernel, user_files.kernel_fault(user_files.beginning(host, self.kernel, self.name))))
+            found.append((self.kernel, user_files.kernel_fault(user_files.read_header(host, self.kernel, self.name))))
         if self.disk:
-            begins = user_files.beginning(host, self.disk, self.name)
+            begins = user_files.read_header(host, self.disk, self.name)
             found.append((self.disk, user_files.disk_fault(begins, self.disk_format, boots)))
         return tuple(Problem(f"{path}: {fault[0]}", fault[1]) for path, fault in found if fault)
 
@@ -184,69 +184,71 @@ class Machine(OwnGuest):
         problems = (Problem(what, "`tare technologies machine` has the settings") for fault, what in wrong if fault)
         return super().setting_problems() or tuple(problems)
 
-    def made_ready(self, host: Host, launch: LaunchRequest, placed: Mapping[str, str]) -> Mapping[str, str]:
+    def prepare_files(self, host: Host, launch: LaunchRequest, host_paths: Mapping[str, str]) -> Mapping[str, str]:
         """Start the DHCP server, and make the copies that the monitor and cloud-init need."""
-        made = dict(placed)
+        made = dict(host_paths)
         if self.address == "dhcp":
             monitors.serve_dhcp(launch)
         if self.monitor_program != QEMU:
             if self.disk:
-                made[self.disk] = user_files.copy(host, launch, placed[self.disk], self.disk_format)
-            if self.kernel and user_files.is_compressed_linux(user_files.beginning(host, self.kernel, self.name)):
+                made[self.disk] = user_files.copy_disk(host, launch, host_paths[self.disk], self.disk_format)
+            if self.kernel and user_files.is_compressed_linux(user_files.read_header(host, self.kernel, self.name)):
                 made[self.kernel] = str(launch.folder / "vmlinux")
-                boot_media.unpack(host, placed[self.kernel], made[self.kernel])
-        if self.seeded:
-            user_data = placed[self.user_data] if self.user_data else ""
-            made[_SEED] = monitors.seed(host, launch, user_data, self._public_key(host, launch))
+                boot_media.unpack_kernel(host, host_paths[self.kernel], made[self.kernel])
+        if self.has_seed:
+            user_data = host_paths[self.user_data] if self.user_data else ""
+            made[_SEED] = monitors.make_seed(host, launch, user_data, self._public_key(host, launch))
         return made
 
     def _key_path(self, host: Host, launch: LaunchRequest) -> str:
         """Return the path of the private key on the host: of the user's, or of the one that cloud-init installs."""
         if self.key:
-            return user_files.placed(host, launch, self.key, self.name)
-        return f"{launch.folder}/key" if self.seeded else ""
+            return user_files.ensure_on_host(host, launch, self.key, self.name)
+        return f"{launch.folder}/key" if self.has_seed else ""
 
     def _public_key(self, host: Host, launch: LaunchRequest) -> str:
         """Return the public key for cloud-init, which tare makes unless the user has one; empty without a login."""
         path = self._key_path(host, launch)
         if self.user and not self.key:
-            return ssh_login.new_key(host, path)
+            return ssh_login.create_key(host, path)
         return host.run("ssh-keygen", "-y", "-f", path, timeout=30).text.strip() if self.user else ""
 
-    def command(self, boot: Boot) -> tuple[str, ...]:
+    def command(self, boot: UserGuestBoot) -> tuple[str, ...]:
         """Return the monitor's command."""
         files = {name: boot.files.get(path, "") for name, path in (("kernel", self.kernel), ("initrd", self.initrd))}
         hardware = monitors.Hardware(
             boot.launch,
             boot.tap,
             **files,
-            line=boot.filled(self.arguments),
+            kernel_command_line=boot.fill_placeholders(self.arguments),
             firmware=boot.files.get(self.firmware, ""),
             disk=boot.disk,
             seed=boot.files.get(_SEED, ""),
         )
         if self.monitor == "firecracker":
-            return monitors.firecracker(hardware)
+            return monitors.firecracker_command(hardware)
         if self.monitor == "cloud-hypervisor":
             here = boot.launch.ledger.host
-            form = boot.launch.cache.once("format of Cloud Hypervisor's disks", lambda: CloudHypervisor().form(here))
-            return monitors.cloud_hypervisor(hardware, form)
+            form = boot.launch.cache.read_once(
+                "format of Cloud Hypervisor's disks", lambda: CloudHypervisor().disk_format_option(here)
+            )
+            return monitors.cloud_hypervisor_command(hardware, form)
         virtio = self.devices == "virtio"
-        card = self.card(boot, "virtio-net-pci,romfile=" if virtio else "e1000,romfile=")
-        return (*self.machine(boot), *monitors.qemu(hardware, virtio), *card)
+        card = self.card_options(boot, "virtio-net-pci,romfile=" if virtio else "e1000,romfile=")
+        return (*self.machine_options(boot), *monitors.qemu_options(hardware, virtio), *card)
 
-    def silence(self, launch: LaunchRequest) -> str:
+    def describe_silence(self, launch: LaunchRequest) -> str:
         """Describe how far a machine came that does not answer."""
         if self.address == "static":
-            return super().silence(launch)
+            return super().describe_silence(launch)
         log, network = monitors.dhcp_log(launch), launch.network
-        if not monitors.asked_dhcp(log, network.instance_mac):
+        if not monitors.has_requested_address(log, network.instance_mac):
             return "it asked for no address by DHCP"
-        if not monitors.given_by_dhcp(log, network.instance_mac):
+        if not monitors.has_received_address(log, network.instance_mac):
             return "it asked for an address by DHCP, and did not take it"
-        return f"it has its address, but {super().silence(launch)}"
+        return f"it has its address, but {super().describe_silence(launch)}"
 
-    def hint(self, launch: LaunchRequest) -> str:
+    def silence_hint(self, launch: LaunchRequest) -> str:
         """Return what to do about a machine that does not answer."""
         if self.address == "static":
             network = launch.network
@@ -254,14 +256,18 @@ class Machine(OwnGuest):
         return 'its console is the serial port; for a system without virtio drivers: devices = "emulated"'
 
     @contextmanager
-    def entered(self, host: Host, launch: LaunchRequest) -> Iterator[Host | None]:
+    def enter_guest(self, host: Host, launch: LaunchRequest) -> Iterator[Host | None]:
         """Log in, if a user is given; raises TrialFailed."""
         if not self.user:
             yield None
             return
-        key, address, seconds = self._key_path(host, launch), launch.network.instance_address, launch.start_seconds
-        host_keys = ssh_login.host_keys_at(host, address, self.name, seconds)
-        target = ssh_login.configured(host, launch.folder, ssh_login.Login(address, self.user, key), host_keys)
-        ssh_login.await_login(host, target, self.name, seconds, "" if self.seeded else _REFUSED)
-        with ssh_login.root_inside(host, launch, target, self.name) as inside:
+        key, address, seconds = (
+            self._key_path(host, launch),
+            launch.network.instance_address,
+            launch.start_timeout_seconds,
+        )
+        host_keys = ssh_login.scan_host_keys(host, address, self.name, seconds)
+        target = ssh_login.write_ssh_config(host, launch.folder, ssh_login.Login(address, self.user, key), host_keys)
+        ssh_login.await_login(host, target, self.name, seconds, "" if self.has_seed else _REFUSAL_HINT)
+        with ssh_login.enter_as_root(host, launch, target, self.name) as inside:
             yield inside

@@ -25,20 +25,20 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tare.guests.ssh_login import Login, await_login, configured, new_key
+from tare.guests.ssh_login import Login, await_login, create_key, write_ssh_config
 from tare.hosts.exec import RUN
 from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
-from tare.hosts.ssh import machine
+from tare.hosts.ssh import connect_machine
 from tare.model.errors import Unavailable, did_you_mean
 from tare.model.isolation import Isolation
-from tare.model.machine import Machine
+from tare.model.machine import SshTarget
 from tare.model.trial import Problem
 from tare.model.units import Duration
-from tare.plugins.technology import LaunchRequest, Technology, missing_tools
+from tare.plugins.technology import LaunchRequest, Technology, find_missing_tools
 from tare.plugins.workload import Instance
-from tare.technologies.openstack.cloud import INSTALL, Cloud, Wanted, known_clouds
+from tare.technologies.openstack.cloud import INSTALL, Cloud, ServerRequest, known_clouds
 
 _TOOLS = {"ssh": "openssh-client", "ssh-keygen": "openssh-client"}
 
@@ -53,10 +53,10 @@ class Openstack(Technology):
     isolation = Isolation("none", "a whole server, which may be bare metal: tare cannot tell")
     needs = "openstacksdk, a cloud in clouds.yaml"
     tools = _TOOLS
-    hosts = True
+    can_host = True
     tested = "stand-in"
-    path = "direct"
-    gives_machine = True
+    network_path = "direct"
+    provisions_machine = True
 
     cloud: str = ""
     flavor: str = ""
@@ -79,7 +79,7 @@ class Openstack(Technology):
         """Find whether the settings name a cloud of clouds.yaml; it does not contact the cloud."""
         if not isinstance(host, LocalHost):
             return (Problem("openstack lends a machine of its own", "leave out [hosts.server]"),)
-        if problems := missing_tools(host, self.tools):
+        if problems := find_missing_tools(host, self.tools):
             return problems
         if not self.version(host):
             return (Problem("openstacksdk is not installed", INSTALL, missing="program"),)
@@ -100,30 +100,32 @@ class Openstack(Technology):
             raise Unavailable("openstack lends a machine of its own, so it cannot be inside another", hint)
         socket = f"/run/{launch.name}.ssh"
         with ExitStack() as stack:
-            stack.enter_context(launch.ledger.undone_by("rm", "-f", socket))
-            target, server = stack.enter_context(self.lent(host, launch.ledger, launch.folder, launch.timeline.mark))
-            inside = stack.enter_context(machine(host, target, socket, launch.image.root / RUN[1:]))
+            stack.enter_context(launch.ledger.register_undo("rm", "-f", socket))
+            target, server = stack.enter_context(
+                self.provision_machine(host, launch.ledger, launch.folder, launch.timeline.mark)
+            )
+            inside = stack.enter_context(connect_machine(host, target, socket, launch.image.root / RUN[1:]))
             yield replace(server, inside=inside)
 
-    def brings(self) -> Sequence[str]:
+    def external_effects(self) -> Sequence[str]:
         """Name the cloud and the image of its servers."""
         return (f"starts servers of {self.image} in the cloud {self.cloud}, which may cost",)
 
     @contextmanager
-    def lent(
+    def provision_machine(
         self, host: Host, ledger: Ledger, folder: Path, mark: Callable[[str], None]
-    ) -> Iterator[tuple[Machine, Instance]]:
+    ) -> Iterator[tuple[SshTarget, Instance]]:
         """Lend a server with the name of the `folder`; delete it after the block."""
         with ExitStack() as stack:
-            stack.enter_context(ledger.undone_by("rm", "-rf", "--one-file-system", str(folder)))
-            wanted = self._wanted(host, folder)
+            stack.enter_context(ledger.register_undo("rm", "-rf", "--one-file-system", str(folder)))
+            wanted = self._build_request(host, folder)
             cloud = Cloud(self.cloud)
             undo = (sys.executable, "-m", "tare.technologies.openstack.cloud", "delete", self.cloud, wanted.name)
-            stack.enter_context(ledger.undone_by(*undo))
+            stack.enter_context(ledger.register_undo(*undo))
             mark("requested")
-            server = stack.enter_context(cloud.server(wanted, lambda: mark("started")))
-            keys = wanted.host_key[1:] if wanted.host_key else cloud.host_keys(server, self.timeout)
-            target = configured(host, folder, Login(server.address, self.user, f"{folder}/key"), keys)
+            server = stack.enter_context(cloud.provision_server(wanted, lambda: mark("started")))
+            keys = wanted.host_key[1:] if wanted.host_key else cloud.read_host_keys(server, self.timeout)
+            target = write_ssh_config(host, folder, Login(server.address, self.user, f"{folder}/key"), keys)
             await_login(host, target, self.name, self.timeout)
             mark("ready")
             yield (
@@ -132,19 +134,19 @@ class Openstack(Technology):
                     name=wanted.name,
                     inside=None,
                     address=server.address,
-                    path=self.path,
+                    network_path=self.network_path,
                     processes=lambda: (),
                     proof={"server": server.id, "flavor": self.flavor, "image": self.image, "cloud": self.cloud},
                     cautions=server.cautions,
                 ),
             )
 
-    def _wanted(self, host: Host, folder: Path) -> Wanted:
+    def _build_request(self, host: Host, folder: Path) -> ServerRequest:
         """Make the keys of a server, and describe it."""
         host.run("mkdir", "-p", "-m", "700", str(folder), timeout=30)
         names = (folder.name, self.flavor, self.image, self.network)
-        login_key, host_key = new_key(host, f"{folder}/key"), None
+        login_key, host_key = create_key(host, f"{folder}/key"), None
         if self.host_key != "console":
-            public_key = new_key(host, f"{folder}/host_key")
+            public_key = create_key(host, f"{folder}/host_key")
             host_key = (host.read(f"{folder}/host_key"), public_key)
-        return Wanted(*names, login_key, self.floating_network, self.allow_from, host_key, self.timeout)
+        return ServerRequest(*names, login_key, self.floating_network, self.allow_from, host_key, self.timeout)

@@ -14,17 +14,25 @@ from compared import changed
 from priced import NATIVE, SCRIPT, SERVER, STACKS, priced
 from runs import DHRYSTONE, MACHINE, make_run, make_trial, measured, write
 
-from tare.features.advise.cost_model import Basket
-from tare.features.advise.profiler.profile import FORMAT, CallCount, Counts, Profile, Usage, basket, written
-from tare.features.advise.unit_costs import FOLDER, orientation, price_list
+from tare.features.advise.cost_model import OperationCounts
+from tare.features.advise.profiler.profile import (
+    FORMAT,
+    CallCount,
+    Counts,
+    Profile,
+    Usage,
+    count_operations,
+    dump_profile,
+)
+from tare.features.advise.unit_costs import FOLDER, load_orientation_prices, read_price_list
 from tare.model.journal import Run
-from tare.model.operations import WORK
+from tare.model.operations import OPERATION_KINDS
 from tare.suites.suite import parse_suite
 
 _REQUESTS = 1_000_000
 
 
-def profile(of: Basket = SERVER, **fields: object) -> Profile:
+def profile(of: OperationCounts = SERVER, **fields: object) -> Profile:
     """What was counted of a server whose requests are such a basket."""
     each = {kind: round(count * _REQUESTS) for kind, count in of.counts.items() if kind != "user"}
     calls = [CallCount("getppid", each["call"]), CallCount("epoll_wait", each.get("poll", 0))]
@@ -62,7 +70,7 @@ def web_server(tmp_path: Path) -> Path:
 
 def saved(folder: Path, of: Profile, name: str = "app.json") -> Path:
     path = folder / name
-    path.write_text(written(of), encoding="utf-8")
+    path.write_text(dump_profile(of), encoding="utf-8")
     return path
 
 
@@ -119,7 +127,7 @@ def test_a_page_is_written_where_asked(web: Path, prices: Path, tmp_path: Path, 
     assert "0.12/h" in page.read_text(encoding="utf-8")
 
 
-def test_without_a_price_list_that_of_tare_is_taken_and_said_to_be_of_another_machine(
+def test_without_a_price_list_the_bundled_one_is_used_and_named_as_foreign(
     web: Path, tmp_path: Path, advise: Call
 ) -> None:
     page = tmp_path / "advice.html"
@@ -132,12 +140,12 @@ def test_without_a_price_list_that_of_tare_is_taken_and_said_to_be_of_another_ma
     assert advise(web, "--json").document["prices"]["for_orientation"] is True
 
 
-def test_the_price_list_of_tare_has_each_price_of_ten_stacks_and_nothing_of_where_it_was_made() -> None:
-    run = orientation()
-    prices = price_list(run)
+def test_the_bundled_price_list_is_complete_and_hides_where_it_was_made() -> None:
+    run = load_orientation_prices()
+    prices = read_price_list(run)
     assert len(prices.stacks) >= 9
-    assert set(prices.known) == {work.name for work in WORK}
-    assert (prices.drawn.blocks >= 5).all()
+    assert set(prices.known_kinds) == {work.name for work in OPERATION_KINDS}
+    assert (prices.resampled_costs.blocks >= 5).all()
     assert {path.name for path in FOLDER.iterdir()} == {"run.json", "suite.toml", "trials.jsonl"}
     assert not re.search(r"/(root|home|tmp|work)/", "".join(path.read_text() for path in FOLDER.iterdir()))
 
@@ -263,7 +271,7 @@ def waiting(**fields: object) -> Profile:
     return replace(profile(), seconds=0.001 * _REQUESTS, command=(), **fields)  # type: ignore[arg-type]
 
 
-def test_a_server_that_waits_is_ranked_by_cpu_time_and_no_time_of_a_request_is_printed(
+def test_a_waiting_server_is_ranked_by_cpu_time_and_prints_no_request_time(
     tmp_path: Path, prices: Path, advise: Call
 ) -> None:
     app = saved(tmp_path, waiting())
@@ -301,7 +309,7 @@ def test_the_next_step_of_a_server_is_a_suite_that_can_be_run(tmp_path: Path, pr
     assert "rates = [1000]" in text
 
 
-def test_a_thread_that_is_always_busy_is_the_bottleneck_on_a_machine_with_idle_cpus(
+def test_an_always_busy_thread_is_the_bottleneck_even_with_idle_cpus(
     tmp_path: Path, prices: Path, advise: Call
 ) -> None:
     def situation(busiest: float) -> str:
@@ -313,7 +321,7 @@ def test_a_thread_that_is_always_busy_is_the_bottleneck_on_a_machine_with_idle_c
     assert situation(4.2) == ("At this load the server uses 1.0 of 2 CPUs, no thread always: what changes is CPU time.")
 
 
-def test_a_rate_of_fewer_requests_than_connections_is_corrected_with_a_caution(
+def test_a_request_rate_below_the_connection_rate_is_fixed_with_a_caution(
     tmp_path: Path, prices: Path, advise: Call
 ) -> None:
     counts = profile().counts
@@ -358,7 +366,7 @@ def test_a_price_list_of_a_changed_machine_is_not_trusted(web: Path, tmp_path: P
 
 
 def test_the_profile_of_these_tests_comes_to_the_basket_that_it_is_of() -> None:
-    assert basket(profile()) == {kind: pytest.approx(count) for kind, count in SERVER.counts.items()}
+    assert count_operations(profile()) == {kind: pytest.approx(count) for kind, count in SERVER.counts.items()}
 
 
 @pytest.mark.parametrize("prices", [(1e-140, 1e150), (1e140, 1e-150), (1.0, 1e-300)], ids=["dear", "cheap", "tiny"])

@@ -16,21 +16,21 @@ from documents import DOCS, blocks
 from priced import COMPUTING, SCRIPT, SERVER, application, basket, priced
 from rich.console import Console
 
-from tare.features.advise.advice import Advice, Asked, Candidate, Needs, advise
-from tare.features.advise.advice_page import COLORS, PARTS, figure_of
+from tare.features.advise.advice import Advice, AdviceOptions, Candidate, Requirements, advise
+from tare.features.advise.advice_page import COLORS, PARTS, draw_figure
 from tare.features.advise.advice_page import render as advised
-from tare.features.advise.advice_text import answer, cost_of, interval_of, sentence, situation
-from tare.features.advise.cost_model import CORRECTION, REST, Application, Estimate
+from tare.features.advise.advice_text import answer, describe_waiting_load, format_cost, format_interval, sentence
+from tare.features.advise.cost_model import CORRECTION, REST, ApplicationProfile, CostEstimate
 from tare.features.advise.next_step import NextStep, next_step
-from tare.model.operations import WORK
+from tare.model.operations import OPERATION_KINDS
 from tare.report.chart_theme import STACKS as TESTED
 from tare.suites.suite import parse_suite
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def found(of: Application | None = None, asked: Asked | None = None) -> Advice:
-    return advise(of or application(), priced(), asked or Asked())
+def found(of: ApplicationProfile | None = None, asked: AdviceOptions | None = None) -> Advice:
+    return advise(of or application(), priced(), asked or AdviceOptions())
 
 
 def shown(advice: Advice, width: int = 180) -> list[str]:
@@ -53,33 +53,33 @@ def test_the_table_has_a_row_for_each_stack_with_what_its_cost_is_for() -> None:
 
 
 def test_a_stack_that_is_not_ranked_says_why() -> None:
-    rows = shown(found(asked=Asked(Needs(isolation="user-space kernel"))))
+    rows = shown(found(asked=AdviceOptions(Requirements(isolation="user-space kernel"))))
     assert next(row for row in rows if "docker" in row).endswith("does not meet: isolation: shared kernel")
 
 
 @pytest.mark.parametrize(
     ("estimate", "text"),
     [
-        (Estimate(1.061, 1.052, 1.071), "+6.1 % [+5.2, +7.1]"),
-        (Estimate(1.4, 1.2, 1.6), "+40 % [+20, +60]"),
-        (Estimate(0.97, 0.96, 0.98), "\N{MINUS SIGN}3.0 % [\N{MINUS SIGN}4.0, \N{MINUS SIGN}2.0]"),
-        (Estimate(1.0001), "0 % "),
-        (Estimate(3.7, 3.0, 4.5), "\N{MULTIPLICATION SIGN}3.7 [3.0, 4.5]"),
-        (Estimate(3.71, 3.65, 3.77), "\N{MULTIPLICATION SIGN}3.71 [3.65, 3.77]"),
-        (Estimate(17.2, 15.0, 19.9), "\N{MULTIPLICATION SIGN}17 [15, 20]"),
+        (CostEstimate(1.061, 1.052, 1.071), "+6.1 % [+5.2, +7.1]"),
+        (CostEstimate(1.4, 1.2, 1.6), "+40 % [+20, +60]"),
+        (CostEstimate(0.97, 0.96, 0.98), "\N{MINUS SIGN}3.0 % [\N{MINUS SIGN}4.0, \N{MINUS SIGN}2.0]"),
+        (CostEstimate(1.0001), "0 % "),
+        (CostEstimate(3.7, 3.0, 4.5), "\N{MULTIPLICATION SIGN}3.7 [3.0, 4.5]"),
+        (CostEstimate(3.71, 3.65, 3.77), "\N{MULTIPLICATION SIGN}3.71 [3.65, 3.77]"),
+        (CostEstimate(17.2, 15.0, 19.9), "\N{MULTIPLICATION SIGN}17 [15, 20]"),
     ],
 )
-def test_costs_have_the_digits_that_their_intervals_support(estimate: Estimate, text: str) -> None:
-    assert f"{cost_of(estimate)} {interval_of(estimate)}" == text
+def test_costs_have_the_digits_that_their_intervals_support(estimate: CostEstimate, text: str) -> None:
+    assert f"{format_cost(estimate)} {format_interval(estimate)}" == text
 
 
 def test_the_sentence_names_the_cheapest_and_those_that_may_be_as_cheap() -> None:
     assert sentence(found()) == (
         "docker probably costs the least: +15.1 % [+14.7, +15.7] relative to native; no certain difference to podman."
     )
-    only = found(application(SCRIPT), Asked(Needs(isolation="user-space kernel")))
+    only = found(application(SCRIPT), AdviceOptions(Requirements(isolation="user-space kernel")))
     assert sentence(only).startswith("gvisor costs the least: \N{MULTIPLICATION SIGN}")
-    assert sentence(found(asked=Asked(Needs(memory_bytes=1)))) == "None of 4 stacks meets the needs."
+    assert sentence(found(asked=AdviceOptions(Requirements(memory_bytes=1)))) == "None of 4 stacks meets the needs."
     other = application(machine=replace(application().machine, kernel="5.0"))
     assert sentence(found(other)).startswith("Cannot tell: docker: prices of another machine: kernel: 5.0")
 
@@ -90,7 +90,7 @@ def test_the_command_to_paste_has_the_two_stacks_and_the_application() -> None:
     assert next_step(found(own)) == NextStep(
         "tare try --on native,docker,podman -- sh -c 'gzip < /dev/zero | head -c 1'"
     )
-    assert next_step(found(asked=Asked(Needs(memory_bytes=1)))) is None
+    assert next_step(found(asked=AdviceOptions(Requirements(memory_bytes=1)))) is None
 
 
 def test_the_suite_of_a_next_step_takes_every_letter_and_lists_of_tables(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_the_suite_of_a_next_step_takes_every_letter_and_lists_of_tables(tmp_pat
         '[stacks.bridge]\nstack = "docker"\nnetwork = "bridge"\nmounts = [{ path = "/😀" }]\n', encoding="utf-8"
     )
     run = priced({"native": {}, "bridge": {"message": 1.5}})
-    step = next_step(advise(application(command=("echo", "😀")), replace(run, folder=tmp_path), Asked()))
+    step = next_step(advise(application(command=("echo", "😀")), replace(run, folder=tmp_path), AdviceOptions()))
     assert step is not None
     suite = tomllib.loads(step.suite)
     assert suite["workloads"][0]["command"] == ["echo", "😀"]
@@ -106,11 +106,13 @@ def test_the_suite_of_a_next_step_takes_every_letter_and_lists_of_tables(tmp_pat
 
 
 @pytest.mark.parametrize("of", [application(), application(command=())], ids=["command", "server"])
-def test_the_next_step_with_a_stack_that_has_settings_is_a_suite_with_them(of: Application, tmp_path: Path) -> None:
+def test_the_next_step_with_a_stack_that_has_settings_is_a_suite_with_them(
+    of: ApplicationProfile, tmp_path: Path
+) -> None:
     tables = '[stacks.bridge]\nstack = "docker"\nnetwork = "bridge"\n[stacks.other]\nstack = "gvisor"\n'
     (tmp_path / "suite.toml").write_text(tables, encoding="utf-8")
     run = priced({"native": {}, "bridge": {"message": 1.5}, "podman": {"message": 1.52}, "other": {"message": 3.0}})
-    step = next_step(advise(of, replace(run, folder=tmp_path), Asked()))
+    step = next_step(advise(of, replace(run, folder=tmp_path), AdviceOptions()))
     assert step is not None
     assert step.command == "tare run next.toml"
     suite = parse_suite(step.suite, "next.toml")
@@ -129,7 +131,7 @@ def test_the_next_step_with_a_stack_that_has_settings_is_a_suite_with_them(of: A
         (200_000, "clients = [50]"),
     ],
 )
-def test_the_suite_of_a_server_has_a_load_at_its_rate_where_that_can_be_measured(rate: float, load: str) -> None:
+def test_the_suite_of_a_server_has_a_load_at_its_rate_if_measurable(rate: float, load: str) -> None:
     waits = replace(SERVER, by_cpu=True, elapsed_seconds=1 / rate)
     step = next_step(found(application(waits, command=())))
     assert step is not None
@@ -148,10 +150,10 @@ def test_it_says_what_is_predicted() -> None:
     assert "the inverse of throughput" in answer(found()).legend
     waiting = application(basket({"user": 1e-5, "message": 1.0}, idle=1e-3))
     assert "one is done after the other" in answer(found(waiting)).legend
-    assert situation(found(waiting)) == ""
-    server = replace(waiting, basket=replace(waiting.basket, by_cpu=True, elapsed_seconds=4e-3))
+    assert describe_waiting_load(found(waiting)) == ""
+    server = replace(waiting, operations=replace(waiting.operations, by_cpu=True, elapsed_seconds=4e-3))
     assert answer(found(server)).legend == "CPU time of a request: beyond native (15 us), with its interval of 90 %"
-    assert situation(found(server)).startswith("At this load the server is busy less than 1 % of the time")
+    assert describe_waiting_load(found(server)).startswith("At this load the server is busy less than 1 % of the time")
 
 
 def test_without_references_it_says_what_the_interval_lacks() -> None:
@@ -166,7 +168,8 @@ def test_without_references_it_says_what_the_interval_lacks() -> None:
 
 def test_the_document_is_json_without_odd_numbers() -> None:
     whole = json.loads(
-        answer(found(asked=Asked(Needs(isolation="user-space kernel")))).document(), parse_constant=refuse
+        answer(found(asked=AdviceOptions(Requirements(isolation="user-space kernel")))).document(),
+        parse_constant=refuse,
     )
     cells = {cell["stack"]: cell for cell in whole["cells"]}
     assert cells["docker"]["decision"] == "excluded"
@@ -180,15 +183,15 @@ def test_the_document_is_json_without_odd_numbers() -> None:
     assert whole["try"] == "tare try --on native,gvisor,qemu-tcg -- nginx"
 
 
-def test_every_kind_of_work_is_a_part_of_the_picture_with_a_color_that_is_tested() -> None:
+def test_every_kind_of_work_is_a_part_of_the_figure_with_a_tested_color() -> None:
     drawn = [kind for kinds in PARTS.values() for kind in kinds]
-    assert sorted(drawn) == sorted([*(work.name for work in WORK), REST, CORRECTION])
+    assert sorted(drawn) == sorted([*(work.name for work in OPERATION_KINDS), REST, CORRECTION])
     assert len(set(COLORS.values())) == len(PARTS)
     assert set(COLORS.values()) <= set(TESTED)
 
 
 def test_bars_are_as_long_as_the_costs_and_their_parts_touch() -> None:
-    bars = dict(re.findall(r"<title>(\S+): [^<]*</title>(.*?)</g>", str(figure_of(found()).svg)))
+    bars = dict(re.findall(r"<title>(\S+): [^<]*</title>(.*?)</g>", str(draw_figure(found()).svg)))
     bars = {stack: drawn for stack, drawn in bars.items() if stack in ("docker", "podman", "gvisor", "qemu-tcg")}
     assert list(bars) == ["docker", "podman", "gvisor", "qemu-tcg"]
     network = {}
@@ -205,7 +208,7 @@ def test_bars_are_as_long_as_the_costs_and_their_parts_touch() -> None:
 
 
 def test_the_page_has_the_answer_the_picture_and_every_line() -> None:
-    page = advised(found(asked=Asked(node_price=0.12, load=1e5))).decode()
+    page = advised(found(asked=AdviceOptions(node_hourly_price=0.12, load_per_second=1e5))).decode()
     assert "docker probably costs the least" in page
     assert page.count("<details>") == 4
     assert "messages received and answered" in page
@@ -224,9 +227,9 @@ def test_a_page_can_be_made_of_any_bill(of: object) -> None:
 
 
 def test_a_candidate_without_an_interval_is_drawn() -> None:
-    one: Candidate = advise(application(), priced(blocks=1), Asked()).candidates[0]
+    one: Candidate = advise(application(), priced(blocks=1), AdviceOptions()).candidates[0]
     assert one.cost.low is None
-    assert b"</html>" in advised(advise(application(), priced(blocks=1), Asked()))
+    assert b"</html>" in advised(advise(application(), priced(blocks=1), AdviceOptions()))
 
 
 def test_the_document_shows_what_is_printed_of_the_artificial_prices() -> None:
@@ -238,7 +241,7 @@ def test_the_document_shows_what_is_printed_of_the_artificial_prices() -> None:
         answer(advice).legend,
         *answer(advice).remarks,
         sentence(advice),
-        f"Settle it: {step.how}",
+        f"Settle it: {step.instruction}",
     ]
     assert printed[:1] + printed[2:] == [
         line

@@ -11,7 +11,7 @@ from browser import CHROMIUM, PHONE, chromium, findings, new_page
 from playwright.sync_api import Browser
 from priced import SCRIPT, application, priced
 
-from tare.features.advise.advice import Asked, Needs, advise
+from tare.features.advise.advice import AdviceOptions, Requirements, advise
 from tare.features.advise.advice_page import render as advised
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
@@ -26,13 +26,13 @@ def browser_started() -> Iterator[Browser]:
 @pytest.fixture(scope="module", name="page")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("advised") / "page.html"
-    asked = Asked(Needs(isolation="user-space kernel"), node_price=0.12, load=100.0)
+    asked = AdviceOptions(Requirements(isolation="user-space kernel"), node_hourly_price=0.12, load_per_second=100.0)
     path.write_bytes(advised(advise(application(SCRIPT), priced(), asked)))
     return path
 
 
 @pytest.mark.parametrize("how", [{}, {"color_scheme": "dark"}, PHONE], ids=["light", "dark", "phone"])
-def test_axe_finds_nothing_serious_and_the_page_is_not_wider_than_the_screen(
+def test_axe_finds_nothing_serious_and_the_page_fits_the_screen_width(
     browser: Browser, page: Path, how: dict[str, Any]
 ) -> None:
     shown = new_page(browser, **how)

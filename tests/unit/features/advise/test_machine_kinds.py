@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.features.advise.capacity import Kind, cheapest, machines_for, read_kinds
+from tare.features.advise.capacity import MachineType, find_cheapest_plan, plan_machines, read_machine_types
 from tare.model.errors import TareError
 
 DOCS = Path(__file__).parents[4] / "docs" / "advice.md"
@@ -21,9 +21,9 @@ def saved(folder: Path, text: str) -> Path:
 
 def test_the_file_of_the_docs_is_read(tmp_path: Path) -> None:
     [text] = re.findall(r"```toml\n(\[machines.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
-    assert read_kinds(saved(tmp_path, text)) == (
-        Kind(2, 0.05, 4 << 30, "small"),
-        Kind(8, 0.19, 32 << 30, "large"),
+    assert read_machine_types(saved(tmp_path, text)) == (
+        MachineType(2, 0.05, 4 << 30, "small"),
+        MachineType(8, 0.19, 32 << 30, "large"),
     )
 
 
@@ -49,18 +49,18 @@ def test_the_file_of_the_docs_is_read(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, text: str, what: str) -> None:
     with pytest.raises(TareError) as caught:
-        read_kinds(saved(tmp_path, text))
+        read_machine_types(saved(tmp_path, text))
     assert what in str(caught.value) or any(what in str(fault.what) for fault in getattr(caught.value, "faults", ()))
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(TareError, match=r"nowhere\.toml"):
-        read_kinds(tmp_path / "nowhere.toml")
+        read_machine_types(tmp_path / "nowhere.toml")
 
 
 def test_the_fewest_machines_that_keep_up_and_how_busy_they_are() -> None:
     # 1,000 requests of 3 ms are 3 CPUs, which two machines of two CPUs have.
-    found = machines_for(Kind(2, 0.5), 1000, 3e-3)
+    found = plan_machines(MachineType(2, 0.5), 1000, 3e-3)
     assert (found.count, found.hourly) == (2, 1.0)
     assert found.busy == pytest.approx(0.75)
     # M/M/2: a part 2 r^2 / (1 + r) of the requests waits, for 3 ms / (2 (1 - r)).
@@ -68,10 +68,10 @@ def test_the_fewest_machines_that_keep_up_and_how_busy_they_are() -> None:
 
 
 def test_machines_that_would_be_busy_all_of_the_time_do_not_keep_up() -> None:
-    assert machines_for(Kind(1), 1000, 1e-3).count == 2
+    assert plan_machines(MachineType(1), 1000, 1e-3).count == 2
 
 
 def test_without_prices_the_fewest_machines_are_taken() -> None:
-    found = cheapest([Kind(1), Kind(4)], 1000, 3e-3, None)
+    found = find_cheapest_plan([MachineType(1), MachineType(4)], 1000, 3e-3, None)
     assert found is not None
     assert (found.kind.cpus, found.count) == (4, 1)

@@ -19,7 +19,7 @@ from tare.runner.job import Job
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Job, str]]:
     """Return the jobs that would be carried out, each with the command that the messages name."""
     found: list[tuple[Job, str]] = []
-    monkeypatch.setattr(command, "run_and_show", lambda job, name: found.append((job, name)))
+    monkeypatch.setattr(command, "run_suite", lambda job, name: found.append((job, name)))
     monkeypatch.setattr("tare.cli.run.isolate_mounts", lambda: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     return found
@@ -38,10 +38,10 @@ def test_the_stacks_that_are_named_have_their_prices_measured(jobs: list[tuple[J
 def test_without_names_it_takes_all_that_is_usable_also_what_starts_slowly(
     jobs: list[tuple[Job, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def runnable(_: Host, *, quickly: bool = False) -> tuple[str, ...]:
-        return ("native", "crun") if quickly else ("native", "crun", "qemu-tcg")
+    def runnable(_: Host, *, quick_only: bool = False) -> tuple[str, ...]:
+        return ("native", "crun") if quick_only else ("native", "crun", "qemu-tcg")
 
-    monkeypatch.setattr("tare.cli.run.runnable", runnable)
+    monkeypatch.setattr("tare.cli.run.list_usable", runnable)
     assert run(app, ["prices", "--out", str(tmp_path / "run")]) == 0
     assert [stack.name for stack in jobs[0][0].suite.stacks] == ["native", "crun", "qemu-tcg"]
 
@@ -49,7 +49,7 @@ def test_without_names_it_takes_all_that_is_usable_also_what_starts_slowly(
 def test_bare_metal_alone_is_nothing_to_compare(
     jobs: list[tuple[Job, str]], monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
-    monkeypatch.setattr("tare.cli.run.runnable", lambda _, quickly: ("native",) if not quickly else ())
+    monkeypatch.setattr("tare.cli.run.list_usable", lambda _, quick_only: ("native",) if not quick_only else ())
     assert call("prices", code=3).err.startswith("error: nothing can be used here but bare metal\nhint: `tare doctor`")
     assert not jobs
 

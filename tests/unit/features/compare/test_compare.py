@@ -17,7 +17,7 @@ from tare.model.trial import Status, Trial
 # --- one run ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_stack_that_is_worse_fails_the_gate_and_only_when_it_was_asked_for(before: Run, compare: Compare) -> None:
+def test_a_worse_stack_fails_the_gate_only_if_the_gate_was_requested(before: Run, compare: Compare) -> None:
     found = compare(before)
     assert found.code == 0
     assert "Compared with native, docker in dhrystone is worse (90.1 %)." in found.out
@@ -56,7 +56,7 @@ def test_only_the_stacks_that_are_named_are_compared(tmp_path: Path, compare: Co
     assert "docker" not in found.out
 
 
-def test_the_baseline_measured_again_is_no_result_but_says_what_was_resolved(tmp_path: Path, compare: Compare) -> None:
+def test_the_repeated_baseline_is_no_result_but_shows_the_resolution(tmp_path: Path, compare: Compare) -> None:
     run = made(tmp_path / "run", {"native": 1.0, "native-again": 1.5, "docker": 1.0})
     found = compare(run, "--fail-on", "different")
     assert (found.code, "the gate passed: nothing is decided" in found.err) == (0, True)
@@ -66,9 +66,7 @@ def test_the_baseline_measured_again_is_no_result_but_says_what_was_resolved(tmp
     assert "native-again" not in printed
 
 
-def test_a_stack_whose_trials_all_failed_fails_the_gate_and_a_skipped_one_does_not(
-    tmp_path: Path, compare: Compare
-) -> None:
+def test_a_completely_failed_stack_fails_the_gate_unlike_a_skipped_one(tmp_path: Path, compare: Compare) -> None:
     run = made(tmp_path / "failed", {"native": 1.0, "docker": 1.0, "crun": 1.0})
     outcomes: tuple[tuple[Status, int], ...] = (("failed", 1), ("skipped", 0))
     for status, code in outcomes:

@@ -15,13 +15,13 @@ from runs import DHRYSTONE, NGINX, SPEED, STARTUP, make_run, make_trial
 
 from tare.model.journal import Run
 from tare.model.machine import Tuning
-from tare.model.trial import Limits, Measured, SeenLimits, SetLimits, Trial
+from tare.model.trial import Limits, LimitsCheck, MeasuredValue, ObservedLimits, Trial
 
 WORSE = ("--fail-on", "worse")
 NOTHING = "nothing can be compared with native: native: all 12 trials failed"
 
 
-def test_a_stack_that_became_worse_fails_the_gate_whatever_the_day_did_to_the_machine(
+def test_a_stack_that_became_worse_fails_the_gate_whatever_the_machine_did(
     before: Run, after: Run, compare: Compare
 ) -> None:
     found = compare(before, after, *WORSE, "--json")
@@ -54,9 +54,7 @@ def test_two_runs_of_the_same_are_equivalent(tmp_path: Path, compare: Compare) -
     assert "The gate (--fail-on different,undecided) passed." in printed
 
 
-def test_a_run_that_is_far_noisier_is_named_where_too_few_blocks_give_no_interval(
-    tmp_path: Path, compare: Compare
-) -> None:
+def test_a_far_noisier_run_is_named_if_too_few_blocks_give_no_interval(tmp_path: Path, compare: Compare) -> None:
     noisy = iter([1.0, 1.3, 0.7, 1.2, 0.8])
 
     def scattered(trial: Trial) -> Trial:
@@ -77,7 +75,7 @@ def slower_everywhere(tmp_path: Path) -> tuple[Run, Run]:
     return pair(tmp_path, day=0.5)
 
 
-def test_a_gate_cannot_decide_whether_a_program_that_is_slower_everywhere_became_worse(
+def test_the_gate_cannot_tell_if_a_program_slower_everywhere_became_worse(
     slower_everywhere: tuple[Run, Run], compare: Compare
 ) -> None:
     found = compare(*slower_everywhere, *WORSE, "--markdown")
@@ -126,9 +124,7 @@ def test_stacks_that_are_named_are_judged_without_the_baseline(
     assert found.out.endswith("The gate (--fail-on worse) passed.\n")
 
 
-def test_a_change_of_the_baseline_counts_only_beyond_the_margin_and_in_the_direction_of_the_gate(
-    tmp_path: Path, compare: Compare
-) -> None:
+def test_a_baseline_change_counts_only_past_the_margin_in_gate_direction(tmp_path: Path, compare: Compare) -> None:
     runs = pair(tmp_path, day=0.8)
     assert compare(*runs, *WORSE).code == 3
     old, new = (run.folder for run in runs)
@@ -180,7 +176,7 @@ def test_what_never_had_a_value_is_not_lost(tmp_path: Path, compare: Compare) ->
 
 
 @pytest.mark.parametrize("lost", [("native",), ("docker", "native")])
-def test_a_baseline_that_failed_afterwards_leaves_nothing_to_compare_and_nothing_is_lost(
+def test_after_a_later_baseline_failure_nothing_is_compared_or_lost(
     before: Run, after: Run, lost: tuple[str, ...], compare: Compare
 ) -> None:
     for stack in lost:
@@ -206,7 +202,7 @@ def test_runs_of_unlike_machines_are_refused_with_the_fact(
 
 def test_other_software_on_the_same_machine_is_stated(before: Run, after: Run, compare: Compare) -> None:
     def ran(version: str, path: str, memory_bytes: int) -> Callable[[Trial], Trial]:
-        limits = SetLimits(Limits((0,), memory_bytes, 4096), SeenLimits(1, memory_bytes, 4096))
+        limits = LimitsCheck(Limits((0,), memory_bytes, 4096), ObservedLimits(1, memory_bytes, 4096))
 
         def change(trial: Trial) -> Trial:
             own = ("version", version if trial.stack == "docker" else "1")
@@ -233,7 +229,7 @@ def test_other_software_on_the_same_machine_is_stated(before: Run, after: Run, c
     assert "control group" not in printed
 
 
-def test_settings_of_the_machine_are_stated_where_only_one_of_the_runs_had_them(
+def test_machine_settings_are_stated_if_only_one_of_the_runs_had_them(
     before: Run, after: Run, compare: Compare
 ) -> None:
     def tuned(governor: str, interrupts: str) -> tuple[Tuning, ...]:
@@ -278,7 +274,7 @@ def test_a_workload_that_was_measured_at_other_points_is_not_compared(tmp_path: 
             make_trial(
                 stack,
                 block,
-                [Measured("throughput", at, 4e4 * draw(chance), "requests/s", "higher") for at in points],
+                [MeasuredValue("throughput", at, 4e4 * draw(chance), "requests/s", "higher") for at in points],
                 "nginx",
             )
             for block in range(8)

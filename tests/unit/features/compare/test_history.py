@@ -15,8 +15,8 @@ from compared import changed, made, on_machine
 from nights import KERNELS, nights
 from runs import write
 
-from tare.features.compare.history_page import _day
-from tare.model.journal import load
+from tare.features.compare.history_page import _format_day
+from tare.model.journal import load_run
 
 History = Call
 STEP = [0.97] * 12 + [0.90] * 12  # from the 13th of November on
@@ -66,9 +66,7 @@ def test_nothing_is_found_where_nothing_changed(history: History, tmp_path: Path
     assert "The gate (--fail-on different) passed: no such change has become firm." in found.out
 
 
-def test_the_gate_fails_on_the_night_with_which_a_change_becomes_firm_and_on_no_other(
-    history: History, updated: list[Path]
-) -> None:
+def test_the_gate_fails_only_on_the_night_on_which_a_change_becomes_firm(history: History, updated: list[Path]) -> None:
     [change] = next(each for each in history(*updated, "--json").document["series"] if each["stack"] == "docker")[
         "changes"
     ]
@@ -82,9 +80,7 @@ def test_the_gate_fails_on_the_night_with_which_a_change_becomes_firm_and_on_no_
     assert history(*updated, "--fail-on", "worse", "--since", f"2026-11-{night + 1:02}").code == 0
 
 
-def test_a_change_that_all_have_in_common_is_the_baselines_and_the_gate_cannot_tell(
-    history: History, tmp_path: Path
-) -> None:
+def test_a_common_change_is_that_of_the_baseline_and_the_gate_cannot_tell(history: History, tmp_path: Path) -> None:
     folders = nights(tmp_path, [0.97] * 24, [1.0] * 12 + [0.7] * 12)
     since = ("--since", "2026-11-01", "--fail-on", "worse")
     found = history(*folders, *since)
@@ -109,7 +105,7 @@ def test_a_gate_over_fewer_than_six_runs_cannot_tell(history: History, updated: 
 
 def test_a_stack_that_has_lost_its_values_fails_the_gate(history: History, tmp_path: Path) -> None:
     folders = nights(tmp_path, [0.97] * 7)
-    last = load(folders[-1])
+    last = load_run(folders[-1])
     failed = [
         replace(trial, status="failed", reason="no such image", values=()) if trial.stack == "docker" else trial
         for trial in last.trials
@@ -160,12 +156,10 @@ def test_what_a_folder_has_for_a_date_is_no_expression_in_a_chart(history: Histo
     record = json.loads((folders[0] / "run.json").read_text())
     (folders[0] / "run.json").write_text(json.dumps(record | {"started": "2026-'+[0"}))
     assert history(*folders, "--html", tmp_path / "page.html").code == 0
-    assert [_day(started) for started in ("2026-'+[0", "2026-11-27T02:00:00Z")] == ["", "11-27"]
+    assert [_format_day(started) for started in ("2026-'+[0", "2026-11-27T02:00:00Z")] == ["", "11-27"]
 
 
-def test_a_workload_that_was_measured_otherwise_is_left_out_of_the_earlier_runs(
-    history: History, tmp_path: Path
-) -> None:
+def test_a_workload_measured_differently_is_left_out_of_the_earlier_runs(history: History, tmp_path: Path) -> None:
     folders = nights(tmp_path, [0.97] * 5)
     first = json.loads((folders[0] / "trials.jsonl").read_text().splitlines()[0])
     text = (folders[0] / "trials.jsonl").read_text().replace('"point": null', '"point": 2.0')
@@ -202,6 +196,6 @@ def test_what_cannot_follow_each_other_is_refused(history: History, updated: lis
 
 
 def test_a_copy_of_a_run_is_the_same_run(history: History, updated: list[Path], tmp_path: Path) -> None:
-    copy = replace(load(updated[0]), folder=tmp_path / "copy")
+    copy = replace(load_run(updated[0]), folder=tmp_path / "copy")
     write(changed(copy, started="2026-12-01T00:00:00Z"))
     assert "are the same run" in history(updated[0], tmp_path / "copy").error[0]

@@ -18,11 +18,11 @@ from compared import (
 from pages import Page
 from runs import believable_run
 
-from tare.features.compare.compare_page import overview_of
+from tare.features.compare.compare_page import build_overview
 from tare.features.compare.compare_page import render as compared
-from tare.features.compare.two_runs import Question, compare_runs, compare_stacks
+from tare.features.compare.two_runs import CompareOptions, compare_runs, compare_stacks
 from tare.model.journal import Run
-from tare.report.overview import Column, overview
+from tare.report.overview import HeadlineColumn, create_overview
 
 STACKS = {"native": 1.0, "docker": 0.9, "gvisor": 0.5}
 
@@ -35,14 +35,14 @@ def runs(tmp_path: Path) -> tuple[Run, Run]:
     return before, on_machine(after, kernel="6.12.0")
 
 
-def page_of(before: Run, after: Run, asked: Question | None = None) -> Page:
-    return Page(compared(compare_runs(before, after, asked or Question())).decode())
+def page_of(before: Run, after: Run, asked: CompareOptions | None = None) -> Page:
+    return Page(compared(compare_runs(before, after, asked or CompareOptions())).decode())
 
 
-def test_the_page_of_two_runs_says_what_changed_where_it_comes_from_and_what_is_not_the_same(
+def test_the_page_of_two_runs_shows_changes_their_origin_and_differences(
     runs: tuple[Run, Run],
 ) -> None:
-    page = page_of(*runs, Question(fail_on=("worse",)))
+    page = page_of(*runs, CompareOptions(fail_on=("worse",)))
     assert "From before to after, of 2 results 1 is worse (docker in dhrystone, 89.7 %)" in page.text
     assert "The gate (--fail-on worse) failed: docker in dhrystone (worse)." in page.text
     assert re.search(r"docker ▼ worse 89\.7 % \[8\d\.\d, 9\d\.\d\] 12 \+ 12 90\.\d % 81\.\d %", page.text)
@@ -67,7 +67,7 @@ def test_a_page_that_cannot_be_written_is_told(runs: tuple[Run, Run], compare: C
 
 
 def test_the_stacks_of_one_run_have_a_page_with_a_map_of_all_headlines() -> None:
-    page = Page(compared(compare_stacks(believable_run(), Question())).decode())
+    page = Page(compared(compare_stacks(believable_run(), CompareOptions())).decode())
     assert "The run" in page.text
     assert page.tags.count("svg") == 6 + 5  # the map, five headlines, and as many panels of the figure
     assert not {"before", "after"} & set(page.words)
@@ -85,12 +85,12 @@ def test_a_strangers_text_stays_text(runs: tuple[Run, Run]) -> None:
     assert attack in page.text
 
 
-def drawn(before: Run, after: Run, *stacks: str) -> Column:
-    [column] = overview_of(compare_runs(before, after, Question(stacks=stacks))).columns
+def drawn(before: Run, after: Run, *stacks: str) -> HeadlineColumn:
+    [column] = build_overview(compare_runs(before, after, CompareOptions(stacks=stacks))).columns
     return column
 
 
-def test_the_figure_has_a_dot_before_and_one_after_with_the_change_beside_them(runs: tuple[Run, Run]) -> None:
+def test_the_figure_has_dots_before_and_after_with_the_change_next_to_them(runs: tuple[Run, Run]) -> None:
     column = drawn(*runs)
     docker = next(each for each in column.entries if each.stack == "docker")
     gvisor = next(each for each in column.entries if each.stack == "gvisor")
@@ -103,7 +103,7 @@ def test_the_figure_has_a_dot_before_and_one_after_with_the_change_beside_them(r
     assert gvisor.before
     assert gvisor.place == pytest.approx(gvisor.before[0], abs=0.02)
     assert gvisor.size == "none"
-    html = compared(compare_runs(*runs, Question())).decode()
+    html = compared(compare_runs(*runs, CompareOptions())).decode()
     assert html.count('<circle class="dot earlier"') == html.count('<circle class="dot" ') == 2
     assert "2 of 2 changes are decided" in html
 
@@ -137,10 +137,10 @@ def test_runs_of_one_block_have_dots_without_bars(tmp_path: Path) -> None:
 def test_the_figure_of_very_many_stacks_has_those_that_cost_least(tmp_path: Path) -> None:
     stacks = {"native": 1.0, **{f"s{number}": 0.99 - number / 1000 for number in range(60)}}
     before, after = made(tmp_path / "b", stacks), made(tmp_path / "a", stacks, seed=2)
-    found = overview_of(compare_runs(before, after, Question()))
+    found = build_overview(compare_runs(before, after, CompareOptions()))
     assert (len(found.stacks), found.left_out) == (40, 20)
 
 
 def test_the_figure_of_one_run_is_that_of_its_report() -> None:
-    answer = compare_stacks(believable_run(), Question())
-    assert overview_of(answer) == overview(answer.summary)
+    answer = compare_stacks(believable_run(), CompareOptions())
+    assert build_overview(answer) == create_overview(answer.summary)

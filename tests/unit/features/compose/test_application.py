@@ -51,7 +51,7 @@ def test_an_application_that_is_there_stays_as_it_is(compose: Path, convert: Cal
     assert target.read_text() == "mine"
 
 
-def test_what_cannot_be_kept_is_reported_in_two_lines_each_and_nothing_is_written(
+def test_unsupported_entries_get_two_lines_each_and_nothing_is_written(
     compose: Path, convert: Callable[..., str]
 ) -> None:
     compose.write_text(SHOP + "    privileged: true\n    pid: host\n")
@@ -86,7 +86,7 @@ def test_variables_are_those_of_the_shell_and_of_a_file_beside(
         "left out: compose.override.yml, which engines read, too: `docker compose config` writes one file of all",
         "left out: services.web.restart",
         "left out: services.web.environment.TARE_TEST_ODD: it is not set",
-        f"filled in: TARE_TEST_TAG, WORD: {target} has their values, so keep it as you keep theirs",
+        f"filled in: TARE_TEST_TAG, WORD: {target} has their values, so protect it as you do the variables",
     ]
 
 

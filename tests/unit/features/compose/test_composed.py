@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tare.features.compose.commands import parse_compose
-from tare.features.compose.convert import Around, Composed, composed
+from tare.features.compose.convert import ComposeContext, ConvertedCompose, convert_compose
 from tare.loads.application_file import parse_application
 from tare.model.errors import SuiteError, TrialFailed, UsageError
-from tare.model.image import Started
+from tare.model.image import ImageCommand
 
 SHOP = """
 name: shop
@@ -51,19 +51,19 @@ x-ours: {}
 """
 
 
-def of(text: str, under_test: str = "", around: Around | None = None) -> Composed:
-    return composed(parse_compose(text, "compose.yaml"), "compose.yaml", under_test, around)
+def of(text: str, under_test: str = "", around: ComposeContext | None = None) -> ConvertedCompose:
+    return convert_compose(parse_compose(text, "compose.yaml"), "compose.yaml", under_test, around)
 
 
-def services(text: str, under_test: str = "", around: Around | None = None) -> dict[str, Any]:
+def services(text: str, under_test: str = "", around: ComposeContext | None = None) -> dict[str, Any]:
     found: dict[str, Any] = tomllib.loads(of(text, under_test, around).text)["services"]
     return found
 
 
-def refusal(text: str, under_test: str = "", around: Around | None = None) -> list[str]:
+def refusal(text: str, under_test: str = "", around: ComposeContext | None = None) -> list[str]:
     with pytest.raises(SuiteError) as error:
         of(text, under_test, around)
-    return [f"{fault.what} / {fault.hint}".removeprefix("compose.yaml: ") for fault in error.value.faults]
+    return [f"{fault.message} / {fault.hint}".removeprefix("compose.yaml: ") for fault in error.value.faults]
 
 
 # --- what is kept
@@ -100,11 +100,11 @@ def test_a_link_is_an_order_as_services_find_each_other_by_their_names() -> None
 
 def test_a_file_below_the_folder_may_have_its_whole_path() -> None:
     text = "services:\n  a: {image: x, ports: [80], volumes: ['/my/shop/web:/srv/web']}\n"
-    assert 'files = { "/srv/web" = "web" }' in of(text, around=Around("/my/shop")).text
+    assert 'files = { "/srv/web" = "web" }' in of(text, around=ComposeContext("/my/shop")).text
     with pytest.raises(SuiteError, match="/my/shop/web is outside of the folder"):
-        of(text, around=Around("/my/sho"))
+        of(text, around=ComposeContext("/my/sho"))
     with pytest.raises(SuiteError, match="is outside of the folder"):
-        of(text.replace("shop/web", "shop/../x"), around=Around("/my/shop"))
+        of(text.replace("shop/web", "shop/../x"), around=ComposeContext("/my/shop"))
 
 
 def test_names_beside_that_of_the_service_are_said_as_others_may_use_them() -> None:
@@ -144,7 +144,7 @@ def test_what_is_left_out_is_said_each_with_its_key() -> None:
 def test_texts_of_all_kinds_are_written_as_toml() -> None:
     word = 'a "quote" \\ and \x7f and é and \t'
     document = {"services": {"a.b": {"image": "x", "expose": ["80"], "command": [word], "environment": {"A.B": word}}}}
-    text = composed(document, "compose.yaml").text
+    text = convert_compose(document, "compose.yaml").text
     assert tomllib.loads(text)["services"]["a.b"]["command"] == [word]
     assert tomllib.loads(text)["services"]["a.b"]["environment"] == {"A.B": word}
 
@@ -162,7 +162,7 @@ PROGRAM = """\
 
 
 def test_entry_point_user_folder_and_stop_signal_are_kept() -> None:
-    around = Around(variables={"USER_ID": "1001", "PORT": "", "HOME": "/root"})
+    around = ComposeContext(variables={"USER_ID": "1001", "PORT": "", "HOME": "/root"})
     assert services(ONE + PROGRAM, around=around)["a"] == {
         "from": "docker://x",
         "entry_point": ["/start", "--quiet"],
@@ -172,16 +172,16 @@ def test_entry_point_user_folder_and_stop_signal_are_kept() -> None:
         "stop_signal": "SIGQUIT",
         "port": 80,
     }
-    assert of(ONE + PROGRAM, around=around).filled_in == ("PORT", "USER_ID")
+    assert of(ONE + PROGRAM, around=around).interpolated_variables == ("PORT", "USER_ID")
     assert services(ONE + "    user:\n    entrypoint:\n    command:\n")["a"].keys() == {"from", "port"}
 
 
 def test_what_is_started_is_an_application(tmp_path: Path) -> None:
-    text = of(ONE + PROGRAM, around=Around(variables={"USER_ID": "1001"})).text
+    text = of(ONE + PROGRAM, around=ComposeContext(variables={"USER_ID": "1001"})).text
     image = parse_application(text, tmp_path).under_test.image
     assert image.source is not None
-    assert image.source.started == Started(("/start", "--quiet"), "1001:1000", "/srv/app", "SIGQUIT")
-    assert image.program(("serve", "80")) == ("/start",)
+    assert image.source.started == ImageCommand(("/start", "--quiet"), "1001:1000", "/srv/app", "SIGQUIT")
+    assert image.find_program(("serve", "80")) == ("/start",)
 
 
 def test_an_entry_point_may_be_taken_away_and_a_command_only_with_another() -> None:
@@ -191,8 +191,8 @@ def test_an_entry_point_may_be_taken_away_and_a_command_only_with_another() -> N
     assert told.startswith("services.a.command: an image's command cannot be taken away alone / leave it out")
 
 
-def test_variables_are_filled_in_before_a_line_is_split_and_where_they_count_alone() -> None:
-    around = Around(variables={"OPTIONS": "--fast '--to=a b'", "TAG": "1.2", "WWW": "./www"})
+def test_variables_are_substituted_before_splitting_and_only_where_used() -> None:
+    around = ComposeContext(variables={"OPTIONS": "--fast '--to=a b'", "TAG": "1.2", "WWW": "./www"})
     text = "services:\n  a:\n    image: x:${TAG}\n    command: serve $OPTIONS $$5\n    ports: ['${NOBODY}:80']\n"
     text += "    volumes: ['${WWW}:/www']\n    labels: {x: '${NOBODY}'}\n"
     assert services(text, around=around)["a"] == {
@@ -206,12 +206,12 @@ def test_variables_are_filled_in_before_a_line_is_split_and_where_they_count_alo
 @pytest.mark.parametrize(
     ("around", "name", "image"),
     [
-        (Around("/srv/My Shop"), "", "myshop-a"),
-        (Around("/srv/x"), "name: _Shop.1\n", "shop1-a"),
-        (Around("/srv/x", {"COMPOSE_PROJECT_NAME": "other"}), "name: shop\n", "other-a"),
+        (ComposeContext("/srv/My Shop"), "", "myshop-a"),
+        (ComposeContext("/srv/x"), "name: _Shop.1\n", "shop1-a"),
+        (ComposeContext("/srv/x", {"COMPOSE_PROJECT_NAME": "other"}), "name: shop\n", "other-a"),
     ],
 )
-def test_what_the_file_builds_has_the_name_that_compose_gives_it(around: Around, name: str, image: str) -> None:
+def test_what_the_file_builds_has_the_name_that_compose_gives_it(around: ComposeContext, name: str, image: str) -> None:
     found = of(f"{name}services:\n  a: {{build: ., expose: [80]}}\n", around=around)
     assert f'from = "docker-daemon:{image}:latest"' in found.text
     assert found.left_out == (
@@ -233,8 +233,8 @@ FILES = {"a.env": "A=1\nB=2\n", "sub/b.env": "B=$X\nexport C='$X'\n", "odd.env":
 SEVERAL = ONE + "    env_file: [a.env, {path: ./sub/b.env}, {path: none.env, required: false}]\n"
 
 
-def test_files_of_variables_are_read_and_what_the_service_says_itself_counts_more() -> None:
-    around = Around("/shop", {"X": "x"}, FILES.get)
+def test_variable_files_are_read_and_the_service_settings_override_them() -> None:
+    around = ComposeContext("/shop", {"X": "x"}, FILES.get)
     assert services(SEVERAL, around=around)["a"]["environment"] == {"A": "1", "B": "x", "C": "$X"}
     text = f"{SEVERAL}    environment: [A=own, X, NOBODY]\n"
     assert services(text, around=around)["a"]["environment"] == {"A": "own", "B": "x", "C": "$X", "X": "x"}
@@ -256,7 +256,7 @@ def test_files_of_variables_are_read_and_what_the_service_says_itself_counts_mor
     ],
 )
 def test_a_file_of_variables_that_cannot_be_read_is_refused(name: str, said: str) -> None:
-    (told,) = refusal(f"{ONE}    env_file: {name}\n", around=Around("/shop", {}, FILES.get))
+    (told,) = refusal(f"{ONE}    env_file: {name}\n", around=ComposeContext("/shop", {}, FILES.get))
     assert told.startswith(f"services.a.env_file: {said} / ")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tare.features.compose.syntax import Variables, filled_in, read_variables
+from tare.features.compose.syntax import Variables, interpolate, read_variables
 
 VALUES = {"NAME": "value", "EMPTY": "", "a_1": "b"}
 
@@ -28,7 +28,7 @@ VALUES = {"NAME": "value", "EMPTY": "", "a_1": "b"}
     ],
 )
 def test_places_are_filled_as_an_engine_does(text: str, filled: str) -> None:
-    assert filled_in(text, Variables(VALUES)) == filled
+    assert interpolate(text, Variables(VALUES)) == filled
 
 
 @pytest.mark.parametrize(
@@ -49,16 +49,16 @@ def test_places_are_filled_as_an_engine_does(text: str, filled: str) -> None:
 )
 def test_what_has_no_value_or_is_no_place_is_refused(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        filled_in(text, Variables(VALUES))
+        interpolate(text, Variables(VALUES))
 
 
 def test_a_usual_value_is_for_what_nobody_has_set() -> None:
-    assert filled_in("${NONE}:$NAME", Variables(VALUES), "") == ":value"
+    assert interpolate("${NONE}:$NAME", Variables(VALUES), "") == ":value"
 
 
 def test_names_whose_values_were_used_are_noted() -> None:
     variables = Variables(VALUES)
-    filled_in("${NAME:-x} ${NONE:-$a_1}", variables)
+    interpolate("${NAME:-x} ${NONE:-$a_1}", variables)
     assert variables.used == {"NAME", "a_1"}
 
 

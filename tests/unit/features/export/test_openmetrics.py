@@ -16,26 +16,26 @@ from tare.features.export.openmetrics import (
     FAMILY_OF_COLUMN,
     INTERRUPTS,
     SWAP,
-    Sample,
-    label_value,
+    TelemetrySample,
+    escape_label_value,
+    format_samples,
+    format_series,
     samples_of,
-    series,
-    texts,
 )
 from tare.model.errors import UsageError
-from tare.model.journal import load
+from tare.model.journal import load_run
 from tare.telemetry.parquet import COLUMNS as ALL_COLUMNS
 
 SERIES = re.compile(r"^([a-z_]+)\{(.*)\} (\S+) (\d+\.\d{3})$")
 
 
 def exported(folder: Path) -> list[str]:
-    return "".join(texts(samples_of(load(folder)))).splitlines()
+    return "".join(format_samples(samples_of(load_run(folder)))).splitlines()
 
 
 def test_samples_are_written_with_type_unit_and_help_of_their_family() -> None:
-    sample = Sample((("run", "a"),), 1_700_000_000_120_000_000, {"cpu_user": 0.5, "memory_bytes": 4096}, {})
-    assert "".join(texts([sample])).splitlines() == [
+    sample = TelemetrySample((("run", "a"),), 1_700_000_000_120_000_000, {"cpu_user": 0.5, "memory_bytes": 4096}, {})
+    assert "".join(format_samples([sample])).splitlines() == [
         "# TYPE tare_cpu_seconds counter",
         "# UNIT tare_cpu_seconds seconds",
         "# HELP tare_cpu_seconds CPU time of all CPUs; softirq is part of system.",
@@ -48,10 +48,10 @@ def test_samples_are_written_with_type_unit_and_help_of_their_family() -> None:
     ]
 
 
-def test_a_family_is_in_one_piece_and_each_series_in_it_and_their_times_rise(
+def test_families_and_series_are_contiguous_and_their_timestamps_increase(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(openmetrics, "_MOST_WAITING", 7)  # so that all goes through files, many times
+    monkeypatch.setattr(openmetrics, "_MAX_BUFFERED_LINES", 7)  # so that all goes through files, many times
     lines = exported(sampled_run(tmp_path / "run"))
     families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(families) == len({*families}) == len(FAMILIES)
@@ -68,16 +68,19 @@ def test_a_family_is_in_one_piece_and_each_series_in_it_and_their_times_rise(
 
 
 def test_a_run_without_samples_is_an_empty_text() -> None:
-    assert "".join(texts([])) == "# EOF\n"
+    assert "".join(format_samples([])) == "# EOF\n"
 
 
 def test_what_is_no_number_is_no_sample() -> None:
-    assert "".join(texts([Sample((), 0, {"cpu_user": math.nan, "cpu_steal": math.inf}, {})])) == "# EOF\n"
+    assert (
+        "".join(format_samples([TelemetrySample((), 0, {"cpu_user": math.nan, "cpu_steal": math.inf}, {})]))
+        == "# EOF\n"
+    )
 
 
 def test_nothing_is_left_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    pieces = texts([Sample((), 0, {"cpu_user": 1.0}, {})])
+    pieces = format_samples([TelemetrySample((), 0, {"cpu_user": 1.0}, {})])
     next(pieces)
     pieces.close()  # type: ignore[attr-defined]
     assert list(tmp_path.iterdir()) == []
@@ -88,21 +91,21 @@ def test_every_column_of_the_telemetry_has_a_family() -> None:
     assert {name for name in ALL_COLUMNS if name not in others and not name.startswith("cpus_")} == {*FAMILY_OF_COLUMN}
 
 
-def test_the_unit_of_a_family_is_the_end_of_its_name_and_counters_end_as_such() -> None:
+def test_a_family_name_ends_with_its_unit_and_counters_with_their_suffix() -> None:
     for family in FAMILIES:
         assert family.name.endswith(f"_{family.unit}" if family.unit else "")
         assert family.metric.endswith("_total") == (family.kind == "counter")
 
 
 def test_a_series_has_the_labels_of_its_sample_and_its_own() -> None:
-    assert series(INTERRUPTS, (("run", "a"),), (("cpu", "1"),)) == 'tare_interrupts_total{run="a",cpu="1"}'
-    assert series(SWAP, (), (("cpu", "1"),)) == 'tare_swap_bytes{cpu="1"}'
-    assert series(SWAP, (("run", "a"),), ()) == 'tare_swap_bytes{run="a"}'
-    assert series(SWAP, (), ()) == "tare_swap_bytes{}"
+    assert format_series(INTERRUPTS, (("run", "a"),), (("cpu", "1"),)) == 'tare_interrupts_total{run="a",cpu="1"}'
+    assert format_series(SWAP, (), (("cpu", "1"),)) == 'tare_swap_bytes{cpu="1"}'
+    assert format_series(SWAP, (("run", "a"),), ()) == 'tare_swap_bytes{run="a"}'
+    assert format_series(SWAP, (), ()) == "tare_swap_bytes{}"
 
 
 def test_the_value_of_a_label_is_escaped() -> None:
-    assert label_value('a "b" \\ c\nd, {e}') == 'a \\"b\\" \\\\ c\\nd, {e}'
+    assert escape_label_value('a "b" \\ c\nd, {e}') == 'a \\"b\\" \\\\ c\\nd, {e}'
 
 
 # --- samples ---------------------------------------------------------------------------------------------------------
@@ -111,7 +114,7 @@ BLOCK, ALONE = "dhrystone-000.parquet", "dhrystone-001-00.parquet"
 
 
 def test_each_sample_has_the_names_of_what_it_is_of_and_its_time(tmp_path: Path) -> None:
-    found = list(samples_of(load(sampled_run(tmp_path / "run", count=2))))
+    found = list(samples_of(load_run(sampled_run(tmp_path / "run", count=2))))
     labels = [dict(sample.labels) for sample in found]
     block = {"run": "run", "workload": "dhrystone", "block": "0"}
     first = block | {"scope": "instance", "stack": "native", "trial": "dhrystone-000-00"}
@@ -123,7 +126,9 @@ def test_each_sample_has_the_names_of_what_it_is_of_and_its_time(tmp_path: Path)
 
 
 def test_what_was_not_read_is_missing_and_cpus_are_by_number(tmp_path: Path) -> None:
-    machine, *_ = [sample for sample in samples_of(load(sampled_run(tmp_path / "run"))) if sample.nanoseconds % 10**9]
+    machine, *_ = [
+        sample for sample in samples_of(load_run(sampled_run(tmp_path / "run"))) if sample.nanoseconds % 10**9
+    ]
     assert machine.cpus == {
         0: {"user": 0.05, "system": 0.02, "iowait": 0.0, "softirq": 0.01, "steal": 0.0},
         1: {"user": 0.05, "system": 0.02, "iowait": 0.0, "softirq": 0.0, "steal": 0.0},
@@ -134,14 +139,14 @@ def test_what_was_not_read_is_missing_and_cpus_are_by_number(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"PAR1" + bytes(40) + b"PAR1"])
 def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
-    run = load(sampled_run(tmp_path / "run"))
+    run = load_run(sampled_run(tmp_path / "run"))
     (run.folder / "telemetry" / BLOCK).write_bytes(content)
     with pytest.raises(UsageError, match=r"dhrystone-000\.parquet: cannot be read: "):
         list(samples_of(run))
 
 
 def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
-    run = load(sampled_run(tmp_path / "run"))
+    run = load_run(sampled_run(tmp_path / "run"))
     with duckdb.connect() as connection:
         connection.sql("SELECT 1 AS one").write_parquet(str(run.folder / "telemetry" / BLOCK))
     with pytest.raises(UsageError, match=r"dhrystone-000\.parquet: cannot be read: "):
@@ -149,7 +154,7 @@ def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
 
 
 def test_a_run_without_telemetry_is_refused(tmp_path: Path) -> None:
-    run = load(sampled_run(tmp_path / "run"))
+    run = load_run(sampled_run(tmp_path / "run"))
     for name in (BLOCK, ALONE):
         (run.folder / "telemetry" / name).unlink()
     with pytest.raises(UsageError, match="no telemetry"):
@@ -159,16 +164,16 @@ def test_a_run_without_telemetry_is_refused(tmp_path: Path) -> None:
 def test_a_folder_whose_name_has_wildcards_is_read_itself(tmp_path: Path) -> None:
     for name in ("run[1]*", "run1"):
         sampled_run(tmp_path / name, count=2)
-    assert {dict(sample.labels)["run"] for sample in samples_of(load(tmp_path / "run[1]*"))} == {"run[1]*"}
+    assert {dict(sample.labels)["run"] for sample in samples_of(load_run(tmp_path / "run[1]*"))} == {"run[1]*"}
 
 
 def test_a_folder_whose_name_looks_like_a_value_is_no_column(tmp_path: Path) -> None:
-    first, *_ = samples_of(load(sampled_run(tmp_path / "cpu_user=7", count=2)))
+    first, *_ = samples_of(load_run(sampled_run(tmp_path / "cpu_user=7", count=2)))
     assert first.values["cpu_user"] == 0.0
 
 
-def test_unknown_columns_are_left_out_and_those_of_another_type_are_refused(tmp_path: Path) -> None:
-    run = load(sampled_run(tmp_path / "run", count=2))
+def test_unknown_columns_are_omitted_and_those_of_another_type_are_refused(tmp_path: Path) -> None:
+    run = load_run(sampled_run(tmp_path / "run", count=2))
     file = run.folder / "telemetry" / BLOCK
     with duckdb.connect() as connection:
         table = connection.read_parquet(str(file))
@@ -210,7 +215,7 @@ def test_every_query_names_a_family_with_labels_that_the_writer_writes(path: Pat
     own = {
         (family.metric, f'{name}="{value}"') for family, labels in FAMILY_OF_COLUMN.values() for name, value in labels
     }
-    written = "".join(texts(samples_of(load(sampled_run(tmp_path / "run", count=11)))))
+    written = "".join(format_samples(samples_of(load_run(sampled_run(tmp_path / "run", count=11)))))
     names = {*re.findall(r'[{,](\w+)="', written)}
     for query in queries(read(path)):
         ((metric, inside),) = SELECTOR.findall(query)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.features.fleet.state import facts_script, read_answered_facts, read_standing, standing_script
+from tare.features.fleet.state import facts_script, parse_facts, parse_progress, progress_script
 from tare.hosts.local import LocalHost
 
 
@@ -18,11 +18,11 @@ def answered(script: str) -> str:
 
 
 def test_a_machine_says_what_it_is_as_tare_reads_it_itself() -> None:
-    assert read_answered_facts(answered(facts_script())) == LocalHost().facts()
+    assert parse_facts(answered(facts_script())) == LocalHost().facts()
 
 
 def test_a_machine_that_says_nothing_has_no_facts() -> None:
-    assert read_answered_facts("Welcome to this machine\n\n===\n").cpu_model == ""
+    assert parse_facts("Welcome to this machine\n\n===\n").cpu_model == ""
 
 
 @pytest.fixture
@@ -34,28 +34,33 @@ def there(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_run_that_has_ended_has_its_exit_code_and_the_rest_of_its_journal(there: Path) -> None:
+def test_an_ended_run_has_its_exit_code_and_the_rest_of_its_journal(there: Path) -> None:
     (there / "2.ended").write_text("3\n")
-    standing = read_standing(answered(standing_script(str(there), 2, 4)))
-    assert (standing.exit_code, standing.runs, standing.size, standing.new) == (3, False, 8, b"two\n")
+    standing = parse_progress(answered(progress_script(str(there), 2, 4)))
+    assert (standing.exit_code, standing.is_running, standing.journal_bytes, standing.new_bytes) == (
+        3,
+        False,
+        8,
+        b"two\n",
+    )
     assert standing.record == b""  # it is known
 
 
 def test_a_run_under_way_says_how_long_it_takes(there: Path) -> None:
     with subprocess.Popen(("sleep", "60")) as process:
         (there / "2.pid").write_text(f"{process.pid}\n")
-        standing = read_standing(answered(standing_script(str(there), 2, 0)))
+        standing = parse_progress(answered(progress_script(str(there), 2, 0)))
         process.kill()
-    assert (standing.exit_code, standing.runs, standing.new) == (None, True, b"one\ntwo\n")
-    assert standing.said == "fio block 2: crun: ok (1.5 s)"
-    assert standing.left == "block 1 of 2 (fio) done, about 9 s left"
+    assert (standing.exit_code, standing.is_running, standing.new_bytes) == (None, True, b"one\ntwo\n")
+    assert standing.last_line == "fio block 2: crun: ok (1.5 s)"
+    assert standing.time_left_line == "block 1 of 2 (fio) done, about 9 s left"
     assert standing.record.decode() == '{"suite": "ü"}'
 
 
 def test_where_no_run_is_nothing_is_said(tmp_path: Path) -> None:
-    standing = read_standing(answered(standing_script(str(tmp_path / "gone"), 1, 0)))
-    assert (standing.exit_code, standing.runs, standing.said, standing.size) == (None, False, "", 0)
+    standing = parse_progress(answered(progress_script(str(tmp_path / "gone"), 1, 0)))
+    assert (standing.exit_code, standing.is_running, standing.last_line, standing.journal_bytes) == (None, False, "", 0)
 
 
 def test_what_is_no_answer_of_the_script_is_ignored() -> None:
-    assert read_standing("ended !!!\nsize x\nsaid\n\x1b[31mhello world\n").exit_code is None
+    assert parse_progress("ended !!!\nsize x\nsaid\n\x1b[31mhello world\n").exit_code is None

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tare.features.fleet.ansible import ansible_command, collection
+from tare.features.fleet.ansible import find_ansible_command, find_collection
 
-ROLES = sorted(path.name for path in (collection() / "roles").iterdir())
+ROLES = sorted(path.name for path in (find_collection() / "roles").iterdir())
 KEY = re.compile(r"^(tare_\w+):", re.MULTILINE)
 
 
 def _defaults(role: str) -> str:
-    return (collection() / "roles" / role / "defaults/main.yml").read_text()
+    return (find_collection() / "roles" / role / "defaults/main.yml").read_text()
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -29,7 +29,7 @@ def test_each_default_has_a_comment(role: str) -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_each_variable_that_a_role_uses_has_a_default(role: str) -> None:
-    folder = collection() / "roles" / role
+    folder = find_collection() / "roles" / role
     files = [path for name in ("tasks", "handlers", "templates") for path in folder.glob(f"{name}/*")]
     used = {name for path in files for name in re.findall(r"\btare_\w+", path.read_text())}
     assert used
@@ -37,8 +37,8 @@ def test_each_variable_that_a_role_uses_has_a_default(role: str) -> None:
 
 
 def test_ansible_packs_it(tmp_path: Path) -> None:
-    command = ansible_command("ansible-galaxy")
-    subprocess.run((command, "collection", "build", collection(), "--output-path", tmp_path), check=True)
+    command = find_ansible_command("ansible-galaxy")
+    subprocess.run((command, "collection", "build", find_collection(), "--output-path", tmp_path), check=True)
     (archive,) = tmp_path.iterdir()
     with tarfile.open(archive) as packed:
         names = set(packed.getnames())

@@ -21,9 +21,9 @@ from tare.__main__ import run as command_line
 from tare.cli.app import app
 from tare.features.fleet import fleet_page as chart_of_machines
 from tare.features.fleet import fleet_page as page_of_fleet
-from tare.features.fleet.comparison import share_of_each
+from tare.features.fleet.comparison import false_share_per_cell
 from tare.features.fleet.random_effects import half_width
-from tare.model.journal import load
+from tare.model.journal import load_run
 
 LARGE = replace(MACHINE, cpu_model="Imaginary CPU 12000", cpus=16)
 LEVELS = {"docker": 0.9, "crun": 1.0, "gvisor": 0.5}
@@ -45,9 +45,7 @@ def cells(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     return {(cell["kind"], cell["stack"]): cell for cell in document["cells"]}
 
 
-def test_each_kind_has_its_own_verdicts_and_it_is_said_which_hold_on_all_of_them(
-    two_kinds: Path, compare: Compare
-) -> None:
+def test_each_kind_has_verdicts_and_those_that_hold_on_all_are_stated(two_kinds: Path, compare: Compare) -> None:
     found = compare(two_kinds)
     assert (found.code, found.err) == (0, "")
     assert re.search(r"docker +A +▼ worse +\d\d\.\d %", found.out)
@@ -59,9 +57,7 @@ def test_each_kind_has_its_own_verdicts_and_it_is_said_which_hold_on_all_of_them
     assert "differs from kind to kind: docker in dhrystone (worse, better)" in found.out
 
 
-def test_a_machine_that_is_slow_in_all_it_does_is_named_although_its_ratios_are_like_the_others(
-    two_kinds: Path, compare: Compare
-) -> None:
+def test_an_overall_slow_machine_is_named_even_if_its_ratios_are_normal(two_kinds: Path, compare: Compare) -> None:
     found = compare(two_kinds)
     [line] = re.findall(r"^! (.* is unlike .*)$", found.out, re.MULTILINE)
     assert re.fullmatch(
@@ -90,8 +86,8 @@ def test_the_interval_is_that_for_a_machine_that_was_not_measured(two_kinds: Pat
 def test_of_several_cells_of_which_few_are_decided_the_intervals_are_wider() -> None:
     chance = np.random.default_rng(1)
     means = [chance.normal(level, 0.02, 5) for level in (-0.5, 0.0, 0.0, 0.0, 0.0)]
-    assert share_of_each(means, 0.03) == pytest.approx(0.05 / 5)
-    assert share_of_each([means[0]] * 5, 0.03) == pytest.approx(0.05)
+    assert false_share_per_cell(means, 0.03) == pytest.approx(0.05 / 5)
+    assert false_share_per_cell([means[0]] * 5, 0.03) == pytest.approx(0.05)
 
 
 def test_a_kernel_makes_another_kind_and_so_does_memory(tmp_path: Path, compare: Compare) -> None:
@@ -110,7 +106,7 @@ def test_one_machine_of_a_kind_has_no_interval(tmp_path: Path, compare: Compare)
     assert found.error[0] == "the gate cannot tell: no comparison has an interval"
 
 
-def test_two_weeks_are_compared_machine_by_machine_whatever_their_kernels_are(tmp_path: Path, compare: Compare) -> None:
+def test_two_weeks_are_compared_by_machine_even_if_kernels_differ(tmp_path: Path, compare: Compare) -> None:
     new = replace(MACHINE, kernel="6.12.0")
     before = fleet(tmp_path / "before", [Make(5, LEVELS, between=0.05)])
     after = fleet(tmp_path / "after", [Make(5, LEVELS | {"gvisor": 0.4}, between=0.05, facts=new)])
@@ -122,12 +118,10 @@ def test_two_weeks_are_compared_machine_by_machine_whatever_their_kernels_are(tm
     assert cell["interval"][1] - cell["interval"][0] < 0.06  # though machines differ by 5 %, each is like it was
 
 
-def test_machines_that_are_in_one_fleet_only_or_are_others_now_are_left_out_and_named(
-    tmp_path: Path, compare: Compare
-) -> None:
+def test_machines_missing_or_changed_in_a_fleet_are_left_out_and_named(tmp_path: Path, compare: Compare) -> None:
     before, after = (fleet(tmp_path / when, [Make(4)], seed) for when, seed in (("before", 1), ("after", 2)))
     shutil.rmtree(before / "a1")
-    other = load(after / "a4")
+    other = load_run(after / "a4")
     shutil.rmtree(after / "a4")
     write(changed(other, machine=LARGE))
     found = compare(before, after)
@@ -146,11 +140,11 @@ def test_the_page_has_the_kinds_and_every_machine(two_kinds: Path, compare: Comp
     assert '<td class="differs">Imaginary CPU 12000</td>' in text
 
 
-def test_of_very_many_machines_the_page_has_those_that_are_unlike_and_says_how_many_are_left_out(
+def test_of_very_many_machines_the_page_has_outliers_and_counts_the_others(
     two_kinds: Path, compare: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_of_fleet, "_MOST_MACHINES", 3)
-    monkeypatch.setattr(chart_of_machines, "MOST_DOTS", 2)
+    monkeypatch.setattr(page_of_fleet, "_MAX_MACHINES", 3)
+    monkeypatch.setattr(chart_of_machines, "MAX_DOTS", 2)
     page = tmp_path / "page.html"
     assert compare(two_kinds, "--html", page).code == 0
     text = page.read_text(encoding="utf-8")

@@ -13,10 +13,10 @@ import pytest
 from runs import make_run, make_trial, write
 
 from tare.features.fleet.ansible import Playbooks, TaskResult
-from tare.features.fleet.controller import Asked, Controller, Stopped, blocks_of, carried
+from tare.features.fleet.controller import Controller, FleetOptions, StopRequested, files_to_upload, select_blocks
 from tare.features.fleet.state import Fleet, Member, read, save
 from tare.model.errors import TareError, UsageError
-from tare.model.journal import load
+from tare.model.journal import load_run
 from tare.suites.suite import parse_suite
 
 SUITE = parse_suite(
@@ -47,12 +47,14 @@ class MadeUp(Playbooks):
     ran: list[tuple[str, tuple[str, ...], Mapping[str, Any]]] = field(default_factory=list)
 
     def run(
-        self, name: str, machines: Sequence[str], variables: Mapping[str, Any], told: Callable[[TaskResult], None]
+        self, name: str, machines: Sequence[str], variables: Mapping[str, Any], on_result: Callable[[TaskResult], None]
     ) -> None:
         self.ran.append((name, tuple(machines), variables))
         for machine in machines:
             outcome, text = self.says.get(name, fine)(machine, variables)
-            told(TaskResult(machine, name, outcome, "" if outcome != "ok" else text, text if outcome != "ok" else ""))
+            on_result(
+                TaskResult(machine, name, outcome, "" if outcome != "ok" else text, text if outcome != "ok" else "")
+            )
 
     def started(self) -> list[dict[str, str]]:
         """Return the blocks of each start."""
@@ -67,11 +69,11 @@ def controller(tmp_path: Path, *names: str, ask: Said | None = None, **says: Sai
 
     fleet = Fleet("short", "inventory.ini", {name: Member(name) for name in names})
     books = MadeUp(Path("inventory.ini"), tmp_path, Event(), {"ask": known, **says})
-    return Controller(Asked(SUITE, Path("short.toml"), tmp_path), fleet, books, lambda: None, books.stop, 0.0)
+    return Controller(FleetOptions(SUITE, Path("short.toml"), tmp_path), fleet, books, lambda: None, books.stop, 0.0)
 
 
 def carry_out(controller: Controller) -> MadeUp:
-    controller.look()
+    controller.identify_machines()
     controller.prepare()
     controller.measure()
     assert isinstance(controller.playbooks, MadeUp)
@@ -82,7 +84,7 @@ def states(controller: Controller) -> dict[str, str]:
     return {name: each.state for name, each in controller.fleet.members.items()}
 
 
-def test_the_blocks_of_a_machine_that_cannot_be_prepared_are_those_of_another(tmp_path: Path) -> None:
+def test_blocks_of_a_machine_that_cannot_be_prepared_go_to_another(tmp_path: Path) -> None:
     made = controller(tmp_path, "a", "b", prepare=lambda name, _: ("failed", "no room") if name == "a" else ("ok", ""))
     books = carry_out(made)
     assert books.started() == [{"b": "1-4"}]
@@ -92,8 +94,8 @@ def test_the_blocks_of_a_machine_that_cannot_be_prepared_are_those_of_another(tm
 
 
 def test_only_blocks_that_are_not_here_go_to_another_machine(tmp_path: Path) -> None:
-    (block,) = blocks_of(SUITE, frozenset({0}))
-    trials = [replace(make_trial(step.stack, 0, []), trial=step.trial, order=step.order) for step in block.steps]
+    (block,) = select_blocks(SUITE, frozenset({0}))
+    trials = [replace(make_trial(step.stack, 0, []), trial=step.trial, order=step.order) for step in block.trials]
     write(make_run(trials, folder=tmp_path / "made"))
     record, journal = ((tmp_path / "made" / name).read_bytes() for name in ("run.json", "trials.jsonl"))
     asked: list[str] = []
@@ -109,7 +111,7 @@ def test_only_blocks_that_are_not_here_go_to_another_machine(tmp_path: Path) -> 
     made = controller(tmp_path, "a", "b", ask=ask)
     books = carry_out(made)
     assert books.started() == [{"a": "1,3", "b": "2,4"}, {"b": "2-4"}]
-    assert len(load(tmp_path / "a").trials) == 3
+    assert len(load_run(tmp_path / "a").trials) == 3
     assert states(made) == {"a": "lost", "b": "collected"}
 
 
@@ -163,7 +165,7 @@ def test_without_any_machine_that_answers_there_is_nothing_to_measure(tmp_path: 
     made = controller(tmp_path, "a")
     made.playbooks = MadeUp(Path(), tmp_path, Event(), {"ask": lambda *_: ("unreachable", "Connection refused")})
     with pytest.raises(TareError, match="no machine can be reached; a: Connection refused"):
-        made.look()
+        made.identify_machines()
 
 
 def test_a_stop_is_heeded_between_two_looks(tmp_path: Path) -> None:
@@ -176,7 +178,7 @@ def test_a_stop_is_heeded_between_two_looks(tmp_path: Path) -> None:
         return "ok", fields(runs="", said="block 1 of 4", size="0")
 
     made = controller(tmp_path, "a", ask=ask)
-    with pytest.raises(Stopped):
+    with pytest.raises(StopRequested):
         carry_out(made)
     made.stop.clear()
     made.end_runs()
@@ -186,7 +188,7 @@ def test_a_stop_is_heeded_between_two_looks(tmp_path: Path) -> None:
     assert states(made) == {"a": "prepared"}
 
 
-def test_machines_get_the_files_below_this_folder_but_none_that_ansible_would_run(
+def test_machines_get_files_below_this_folder_but_no_ansible_templates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -204,7 +206,7 @@ def test_machines_get_the_files_below_this_folder_but_none_that_ansible_would_ru
         """,
         "suite.toml",
     )
-    assert carried(suite) == {"data/a": str(tmp_path / "data/a")}
+    assert files_to_upload(suite) == {"data/a": str(tmp_path / "data/a")}
 
 
 def test_of_an_application_machines_get_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,8 +214,8 @@ def test_of_an_application_machines_get_its_folder(tmp_path: Path, monkeypatch: 
     (tmp_path / "shop").symlink_to(EXAMPLES / "dictionary")
     text = '[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "application"\nfolder = "shop"\n'
     suite = parse_suite(text, "suite.toml")
-    assert carried(suite) == {"shop": str(tmp_path / "shop")}
-    assert suite.workloads[0].workload.own_files() == ("shop",)  # a run records no more of where it is
+    assert files_to_upload(suite) == {"shop": str(tmp_path / "shop")}
+    assert suite.workloads[0].workload.user_file_paths() == ("shop",)  # a run records no more of where it is
 
 
 def test_a_fleet_of_another_format_is_refused_with_its_file(tmp_path: Path) -> None:

@@ -17,15 +17,15 @@ from called import Call
 from compared import Compare
 from runs import believable_run
 
-from tare.features.compare.run_series import Condensed
+from tare.features.compare.run_series import RunDigest
 from tare.features.fleet import headline_cache
-from tare.features.fleet.headline_cache import NAME, condensed_runs, read_files, store
-from tare.features.fleet.random_effects import Group
+from tare.features.fleet.headline_cache import CACHE_FILE, load_digests, read_caches, write_cache
+from tare.features.fleet.random_effects import MachineSample
 from tare.hosts.local import sha256_of
 from tare.model.errors import UsageError
-from tare.model.journal import FORMAT, Journal, Run, load, load_record
+from tare.model.journal import FORMAT, Journal, Run, load_record, load_run
 
-Short = Condensed[Group]
+Short = RunDigest[MachineSample]
 _MACHINES, _BLOCKS = 3, 2
 
 
@@ -41,7 +41,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(_MACHINES):
         written(believable_run(folder / "fleet" / f"m{number}", _BLOCKS, seed=number + 1))
     shutil.copytree(folder / "fleet" / "m0", folder / "run")
-    store(load(folder / "run"))
+    write_cache(load_run(folder / "run"))
     return folder
 
 
@@ -63,9 +63,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     def counting(folder: Path) -> Run:
         seen.append(folder)
-        return load(folder)
+        return load_run(folder)
 
-    monkeypatch.setattr(headline_cache, "load", counting)
+    monkeypatch.setattr(headline_cache, "load_run", counting)
     return seen
 
 
@@ -78,7 +78,7 @@ def written(run: Run) -> Path:
 
 
 def condensed_of(folders: Sequence[Path], baseline: str = "native") -> list[Short]:
-    return condensed_runs(folders, baseline, lambda _: None)
+    return load_digests(folders, baseline, lambda _: None)
 
 
 def test_what_is_stored_gives_the_same_answer_as_the_journals(fleet: Path, compare: Compare, loads: list[Path]) -> None:
@@ -95,7 +95,7 @@ def test_what_is_stored_gives_the_same_answer_as_the_journals(fleet: Path, compa
 def test_it_is_read_back_whole(run: Path, loads: list[Path]) -> None:
     whole = condensed_of([run])
     assert not loads
-    (run / NAME).unlink()
+    (run / CACHE_FILE).unlink()
     assert condensed_of([run]) == whole
     assert loads == [run]
     assert whole[0].cells["dhrystone", "docker"][1].count == _BLOCKS
@@ -106,10 +106,10 @@ def test_several_processes_find_the_same(fleet: Path, loads: list[Path], monkeyp
     whole = condensed_of(folders)
     monkeypatch.setattr(headline_cache, "_MANY_BYTES", 0)
     for folder in folders:
-        (folder / NAME).unlink()
+        (folder / CACHE_FILE).unlink()
     assert condensed_of(folders) == whole
     assert loads == folders  # in this process, before
-    assert all((folder / NAME).exists() for folder in folders)
+    assert all((folder / CACHE_FILE).exists() for folder in folders)
 
 
 def test_a_journal_of_other_values_and_the_same_size_is_noticed(run: Path, loads: list[Path]) -> None:
@@ -122,7 +122,7 @@ def test_a_journal_of_other_values_and_the_same_size_is_noticed(run: Path, loads
     assert loads == [run]
 
 
-def test_a_journal_that_was_copied_without_its_time_is_read_but_not_condensed_again(
+def test_a_journal_copied_without_its_time_is_read_but_not_condensed_again(
     run: Path, loads: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digested = []
@@ -163,12 +163,12 @@ def _other_record(run: Path) -> None:
 
 
 def _cut(run: Path) -> None:
-    (run / NAME).write_bytes((run / NAME).read_bytes()[:-100])
+    (run / CACHE_FILE).write_bytes((run / CACHE_FILE).read_bytes()[:-100])
 
 
 def _flipped(run: Path) -> None:
     """Change the one byte of a number in a column, which is no error in Parquet."""
-    path, found = run / NAME, read_files([run])
+    path, found = run / CACHE_FILE, read_caches([run])
     ((_, short),) = found
     number = np.float64(short.cells["dhrystone", "docker"][1].mean).tobytes()
     data = path.read_bytes()
@@ -177,12 +177,12 @@ def _flipped(run: Path) -> None:
 
 
 def _other_kind(run: Path) -> None:
-    (run / NAME).write_bytes(b"PAR1 is no file of this kind PAR1")
+    (run / CACHE_FILE).write_bytes(b"PAR1 is no file of this kind PAR1")
 
 
 def _a_link(run: Path) -> None:
-    (run / NAME).rename(run / "elsewhere.parquet")
-    (run / NAME).symlink_to(run / "elsewhere.parquet")
+    (run / CACHE_FILE).rename(run / "elsewhere.parquet")
+    (run / CACHE_FILE).symlink_to(run / "elsewhere.parquet")
 
 
 @pytest.mark.parametrize("spoil", [_more_trials, _other_record, _cut, _flipped, _other_kind, _a_link])
@@ -190,7 +190,7 @@ def test_a_file_that_does_not_hold_is_not_used(run: Path, loads: list[Path], spo
     spoil(run)
     found = condensed_of([run])
     assert loads == [run]
-    (run / NAME).unlink()
+    (run / CACHE_FILE).unlink()
     assert condensed_of([run]) == found
 
 
@@ -227,17 +227,17 @@ def test_another_tare_computes_its_own(run: Path, loads: list[Path], monkeypatch
 def test_no_figure_that_cannot_be_is_read_although_all_digests_are_right(
     run: Path, cell: dict[str, Any], logs: dict[str, Any]
 ) -> None:
-    ((origin, short),) = read_files([run])
+    ((origin, short),) = read_caches([run])
     key = ("dhrystone", "docker")
     wrong = replace(short.cells[key][0], **cell), replace(short.cells[key][1], **logs)
-    data = headline_cache._parquet(load(run), replace(short, cells={**short.cells, key: wrong}), origin)
-    (run / NAME).write_bytes(data)
-    assert not [*read_files([run])]
+    data = headline_cache._to_parquet(load_run(run), replace(short, cells={**short.cells, key: wrong}), origin)
+    (run / CACHE_FILE).write_bytes(data)
+    assert not [*read_caches([run])]
 
 
 def test_a_folder_that_cannot_be_written_to_is_read_each_time(run: Path, loads: list[Path]) -> None:
     whole = condensed_of([run])
-    (run / NAME).unlink()
+    (run / CACHE_FILE).unlink()
     (run / "report").rmdir()
     (run / "report").write_text("no folder")
     assert condensed_of([run]) == whole

@@ -10,8 +10,8 @@ import pytest
 from claimed import HEAD, claims, text_of
 from documents import DOCS, blocks, rows, section
 
-from tare.features.papers.claim_file import parse_claims, published, read_claims
-from tare.features.papers.claims import Claim, Origin, Region
+from tare.features.papers.claim_file import parse_claims, published_claims_path, read_claims
+from tare.features.papers.claims import Claim, ClaimSource, Region
 from tare.features.papers.judging import JUDGEMENTS
 from tare.model.errors import SuiteError
 
@@ -19,7 +19,7 @@ from tare.model.errors import SuiteError
 def faults(text: str) -> list[tuple[str, str]]:
     with pytest.raises(SuiteError) as caught:
         parse_claims(text, "mine.toml")
-    return [(fault.what.removeprefix("mine.toml: "), fault.hint) for fault in caught.value.faults]
+    return [(fault.message.removeprefix("mine.toml: "), fault.hint) for fault in caught.value.faults]
 
 
 def one_fault(**changes: object) -> tuple[str, str]:
@@ -212,8 +212,8 @@ def test_a_file_that_cannot_be_read_is_one_fault(tmp_path: Path) -> None:
         with pytest.raises(SuiteError) as caught:
             read_claims(path)
         (fault,) = caught.value.faults
-        assert fault.what.startswith(f"{path}: ")
-    assert read_claims(published()).claims
+        assert fault.message.startswith(f"{path}: ")
+    assert read_claims(published_claims_path()).claims
 
 
 # --- docs ------------------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def test_the_format_is_described_whole() -> None:
     described = rows(section(DOCS / "claims.md", "A claim")).keys() - {"key"}
     assert described == {field.name for field in dataclasses.fields(Claim)}
     assert rows(section(DOCS / "claims.md", "A source")).keys() - {"key"} == {
-        field.name for field in dataclasses.fields(Origin)
+        field.name for field in dataclasses.fields(ClaimSource)
     }
     assert rows(section(DOCS / "claims.md", "Claims")).keys() >= {*JUDGEMENTS}
 

@@ -56,7 +56,7 @@ def test_both_numbers_stand_side_by_side_with_what_came_of_each_claim(run: Path,
     assert printed.err == ""
 
 
-def test_what_differs_from_the_source_is_said_of_the_claims_that_were_judged(run: Path, claims: Call) -> None:
+def test_differences_from_the_source_are_stated_only_for_judged_claims(run: Path, claims: Call) -> None:
     other: dict[str, object] = {"differs": "another page was asked for"}
     lines = claims(
         run, "--claims", of_file(run, other, other, {"differs": "alone"}, {"workload": "fio", **other})

@@ -25,7 +25,7 @@ from tare.features.papers.classical import (
     kruskal_wallis,
     mann_whitney,
     one_way_anova,
-    papers_way,
+    run_classical_tests,
     tukey,
     welch_anova,
 )
@@ -184,12 +184,12 @@ def test_few_ties_are_counted_through_all_arrangements() -> None:
 
 
 def test_a_table_has_percent_of_the_baseline_and_all_tests() -> None:
-    found = papers_way(PLANTS, "ctrl", seed=1)
+    found = run_classical_tests(PLANTS, "ctrl", seed=1)
     ctrl, _, trt2 = found.rows
-    assert ctrl.described is not None
-    assert ctrl.described.mean == pytest.approx(5.032)
-    assert ctrl.described.sd == pytest.approx(0.5830914)  # R: sd()
-    assert ctrl.described.relative_sd == pytest.approx(0.5830914 / 5.032)
+    assert ctrl.description is not None
+    assert ctrl.description.mean == pytest.approx(5.032)
+    assert ctrl.description.sd == pytest.approx(0.5830914)  # R: sd()
+    assert ctrl.description.relative_sd == pytest.approx(0.5830914 / 5.032)
     assert ctrl.share.estimate is None
     assert trt2.share.estimate == pytest.approx(5.526 / 5.032)
     assert trt2.ranks == mann_whitney(PLANTS["trt2"], PLANTS["ctrl"])
@@ -216,7 +216,7 @@ def test_what_cannot_be_tested_says_why(groups: Groups, reason: str) -> None:
     assert not tukey(groups)
 
 
-def test_a_stack_whose_values_do_not_vary_stops_only_what_needs_its_variance() -> None:
+def test_constant_values_of_a_stack_stop_only_tests_that_need_its_variance() -> None:
     groups = {"native": [1.0, 1.1, 1.2], "docker": [3.0, 3.0, 3.0], "lxd": [2.0, 2.0, 2.0]}
     assert welch_anova(groups).reason == "the values of docker do not vary, and their variance is a divisor"
     assert one_way_anova(groups).p is not None
@@ -266,11 +266,11 @@ VALUES = some.lists(
 @example([[1e150, -1e150], [1.0, 2.0], [1e-150]])
 @example([[0.0, 1.0], [114838304.0]])
 @example([[5e-324], [1.0]])
-def test_whatever_the_values_are_there_are_only_finite_numbers_and_no_warning(lists: list[list[float]]) -> None:
+def test_any_values_give_only_finite_numbers_and_no_warning(lists: list[list[float]]) -> None:
     groups = {str(index): values for index, values in enumerate(lists)}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = papers_way(groups, "0", seed=1)
+        found = run_classical_tests(groups, "0", seed=1)
     assert all(np.isfinite(number) for number in numbers(found))
 
 

@@ -12,11 +12,18 @@ from claimed import claims, text_of
 from pages import Page, html_of
 from runs import pairs
 
-from tare.features.papers.claims_page import ClaimsFigure, Panel, Row, figure, figure_of, panels
+from tare.features.papers.claims_page import (
+    ClaimBar,
+    ClaimsFigure,
+    ClaimsPanel,
+    draw_file_figure,
+    draw_page_figure,
+    lay_out_panels,
+)
 from tare.features.papers.judging import judge
 from tare.model.journal import Run
 from tare.model.trial import Trial
-from tare.report.writer import find
+from tare.report.writer import find_renderer
 from tare.statistics.summarize import summarize
 
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -24,16 +31,16 @@ SVG = "{http://www.w3.org/2000/svg}"
 SLOWER = pairs([90.0 + number % 3 for number in range(12)], [100.0] * 12)
 
 
-def panel_of(run: Run, *changes: dict[str, object]) -> Panel:
-    [found] = panels(judge(run, claims(*changes)))
+def panel_of(run: Run, *changes: dict[str, object]) -> ClaimsPanel:
+    [found] = lay_out_panels(judge(run, claims(*changes)))
     return found
 
 
-def rows_of(run: Run, *changes: dict[str, object]) -> tuple[Row, ...]:
+def rows_of(run: Run, *changes: dict[str, object]) -> tuple[ClaimBar, ...]:
     return panel_of(run, *changes).rows
 
 
-def test_what_is_contradicted_comes_first_and_the_dot_of_what_is_reproduced_lies_in_its_band() -> None:
+def test_contradicted_claims_come_first_and_reproduced_ones_are_in_band() -> None:
     contradicted, reproduced = rows_of(SLOWER, {"size": "91%", "tolerance": "3%"}, {"direction": "more"})
     assert (contradicted.judgement, contradicted.glyph) == ("contradicted", "✘")
     assert (reproduced.judgement, reproduced.published, reproduced.here) == ("reproduced", "91 %", "91.0 %")
@@ -110,7 +117,7 @@ def test_an_interval_without_a_width_is_a_point() -> None:
 
 
 def drawing_of(run: Run, *changes: dict[str, object]) -> str:
-    found = figure_of(judge(run, claims(*changes)))
+    found = draw_page_figure(judge(run, claims(*changes)))
     assert found is not None
     [svg] = found.panels
     return svg
@@ -135,10 +142,10 @@ def only_failed() -> Run:
     ids=["no such stack", "a value in units", "failed"],
 )
 def test_nothing_is_drawn_where_no_ratio_is_judged(run: Run, claim: dict[str, object], tmp_path: Path) -> None:
-    assert figure_of(judge(run, claims(claim))) is None
+    assert draw_page_figure(judge(run, claims(claim))) is None
     asked = replace(run, claims=(own(tmp_path, claim),))
-    assert figure(asked) == ""
-    assert "figures/00-claims.svg" not in find("svg")(summarize(asked), asked)
+    assert draw_file_figure(asked) == ""
+    assert "figures/00-claims.svg" not in find_renderer("svg")(summarize(asked), asked)
     assert 'id="claimed"' not in html_of(asked)
 
 
@@ -156,7 +163,7 @@ def test_the_drawing_escapes_what_a_claim_says_and_has_each_row_in_words() -> No
 
 def test_files_have_the_figure_with_its_counts_and_nothing_to_follow(tmp_path: Path) -> None:
     asked = replace(SLOWER, claims=(own(tmp_path, {"direction": "less", "says": "A & <B>."}, {"size": "50%"}),))
-    svg = find("svg")(summarize(asked), asked)["figures/00-claims.svg"]
+    svg = find_renderer("svg")(summarize(asked), asked)["figures/00-claims.svg"]
     root = ET.fromstring(svg)  # noqa: S314 - ours
     words = [each.text or "" for each in root.iter(f"{SVG}text")]
     assert any("1 contradicted, 1 reproduced" in text for text in words)
@@ -164,7 +171,7 @@ def test_files_have_the_figure_with_its_counts_and_nothing_to_follow(tmp_path: P
     assert "A & <B>." in " ".join(each.text or "" for each in root.iter(f"{SVG}title"))
     assert not list(root.iter(f"{SVG}a"))
     assert "A & <B>. paper, Table 1: less; here 91.0 %" in " ".join(each.text or "" for each in root.iter(f"{SVG}desc"))
-    files = find("pdf")(summarize(asked), asked)
+    files = find_renderer("pdf")(summarize(asked), asked)
     assert files["figures/00-claims.pdf"].startswith(b"%PDF")
     assert b"figures/00-claims.pdf" in files["figures/figures.tex"]
 
@@ -181,10 +188,10 @@ def many(claims_each: int, workloads: int, speed_in_the_last: float = 100.0) -> 
     """Draw so many claims of each of the workloads w0, w1, …: that they are equivalent."""
     said = claims({"direction": "equivalent"})
     natives = [100.0 + block % 3 / 10 for block in range(12)]
-    quiet, last = (judge(pairs([speed] * 12, natives), said).all[0] for speed in (100.0, speed_in_the_last))
+    quiet, last = (judge(pairs([speed] * 12, natives), said).verdicts[0] for speed in (100.0, speed_in_the_last))
     each = [quiet] * (workloads - 1) + [last]
     rows = tuple(replace(one, workload=f"w{at}") for at, one in enumerate(each) for _ in range(claims_each))
-    drawn = figure_of(replace(judge(SLOWER, said), all=rows))
+    drawn = draw_page_figure(replace(judge(SLOWER, said), verdicts=rows))
     assert drawn is not None
     return drawn
 
@@ -218,11 +225,11 @@ def test_a_metric_that_all_rows_share_is_in_the_title(metrics: tuple[str, str], 
 
 
 def test_each_point_of_a_claim_leads_to_its_own_row_of_the_table() -> None:
-    [judged] = judge(SLOWER, claims({"direction": "less"})).all
-    part = judged.findings[0].part
+    [judged] = judge(SLOWER, claims({"direction": "less"})).verdicts
+    part = judged.points[0].claim_point
     several = replace(
-        judged, findings=tuple(replace(judged.findings[0], part=replace(part, point=point)) for point in (1.0, 50.0))
+        judged, points=tuple(replace(judged.points[0], claim_point=replace(part, point=point)) for point in (1.0, 50.0))
     )
-    [panel] = panels(replace(judge(SLOWER, claims({"direction": "less"})), all=(several,)))
+    [panel] = lay_out_panels(replace(judge(SLOWER, claims({"direction": "less"})), verdicts=(several,)))
     assert [row.anchor.rpartition("-")[2] for row in panel.rows] == ["1", "50"]
     assert len({row.anchor for row in panel.rows}) == 2

@@ -11,7 +11,7 @@ from claimed import claims, judged, remarks
 from compared import STACKS, changed, ends, made, with_trials
 from runs import DHRYSTONE, REDIS, make_run, make_trial, measured, write
 
-from tare.features.papers.judging import judge, nothing_judged
+from tare.features.papers.judging import judge, no_judgement_error
 from tare.model.journal import Run
 from tare.model.trial import Caution, Footprint, Status, Trial
 from tare.statistics.summarize import summarize
@@ -65,10 +65,10 @@ def test_a_claim_is_judged_by_where_the_interval_lies(claim: dict[str, object], 
     found = judged(RUN, **claim)
     assert found.judgement == judgement
     assert (found.reason, found.test, found.stack) == ("", "", claim.get("stack", "docker"))
-    assert found.findings[0].part.seen.n == 12
+    assert found.points[0].claim_point.estimate.n == 12
 
 
-def test_a_difference_of_a_size_is_contradicted_by_equivalence_and_one_without_a_size_is_not() -> None:
+def test_equivalence_contradicts_only_a_difference_with_a_stated_size() -> None:
     assert judged(ALIKE, direction="equivalent").judgement == "reproduced"
     assert judged(ALIKE, size="95%", tolerance="1%").judgement == "contradicted"
     undecided = judged(ALIKE)
@@ -93,7 +93,7 @@ def test_without_enough_blocks_nothing_is_decided() -> None:
     found = judged(made(Path("run"), STACKS, blocks=4))
     assert found.judgement == "undecided"
     assert remarks(found) == ["4 blocks have no interval: 5 are needed"]
-    assert found.findings[0].part.seen.low is None
+    assert found.points[0].claim_point.estimate.low is None
 
 
 def test_judgements_hold_together() -> None:
@@ -101,12 +101,12 @@ def test_judgements_hold_together() -> None:
     sure: dict[str, object] = {"most": "94%"}
     assert judged(run, **sure).judgement == "reproduced"
     open_ones: list[dict[str, object]] = [{"size": "90%"}] * 60
-    first = judge(run, claims(sure, *open_ones)).all[0]
+    first = judge(run, claims(sure, *open_ones)).verdicts[0]
     assert first.judgement == "undecided"
     assert remarks(first) == ["reproduced by its own interval, but not certain together with 60 others"]
 
 
-def test_how_sure_the_report_is_of_a_headline_beside_others_is_not_said_of_a_claim() -> None:
+def test_a_claim_does_not_get_the_verdict_of_a_headline_among_others() -> None:
     stacks = {"native": 1.0, "docker": 0.98, **dict.fromkeys(("crun", "lxc", "podman", "runc"), 1.0)}
     run = made(Path("run"), stacks, 7, seed=5)
     assert summarize(run).headline("dhrystone", "docker").verdict == "undecided"
@@ -118,14 +118,14 @@ def test_how_sure_the_report_is_of_a_headline_beside_others_is_not_said_of_a_cla
 GET: dict[str, object] = {"workload": "redis", "metric": "get"}
 
 
-def test_a_claim_of_several_points_is_reproduced_where_it_is_at_all_of_them() -> None:
+def test_a_claim_about_several_points_is_reproduced_if_all_of_them_are() -> None:
     run = served({1: 0.9, 50: 0.8, 200: 1.1})
     assert judged(run, points=[1, 50], **GET).judgement == "reproduced"
     assert judged(run, to_point=50, **GET).judgement == "reproduced"
     over_all = judged(run, from_point=1, **GET)
     assert over_all.judgement == "contradicted"
-    assert [finding.judgement for finding in over_all.findings] == ["reproduced", "reproduced", "contradicted"]
-    assert [finding.part.point for finding in over_all.findings] == [1, 50, 200]
+    assert [finding.judgement for finding in over_all.points] == ["reproduced", "reproduced", "contradicted"]
+    assert [finding.claim_point.point for finding in over_all.points] == [1, 50, 200]
     assert judged(run, points=[50, 200, 1000], **GET).judgement == "contradicted"
 
 
@@ -137,9 +137,9 @@ def test_an_undecided_point_leaves_a_claim_undecided() -> None:
 def test_without_points_the_mean_over_all_of_the_metric_counts() -> None:
     run = served({1: 0.9, 50: 0.8, 200: 1.1})
     found = judged(run, **GET)
-    assert found.findings[0].part.seen.estimate == pytest.approx((0.9 * 0.8 * 1.1) ** (1 / 3), rel=0.01)
+    assert found.points[0].claim_point.estimate.value == pytest.approx((0.9 * 0.8 * 1.1) ** (1 / 3), rel=0.01)
     assert remarks(found) == ["GET, geometric mean over 3 points"]
-    headline = judged(run, workload="redis").findings[0].part.seen.estimate
+    headline = judged(run, workload="redis").points[0].claim_point.estimate.value
     assert headline == pytest.approx((0.9 * 0.8 * 1.1) ** (1 / 6), rel=0.01)  # SET, too
 
 
@@ -147,10 +147,10 @@ def test_a_ratio_is_compared_with_the_one_at_another_point() -> None:
     run = served({1: 0.9, 50: 0.8, 200: 0.6})
     found = judged(run, points=[200], than_point=1, **GET)
     assert found.judgement == "reproduced"
-    assert found.findings[0].part.seen.estimate == pytest.approx(0.6 / 0.9, rel=0.01)
+    assert found.points[0].claim_point.estimate.value == pytest.approx(0.6 / 0.9, rel=0.01)
     assert judged(run, points=[200], than_point=1, direction="more", **GET).judgement == "contradicted"
-    assert [finding.part.point for finding in judged(run, from_point=1, than_point=1, **GET).findings] == [50, 200]
-    over_all = judged(run, than_point=1, **GET).findings[0].part.seen.estimate
+    assert [finding.claim_point.point for finding in judged(run, from_point=1, than_point=1, **GET).points] == [50, 200]
+    over_all = judged(run, than_point=1, **GET).points[0].claim_point.estimate.value
     assert over_all == pytest.approx((0.8 / 0.9 * 0.6 / 0.9) ** 0.5, rel=0.01)
     assert judged(run, points=[200], than_point=500, **GET).reason.startswith(
         "redis: no get of both docker and native at 200 beside 500"
@@ -170,7 +170,7 @@ def test_what_the_run_lacks_is_not_tested(claim: dict[str, object], reason: str)
     found = judged(RUN, **claim)
     assert (found.judgement, found.reason.partition(" (")[0]) == ("not tested", reason.partition(" (")[0])
     assert found.test == "tare run examples/quick.toml"
-    assert found.findings == ()
+    assert found.points == ()
 
 
 def test_a_point_that_the_run_has_not_measured_is_not_tested() -> None:
@@ -179,7 +179,7 @@ def test_a_point_that_the_run_has_not_measured_is_not_tested() -> None:
     assert judged(run, from_point=600, **GET).reason == "redis: no get of both docker and native from 600"
 
 
-def test_a_stack_that_was_skipped_or_failed_is_not_tested_and_the_reason_is_named() -> None:
+def test_a_skipped_or_failed_stack_is_not_tested_and_the_reason_is_named() -> None:
     statuses: tuple[Status, ...] = ("skipped", "failed")
     for status in statuses:
         found = judged(ends(RUN, "docker", status))
@@ -203,7 +203,7 @@ def test_a_stack_whose_name_has_a_word_is_one_of_its_technology() -> None:
 
 
 def test_a_run_without_any_claim_is_an_error_that_names_what_to_run() -> None:
-    error = nothing_judged(judge(RUN, claims({"stack": "podman"}, {"workload": "fio"})))
+    error = no_judgement_error(judge(RUN, claims({"stack": "podman"}, {"workload": "fio"})))
     assert str(error) == "run: no claim can be judged by this run: none of 2 is about what it has measured"
     assert (error.hint, error.exit_code) == ("tare run examples/quick.toml", 3)
 
@@ -262,7 +262,7 @@ def test_a_value_is_judged_on_a_machine_like_the_sources_alone() -> None:
     run = with_trials(run, lambda trial: replace(trial, values=tuple(replace(v, unit="") for v in trial.values)))
     found = judged(run, value=near, tolerance="10%", **SPEED)
     assert found.judgement == "reproduced"
-    assert found.findings[0].part.seen.estimate == pytest.approx(1.8e7, rel=0.05)
+    assert found.points[0].claim_point.estimate.value == pytest.approx(1.8e7, rel=0.05)
     assert found.than == ""
     few = judged(replace(run, trials=tuple(each for each in run.trials if each.block < 3)), value=near, **SPEED)
     assert (few.judgement, remarks(few)) == ("undecided", ["5 blocks or more are needed"])
@@ -321,13 +321,13 @@ def test_cautions_stay_beside_the_number_and_a_stack_says_what_it_ran() -> None:
         return replace(trial, cautions=(Caution("steal", "3 %"),), proof=(("version", "20.10.24"),), path="nat")
 
     found = judged(with_trials(RUN, stolen))
-    assert {caution.kind for caution in found.findings[0].part.cautions} == {"steal"}
-    assert dict(found.ran) == {"version": "20.10.24", "network path": "nat"}
+    assert {caution.kind for caution in found.points[0].claim_point.cautions} == {"steal"}
+    assert dict(found.stack_reports) == {"version": "20.10.24", "network path": "nat"}
 
 
-def test_the_control_takes_part_in_what_is_compared_with_the_baseline_alone() -> None:
+def test_the_control_takes_part_only_in_comparisons_with_the_baseline() -> None:
     run = made(Path("run"), {"native": 1.0, "native-again": 1.0, "docker": 0.9, "crun": 0.9})
     assert judged(run).judgement == "reproduced"
     beside_another = judged(run, than="crun")
     assert beside_another.judgement == "undecided"
-    assert beside_another.findings[0].part.seen.estimate == pytest.approx(1.0, abs=0.01)
+    assert beside_another.points[0].claim_point.estimate.value == pytest.approx(1.0, abs=0.01)

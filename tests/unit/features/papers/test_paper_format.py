@@ -9,7 +9,7 @@ from pages import rendered
 from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, pairs
 
 from tare.model.trial import StopReason
-from tare.report.writer import default_formats, formats
+from tare.report.writer import default_formats, format_names
 
 
 def test_the_papers_way_has_a_table_for_each_metric_and_point() -> None:
@@ -47,4 +47,4 @@ def test_names_are_text_in_the_papers_way() -> None:
 
 def test_the_tests_of_papers_are_computed_only_on_request() -> None:
     assert default_formats() == ("html", "csv", "json", "yaml")
-    assert "papers" in formats()
+    assert "papers" in format_names()

@@ -11,16 +11,16 @@ import pytest
 from documents import ROOT
 from scipy import stats
 
-from tare.features.papers.claim_file import published, read_claims
+from tare.features.papers.claim_file import published_claims_path, read_claims
 from tare.features.papers.claims import FOOTPRINT, Claim
 from tare.features.papers.judging import needs_settings
 from tare.model.units import parse_percent
-from tare.statistics.anytime import least_count
-from tare.suites.stacks import split
-from tare.suites.suite import Planned, read_suite
+from tare.statistics.anytime import min_value_count
+from tare.suites.stacks import split_stack
+from tare.suites.suite import PlannedWorkload, read_suite
 
-READ = read_claims(published())
-SECOND = tomllib.loads(published().with_name("second-reading.toml").read_text(encoding="utf-8"))
+READ = read_claims(published_claims_path())
+SECOND = tomllib.loads(published_claims_path().with_name("second-reading.toml").read_text(encoding="utf-8"))
 NAMES = {
     "KVM": "qemu",
     "OpS bare-metal": "native/openstack",
@@ -64,7 +64,7 @@ def cells(table: str) -> dict[tuple[str, str], str]:
 
 
 @pytest.mark.parametrize("table", ["Figure 4", "Figure 5"])
-def test_every_cell_of_a_figure_is_a_claim_of_the_number_that_was_read_twice(table: str) -> None:
+def test_every_cell_of_a_figure_is_a_claim_with_the_number_read_twice(table: str) -> None:
     found = {}
     for claim in (claim for claim in READ.claims if of_table(claim) == table):
         row, column = re.fullmatch(rf"{table}, row (.*?), column (.*)", claim.place, re.ASCII).groups()  # type: ignore[union-attr]
@@ -159,7 +159,7 @@ def test_what_was_measured_with_what_was_read_twice() -> None:
         assert origin.versions == read
 
 
-def test_how_often_the_cells_of_figures_were_measured_and_how_far_apart_was_read_twice() -> None:
+def test_repetitions_and_deviations_of_figure_cells_were_read_twice() -> None:
     counts, below = SECOND["repetitions"], SECOND["deviations_below"]
     for claim in (claim for claim in READ.claims if of_table(claim) in ("Figure 4", "Figure 5")):
         column = claim.place.rpartition("column ")[2]
@@ -171,7 +171,7 @@ def test_how_often_the_cells_of_figures_were_measured_and_how_far_apart_was_read
 # --- what they are ---------------------------------------------------------------------------------------------------
 
 
-def test_there_are_more_than_the_hundred_and_twenty_that_were_asked_for_of_all_three_papers() -> None:
+def test_the_three_papers_have_more_than_the_120_requested_claims() -> None:
     assert len(READ.claims) >= 390
     assert (
         {claim.source for claim in READ.claims}
@@ -182,7 +182,7 @@ def test_there_are_more_than_the_hundred_and_twenty_that_were_asked_for_of_all_t
     assert not any(claim.reading for claim in READ.claims)  # no paper's pictures were to be had
 
 
-def test_claims_that_contradict_each_other_have_no_ratio_in_common_but_for_their_tolerances() -> None:
+def test_contradictory_claims_share_a_ratio_only_within_their_tolerances() -> None:
     by_id = {claim.id: claim for claim in READ.claims}
     pairs = [(claim, by_id[other]) for claim in READ.claims for other in claim.contradicts]
     assert len(pairs) >= 20
@@ -194,9 +194,7 @@ def test_claims_that_contradict_each_other_have_no_ratio_in_common_but_for_their
             assert lower.high <= higher.low, (one.id, other.id)
 
 
-def test_a_tolerance_is_half_of_students_interval_where_the_paper_gives_deviations_and_never_less_than_the_margin() -> (
-    None
-):
+def test_a_tolerance_is_half_a_t_interval_if_known_and_at_least_the_margin() -> None:
     known = [claim for claim in READ.claims if claim.sd is not None and claim.sd_of_other is not None]
     assert len(known) == 35 + 21
     for claim in known:
@@ -213,7 +211,7 @@ def suite_of(claim: Claim) -> str:
     return READ.origins[claim.source].suite if claim.suite is None else claim.suite
 
 
-def measures(planned: Planned, claim: Claim) -> bool:
+def measures(planned: PlannedWorkload, claim: Claim) -> bool:
     """Return whether a workload of a suite measures what a claim is about."""
     workload = planned.workload
     if planned.use != claim.workload or planned.exclude:
@@ -235,12 +233,12 @@ def measures(planned: Planned, claim: Claim) -> bool:
 @pytest.mark.parametrize("path", sorted({suite_of(claim) for claim in READ.claims} - {""}))
 def test_the_suite_that_is_said_to_test_claims_does(path: str) -> None:
     suite = read_suite(ROOT / path)
-    assert suite.blocks >= least_count()  # fewer have no interval, and decide nothing
+    assert suite.blocks >= min_value_count()  # fewer have no interval, and decide nothing
     stacks = {stack.name for stack in suite.stacks}
     for claim in (claim for claim in READ.claims if suite_of(claim) == path):
         assert any(measures(planned, claim) for planned in suite.workloads), claim.id
         for stack in {claim.stack} | (set() if claim.value else {claim.than}):
-            assert stack in stacks or any(needs_settings(name) for name in split(stack)), (claim.id, stack)
+            assert stack in stacks or any(needs_settings(name) for name in split_stack(stack)), (claim.id, stack)
 
 
 def test_a_claim_is_written_whole() -> None:

@@ -12,17 +12,17 @@ from pages import Page, html_of
 from runs import DHRYSTONE, believable_run, pairs
 
 from tare.features.papers import claims_text as module
-from tare.features.papers.claim_file import published, read_claims
-from tare.features.papers.claims_page import section
+from tare.features.papers.claim_file import published_claims_path, read_claims
+from tare.features.papers.claims_page import section_fields
 from tare.features.papers.judging import judge
 from tare.model.errors import UsageError
 from tare.model.journal import Run
-from tare.report.html.trials import anchors
+from tare.report.html.trials import trial_anchors
 from tare.statistics.summarize import summarize
 
 
 def section_of(run: Run, *changes: dict[str, object]) -> dict[str, Any]:
-    return section(judge(run, claims(*changes)), anchors(summarize(run), run))
+    return section_fields(judge(run, claims(*changes)), trial_anchors(summarize(run), run))
 
 
 SLOWER = pairs([90.0 + number % 3 for number in range(12)], [100.0] * 12)
@@ -61,7 +61,9 @@ def test_what_was_not_tested_says_why_and_what_would_test_it() -> None:
 
 def test_the_page_has_the_published_claims() -> None:
     page = Page(html_of(believable_run(blocks=2)))
-    assert f"Published claims, put to the test Of {len(read_claims(published()).claims)} claims" in page.text
+    assert (
+        f"Published claims, put to the test Of {len(read_claims(published_claims_path()).claims)} claims" in page.text
+    )
     assert "#claims" in page.named("href")
     assert "vtmark-2021" in page.text
 

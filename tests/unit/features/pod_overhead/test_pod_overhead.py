@@ -8,8 +8,15 @@ from dataclasses import replace
 import pytest
 from idle_pods import MIB, idle_trials, proof
 
-from tare.features.pod_overhead.overhead import Amount, amount, declared_amount, fit, pod_overheads, to_declare
-from tare.model.trial import Measured, Trial
+from tare.features.pod_overhead.overhead import (
+    Amount,
+    amount_to_declare,
+    estimate_amount,
+    parse_declared_amount,
+    pod_overheads,
+    rate_declared_amount,
+)
+from tare.model.trial import MeasuredValue, Trial
 
 
 def _unknown(_: Trial) -> None:
@@ -17,16 +24,16 @@ def _unknown(_: Trial) -> None:
 
 
 def test_an_amount_is_a_mean_of_differences_with_students_interval() -> None:
-    found = amount([10.0, 12.0, 14.0])
+    found = estimate_amount([10.0, 12.0, 14.0])
     assert found is not None
     # 12 ± 4.302653 · 2 / √3
     assert (found.mean, found.n) == (12.0, 3)
     assert found.low == pytest.approx(7.0317, abs=1e-4)
     assert found.high == pytest.approx(16.9683, abs=1e-4)
-    assert amount([10.0, 12.0]) is None
+    assert estimate_amount([10.0, 12.0]) is None
 
 
-def test_the_overhead_is_what_a_pod_takes_beyond_the_baseline_of_its_own_block() -> None:
+def test_the_overhead_is_the_excess_over_the_baseline_of_the_same_block() -> None:
     trials = [*idle_trials([70, 70, 70])]
     (found,) = pod_overheads(trials, "native", lambda trial: 0.1 if trial.stack == "native" else 0.12)
     assert (found.runtime_class, found.handler, found.declared) == ("gvisor", "runsc", "none")
@@ -68,7 +75,7 @@ def test_a_baseline_that_is_a_pod_itself_is_not_the_program_alone() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 1e300])
 def test_what_cannot_be_memory_does_not_count(value: float) -> None:
-    broken = (Measured("memory", None, value, "bytes", "lower"),)
+    broken = (MeasuredValue("memory", None, value, "bytes", "lower"),)
     trials = [*idle_trials([70] * 4)]
     trials[-1] = replace(trials[-1], values=broken)
     (found,) = pod_overheads(trials, "native", lambda _: math.nan)
@@ -94,8 +101,8 @@ def test_what_cannot_be_memory_does_not_count(value: float) -> None:
 def test_what_a_runtime_class_declares_is_read_as_kubernetes_reads_it(
     text: str, memory: float | None, cpu: float | None
 ) -> None:
-    assert declared_amount(text, "memory") == (memory if memory is None else pytest.approx(memory))
-    assert declared_amount(text, "cpu") == (cpu if cpu is None else pytest.approx(cpu))
+    assert parse_declared_amount(text, "memory") == (memory if memory is None else pytest.approx(memory))
+    assert parse_declared_amount(text, "cpu") == (cpu if cpu is None else pytest.approx(cpu))
 
 
 FOUND = Amount(84.0, 83.2, 84.1, 5)
@@ -115,17 +122,17 @@ FOUND = Amount(84.0, 83.2, 84.1, 5)
         (88.0, 0.03, "too large"),
     ],
 )
-def test_a_declared_amount_is_about_right_from_the_lower_end_to_what_is_to_be_pasted_and_the_margin_beyond(
+def test_a_declared_amount_fits_up_to_the_suggested_one_plus_the_margin(
     declared: float, margin: float, expected: str
 ) -> None:
-    assert fit(declared, FOUND, 1.0, margin) == expected
+    assert rate_declared_amount(declared, FOUND, 1.0, margin) == expected
 
 
 def test_nothing_declared_is_about_right_where_nothing_was_measured() -> None:
-    assert fit(0.0, Amount(0.004, -0.0029, 0.0108, 5), 1e-3, 0.03) == "about right"
-    assert to_declare(Amount(-2.0, -3.0, -1.0, 5), 1.0) == 0
+    assert rate_declared_amount(0.0, Amount(0.004, -0.0029, 0.0108, 5), 1e-3, 0.03) == "about right"
+    assert amount_to_declare(Amount(-2.0, -3.0, -1.0, 5), 1.0) == 0
 
 
 def test_without_an_interval_or_a_quantity_it_is_not_known_yet() -> None:
-    assert fit(85.0, None, 1.0, 0.03) == "not known yet"
-    assert fit(None, FOUND, 1.0, 0.03) == "not known yet"
+    assert rate_declared_amount(85.0, None, 1.0, 0.03) == "not known yet"
+    assert rate_declared_amount(None, FOUND, 1.0, 0.03) == "not known yet"

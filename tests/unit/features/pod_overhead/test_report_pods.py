@@ -14,8 +14,8 @@ from runs import believable_run
 from tare.features.pod_overhead.pod_text import idle_cpus, pod_rows
 from tare.model.trial import Trial
 from tare.statistics.summarize import summarize
-from tare.telemetry.host_reader import Reading
-from tare.telemetry.parquet import Row, Sample, Series, write
+from tare.telemetry.host_reader import UsageReading
+from tare.telemetry.parquet import InstanceSeries, TelemetryRow, UsageSample, write
 
 ATTACK = '"><script>alert(1)</script>|`x`\nkind: Secret'
 TITLE = "What an idle pod costs its node"
@@ -29,7 +29,7 @@ def _judgement(trials: Sequence[Trial]) -> str:
     return row.judgement
 
 
-def test_the_page_has_each_runtime_class_with_its_interval_what_it_declares_and_the_form_to_paste() -> None:
+def test_the_page_has_interval_declared_value_and_manifest_of_each_class() -> None:
     html = html_of(idle_run(NONE))
     text = Page(html).text
     assert '<a href="#pods">Pods</a>' in html
@@ -55,7 +55,7 @@ def test_the_sentence_compares_what_is_declared_with_the_interval(declared: str,
     assert sentence == f"The RuntimeClass declares {expected}, cpu is not known yet."
 
 
-def test_fewer_than_three_blocks_decide_nothing_and_there_is_nothing_to_paste() -> None:
+def test_fewer_than_three_blocks_decide_nothing_and_give_no_manifest() -> None:
     trials = [*idle_trials([70.0, 70.5])]
     text = Page(html_of(idle_run(trials))).text
     assert "declares none: whether that is right is not known yet, it takes 3 blocks of idle." in text
@@ -74,7 +74,9 @@ def test_cpu_time_is_that_of_the_trials_telemetry(tmp_path: Path) -> None:
     (run.folder / "telemetry").mkdir()
     for trial in trials:
         rate = 0.02 if trial.stack == "native" else 0.08 + 0.001 * trial.block
-        rows = [Row(float(at), trial.trial, Reading(cpu_user=rate * at, cpu_system=0.0)) for at in range(8)]
+        rows = [
+            TelemetryRow(float(at), trial.trial, UsageReading(cpu_user=rate * at, cpu_system=0.0)) for at in range(8)
+        ]
         assert write(run.folder / "telemetry" / f"{trial.trial}.parquet", rows, 0.0) == ""
     (row,) = pod_rows(summarize(run), run)
     # 61 ± 4.302653 · 1 / √3 thousandths
@@ -84,9 +86,9 @@ def test_cpu_time_is_that_of_the_trials_telemetry(tmp_path: Path) -> None:
 
 
 def test_idle_cpus_are_those_of_the_second_half() -> None:
-    samples = [Sample(second, used, None) for second, used in enumerate([0.0, 3.0, 4.0, 4.1, 4.2, 4.3])]
-    assert idle_cpus(Series(samples, [])) == pytest.approx(0.1)
-    assert idle_cpus(Series(samples[:1], [])) is None
+    samples = [UsageSample(second, used, None) for second, used in enumerate([0.0, 3.0, 4.0, 4.1, 4.2, 4.3])]
+    assert idle_cpus(InstanceSeries(samples, [])) == pytest.approx(0.1)
+    assert idle_cpus(InstanceSeries(samples[:1], [])) is None
 
 
 def test_markdown_has_a_row_for_each_runtime_class() -> None:
@@ -110,7 +112,7 @@ def test_hostile_names_are_text_in_the_page() -> None:
     assert "<script>alert" not in html
 
 
-def test_hostile_names_are_text_in_markdown_and_many_of_them_fit_into_a_comment() -> None:
+def test_hostile_names_are_escaped_in_markdown_and_many_fit_into_a_comment() -> None:
     text = rendered(idle_run(_hostile(30)), "markdown")["report.md"]
     assert "<script>" not in text
     rows = [line for line in text[text.index(TITLE) :].splitlines() if line.startswith("| ")]

@@ -16,7 +16,7 @@ def _written(trials: Sequence[Trial], folder: Path) -> str:
     return rendered(idle_run(trials, folder), "yaml")["pod-overhead.yaml"]
 
 
-def test_the_form_is_one_that_kubernetes_takes_with_the_upper_end_of_the_interval(tmp_path: Path) -> None:
+def test_the_manifest_is_valid_and_has_the_upper_end_of_the_interval(tmp_path: Path) -> None:
     text = _written([*idle_trials([70.0, 70.5, 71.0])], tmp_path)
     (document,) = (each for each in yaml.safe_load_all(text) if each)
     assert document == {

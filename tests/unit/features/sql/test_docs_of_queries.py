@@ -10,7 +10,7 @@ from documents import DOCS, blocks, rows, section
 from runs import believable_run, write
 from sampled import sampled_run
 
-from tare.features.sql.query import ask
+from tare.features.sql.query import run_query
 from tare.features.sql.schema import TABLES
 from tare.telemetry.parquet import COLUMNS
 
@@ -26,7 +26,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.mark.parametrize("table", TABLES)
 def test_every_column_of_a_table_is_described(table: str, runs: list[Path]) -> None:
     described = re.findall(r"`([a-z_]+)`", re.sub(r"\([^)]*\)", "", rows(section(PAGE, "The tables"))[table][1]))
-    columns = ask(runs, f'DESCRIBE "{table}"').texts()
+    columns = run_query(runs, f'DESCRIBE "{table}"').texts()
     more = COLUMNS if table == "telemetry" else ()
     assert sorted({*described, *more}) == sorted(str(row[0]) for row in columns)
 
@@ -37,7 +37,7 @@ def test_there_are_six_queries() -> None:
 
 @pytest.mark.parametrize("sql", blocks(PAGE, "sql"))
 def test_the_queries_are_answered(sql: str, runs: list[Path]) -> None:
-    answer = ask(runs, sql)
+    answer = run_query(runs, sql)
     assert list(answer.texts())
     heads = [line.split() for text in blocks(PAGE, "text") for line in text.splitlines()[:1]]
     assert answer.columns in heads

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from runs import REDIS, make_run, make_trial, measured, write
 
-from tare.features.sql.query import QueryResult, ask
+from tare.features.sql.query import QueryResult, run_query
 from tare.model.errors import UsageError
 
 # Each is refused, with these words. RUN is the run's folder, OTHER a folder beside it with a file `secret`; <COPY> is
@@ -122,7 +122,7 @@ def test_what_is_no_reading_of_the_tables_is_refused(sql: str, unchanged: Path) 
     written = sql.replace("<COPY>", COPY).replace("<QUOTED>", COPY.replace("'", "''"))
     written = written.replace("RUN", str(unchanged)).replace("OTHER", str(unchanged.parent / "other"))
     with pytest.raises(UsageError) as error:
-        list(ask([unchanged], written).texts())
+        list(run_query([unchanged], written).texts())
     assert REFUSED[sql] in str(error.value)
     assert error.value.hint
     assert "secret\n" not in str(error.value)
@@ -130,7 +130,7 @@ def test_what_is_no_reading_of_the_tables_is_refused(sql: str, unchanged: Path) 
 
 @pytest.mark.parametrize("sql", ALLOWED)
 def test_what_people_ask_is_answered(sql: str, unchanged: Path) -> None:
-    assert isinstance(answer := ask([unchanged], sql), QueryResult)
+    assert isinstance(answer := run_query([unchanged], sql), QueryResult)
     assert all(len(row) == len(answer.columns) for row in answer.texts())
 
 
@@ -145,7 +145,7 @@ def test_what_people_ask_is_answered(sql: str, unchanged: Path) -> None:
 ])  # fmt: skip
 def test_a_mistake_is_reported_in_two_lines(sql: str, what: str, hint: str, run: Path) -> None:
     with pytest.raises(UsageError) as error:
-        list(ask([run], sql).texts())
+        list(run_query([run], sql).texts())
     assert what in str(error.value)
     assert "\n" not in str(error.value)
     assert hint in error.value.hint
@@ -164,4 +164,4 @@ def _files(folder: Path) -> dict[Path, bytes]:
 ])  # fmt: skip
 def test_a_query_of_any_depth_is_answered_or_refused(sql: str, run: Path) -> None:
     with suppress(UsageError):
-        assert len(list(ask([run], sql).texts())) == 1
+        assert len(list(run_query([run], sql).texts())) == 1

@@ -18,10 +18,10 @@ from runs import REDIS, believable_run, make_run, make_trial, measured, run_in_t
 from sampled import sampled_run
 
 from tare.features.sql import schema
-from tare.features.sql.query import ask
-from tare.features.sql.sources import Ends, ends_of, sources
+from tare.features.sql.query import run_query
+from tare.features.sql.sources import JournalEnds, find_journal_ends, find_sources
 from tare.model.errors import UsageError
-from tare.model.journal import load
+from tare.model.journal import load_run
 from tare.model.trial import Caution, Mark
 from tare.report.data_files import cell_fields
 from tare.report.writer import write_report
@@ -30,7 +30,7 @@ from tare.telemetry.parquet import COLUMNS
 
 
 def rows(folders: Path | Sequence[Path], sql: str) -> list[dict[str, Any]]:
-    return list(ask([folders] if isinstance(folders, Path) else folders, sql).documents())
+    return list(run_query([folders] if isinstance(folders, Path) else folders, sql).documents())
 
 
 def small(folder: Path, stack: str = "docker", *, torn: str = "") -> Path:
@@ -44,9 +44,9 @@ def small(folder: Path, stack: str = "docker", *, torn: str = "") -> Path:
 
 def test_every_table_has_the_columns_that_it_says(tmp_path: Path) -> None:
     folder = sampled_run(tmp_path / "run", count=2)
-    assert ask([folder], "FROM runs").columns == list(schema.RUNS)
-    assert ask([folder], "FROM decisions").columns == list(schema.DECISIONS)
-    assert {*ask([folder], "FROM telemetry").columns} == {"run", "file", *COLUMNS}
+    assert run_query([folder], "FROM runs").columns == list(schema.RUNS)
+    assert run_query([folder], "FROM decisions").columns == list(schema.DECISIONS)
+    assert {*run_query([folder], "FROM telemetry").columns} == {"run", "file", *COLUMNS}
     assert [row["name"] for row in rows(folder, "SHOW TABLES")] == sorted(schema.TABLES)
 
 
@@ -130,7 +130,7 @@ def test_decisions_are_those_of_the_report(tmp_path: Path) -> None:
 @pytest.fixture
 def report(tmp_path: Path) -> Path:
     """The report of a run, in which a decision is another one, by which it is known."""
-    (path,) = write_report([load(write(believable_run(tmp_path / "run", blocks=5)))], ["json"])
+    (path,) = write_report([load_run(write(believable_run(tmp_path / "run", blocks=5)))], ["json"])
     text = path.read_text(encoding="utf-8")
     assert '"decision": "baseline"' in text
     path.write_text(text.replace('"decision": "baseline"', '"decision": "as reported"'), encoding="utf-8")
@@ -191,7 +191,7 @@ def test_a_run_without_a_trial_has_its_reports_decisions_too(tmp_path: Path) -> 
     run = make_run([], [REDIS], tmp_path / "run")
     write(replace(run, record=replace(run.record, stacks=("native", "docker"))))
     computed = rows(tmp_path / "run", "FROM decisions ORDER BY ALL")
-    write_report([load(tmp_path / "run")], ["json"])
+    write_report([load_run(tmp_path / "run")], ["json"])
     assert rows(tmp_path / "run", "FROM decisions ORDER BY ALL") == computed
 
 
@@ -200,7 +200,7 @@ def test_runs_are_distinguished_by_their_folders(tmp_path: Path) -> None:
     found = rows(folders, "SELECT run, count(*) AS trials FROM trials GROUP BY run ORDER BY run")
     assert [(*row.values(),) for row in found] == [(f"{tmp_path}/a/run", 2), (f"{tmp_path}/b/run", 2), ("c", 2)]
     with pytest.raises(UsageError, match="is given 2 times"):
-        ask([folders[0], tmp_path / "b" / ".." / "a" / "run"], "FROM runs")
+        run_query([folders[0], tmp_path / "b" / ".." / "a" / "run"], "FROM runs")
 
 
 @pytest.mark.parametrize("name", ["a[1]*?", "it's", 'a"b', "year=2024", "a,b", "{a,b}", "ünï 中", "$(x);--", "a\\b"])
@@ -218,13 +218,13 @@ def test_names_in_a_journal_are_data(tmp_path: Path) -> None:
 
 def test_the_order_of_rows_is_that_which_the_query_asks_for(tmp_path: Path) -> None:
     sql = "SELECT n FROM range(150000) AS numbers (n) ORDER BY hash(n), n"
-    assert ask([small(tmp_path / "run")], sql).rows() == duckdb.connect().execute(sql).fetchall()
+    assert run_query([small(tmp_path / "run")], sql).rows() == duckdb.connect().execute(sql).fetchall()
 
 
 @pytest.mark.parametrize("late", [0.0, 0.5])
 def test_ctrl_c_ends_a_query_also_before_it_has_begun(late: float, tmp_path: Path) -> None:
     endless = "SELECT max(hash(a.range * b.range)) FROM range(1000000) AS a, range(1000000) AS b"
-    answer = ask([small(tmp_path / "run")], "SELECT 1")
+    answer = run_query([small(tmp_path / "run")], "SELECT 1")
 
     def run() -> None:
         time.sleep(late)
@@ -232,7 +232,7 @@ def test_ctrl_c_ends_a_query_also_before_it_has_begun(late: float, tmp_path: Pat
 
     def interrupted() -> None:
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-        answer._waited(run)
+        answer._run_interruptibly(run)
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
@@ -268,14 +268,14 @@ def test_a_torn_last_line_is_left_out_and_the_journal_stays_as_it_is(torn: str, 
 @pytest.mark.parametrize(("text", "ends"), [
     ("", None),
     ("torn", None),
-    ("a\n", Ends(b"a", b"a", 2)),
-    ("a\nb\n", Ends(b"a", b"b", 4)),
-    ("a\nb\ntorn", Ends(b"a", b"b", 4)),
-    ("\n", Ends(b"", b"", 1)),
+    ("a\n", JournalEnds(b"a", b"a", 2)),
+    ("a\nb\n", JournalEnds(b"a", b"b", 4)),
+    ("a\nb\ntorn", JournalEnds(b"a", b"b", 4)),
+    ("\n", JournalEnds(b"", b"", 1)),
 ])  # fmt: skip
-def test_ends_of_a_file_are_its_first_and_last_whole_lines(text: str, ends: Ends | None, tmp_path: Path) -> None:
+def test_ends_of_a_file_are_its_first_and_last_whole_lines(text: str, ends: JournalEnds | None, tmp_path: Path) -> None:
     (tmp_path / "file").write_text(text, encoding="utf-8")
-    assert ends_of(tmp_path / "file") == ends
+    assert find_journal_ends(tmp_path / "file") == ends
 
 
 def test_a_newer_format_is_refused_also_in_the_last_line_alone(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_a_newer_format_is_refused_also_in_the_last_line_alone(tmp_path: Path) -
     newer = last.replace('"format": 1', '"format": 9')
     (folder / "trials.jsonl").write_text(f"{first}\n{newer}\n", encoding="utf-8")
     with pytest.raises(UsageError, match="its last line: format 9, and this tare reads 1") as error:
-        ask([folder], "FROM trials")
+        run_query([folder], "FROM trials")
     assert error.value.hint == "use a newer tare"
 
 
@@ -300,7 +300,7 @@ def test_a_damaged_line_is_reported_with_its_file(bad: str, tmp_path: Path) -> N
         assert error.value.hint == "the file is damaged or of a newer tare"
 
 
-def test_a_damaged_telemetry_is_reported_with_its_file_only_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_damaged_telemetry_is_reported_with_its_file_only_if_queried(tmp_path: Path) -> None:
     folder = sampled_run(tmp_path / "run", count=2)
     (folder / "telemetry" / "dhrystone-000.parquet").write_bytes(b"no parquet")
     assert rows(folder, "SELECT count(*) AS n FROM trials") == [{"n": 3}]
@@ -310,7 +310,7 @@ def test_a_damaged_telemetry_is_reported_with_its_file_only_where_it_is_asked_fo
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a run") as error:
-        ask([tmp_path], "FROM runs")
+        run_query([tmp_path], "FROM runs")
     assert error.value.hint == "give the folder that `tare run` printed"
 
 
@@ -324,29 +324,29 @@ def test_a_strangers_run_leads_to_no_file_elsewhere(tmp_path: Path) -> None:
     telemetry.rename(tmp_path / "moved.parquet")
     telemetry.symlink_to(tmp_path / "moved.parquet")
     with pytest.raises(UsageError, match=r"dhrystone-000.parquet: is a symbolic link"):
-        ask([folder], "FROM telemetry")
+        run_query([folder], "FROM telemetry")
     (folder / "trials.jsonl").unlink()
     (folder / "trials.jsonl").symlink_to(secret / "trials.jsonl")
     with pytest.raises(UsageError, match=r"trials.jsonl: is a symbolic link"):
-        ask([folder], "FROM trials")
+        run_query([folder], "FROM trials")
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_a_journal_that_is_no_file_is_refused_and_a_query_does_not_wait_for_a_pipe(
+def test_a_journal_that_is_not_a_file_is_refused_without_reading_a_pipe(
     make: Callable[[Path], None], tmp_path: Path
 ) -> None:
     folder = write(make_run([], folder=tmp_path / "run"))
     make(folder / "trials.jsonl")
     with pytest.raises(UsageError, match="is no file"):
-        ask([folder], "FROM trials")
+        run_query([folder], "FROM trials")
 
 
 def test_a_disk_without_room_for_a_copy_is_reported(tmp_path: Path) -> None:
     folder = small(tmp_path / "run", torn="torn")
-    (found,) = sources([folder], tmp_path, with_telemetry=False)
+    (found,) = find_sources([folder], tmp_path, with_telemetry=False)
     assert found.journal == tmp_path / "0.jsonl"
     with pytest.raises(UsageError, match=r"0\.jsonl: no such file or directory"):
-        list(sources([folder], tmp_path / "full", with_telemetry=False))
+        list(find_sources([folder], tmp_path / "full", with_telemetry=False))
 
 
 def test_numbers_of_a_strangers_run_that_no_table_holds_are_refused(tmp_path: Path) -> None:
@@ -356,7 +356,7 @@ def test_numbers_of_a_strangers_run_that_no_table_holds_are_refused(tmp_path: Pa
     assert rows(folder, "SELECT margin FROM runs") == [{"margin": None}]
     record.write_text(text.replace('"cpus": 2', f'"cpus": {10**30}'), encoding="utf-8")
     with pytest.raises(UsageError):
-        ask([folder], "FROM runs")
+        run_query([folder], "FROM runs")
 
 
 def test_a_run_and_the_folder_for_temporary_files_may_be_behind_links(
@@ -372,7 +372,7 @@ def test_a_run_and_the_folder_for_temporary_files_may_be_behind_links(
 def test_what_a_query_needs_meanwhile_is_gone_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "own"))
-    answer = ask([small(tmp_path / "run", torn="torn")], "FROM trials")
+    answer = run_query([small(tmp_path / "run", torn="torn")], "FROM trials")
     assert len(list((tmp_path / "own").iterdir())) == 1
     assert len(list(answer.texts())) == 2
     del answer

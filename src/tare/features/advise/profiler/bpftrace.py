@@ -26,37 +26,37 @@ from tare.features.advise.profiler.bpftrace_output import (
     NUMBERS,
     SOCKET,
     is_tick,
-    maps_in,
     parse_cost,
-    parse_traced,
+    parse_maps,
+    parse_trace_counts,
 )
-from tare.features.advise.profiler.profile import RECEIVING, SENDING, STARTING, Traced
+from tare.features.advise.profiler.profile import RECEIVING, SENDING, STARTING, TraceCounts
 from tare.hosts.host import Host, Process
 from tare.model.errors import TareError, TimedOut, TrialFailed
 
 PROGRAM = "bpftrace"
-EVENTS = "/sys/kernel/tracing/events"
-TYPES = Path("/sys/kernel/btf/vmlinux")  # the kernel's type information, where bpftrace finds fields of structures
-_START_SECONDS = 120.0  # it compiles the program first
-_POLITE_SECONDS = 2.0  # for so long, it lets others go first: on an idle machine it has started after one second
-_ANSWER_SECONDS = 30.0
+EVENTS_FOLDER = "/sys/kernel/tracing/events"
+BTF_FILE = Path("/sys/kernel/btf/vmlinux")  # the kernel's type information, where bpftrace finds fields of structures
+_START_TIMEOUT_SECONDS = 120.0  # it compiles the program first
+_LOW_PRIORITY_SECONDS = 2.0  # for so long, it lets others go first: on an idle machine it has started after one second
+_LINE_TIMEOUT_SECONDS = 30.0
 _SLOT_SECONDS = 0.1
-_SHARE, _ATTACHED_SHARE = 0.0025, 0.01  # of a CPU, that the two may take
+_COUNTING_CPU_SHARE, _ATTACHED_CPU_SHARE = 0.0025, 0.01  # of a CPU, that the two may take
 # bpftrace takes the type of a map from its first use.
 _BEGIN = "BEGIN { @seen = 0; @sum = 0; @counted = 0; @slots = 0; @weight = 0; @ended = (uint64)0; @until = (uint64)0; "
 _IN_WINDOW = "nsecs < @until && nsecs >= @from"
-_MOST_WEIGHT = 200  # of a call in a window, which is then half a millisecond long
-_OF_MACHINE = "pid:[4026531836]"  # the same on every machine: include/linux/proc_ns.h of Linux
+_MAX_WEIGHT = 200  # of a call in a window, which is then half a millisecond long
+_HOST_PID_NAMESPACE = "pid:[4026531836]"  # the same on every machine: include/linux/proc_ns.h of Linux
 # While it compiles, it gives way to others of its session; and its session, of which it is alone, to other sessions.
-_GIVES_WAY = ("sh", "-c", '{ echo 10 > /proc/self/autogroup; } 2>/dev/null; exec nice -n 10 "$@"', "sh")
-_KEYS = "BPFTRACE_MAP_KEYS_MAX=16384"  # processes and threads that it can follow
+_LOW_PRIORITY_COMMAND = ("sh", "-c", '{ echo 10 > /proc/self/autogroup; } 2>/dev/null; exec nice -n 10 "$@"', "sh")
+_MAP_KEYS_VARIABLE = "BPFTRACE_MAP_KEYS_MAX=16384"  # processes and threads that it can follow
 
-_ON_FILES = RECEIVING | SENDING | {"accept", "accept4", "connect"}  # their first argument is an open file
+_FILE_CALLS = RECEIVING | SENDING | {"accept", "accept4", "connect"}  # their first argument is an open file
 FAULTS = ("exceptions:page_fault_user", "exceptions:page_fault_kernel")
 PACKETS = "net:net_dev_queue"
 # A bridge hands a packet on to its port, which has a handler: the packet counts once.
 _PACKET = "if ((uint64)((struct sk_buff *)args->skbaddr)->dev->rx_handler == 0) { @packets = sum(@weight); }"
-_NEEDED = (
+_NEEDED_TRACEPOINTS = (
     *("raw_syscalls:sys_enter", "raw_syscalls:sys_exit", "sched:sched_switch"),
     *("sched:sched_process_fork", "sched:sched_process_exec", "sched:sched_process_exit"),
 )
@@ -64,74 +64,78 @@ _NEEDED = (
 
 def show_tracepoints(host: Host) -> None:
     """Mount the kernel's tracepoints, unless they are; this process is in a mount namespace of its own."""
-    if not Path(EVENTS).is_dir():
-        host.run("mount", "-t", "tracefs", "tare-tracing", str(Path(EVENTS).parent), timeout=10.0, check=False)
+    if not Path(EVENTS_FOLDER).is_dir():
+        host.run("mount", "-t", "tracefs", "tare-tracing", str(Path(EVENTS_FOLDER).parent), timeout=10.0, check=False)
 
 
 @dataclass(frozen=True)
-class Schedule:
+class CountingSchedule:
     """When the program counts and when it ends. By default, it counts each call until it is ended.
 
-    It ends after `seconds`, or after about `most_calls` of the application, counted or not. Of each slot it counts
-    about `calls_of_slot`.
+    It ends after `seconds`, or after about `max_calls` of the application, counted or not. Of each slot it counts
+    about `calls_per_slot`.
     """
 
     seconds: float = 1e9
-    most_calls: int = 1 << 60
-    calls_of_slot: int = 1 << 30
+    max_calls: int = 1 << 60
+    calls_per_slot: int = 1 << 30
 
 
-def schedule_for(seconds: float) -> Schedule:
+def schedule_for(seconds: float) -> CountingSchedule:
     """Return the schedule for watching an application for `seconds`.
 
     Counting takes a quarter percent of a CPU. Calls that are not counted take 1 % more; after that, the program ends.
     """
-    return Schedule(
+    return CountingSchedule(
         seconds=seconds,
-        most_calls=round(_ATTACHED_SHARE * seconds / ATTACHED_SECONDS),
-        calls_of_slot=round(_SHARE * _SLOT_SECONDS / CALL_SECONDS),
+        max_calls=round(_ATTACHED_CPU_SHARE * seconds / ATTACHED_SECONDS),
+        calls_per_slot=round(_COUNTING_CPU_SHARE * _SLOT_SECONDS / CALL_SECONDS),
     )
 
 
-def counting_problem(known: Collection[str], namespace: str) -> str:
+def counting_problem(available: Collection[str], namespace: str) -> str:
     """Return why nothing can be counted with these tracepoints; empty if it can be.
 
     `namespace` is that of this process's numbers. The kernel's programs see the machine's own.
     """
-    if namespace != _OF_MACHINE:
+    if namespace != _HOST_PID_NAMESPACE:
         return "tare runs in a container, where processes have other numbers than the kernel counts by"
-    if lacking := [event for event in _NEEDED if event not in known]:
+    if lacking := [event for event in _NEEDED_TRACEPOINTS if event not in available]:
         return f"the kernel shows no tracepoint {lacking[0]}"
     return "" if shutil.which(PROGRAM) else f"{PROGRAM} is not installed"
 
 
-def missing(known: frozenset[str], typed: bool) -> tuple[str, ...]:
+def find_uncountable(available: frozenset[str], has_btf: bool) -> tuple[str, ...]:
     """Return what cannot be counted with these tracepoints, and with or without the kernel's types."""
     what = "packets, and which reads and writes are of files, pipes or the network: the kernel has no BTF"
-    unknown = [] if typed else [what]
-    unknown += [] if known >= {*FAULTS} else ["page faults: the kernel has no tracepoint for them"]
-    unknown += [] if PACKETS in known else ["packets: the kernel has no tracepoint for them"]
+    unknown = [] if has_btf else [what]
+    unknown += [] if available >= {*FAULTS} else ["page faults: the kernel has no tracepoint for them"]
+    unknown += [] if PACKETS in available else ["packets: the kernel has no tracepoint for them"]
     return tuple(unknown)
 
 
-def tracepoints() -> frozenset[str]:
+def find_tracepoints() -> frozenset[str]:
     """Return the tracepoints that are needed, of those that this machine shows."""
-    return frozenset(event for event in (*_NEEDED, *FAULTS, PACKETS) if Path(EVENTS, event.replace(":", "/")).is_dir())
+    return frozenset(
+        event
+        for event in (*_NEEDED_TRACEPOINTS, *FAULTS, PACKETS)
+        if Path(EVENTS_FOLDER, event.replace(":", "/")).is_dir()
+    )
 
 
-def program(pids: Sequence[int], known: frozenset[str], typed: bool, schedule: Schedule) -> str:
+def build_program(pids: Sequence[int], available: frozenset[str], has_btf: bool, schedule: CountingSchedule) -> str:
     """Return the program for these processes and all that they start.
 
-    It counts less unless the kernel's structures are `typed`. bpftrace attaches the probes in this order, so that all
+    It counts less unless the kernel's structures are `has_btf`. bpftrace attaches the probes in this order, so that all
     are attached at the first slot.
     """
     ours = f"/@member[pid] && {_IN_WINDOW}/"
-    faults = (f"tracepoint:{event} {ours} {{ @faults = sum(@weight); }}" for event in FAULTS if event in known)
-    packets = [f"tracepoint:{PACKETS} {ours} {{ {_PACKET} }}"] if typed and PACKETS in known else []
+    faults = (f"tracepoint:{event} {ours} {{ @faults = sum(@weight); }}" for event in FAULTS if event in available)
+    packets = [f"tracepoint:{PACKETS} {ours} {{ {_PACKET} }}"] if has_btf and PACKETS in available else []
     # Who is still runnable has the state 0, or 256 if another thread took the CPU.
     waits = "(args->prev_state & 0xff) > 0"
     # A new process or thread returns from the call that made it, with 0.
-    born = f"(args->ret == 0 && ({_is_one_of(STARTING)}))"
+    born = f"(args->ret == 0 && ({_one_of_condition(STARTING)}))"
     return "\n".join(
         (
             _BEGIN + " ".join(f"@member[(uint64){pid}] = 1;" for pid in pids) + " }",
@@ -141,25 +145,25 @@ def program(pids: Sequence[int], known: frozenset[str], typed: bool, schedule: S
             f"tracepoint:sched:sched_switch {ours} {{ @switches[{waits}] = sum(@weight); }}",
             *faults,
             *packets,
-            f"tracepoint:raw_syscalls:sys_exit /@at[tid] || {born}/ {{ {_exit(typed)} }}",
-            f"tracepoint:raw_syscalls:sys_enter /@member[pid]/ {{ {_enter(typed)} }}",
-            f"interval:ms:{round(1000 * _SLOT_SECONDS)} {{ {_slot(schedule)} }}",
-            f"END {{ clear(@member); clear(@at); {'clear(@kind); ' if typed else ''}}}",
+            f"tracepoint:raw_syscalls:sys_exit /@at[tid] || {born}/ {{ {_exit_probe_code(has_btf)} }}",
+            f"tracepoint:raw_syscalls:sys_enter /@member[pid]/ {{ {_enter_code(has_btf)} }}",
+            f"interval:ms:{round(1000 * _SLOT_SECONDS)} {{ {_slot_code(schedule)} }}",
+            f"END {{ clear(@member); clear(@at); {'clear(@kind); ' if has_btf else ''}}}",
         )
     )
 
 
-def _slot(schedule: Schedule) -> str:
+def _slot_code(schedule: CountingSchedule) -> str:
     """Return what begins a slot: it adds up the last one, and places the next window."""
     length = round(1e9 * _SLOT_SECONDS)
     return (
         "if (@began == 0) { @began = nsecs; }"
         " @seen = @seen + @sum * @weight; @counted = @counted + @sum; @sum = 0;"
-        f" if (nsecs - @began >= {round(1e9 * schedule.seconds)} || @seen > {schedule.most_calls}) {{"
+        f" if (nsecs - @began >= {round(1e9 * schedule.seconds)} || @seen > {schedule.max_calls}) {{"
         ' if (@ended == 0) { @ended = nsecs; @until = 0; clear(@member); printf("end\\n"); exit(); } }'
         " else { @slots++;"
-        f" $weight = (uint64)@seen / ({schedule.calls_of_slot} * (uint64)@slots) + 1;"
-        f" if ($weight > {_MOST_WEIGHT}) {{ $weight = (uint64){_MOST_WEIGHT}; }}"
+        f" $weight = (uint64)@seen / ({schedule.calls_per_slot} * (uint64)@slots) + 1;"
+        f" if ($weight > {_MAX_WEIGHT}) {{ $weight = (uint64){_MAX_WEIGHT}; }}"
         f" $length = (uint64){length} / $weight;"
         f" @until = 0; @weight = (int64)$weight; @from = nsecs + rand % ({length + 1} - $length);"
         # A window that is all of its slot lasts until the next one has begun.
@@ -168,13 +172,13 @@ def _slot(schedule: Schedule) -> str:
     )
 
 
-def _kind() -> str:
+def _file_kind_code() -> str:
     """Return what notes the kind of the open file that the call is about."""
     # bpftrace indexes arrays only by literals.
     files = "(uint64)((struct task_struct *)curtask)->files->fdt->fd"
     family = "((struct socket *)$file->private_data)->sk->__sk_common.skc_family"
     return (
-        f"if ({_is_one_of(_ON_FILES)}) {{"
+        f"if ({_one_of_condition(_FILE_CALLS)}) {{"
         f" $file = (struct file *)*(uint64 *)({files} + 8 * args->args[0]);"
         " $kind = (uint64)($file->f_inode->i_mode & 0xf000);"
         f" if ($kind == {SOCKET}) {{ $kind += (uint64){family}; }}"
@@ -182,14 +186,14 @@ def _kind() -> str:
     )
 
 
-def _enter(typed: bool) -> str:
+def _enter_code(has_btf: bool) -> str:
     # CPUs that add to @sum at the same time lose some of it. It only places windows: @total and @entered lose none.
     counted = "@at[tid] = nsecs; @entered = sum(@weight); @sum++;"
-    return f"@total = count(); if ({_IN_WINDOW}) {{ {_kind() if typed else ''}{counted} }}"
+    return f"@total = count(); if ({_IN_WINDOW}) {{ {_file_kind_code() if has_btf else ''}{counted} }}"
 
 
-def _exit(typed: bool) -> str:
-    kind = "@kind[tid]" if typed else "0"
+def _exit_probe_code(has_btf: bool) -> str:
+    kind = "@kind[tid]" if has_btf else "0"
     sizes = (
         f" if ({kind} > 0 && args->ret > 0) {{"
         f" @bytes[args->id, {kind}] = sum(args->ret * @weight);"
@@ -199,12 +203,12 @@ def _exit(typed: bool) -> str:
         "if (@at[tid] > 0) {"
         f" @calls[args->id, {kind}, args->ret < 0] = sum(@weight);"
         f" @times[args->id, {kind}, args->ret < 0] = sum((nsecs - @at[tid]) * @weight);"
-        f"{sizes if typed else ''} delete(@at[tid]); }}"
+        f"{sizes if has_btf else ''} delete(@at[tid]); }}"
         " else { if (@member[pid]) { @born[pid == tid] = count(); } }"
     )
 
 
-def _is_one_of(calls: Collection[str]) -> str:
+def _one_of_condition(calls: Collection[str]) -> str:
     """Return the condition that a call is one of these, as few comparisons of ranges."""
     numbers = sorted(NUMBERS[call] for call in calls)
     ranges: list[list[int]] = []
@@ -217,10 +221,10 @@ def _is_one_of(calls: Collection[str]) -> str:
     return " || ".join(texts)
 
 
-class Counter:
-    """Counter by bpftrace: it counts from its creation until `end`.
+class BpftraceCounter:
+    """Counter by bpftrace: it counts from its creation until `stop`.
 
-    `start_seconds` is the CPU time until its creation, `cost_seconds` what counting took; that is known after `end`.
+    `start_seconds` is the CPU time until its creation, `cost_seconds` what counting took; that is known after `stop`.
     """
 
     def __init__(self, process: Process, first: str, source: str) -> None:
@@ -236,49 +240,49 @@ class Counter:
         if not is_tick(self._lines[-1]):
             return True
         try:
-            self._lines.append(self._process.read_line(_ANSWER_SECONDS).text)
+            self._lines.append(self._process.read_line(_LINE_TIMEOUT_SECONDS).text)
         except TrialFailed:
             return True
         return not is_tick(self._lines[-1])
 
-    def end(self) -> Traced:
+    def stop(self) -> TraceCounts:
         """Stop, and return what was counted; raises TrialFailed."""
         seconds = time.monotonic() - self._began
         if is_tick(self._lines[-1]):  # a program that ends itself dies of a signal before it has printed its counts
             os.kill(self._process.pid, signal.SIGINT)
         with suppress(TrialFailed):
             while True:
-                self._lines.append(self._process.read_line(_ANSWER_SECONDS).text)
+                self._lines.append(self._process.read_line(_LINE_TIMEOUT_SECONDS).text)
         text = "\n".join(self._lines)
         self.cost_seconds = parse_cost(text)
-        return parse_traced(text, seconds, self._source)
+        return parse_trace_counts(text, seconds, self._source)
 
 
 @contextmanager
-def counting(host: Host, text: str) -> Iterator[Counter]:
+def run_bpftrace(host: Host, text: str) -> Iterator[BpftraceCounter]:
     """Run a program until the end of the block; raises TareError where bpftrace refuses it."""
-    with host.spawn(*_GIVES_WAY, "env", _KEYS, PROGRAM, "-f", "json", "-e", text) as process:
+    with host.spawn(*_LOW_PRIORITY_COMMAND, "env", _MAP_KEYS_VARIABLE, PROGRAM, "-f", "json", "-e", text) as process:
         try:
-            line = _first_line(process)
-            while not (is_tick(line) or maps_in(line)):  # the first of either: all is attached
-                line = process.read_line(_START_SECONDS).text
+            line = _await_first_line(process)
+            while not (is_tick(line) or parse_maps(line)):  # the first of either: all is attached
+                line = process.read_line(_START_TIMEOUT_SECONDS).text
         except TrialFailed as error:
             lines = [line for line in process.errors().splitlines() if "RLIMIT_MEMLOCK" not in line]
             raise TareError(f"bpftrace: {lines[0] if lines else error}") from error
-        _give_way_no_more(process.pid)  # so that it stops when it is asked to
-        yield Counter(process, line, text)
+        _restore_priority(process.pid)  # so that it stops when it is asked to
+        yield BpftraceCounter(process, line, text)
 
 
-def _first_line(process: Process) -> str:
+def _await_first_line(process: Process) -> str:
     """Wait for the first line, on a busy machine with the priority of others after a few seconds."""
     try:
-        return process.read_line(_POLITE_SECONDS).text
+        return process.read_line(_LOW_PRIORITY_SECONDS).text
     except TimedOut:
-        _give_way_no_more(process.pid)
-        return process.read_line(_START_SECONDS).text
+        _restore_priority(process.pid)
+        return process.read_line(_START_TIMEOUT_SECONDS).text
 
 
-def _give_way_no_more(pid: int) -> None:
+def _restore_priority(pid: int) -> None:
     with suppress(OSError):  # it has ended, or the kernel has no such groups
         os.setpriority(os.PRIO_PROCESS, pid, 0)
         Path(f"/proc/{pid}/autogroup").write_text("0", encoding="ascii")

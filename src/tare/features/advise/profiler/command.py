@@ -11,23 +11,23 @@ from typing import Annotated
 
 import typer
 
-from tare.cli.console import say
-from tare.cli.signals import stoppable
+from tare.cli.console import print_status
+from tare.cli.signals import interruptible
 from tare.features.advise.profiler import targets
 from tare.features.advise.profiler.bpftrace import show_tracepoints
-from tare.features.advise.profiler.profile import Profile, basket, with_possible_rate, written
-from tare.features.advise.profiler.recording import Taking, profile_of_command, profile_of_running
+from tare.features.advise.profiler.profile import Profile, count_operations, dump_profile, with_possible_rate
+from tare.features.advise.profiler.recording import ProfileRecorder, record_command, record_running
 from tare.features.advise.profiler.targets import Target
-from tare.hosts.cgroups import counting_group
-from tare.hosts.ledger import Ledger, private_state_folder
+from tare.hosts.cgroups import create_counting_cgroup
+from tare.hosts.ledger import Ledger, create_state_folder
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.model.errors import TareError, UsageError
-from tare.model.files import writing
-from tare.model.operations import WORK
+from tare.model.files import convert_write_errors
+from tare.model.operations import OPERATION_KINDS
 from tare.model.units import format_duration, format_quantity, parse_duration, parse_rate
 
 _PER_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_NICE = 5  # what it watches goes first; with 19, tare took a minute in place of 8 s where all CPUs were busy
+_NICE_LEVEL = 5  # what it watches goes first; with 19, tare took a minute in place of 8 s where all CPUs were busy
 _EXAMPLE = "for example: tare profile --pid 1234, or tare profile -- gzip -k data"
 
 
@@ -58,48 +58,48 @@ def profile(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     """
     if sum(map(bool, (command, pid is not None, cgroup, container))) != 1:
         raise UsageError("name one application: a command after --, or --pid, --cgroup or --container", _EXAMPLE)
-    duration, per_second = _seconds(seconds or ("10s" if command else "90s")), _rate(rate)
+    duration, per_second = _parse_seconds(seconds or ("10s" if command else "90s")), _parse_requests_per_second(rate)
     if command and rate:
         raise UsageError("--rate is for a server that runs, and this is a command", "leave one of them out")
     if os.geteuid():
         raise UsageError("only root can count system calls", "sudo tare profile …")
     host = LocalHost()
-    taking = Taking(host, duration, partial(say, style="dim"))
-    with stoppable():
-        isolate_mounts(names_shown=False)
+    taking = ProfileRecorder(host, duration, partial(print_status, style="dim"))
+    with interruptible():
+        isolate_mounts(share_namespaces=False)
         show_tracepoints(host)
         if command:
-            found = _of_command(taking, command)
+            found = _record_command(taking, command)
         else:
-            os.nice(_NICE)
-            found = profile_of_running(taking, _target(host, pid, cgroup, container), per_second)
+            os.nice(_NICE_LEVEL)
+            found = record_running(taking, _find_target(host, pid, cgroup, container), per_second)
     if found.cpu_seconds <= 0:
         # Version 1 of control groups counts it in steps of 10 ms.
         what = f"{found.name}: used no CPU time, or less than can be seen, in {format_duration(found.seconds)}"
         raise TareError(what, "profile it under its usual load, or for longer with --seconds")
     found = with_possible_rate(found)
-    _write(out, written(found))
-    say(*summary(found))
+    _write(out, dump_profile(found))
+    print_status(*summary_lines(found))
 
 
-def _of_command(taking: Taking, command: Sequence[str]) -> Profile:
+def _record_command(recorder: ProfileRecorder, command: Sequence[str]) -> Profile:
     if not shutil.which(command[0]):
         raise UsageError(f"{command[0]}: no such program", "give a command as you would in a shell, without its syntax")
-    ledger = Ledger(private_state_folder() / "ledger" / f"profile-{os.getpid()}.jsonl", taking.host)
+    ledger = Ledger(create_state_folder() / "ledger" / f"profile-{os.getpid()}.jsonl", recorder.host)
     try:
-        with counting_group(ledger, f"tare-profile-{os.getpid()}") as group:
-            return profile_of_command(taking, command, group)
+        with create_counting_cgroup(ledger, f"tare-profile-{os.getpid()}") as group:
+            return record_command(recorder, command, group)
     finally:
-        ledger.sweep()
+        ledger.undo_all()
 
 
-def _target(host: LocalHost, pid: int | None, cgroup: str, container: str) -> Target:
+def _find_target(host: LocalHost, pid: int | None, cgroup: str, container: str) -> Target:
     if pid is not None:
-        return targets.process_and_children(host, pid)
-    return targets.group(host, cgroup) if cgroup else targets.container(host, container)
+        return targets.find_process(host, pid)
+    return targets.find_cgroup(host, cgroup) if cgroup else targets.find_container(host, container)
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
         seconds = parse_duration(text)
     except ValueError as error:
@@ -109,7 +109,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _rate(text: str) -> float | None:
+def _parse_requests_per_second(text: str) -> float | None:
     try:
         return parse_rate(text, _PER_SECONDS) if text else None
     except ValueError as error:
@@ -120,25 +120,29 @@ def _write(path: Path | None, text: str) -> None:
     if path is None:
         print(text, end="")
         return
-    with writing(path, "choose another name"):
+    with convert_write_errors(path, "choose another name"):
         path.write_text(text, encoding="utf-8")
 
 
-def summary(found: Profile) -> list[str]:
+def summary_lines(app_profile: Profile) -> list[str]:
     """Return what a profile says, in lines for people."""
-    usage = found.usage
-    cpus, in_kernel = ((found.cpu_seconds * found.units) / found.seconds, usage.system_seconds / found.seconds)
+    usage = app_profile.usage
+    cpus = app_profile.cpu_seconds * app_profile.units / app_profile.seconds
+    in_kernel = usage.system_seconds / app_profile.seconds
+    units = format_quantity(app_profile.units, f"{app_profile.unit}s")
     lines = [
-        f"{found.name}: watched for {format_duration(found.seconds)}, {format_quantity(found.units, f'{found.unit}s')}",
+        f"{app_profile.name}: watched for {format_duration(app_profile.seconds)}, {units}",
         f"CPUs in use: {cpus:.2f}, of them in the kernel {in_kernel:.2f}",
     ]
-    numbers = basket(found)
-    for work in WORK:
+    numbers = count_operations(app_profile)
+    for work in OPERATION_KINDS:
         if number := numbers.get(work.name):
             amount = format_quantity(number, "s" if work.unit == "s" else "")
-            lines.append(f"  {work.title}: {amount} a {found.unit}")
-    if found.cost is not None:
-        start = format_duration(found.start_seconds or 0.0)
-        lines.append(f"counting took {100 * found.cost:.1f} % of a CPU over this time, and {start} of a CPU to begin")
-    lines += [f"caution: {each}" for each in found.cautions]
-    return [*lines, *(f"not known: {each}" for each in found.missing)]
+            lines.append(f"  {work.title}: {amount} a {app_profile.unit}")
+    if app_profile.cost is not None:
+        start = format_duration(app_profile.start_seconds or 0.0)
+        lines.append(
+            f"counting took {100 * app_profile.cost:.1f} % of a CPU over this time, and {start} of a CPU to begin"
+        )
+    lines += [f"caution: {each}" for each in app_profile.cautions]
+    return [*lines, *(f"not known: {each}" for each in app_profile.missing)]

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from tare.model.errors import UsageError, unreadable
-from tare.model.files import TooLarge, contents
+from tare.model.errors import UsageError, describe_unreadable
+from tare.model.files import FileTooLarge, read_bounded
 from tare.model.machine import Facts
 from tare.model.operations import (
     CALL,
@@ -19,8 +19,9 @@ from tare.model.operations import (
     FAULT,
     FILE_READ,
     FILE_WRITE,
+    KIND_BY_CALL,
     MESSAGE,
-    OF_CALL,
+    OPERATION_KINDS,
     PIPE,
     PROCESS,
     RECEIVED,
@@ -28,12 +29,11 @@ from tare.model.operations import (
     SWITCH,
     THREAD,
     USER,
-    WORK,
-    Work,
+    OperationKind,
 )
 
 FORMAT = 1
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 _HINT = "write it anew: tare profile … > app.json"
 
 Amount = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
@@ -42,7 +42,7 @@ Count = Annotated[int, Field(ge=0, le=1 << 63)]
 
 # What a call's file is. `local` is a Unix socket, `other` an event, a directory, or a socket of another family. An
 # empty text is a call that has none, or whose file is unknown.
-On = Literal["", "file", "pipe", "local", "network", "device", "other"]
+FileKind = Literal["", "file", "pipe", "local", "network", "device", "other"]
 Unit = Literal["run", "request", "second"]
 
 RECEIVING = frozenset({"read", "readv", "pread64", "preadv", "preadv2", "recvfrom", "recvmsg", "recvmmsg"})
@@ -50,7 +50,10 @@ SENDING = frozenset({"write", "writev", "pwrite64", "pwritev", "pwritev2", "send
 SEVERAL = frozenset({"recvmmsg", "sendmmsg"})  # they return how many messages they passed, not bytes
 STARTING = frozenset({"clone", "clone3", "fork", "vfork"})
 _ACCEPTING = frozenset({"accept", "accept4"})
-_MOST_CONNECTIONS, _SOME = 1.1, 20  # accepted for a request, and in all: from here on, the stated rate must be wrong
+_MAX_CONNECTIONS_PER_REQUEST, _MIN_CONNECTIONS = (
+    1.1,
+    20,
+)  # accepted for a request, and in all: from here on, the stated rate must be wrong
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class CallCount:
 
     call: str
     count: Count
-    on: On = ""
+    on: FileKind = ""
     failed: bool = False
     seconds: Amount | None = None
     bytes: Count | None = None
@@ -71,7 +74,7 @@ class CallCount:
 
 
 @dataclass(frozen=True)
-class Traced:
+class TraceCounts:
     """What was counted in `seconds`.
 
     `waits` are context switches in which a thread waited, `preemptions` those in which it was ready to go on. `packets`
@@ -96,7 +99,7 @@ class Traced:
 
 
 @dataclass(frozen=True)
-class Counts(Traced):
+class Counts(TraceCounts):
     """What was counted while the application did so many `units` of its own work."""
 
     units: Positive
@@ -176,9 +179,9 @@ def with_possible_rate(profile: Profile) -> Profile:
     counts = profile.counts
     if profile.unit != "request" or counts is None:
         return profile
-    stated, accepted, factor = profile.units / profile.seconds, _accepted(counts.calls), 1.0
+    stated, accepted, factor = profile.units / profile.seconds, _accepted_connections(counts.calls), 1.0
     received = _received_bytes(counts.calls)
-    if accepted >= _SOME and accepted > _MOST_CONNECTIONS * counts.units:
+    if accepted >= _MIN_CONNECTIONS and accepted > _MAX_CONNECTIONS_PER_REQUEST * counts.units:
         factor = accepted / counts.units
         caution = (
             f"the stated rate of {stated:.4g} requests a second contradicts {factor:.2f} connections accepted for each"
@@ -195,7 +198,7 @@ def with_possible_rate(profile: Profile) -> Profile:
     return replace(profile, counts=counts, units=factor * profile.units, cautions=tuple(cautions))
 
 
-def _accepted(calls: Iterable[CallCount]) -> int:
+def _accepted_connections(calls: Iterable[CallCount]) -> int:
     return sum(call.count for call in calls if call.call in _ACCEPTING and call.on == "network" and not call.failed)
 
 
@@ -210,7 +213,7 @@ def _received_bytes(calls: Iterable[CallCount]) -> int | None:
     return total
 
 
-def basket(profile: Profile) -> Mapping[str, float]:
+def count_operations(profile: Profile) -> Mapping[str, float]:
     """Return how many of each kind of work (model/operations.py) a unit of the application's own work takes.
 
     A kind that could not be counted is missing. A message is a receive and a send, and each of them counts half; or a
@@ -223,12 +226,12 @@ def basket(profile: Profile) -> Mapping[str, float]:
     if profile.counts is None:
         return found
     counts = profile.counts
-    totals = {work.name: 0.0 for work in WORK if work is not USER}
+    totals = {work.name: 0.0 for work in OPERATION_KINDS if work is not USER}
     for call in counts.calls:
-        for work, number in _works(call):
+        for work, number in _operations_of_call(call):
             totals[work.name] += number
-    for undoing in {work.undone_by for work in WORK if work.undone_by}:
-        done = sum(totals[work.name] for work in WORK if work.undone_by == undoing)
+    for undoing in {work.undo_call for work in OPERATION_KINDS if work.undo_call}:
+        done = sum(totals[work.name] for work in OPERATION_KINDS if work.undo_call == undoing)
         undone = sum(call.count for call in counts.calls if call.call == undoing and not call.failed)
         totals[CALL.name] -= min(done, undone)
     if any(call.on == "network" or call.call.startswith("io_uring_") for call in counts.calls):
@@ -244,18 +247,18 @@ def basket(profile: Profile) -> Mapping[str, float]:
     return found | {name: number / counts.units for name, number in totals.items()}
 
 
-def _works(call: CallCount) -> Iterator[tuple[Work, float]]:
+def _operations_of_call(call: CallCount) -> Iterator[tuple[OperationKind, float]]:
     """Yield the kinds of work of a system call, with how many of each."""
     name = call.call
     passes = name in RECEIVING or name in SENDING
     if call.failed and name != "connect":  # which does not wait for its answer
         yield CALL, call.count
-    elif name in STARTING or OF_CALL.get(name) is PROCESS:
+    elif name in STARTING or KIND_BY_CALL.get(name) is PROCESS:
         return  # they were counted where they took effect
     elif name in _ACCEPTING or name == "connect":
         yield (CONNECTION if call.on in ("network", "") else CALL), call.count
     elif passes and call.on == "network":
-        yield from _messages(call)
+        yield from _message_operations(call)
     elif passes and call.on in ("pipe", "local"):
         yield PIPE, call.count / 2
     elif passes and call.on == "file":
@@ -263,10 +266,10 @@ def _works(call: CallCount) -> Iterator[tuple[Work, float]]:
         yield (FILE_READ if name in RECEIVING else FILE_WRITE), pieces
         yield CALL, max(0, call.count - pieces)  # the ends of files
     else:
-        yield CALL if call.on else OF_CALL.get(name, CALL), call.count
+        yield CALL if call.on else KIND_BY_CALL.get(name, CALL), call.count
 
 
-def _messages(call: CallCount) -> Iterator[tuple[Work, float]]:
+def _message_operations(call: CallCount) -> Iterator[tuple[OperationKind, float]]:
     several = call.call in SEVERAL and call.pieces is not None
     yield MESSAGE, (call.pieces or 0 if several else call.count) / 2
     yield (RECEIVED if call.call in RECEIVING else SENT), call.bytes or 0
@@ -275,7 +278,7 @@ def _messages(call: CallCount) -> Iterator[tuple[Work, float]]:
 _PROFILE = TypeAdapter(Profile)
 
 
-def written(profile: Profile) -> str:
+def dump_profile(profile: Profile) -> str:
     """Return the profile as the text of its file."""
     return json.dumps(asdict(profile), indent=1, allow_nan=False) + "\n"
 
@@ -283,28 +286,28 @@ def written(profile: Profile) -> str:
 def read_profile(path: Path) -> Profile:
     """Read a profile's file; raises UsageError."""
     try:
-        content = contents(path, _MOST_BYTES)
-    except TooLarge:
+        content = read_bounded(path, _MAX_BYTES)
+    except FileTooLarge:
         raise UsageError(f"{path}: more than 1 MiB, and no profile", _HINT) from None
     except OSError as error:
-        fault = unreadable(path, error, "give the path of a profile that `tare profile` has written")
-        raise UsageError(fault.what, fault.hint) from None
+        fault = describe_unreadable(path, error, "give the path of a profile that `tare profile` has written")
+        raise UsageError(fault.message, fault.hint) from None
     return parse_profile(content, str(path))
 
 
-def parse_profile(content: bytes, where: str) -> Profile:
-    """Read the content of a profile's file, which may be untrusted; raises UsageError with `where` it is."""
+def parse_profile(content: bytes, source: str) -> Profile:
+    """Read the content of a profile's file, which may be untrusted; raises UsageError with `source` it is."""
     try:
         fields: dict[str, Any] = json.loads(content.decode())
         version = fields["format"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise UsageError(f"{where}: not a profile", _HINT) from None
+        raise UsageError(f"{source}: not a profile", _HINT) from None
     if version != FORMAT:
         hint = "use a newer tare" if isinstance(version, int) and version > FORMAT else _HINT
-        raise UsageError(f"{where}: format {version!r:.40}, and this tare reads {FORMAT}", hint)
+        raise UsageError(f"{source}: format {version!r:.40}, and this tare reads {FORMAT}", hint)
     try:
         return _PROFILE.validate_python(fields)
     except ValidationError as error:
         fault = error.errors()[0]
         place = ".".join(str(part) for part in fault["loc"])
-        raise UsageError(f"{where}: {place}: {fault['msg']}", _HINT) from None
+        raise UsageError(f"{source}: {place}: {fault['msg']}", _HINT) from None

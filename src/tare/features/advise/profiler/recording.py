@@ -19,18 +19,18 @@ from typing import NamedTuple
 
 from tare import __version__
 from tare.features.advise.profiler.bpftrace import (
+    BTF_FILE,
     PROGRAM,
-    TYPES,
-    Counter,
-    Schedule,
-    counting,
+    BpftraceCounter,
+    CountingSchedule,
+    build_program,
     counting_problem,
-    missing,
-    program,
+    find_tracepoints,
+    find_uncountable,
+    run_bpftrace,
     schedule_for,
-    tracepoints,
 )
-from tare.features.advise.profiler.profile import FORMAT, Counts, Profile, Traced, Unit, Usage
+from tare.features.advise.profiler.profile import FORMAT, Counts, Profile, TraceCounts, Unit, Usage
 from tare.features.advise.profiler.targets import Target
 from tare.hosts.cgroups import CountingGroup
 from tare.hosts.host import Host, Process
@@ -38,18 +38,20 @@ from tare.model.errors import TareError, TimedOut, TrialFailed
 from tare.model.units import format_duration
 from tare.telemetry.instance_reader import InstanceReader
 from tare.telemetry.kernel_files import LocalFiles
-from tare.telemetry.procfs import parse_interfaces, parse_process_times, read_as
+from tare.telemetry.procfs import parse_interfaces, parse_process_times, read_or_none
 
-_LOOK_SECONDS = 1.0
+_READING_INTERVAL_SECONDS = 1.0
 _GRACE_SECONDS = 1.0  # bpftrace ends itself, and may be late
-_MANY = 1000  # reads and writes, or packets: from here on, their share says how much of the work was counted
-_WHOLE = 0.9  # of the time: from here on, the clock says it
-_SLOW_SECONDS = 3.0  # a start that took longer is told
-_PATIENCE_SECONDS, _RUN_SECONDS = 60.0, 3600.0
+_MIN_ACTIVITY_COUNT = (
+    1000  # reads and writes, or packets: from here on, their share says how much of the work was counted
+)
+_WHOLE_TIME_SHARE = 0.9  # of the time: from here on, the clock says it
+_SLOW_START_SECONDS = 3.0  # a start that took longer is told
+_NOTICE_SECONDS, _RUN_TIMEOUT_SECONDS = 60.0, 3600.0
 # Runs a command for each line that it reads, and prints its exit code.
 _RUNNER = 'while read -r line; do "$@" </dev/null >/dev/null 2>&1; echo "$?"; done'
-_UNCOUNTED = "system calls, page faults and context switches: "
-_UNSEEN = "what it reads and writes by io_uring: it needs no system call"
+_UNCOUNTED_PREFIX = "system calls, page faults and context switches: "
+_IO_URING_UNCOUNTED = "what it reads and writes by io_uring: it needs no system call"
 _HINT = "watch it for less with --seconds, or let tare run it: tare profile -- COMMAND"
 _RESOURCES = ("cpu", "memory", "io")
 _PROPORTIONAL = re.compile(r"^Pss: +(\d+) kB$", re.MULTILINE)
@@ -61,30 +63,30 @@ Say = Callable[[str], None]
 
 
 @dataclass
-class Counting:
-    """Counting that has begun, and what is `missing` of it; `counter` is None where system calls cannot be counted.
+class CountingSession:
+    """Counting session that has begun; `counter` is None where system calls cannot be counted.
 
-    What was `traced` is known after `end`.
+    What was `traced` is known after `stop`.
     """
 
-    counter: Counter | None = None
+    counter: BpftraceCounter | None = None
     missing: tuple[str, ...] = ()
-    traced: Traced | None = None
+    traced: TraceCounts | None = None
 
     def has_enough(self) -> bool:
         """Wait for a moment; return whether there is nothing more to count."""
         return self.counter is None or self.counter.has_enough()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Stop; raises TrialFailed."""
         if self.counter is not None:
-            self.traced = self.counter.end()
+            self.traced = self.counter.stop()
             if any(call.call.startswith("io_uring_") for call in self.traced.calls):
-                self.missing = (*self.missing, _UNSEEN)
+                self.missing = (*self.missing, _IO_URING_UNCOUNTED)
 
 
 @dataclass(frozen=True)
-class Taking:
+class ProfileRecorder:
     """How a profile is taken: for so many seconds; `say` prints how far it is."""
 
     host: Host
@@ -92,38 +94,41 @@ class Taking:
     say: Say
 
     @contextmanager
-    def counting(self, pids: Sequence[int], schedule: Schedule) -> Iterator[Counting]:
+    def count_calls(self, pids: Sequence[int], schedule: CountingSchedule) -> Iterator[CountingSession]:
         """Context manager: count the system calls of these processes."""
-        known, typed, began = tracepoints(), TYPES.is_file(), time.monotonic()
+        known, typed, began = find_tracepoints(), BTF_FILE.is_file(), time.monotonic()
         with ExitStack() as stack:
             if problem := counting_problem(known, str(Path("/proc/self/ns/pid").readlink())):
-                begun = Counting(missing=(_UNCOUNTED + problem,))
+                begun = CountingSession(missing=(_UNCOUNTED_PREFIX + problem,))
             else:
                 self.say(f"starting {PROGRAM}, which takes a second, and more on a busy machine")
                 try:
-                    counter = stack.enter_context(counting(self.host, program(pids, known, typed, schedule)))
-                    begun = Counting(counter, missing(known, typed))
+                    counter = stack.enter_context(run_bpftrace(self.host, build_program(pids, known, typed, schedule)))
+                    begun = CountingSession(counter, find_uncountable(known, typed))
                 except TareError as error:
-                    begun = Counting(missing=(_UNCOUNTED + str(error),))
-            if begun.counter and (seconds := time.monotonic() - began) > _SLOW_SECONDS:
+                    begun = CountingSession(missing=(_UNCOUNTED_PREFIX + str(error),))
+            if begun.counter and (seconds := time.monotonic() - began) > _SLOW_START_SECONDS:
                 self.say(f"{PROGRAM} took {format_duration(seconds)} to start, as the machine is busy")
             yield begun
 
 
-def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Profile:
+def record_running(recorder: ProfileRecorder, target: Target, requests_per_second: float | None) -> Profile:
     """Watch a running application, which does so many requests a second; None is unknown. Raises TareError."""
-    started, per_second = now(), 1.0 if rate is None else rate
-    schedule = schedule_for(taking.seconds)
-    with taking.counting(target.processes(), schedule) as begun, closing(Watch(taking.host, target)) as watch:
-        taking.say(f"watching {target.name} for {format_duration(taking.seconds)}")
-        usage, seconds, counted = _watch(taking.seconds, begun, watch)
-    unit: Unit = "second" if rate is None else "request"
+    started, per_second = current_time(), 1.0 if requests_per_second is None else requests_per_second
+    schedule = schedule_for(recorder.seconds)
+    with (
+        recorder.count_calls(target.processes(), schedule) as begun,
+        closing(UsageWatch(recorder.host, target)) as watch,
+    ):
+        recorder.say(f"watching {target.name} for {format_duration(recorder.seconds)}")
+        usage, seconds, counted = _watch(recorder.seconds, begun, watch)
+    unit: Unit = "second" if requests_per_second is None else "request"
     return Profile(
         format=FORMAT,
         tare=__version__,
         started=started,
         name=target.name,
-        machine=taking.host.facts(),
+        machine=recorder.host.facts(),
         unit=unit,
         units=per_second * seconds,
         seconds=seconds,
@@ -135,60 +140,60 @@ def profile_of_running(taking: Taking, target: Target, rate: float | None) -> Pr
     )
 
 
-def _watch(wanted: float, begun: Counting, watch: Watch) -> tuple[Usage, float, float]:
+def _watch(watch_seconds: float, session: CountingSession, watch: UsageWatch) -> tuple[Usage, float, float]:
     """Watch for all of the time, and count for as much of it as may be counted.
 
     Return what was used, in how many seconds, and how many usual seconds' work was counted.
     """
-    began, first, looks = time.monotonic(), watch.pulse(), 1
-    while not begun.has_enough() and (since := time.monotonic() - began) < wanted + _GRACE_SECONDS:
-        if since > looks * _LOOK_SECONDS:
-            watch.look()
+    began, first, looks = time.monotonic(), watch.take_snapshot(), 1
+    while not session.has_enough() and (since := time.monotonic() - began) < watch_seconds + _GRACE_SECONDS:
+        if since > looks * _READING_INTERVAL_SECONDS:
+            watch.take_reading()
             looks += 1
-    part, deadline = watch.pulse().since(first), began + wanted
+    part, deadline = watch.take_snapshot().since(first), began + watch_seconds
     # To end takes bpftrace a second: not in the time of a watch that is over.
-    if deadline - time.monotonic() > _LOOK_SECONDS:
-        begun.end()
+    if deadline - time.monotonic() > _READING_INTERVAL_SECONDS:
+        session.stop()
     while (left := deadline - time.monotonic()) > 0:
-        time.sleep(min(left, _LOOK_SECONDS))
-        watch.look()
-    seconds, whole = time.monotonic() - began, watch.pulse().since(first)
-    usage = watch.usage(seconds)
-    if begun.traced is None:
-        begun.end()
-    return usage, seconds, counted_seconds(begun.traced, seconds, part, whole) if begun.traced else 0.0
+        time.sleep(min(left, _READING_INTERVAL_SECONDS))
+        watch.take_reading()
+    seconds, whole = time.monotonic() - began, watch.take_snapshot().since(first)
+    usage = watch.read_total_usage(seconds)
+    if session.traced is None:
+        session.stop()
+    return usage, seconds, counted_seconds(session.traced, seconds, part, whole) if session.traced else 0.0
 
 
-def counted_seconds(traced: Traced, seconds: float, part: Pulse, whole: Pulse) -> float:
+def counted_seconds(traced: TraceCounts, seconds: float, part: UsageSnapshot, whole: UsageSnapshot) -> float:
     """Return how many usual seconds' work the counts stand for, if a part of the pulse fell into their time."""
-    if traced.seconds >= _WHOLE * seconds:
+    if traced.seconds >= _WHOLE_TIME_SHARE * seconds:
         return traced.seconds
     shares = ((part.reads_and_writes, whole.reads_and_writes), (part.packets, whole.packets))
-    share = next((own / of for own, of in shares if _MANY <= own <= of), None)
+    share = next((own / of for own, of in shares if _MIN_ACTIVITY_COUNT <= own <= of), None)
     return traced.seconds if share is None else share * seconds
 
 
-def profile_of_command(taking: Taking, command: Sequence[str], group: CountingGroup) -> Profile:
+def record_command(recorder: ProfileRecorder, command: Sequence[str], group: CountingGroup) -> Profile:
     """Run a command in a control group of its own, at least once counted and once only watched. Raises TareError."""
-    started, half = now(), taking.seconds / 2
+    started, half = current_time(), recorder.seconds / 2
     with group.host.spawn(*group.join, "sh", "-c", _RUNNER, "sh", *command) as process:
-        with taking.counting((process.pid,), Schedule()) as begun:
+        with recorder.count_calls((process.pid,), CountingSchedule()) as begun:
             if begun.counter is not None:
-                taking.say(f"running {command[0]} for {format_duration(half)}, counted")
+                recorder.say(f"running {command[0]} for {format_duration(half)}, counted")
             # Where nothing is counted, one run: after it, the process is surely in its control group.
-            counted, _ = _run_for(0.0 if begun.counter is None else half, process, command[0], taking.say)
-            begun.end()
-        taking.say(f"running {command[0]} for {format_duration(half)}, watched")
-        with closing(Watch(taking.host, Target(command[0], group.processes))) as watch:
-            number, seconds = _run_for(half, process, command[0], taking.say)
-            usage = watch.usage(seconds)
+            counted, _ = _run_repeatedly(0.0 if begun.counter is None else half, process, command[0], recorder.say)
+            begun.stop()
+        recorder.say(f"running {command[0]} for {format_duration(half)}, watched")
+        with closing(UsageWatch(recorder.host, Target(command[0], group.processes))) as watch:
+            number, seconds = _run_repeatedly(half, process, command[0], recorder.say)
+            usage = watch.read_total_usage(seconds)
     return Profile(
         format=FORMAT,
         tare=__version__,
         started=started,
         name=" ".join(command),
         command=tuple(command),
-        machine=taking.host.facts(),
+        machine=recorder.host.facts(),
         unit="run",
         units=number,
         seconds=seconds,
@@ -198,47 +203,47 @@ def profile_of_command(taking: Taking, command: Sequence[str], group: CountingGr
     )
 
 
-def _run_for(wanted: float, process: Process, name: str, say: Say) -> tuple[int, float]:
+def _run_repeatedly(min_seconds: float, process: Process, name: str, say: Say) -> tuple[int, float]:
     """Run the command once, and again until so many seconds are over; return how often, and how long all runs took.
 
     Raises TrialFailed where it fails.
     """
     count, began = 0, time.monotonic()
-    while not count or time.monotonic() - began < wanted:
+    while not count or time.monotonic() - began < min_seconds:
         process.send("\n")
         try:
-            code = process.read_line(_PATIENCE_SECONDS).text
+            code = process.read_line(_NOTICE_SECONDS).text
         except TimedOut:
             say(f"{name} goes on; a server does not end: start it, and profile it with --pid")
-            code = process.read_line(_RUN_SECONDS).text
+            code = process.read_line(_RUN_TIMEOUT_SECONDS).text
         if code != "0":
             raise TrialFailed(f"{name}: exit code {code}", "run it by hand: it has to succeed")
         count += 1
     return count, time.monotonic() - began
 
 
-def counts_of(traced: Traced | None, units: float) -> Counts | None:
+def counts_of(traced: TraceCounts | None, units: float) -> Counts | None:
     """Return what was counted, while the application did so many units of its work; None where nothing was."""
     return None if traced is None else Counts(**vars(traced), units=units)
 
 
-def now() -> str:
+def current_time() -> str:
     """Return the time, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-class Pulse(NamedTuple):
+class UsageSnapshot(NamedTuple):
     """How much an application has done so far: packets in its network namespace, and reads and writes."""
 
     packets: int
     reads_and_writes: int
 
-    def since(self, earlier: Pulse) -> Pulse:
+    def since(self, earlier: UsageSnapshot) -> UsageSnapshot:
         """Return the difference from an earlier pulse."""
-        return Pulse(*map(sub, self, earlier))
+        return UsageSnapshot(*map(sub, self, earlier))
 
 
-class Watch:
+class UsageWatch:
     """Watches an application from its making on. It is to be looked at about once a second, and closed."""
 
     def __init__(self, host: Host, target: Target) -> None:
@@ -254,7 +259,7 @@ class Watch:
         """Let go the files."""
         self._files.close()
 
-    def look(self) -> None:
+    def take_reading(self) -> None:
         """Take a reading; raises TareError where no process is left."""
         pids = self._target.processes()
         reading = self._reader.read(pids, whole=True)
@@ -264,25 +269,27 @@ class Watch:
         self._last = reading
         self._largest_bytes = max(self._largest_bytes or 0, reading.memory_bytes or 0)
 
-    def usage(self, seconds: float) -> Usage:
+    def read_total_usage(self, seconds: float) -> Usage:
         """Take a last look, and return what was used in so many seconds; raises TareError where no process is left."""
-        self.look()
+        self.take_reading()
         pids = self._target.processes()
         return Usage(
-            user_seconds=self._grown("cpu_user") or 0.0,
-            system_seconds=self._grown("cpu_system") or 0.0,
+            user_seconds=self._counter_increase("cpu_user") or 0.0,
+            system_seconds=self._counter_increase("cpu_system") or 0.0,
             processes=len(pids),
-            threads=_threads(self._host, pids),
+            threads=_thread_count(self._host, pids),
             resident_bytes=None if self._largest_bytes is None else round(self._largest_bytes),
             proportional_bytes=_proportional_bytes(self._host, pids),
-            disk_read_bytes=self._count("disk_read_bytes"),
-            disk_write_bytes=self._count("disk_write_bytes"),
-            received_packets=self._count("network_receive_packets"),
-            received_bytes=self._count("network_receive_bytes"),
-            sent_packets=self._count("network_send_packets"),
-            sent_bytes=self._count("network_send_bytes"),
+            disk_read_bytes=self._whole_increase("disk_read_bytes"),
+            disk_write_bytes=self._whole_increase("disk_write_bytes"),
+            received_packets=self._whole_increase("network_receive_packets"),
+            received_bytes=self._whole_increase("network_receive_bytes"),
+            sent_packets=self._whole_increase("network_send_packets"),
+            sent_bytes=self._whole_increase("network_send_bytes"),
             pressure={
-                name: grown / seconds for name in _RESOURCES if (grown := self._grown(f"pressure_{name}")) is not None
+                name: grown / seconds
+                for name in _RESOURCES
+                if (grown := self._counter_increase(f"pressure_{name}")) is not None
             },
             busiest_thread_seconds=max(
                 (
@@ -293,25 +300,25 @@ class Watch:
             ),
         )
 
-    def pulse(self) -> Pulse:
+    def take_snapshot(self) -> UsageSnapshot:
         """Return how much the application has done so far."""
         pids = self._target.processes()
         texts = [self._host.read(f"/proc/{pid}/io") for pid in pids]
-        return Pulse(
-            packets=_packets(self._host, pids),
+        return UsageSnapshot(
+            packets=_packet_count(self._host, pids),
             reads_and_writes=sum(int(number) for text in texts for number in _READS_AND_WRITES.findall(text)),
         )
 
     def _command_line(self, pid: int) -> str:
         return self._host.read(f"/proc/{pid}/cmdline")
 
-    def _grown(self, name: str) -> float | None:
+    def _counter_increase(self, name: str) -> float | None:
         """Return by how much a counter grew; None where it was not read."""
         before, after = getattr(self._first, name), getattr(self._last, name)
         return None if before is None or after is None else max(0.0, after - before)
 
-    def _count(self, name: str) -> int | None:
-        grown = self._grown(name)
+    def _whole_increase(self, name: str) -> int | None:
+        grown = self._counter_increase(name)
         return None if grown is None else round(grown)
 
 
@@ -320,20 +327,20 @@ def _thread_seconds(host: Host, pids: Sequence[int]) -> dict[str, float]:
     found = {}
     for pid in pids:
         for folder in Path(f"/proc/{pid}/task").glob("*"):
-            if times := read_as(parse_process_times, host.read, f"{folder}/stat"):
+            if times := read_or_none(parse_process_times, host.read, f"{folder}/stat"):
                 found[str(folder)] = times.user_seconds + times.system_seconds
     return found
 
 
-def _packets(host: Host, pids: Sequence[int]) -> int:
+def _packet_count(host: Host, pids: Sequence[int]) -> int:
     """Return the packets in the network namespace of the first process, those over its loopback included."""
     for pid in pids:
-        if interfaces := read_as(parse_interfaces, host.read, f"/proc/{pid}/net/dev"):
+        if interfaces := read_or_none(parse_interfaces, host.read, f"/proc/{pid}/net/dev"):
             return round(sum(each.in_count + each.out_count for each in interfaces))
     return 0
 
 
-def _threads(host: Host, pids: Sequence[int]) -> int:
+def _thread_count(host: Host, pids: Sequence[int]) -> int:
     return sum(int(found[1]) for pid in pids if (found := _THREADS.search(host.read(f"/proc/{pid}/status"))))
 
 

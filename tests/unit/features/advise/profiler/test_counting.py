@@ -9,14 +9,21 @@ import pytest
 from tare.features.advise.profiler.bpftrace import (
     FAULTS,
     PACKETS,
-    Schedule,
+    CountingSchedule,
+    build_program,
     counting_problem,
-    missing,
-    program,
+    find_uncountable,
     schedule_for,
 )
-from tare.features.advise.profiler.bpftrace_output import NAMES, is_tick, maps_in, name_of, parse_cost, parse_traced
-from tare.features.advise.profiler.profile import CallCount, Traced
+from tare.features.advise.profiler.bpftrace_output import (
+    NAMES,
+    is_tick,
+    name_of,
+    parse_cost,
+    parse_maps,
+    parse_trace_counts,
+)
+from tare.features.advise.profiler.profile import CallCount, TraceCounts
 from tare.model.errors import TrialFailed
 
 SAMPLES = Path(__file__).parents[4] / "samples" / "profile"
@@ -29,18 +36,18 @@ NEEDED = frozenset(
 OF_MACHINE = "pid:[4026531836]"
 
 
-SCHEDULE = Schedule(seconds=8.0, most_calls=1000, calls_of_slot=125)
+SCHEDULE = CountingSchedule(seconds=8.0, max_calls=1000, calls_per_slot=125)
 
 
 def captured(name: str) -> str:
     return (SAMPLES / name).read_text(encoding="utf-8")
 
 
-def traced(name: str) -> Traced:
-    return parse_traced(captured(name), 9.0)
+def traced(name: str) -> TraceCounts:
+    return parse_trace_counts(captured(name), 9.0)
 
 
-def of(found: Traced, call: str, on: str = "", failed: bool = False) -> CallCount:
+def of(found: TraceCounts, call: str, on: str = "", failed: bool = False) -> CallCount:
     (one,) = (each for each in found.calls if (each.call, each.on, each.failed) == (call, on, failed))
     return one
 
@@ -102,7 +109,7 @@ def test_the_cost_is_that_of_counted_calls_and_of_all_others() -> None:
     assert parse_cost("") == 0.0
 
 
-def test_network_sockets_of_both_versions_are_one_and_calls_without_a_number_return_from_a_signal() -> None:
+def test_ip_versions_are_merged_and_unnumbered_calls_return_from_a_signal() -> None:
     text = (
         '{"type": "map", "data": {"@slots": 1}}\n'
         '{"type": "map", "data": {"@calls":'
@@ -112,7 +119,7 @@ def test_network_sockets_of_both_versions_are_one_and_calls_without_a_number_ret
         '{"type": "map", "data": {"@bytes": {"0,49154": 20, "0,49162": 5, "0,49168": 1}}}\n'
         '{"type": "map", "data": {"@pieces": {"0,49154": 2, "0,49162": 1, "0,49168": 5}}}\n'
     )
-    assert parse_traced(text, 1.0).calls == (
+    assert parse_trace_counts(text, 1.0).calls == (
         CallCount("rt_sigreturn", 7, seconds=7e-9),
         CallCount("read", 5, "other", seconds=5e-9, bytes=1, pieces=5),
         CallCount("read", 3, "network", seconds=1.2e-8, bytes=25, pieces=3),
@@ -126,30 +133,30 @@ def test_calls_that_pass_several_messages_have_their_number_and_no_bytes() -> No
         '{"type": "map", "data": {"@calls": {"299,49154,0": 2}, "@times": {"299,49154,0": 6}}}\n'
         '{"type": "map", "data": {"@bytes": {"299,49154": 40}}}\n'
     )
-    (call,) = parse_traced(text, 1.0).calls
+    (call,) = parse_trace_counts(text, 1.0).calls
     assert (call.call, call.count, call.bytes, call.pieces) == ("recvmmsg", 2, None, 40)
 
 
 def test_a_process_that_did_nothing_has_no_calls() -> None:
-    found = parse_traced('{"type": "map", "data": {"@slots": 1}}\n', 2.0)
-    assert found == Traced(2.0, (), 0, 0, 0, 0, 0, 0, packets=0)
+    found = parse_trace_counts('{"type": "map", "data": {"@slots": 1}}\n', 2.0)
+    assert found == TraceCounts(2.0, (), 0, 0, 0, 0, 0, 0, packets=0)
     assert found.total == 0
 
 
 def test_faults_and_packets_that_the_program_does_not_count_are_unknown() -> None:
-    found = parse_traced(
-        '{"type": "map", "data": {"@slots": 1}}\n', 2.0, program([7], NEEDED, typed=True, schedule=SCHEDULE)
+    found = parse_trace_counts(
+        '{"type": "map", "data": {"@slots": 1}}\n', 2.0, build_program([7], NEEDED, has_btf=True, schedule=SCHEDULE)
     )
     assert (found.faults, found.packets) == (None, None)
-    whole = program([7], NEEDED | {*FAULTS, PACKETS}, typed=True, schedule=SCHEDULE)
-    found = parse_traced('{"type": "map", "data": {"@slots": 1, "@faults": 3, "@packets": 5}}\n', 2.0, whole)
+    whole = build_program([7], NEEDED | {*FAULTS, PACKETS}, has_btf=True, schedule=SCHEDULE)
+    found = parse_trace_counts('{"type": "map", "data": {"@slots": 1, "@faults": 3, "@packets": 5}}\n', 2.0, whole)
     assert (found.faults, found.packets) == (3, 5)
 
 
 @pytest.mark.parametrize("text", ["", "Killed", '{"type": "attached_probes", "data": {"probes": 11}}', "[1]"])
 def test_a_program_that_was_killed_has_no_counts(text: str) -> None:
     with pytest.raises(TrialFailed, match="ended without its counts"):
-        parse_traced(text, 1.0)
+        parse_trace_counts(text, 1.0)
 
 
 def test_a_tick_is_told_from_maps_and_other_lines() -> None:
@@ -157,22 +164,22 @@ def test_a_tick_is_told_from_maps_and_other_lines() -> None:
     assert not is_tick('{"type": "map", "data": {"@slots": 1}}')
     assert not is_tick("not JSON")
     assert not is_tick('{"type": "printf", "data": "end\\n"}')
-    assert maps_in('{"type": "map", "data": {"@slots": 1}}') == {"@slots": 1}
-    assert maps_in('{"type": "attached_probes", "data": {"probes": 11}}') == {}
+    assert parse_maps('{"type": "map", "data": {"@slots": 1}}') == {"@slots": 1}
+    assert parse_maps('{"type": "attached_probes", "data": {"probes": 11}}') == {}
 
 
-def test_the_program_begins_with_the_processes_and_counts_faults_where_the_kernel_shows_them() -> None:
-    text = program([7, 8], NEEDED, typed=True, schedule=SCHEDULE)
+def test_the_program_starts_with_processes_and_counts_faults_if_available() -> None:
+    text = build_program([7, 8], NEEDED, has_btf=True, schedule=SCHEDULE)
     assert "@member[(uint64)7] = 1; @member[(uint64)8] = 1; }" in text.splitlines()[0]
     assert "nsecs - @began >= 8000000000 || @seen > 1000" in text
     assert "curtask" in text
     assert "page_fault" not in text
-    assert "curtask" not in program([7], NEEDED, typed=False, schedule=SCHEDULE)
-    assert "page_fault_user" in program([7], NEEDED | {*FAULTS}, typed=True, schedule=SCHEDULE)
+    assert "curtask" not in build_program([7], NEEDED, has_btf=False, schedule=SCHEDULE)
+    assert "page_fault_user" in build_program([7], NEEDED | {*FAULTS}, has_btf=True, schedule=SCHEDULE)
 
 
 def test_system_calls_are_attached_last_and_only_the_tick_after_them() -> None:
-    lines = program([7], NEEDED | {*FAULTS}, typed=True, schedule=SCHEDULE).splitlines()
+    lines = build_program([7], NEEDED | {*FAULTS}, has_btf=True, schedule=SCHEDULE).splitlines()
     assert [line.partition(" ")[0] for line in lines[-4:]] == [
         "tracepoint:raw_syscalls:sys_exit",
         "tracepoint:raw_syscalls:sys_enter",
@@ -189,8 +196,8 @@ def test_what_a_machine_lacks_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("PATH", "")
     assert counting_problem(NEEDED, OF_MACHINE) == "bpftrace is not installed"
     assert "in a container" in counting_problem(NEEDED, "pid:[4026532192]")
-    assert missing(NEEDED | {*FAULTS, PACKETS}, typed=True) == ()
-    assert [each.partition(":")[0] for each in missing(NEEDED, typed=False)] == [
+    assert find_uncountable(NEEDED | {*FAULTS, PACKETS}, has_btf=True) == ()
+    assert [each.partition(":")[0] for each in find_uncountable(NEEDED, has_btf=False)] == [
         "packets, and which reads and writes are of files, pipes or the network",
         "page faults",
         "packets",
@@ -200,8 +207,8 @@ def test_what_a_machine_lacks_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_minute_has_room_for_75000_calls_in_its_600_slots() -> None:
     schedule = schedule_for(60.0)
     assert schedule.seconds == 60.0
-    assert 600 * schedule.calls_of_slot == 75_000
-    assert schedule.most_calls == 1_500_000  # of 0.4 us: 1 % of a minute
+    assert 600 * schedule.calls_per_slot == 75_000
+    assert schedule.max_calls == 1_500_000  # of 0.4 us: 1 % of a minute
 
 
 # --- names -----------------------------------------------------------------------------------------------------------

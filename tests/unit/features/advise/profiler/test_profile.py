@@ -15,11 +15,11 @@ from tare.features.advise.profiler.profile import (
     Counts,
     Profile,
     Usage,
-    basket,
+    count_operations,
+    dump_profile,
     parse_profile,
     read_profile,
     with_possible_rate,
-    written,
 )
 from tare.model.errors import UsageError
 from tare.model.machine import Facts
@@ -48,7 +48,7 @@ def test_a_profile_is_read_as_it_was_written(tmp_path: Path) -> None:
     profile = replace(
         profile_of(CallCount("read", 7, "network", seconds=0.25, bytes=700, pieces=7)), missing=("page faults",)
     )
-    (tmp_path / "app.json").write_text(written(profile), encoding="utf-8")
+    (tmp_path / "app.json").write_text(dump_profile(profile), encoding="utf-8")
     assert read_profile(tmp_path / "app.json") == profile
 
 
@@ -57,8 +57,8 @@ def test_a_unit_of_work_has_its_cpu_and_its_time() -> None:
     assert profile_of().elapsed_seconds == pytest.approx(0.1)
 
 
-def test_user_code_is_that_of_the_whole_time_and_the_rest_of_the_time_in_which_it_was_counted() -> None:
-    found = basket(profile_of(CallCount("getpid", 20)))
+def test_user_code_covers_the_whole_time_and_the_rest_the_counted_time() -> None:
+    found = count_operations(profile_of(CallCount("getpid", 20)))
     assert found["user"] == pytest.approx(0.02)
     assert found["call"] == pytest.approx(2.0)
     assert found["switch"] == pytest.approx(5.0)
@@ -68,8 +68,8 @@ def test_user_code_is_that_of_the_whole_time_and_the_rest_of_the_time_in_which_i
 
 
 def test_a_basket_has_every_kind_of_work_that_was_counted() -> None:
-    assert len(basket(profile_of())) == 19
-    assert {name for name, number in basket(profile_of()).items() if not number} == {
+    assert len(count_operations(profile_of())) == 19
+    assert {name for name, number in count_operations(profile_of()).items() if not number} == {
         *("call", "file-read", "file-write", "sync", "open", "stat", "map", "futex", "poll", "pipe"),
         *("connection", "message", "received", "sent"),
     }
@@ -110,8 +110,8 @@ def test_a_basket_has_every_kind_of_work_that_was_counted() -> None:
     ],
 )
 def test_a_system_call_counts_as_the_kinds_of_work_that_it_is(call: CallCount, works: dict[str, float]) -> None:
-    without = basket(profile_of(units=1.0))
-    found = basket(profile_of(call, units=1.0))
+    without = count_operations(profile_of(units=1.0))
+    found = count_operations(profile_of(call, units=1.0))
     assert {name: found[name] - without[name] for name in found if found[name] != without[name]} == works
 
 
@@ -125,7 +125,7 @@ def test_a_rate_of_fewer_requests_than_connections_is_that_of_connections() -> N
     found = with_possible_rate(accepting(connections=25, received=900))
     assert found.counts is not None
     assert (found.units, found.counts.units) == pytest.approx((250.0, 25.0))
-    assert basket(found)["connection"] == pytest.approx(1.0)
+    assert count_operations(found)["connection"] == pytest.approx(1.0)
     [caution] = found.cautions
     assert caution == (
         "the stated rate of 10 requests a second contradicts 2.50 connections accepted for each of them: the rate of"
@@ -158,7 +158,7 @@ def test_a_rate_that_the_counts_do_not_contradict_is_left_alone(profile: Profile
 
 
 def test_a_call_that_undoes_another_is_paid_for_with_it() -> None:
-    found = basket(
+    found = count_operations(
         profile_of(
             CallCount("openat", 20),
             CallCount("accept4", 10, "network"),
@@ -176,25 +176,27 @@ def test_packets_are_messages_where_they_are_more() -> None:
     profile = profile_of(CallCount("read", 20, "network", bytes=20), CallCount("write", 20, "network", bytes=20))
     assert profile.counts is not None
     for packets, messages in ((None, 2.0), (10, 2.0), (60, 6.0)):
-        assert basket(replace(profile, counts=replace(profile.counts, packets=packets)))["message"] == messages
+        assert (
+            count_operations(replace(profile, counts=replace(profile.counts, packets=packets)))["message"] == messages
+        )
 
 
-def test_packets_that_the_kernel_sends_in_the_time_of_a_command_without_a_network_are_not_its_own() -> None:
+def test_kernel_packets_are_not_charged_to_a_command_without_a_network() -> None:
     for call, messages in ((CallCount("write", 20, "pipe"), 0.0), (CallCount("io_uring_enter", 20), 0.2)):
         profile = profile_of(call)
         assert profile.counts is not None
-        assert basket(replace(profile, counts=replace(profile.counts, packets=2)))["message"] == messages
+        assert count_operations(replace(profile, counts=replace(profile.counts, packets=2)))["message"] == messages
 
 
 def test_what_was_not_counted_is_missing_from_the_basket_and_not_zero() -> None:
     profile = profile_of()
     assert profile.counts is not None
-    assert "fault" not in basket(replace(profile, counts=replace(profile.counts, faults=None)))
-    assert basket(replace(profile, counts=None)).keys() == {"user"}
+    assert "fault" not in count_operations(replace(profile, counts=replace(profile.counts, faults=None)))
+    assert count_operations(replace(profile, counts=None)).keys() == {"user"}
 
 
 def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
-    fields = json.loads(written(profile_of(CallCount("read", 7, "network", seconds=0.25, bytes=700, pieces=7))))
+    fields = json.loads(dump_profile(profile_of(CallCount("read", 7, "network", seconds=0.25, bytes=700, pieces=7))))
     change(fields)
     return json.dumps(fields).encode()
 
@@ -223,9 +225,7 @@ def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
         (changed(lambda f: f.update(machine=None)), "machine: ", "write it anew"),
     ],
 )
-def test_a_file_that_is_no_profile_or_was_changed_by_hand_is_refused_with_its_place(
-    content: bytes, what: str, hint: str
-) -> None:
+def test_an_edited_profile_or_another_file_is_refused_with_its_place(content: bytes, what: str, hint: str) -> None:
     with pytest.raises(UsageError) as raised:
         parse_profile(content, "app.json")
     assert str(raised.value).startswith(f"app.json: {what}")

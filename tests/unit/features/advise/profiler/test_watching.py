@@ -10,8 +10,8 @@ from contextlib import closing
 import pytest
 from waiting import wait_until
 
-from tare.features.advise.profiler.recording import Watch
-from tare.features.advise.profiler.targets import Target, process_and_children
+from tare.features.advise.profiler.recording import UsageWatch
+from tare.features.advise.profiler.targets import Target, find_process
 from tare.hosts.local import LocalHost
 from tare.model.errors import TareError
 
@@ -37,11 +37,11 @@ def working() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_process_that_works_has_its_time_memory_threads_and_reads(working: subprocess.Popen[bytes]) -> None:
-    with closing(Watch(HOST, process_and_children(HOST, working.pid))) as watch:
-        first = watch.pulse()
-        wait_until(lambda: watch.pulse().since(first).reads_and_writes > 10_000)
-        wait_until(lambda: (used := watch.usage(1.0)).user_seconds + used.system_seconds > 0.05)
-        usage = watch.usage(1.0)
+    with closing(UsageWatch(HOST, find_process(HOST, working.pid))) as watch:
+        first = watch.take_snapshot()
+        wait_until(lambda: watch.take_snapshot().since(first).reads_and_writes > 10_000)
+        wait_until(lambda: (used := watch.read_total_usage(1.0)).user_seconds + used.system_seconds > 0.05)
+        usage = watch.read_total_usage(1.0)
     assert (usage.processes, usage.threads) == (1, 2)
     assert usage.busiest_thread_seconds == pytest.approx(usage.user_seconds + usage.system_seconds, abs=0.03)
     assert usage.proportional_bytes is not None
@@ -50,14 +50,14 @@ def test_a_process_that_works_has_its_time_memory_threads_and_reads(working: sub
 
 
 def test_a_process_that_ends_while_it_is_watched_is_an_error(working: subprocess.Popen[bytes]) -> None:
-    target = process_and_children(HOST, working.pid)
-    with closing(Watch(HOST, target)) as watch:
+    target = find_process(HOST, working.pid)
+    with closing(UsageWatch(HOST, target)) as watch:
         working.kill()
         wait_until(lambda: not HOST.read(f"/proc/{working.pid}/cmdline"))  # nobody has waited for it
         with pytest.raises(TareError, match=r"process \d+\): ended while it was watched"):
-            watch.look()
+            watch.take_reading()
 
 
 def test_an_application_without_processes_cannot_be_watched() -> None:
-    with closing(Watch(HOST, Target("nothing", tuple))) as watch, pytest.raises(TareError, match="nothing: ended"):
-        watch.look()
+    with closing(UsageWatch(HOST, Target("nothing", tuple))) as watch, pytest.raises(TareError, match="nothing: ended"):
+        watch.take_reading()
