@@ -10,7 +10,7 @@
 # make validate how right tare advise is: 14 applications measured and predicted, in an hour; OUT=runs/validate, STAGES=
 # make soak    kill a run 200 times, in an hour, and look for what is lost or left; OUT=runs/soak, KILLS=200
 # make wheel   build the wheel into dist/
-# make lab     start the lab: two emulated machines, on which KVM and Xen work (docs/lab.md); LAB=kvm starts one
+# make lab     start the lab: two emulated machines, on which KVM and Xen work (docs/contributing.md); LAB=kvm starts one
 # make lab-stop, make test-lab: stop it; its tests, which take more than an hour, and 5 GB of memory
 # make test-kubernetes: pods of a real cluster of one node, which it starts; builds Kubernetes first, once, in 12 minutes
 # make test-dictionary: VTmark's case study (examples/dictionary) with three users; builds its images first

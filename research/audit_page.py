@@ -268,7 +268,7 @@ def _together(found: Found) -> str:
 
 Whole runs of about {CELLS} cells (e-BH): 1, 4 or 10 stacks beside the baseline and A/A, and as many workloads as make
 them. The standard deviation of a stack's ratios is taken from its own blocks alone, or borrows from the others
-([the decision](../docs/decisions/borrowed.md)). `false`: false decisions among all cells, and among the first stack of
+([decision](../docs/decisions/statistics.md)). `false`: false decisions among all cells, and among the first stack of
 each workload, which is the noisy one; without any effect or with those of 0 to 30 % below, whichever is more.
 `blocks`: the median until "equivalent" without any effect, and of effects of 3, 10 and 30 %. {TOGETHER_RUNS} runs each.
 

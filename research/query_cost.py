@@ -5,7 +5,7 @@
 The trials are made up, with all that a trial has, about 1.7 KB each, and each run has a report, and the telemetry of
 five blocks. DISTINCT runs are written (10), and the files of the others are hard links to theirs: a thousand would be
 17 GB. So they are read from memory and not from the disk, which has to deliver some 500 MB/s if it is not to be what
-takes the time. The queries are those of docs/query.md, and one over all turns.
+takes the time. The queries are those of docs/data.md, and one over all turns.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> None:
         folders = write(Path(folder), runs, min(distinct, runs))
         trials = runs * len((folders[0] / "trials.jsonl").read_bytes().splitlines())
         print(f"| query over {runs:,} runs, {trials:,} trials | target | found |\n| --- | --- | --- |")
-        for sql in [*blocks(DOCS / "query.md", "sql"), _TURNS]:
+        for sql in [*blocks(DOCS / "data.md", "sql"), _TURNS]:
             seconds, cpu, memory = cost("query", *map(str, folders), sql, "--csv")
             found = f"{seconds:.0f} s, {cpu:.0f} s of CPU, {memory:.0f} MB"
             print(f"| `{' '.join(sql.split())[:70]}…` | 60 s, 2 GB | {found} |", flush=True)

@@ -1,6 +1,6 @@
 """The ground of the contract tests: the real image, network and client, and an instance of every technology.
 
-They are run on this machine, or on one over SSH that the environment names (docs/lab.md):
+They are run on this machine, or on one over SSH that the environment names (docs/contributing.md):
 
     TARE_TEST_MACHINE=tare-lab-kvm TARE_TEST_SSH_CONFIG=… TARE_TEST_TECHNOLOGIES=crun,qemu pytest tests/contract/…
 """

@@ -1,4 +1,4 @@
-"""Programs and images that no package registry carries, from the folder that TARE_REAL_THINGS names: docs/lab.md."""
+"""Programs and images that no package registry carries, from the folder TARE_REAL_THINGS (docs/contributing.md)."""
 
 from __future__ import annotations
 

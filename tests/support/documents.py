@@ -17,9 +17,10 @@ from tare.plugins import registry
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 RESEARCH = ROOT / "research"
-EXAMPLES = {  # a document with a whole plug-in in it, the plug-in's kind and class, and the protocol that it satisfies
-    "adding-a-technology.md": ("technologies", "unshare", "Unshare", "tare.plugins.technology.Technology"),
-    "adding-a-workload.md": ("workloads", "byte-copies", "ByteCopies", "tare.plugins.workload.Workload"),
+CONTRIBUTING = DOCS / "contributing.md"
+EXAMPLES = {  # a section of it with a whole plug-in, its kind, name and class, and the protocol that it satisfies
+    "Adding a technology": ("technologies", "unshare", "Unshare", "tare.plugins.technology.Technology"),
+    "Adding a workload": ("workloads", "byte-copies", "ByteCopies", "tare.plugins.workload.Workload"),
 }
 
 
@@ -29,7 +30,12 @@ def by_path(path: Path) -> str:
 
 def blocks(path: Path, language: str) -> list[str]:
     """Return the fenced blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return fenced(path.read_text(encoding="utf-8"), language)
+
+
+def fenced(text: str, language: str) -> list[str]:
+    """Return the fenced blocks of a language in a text, such as a section."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def section(path: Path, heading: str) -> str:
@@ -68,6 +74,12 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
 
 
+def example(heading: str) -> str:
+    """Return the plug-in in a section of the page on contributing."""
+    (text,) = fenced(section(CONTRIBUTING, heading), "python")
+    return text
+
+
 def file_of(plugin: str) -> str:
     return f"{plugin.replace('-', '_')}.py"
 
@@ -90,9 +102,9 @@ class Catalogue:
 def examples(folder: Path) -> Iterator[Catalogue]:
     """Load the plug-ins of the documents from files, as they would be found."""
     found = {}
-    for document, (_, name, *_) in EXAMPLES.items():
+    for heading, (_, name, *_) in EXAMPLES.items():
         path = folder / file_of(name)
-        path.write_text(blocks(DOCS / document, "python")[0], encoding="utf-8")
+        path.write_text(example(heading), encoding="utf-8")
         module = loaded(path)
         classes = [each for _, each in inspect.getmembers(module, inspect.isclass)]
         found[name] = next(each for each in classes if getattr(each, "name", None) == name)

@@ -1,4 +1,4 @@
-"""The first hour of CONTRIBUTING.md: its commands, in a clone, with the workload of docs/adding-a-workload.md."""
+"""The first hour of CONTRIBUTING.md: its commands, in a clone, with the workload of docs/contributing.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from documents import DOCS, ROOT, blocks
+from documents import ROOT, blocks, example
 
 PAGE = ROOT / "CONTRIBUTING.md"
 COMMANDS = [line for block in blocks(PAGE, "sh") for line in block.splitlines()]
@@ -21,7 +21,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A clone of what is committed, with the page's workload in its place."""
     folder = tmp_path_factory.mktemp("contributing") / "tare"
     subprocess.run(("git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(folder)), check=True)
-    workload = blocks(DOCS / "adding-a-workload.md", "python")[0]
+    workload = example("Adding a workload")
     (folder / "src" / "tare" / "workloads" / "byte_copies.py").write_text(workload, encoding="utf-8")
     return folder
 

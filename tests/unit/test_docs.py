@@ -249,20 +249,20 @@ def test_every_metric_of_your_own_command_or_server_is_described() -> None:
 def test_every_kind_of_caution_is_described_and_none_that_is_not_there() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
     kinds = set(re.findall(r'Caution\(\s*"([a-z-]+)"', sources))
-    assert rows(section(DOCS / "words.md", "Cautions")).keys() - {"kind"} == kinds
+    assert rows(section(DOCS / "method.md", "Cautions")).keys() - {"kind"} == kinds
 
 
 def test_every_verdict_is_described() -> None:
-    described = rows(section(DOCS / "words.md", "What is said about it"))
+    described = rows(section(DOCS / "method.md", "Verdicts"))
     assert {*typing.get_args(Verdict), *typing.get_args(Status)} <= described.keys()
-    noise = rows(section(DOCS / "words.md", "What doctor says of noise"))
+    noise = rows(section(DOCS / "method.md", "Noise"))
     assert noise.keys() - {"verdict"} == set(typing.get_args(NoiseVerdict))
 
 
 def test_every_mark_of_a_timeline_is_described() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
     marks = set(re.findall(r'\.mark\("([a-z]+)"', sources))
-    assert rows(section(DOCS / "method.md", "Start-up, exactly")).keys() - {"mark"} == marks
+    assert rows(section(DOCS / "method.md", "Start-up")).keys() - {"mark"} == marks
 
 
 def test_the_rows_of_a_technology_are_right() -> None:
@@ -285,11 +285,11 @@ def test_every_outer_layer_is_described_and_no_other() -> None:
 def test_how_long_a_guest_may_take_is_as_described() -> None:
     assert f"within {START_TIMEOUT_SECONDS:g} s has failed" in section(DOCS / "method.md", "Nested stacks")
     assert f"silent for {kvm.PROBE_SECONDS:g} s at most" in section(DOCS / "technologies.md", "qemu and qemu-tcg")
-    assert f"up to {ssh._MAX_AWAY_SECONDS:g} s" in section(DOCS / "machines.md", "When the connection is lost")
+    assert f"up to {ssh._MAX_AWAY_SECONDS:g} s" in section(DOCS / "operations.md", "When the connection is lost")
 
 
 def test_every_error_of_a_connection_comes_with_a_hint_as_described() -> None:
-    assert "Every error comes with a hint" in section(DOCS / "machines.md", "Errors")
+    assert "connection error has a hint" in section(DOCS / "operations.md", "Other machines")
     for words, hint in ssh._HINTS:
         assert ssh.unreachable_error("far.example", f"ssh: {words}").hint == hint.format(name="far.example")
 
@@ -300,17 +300,17 @@ def test_every_error_of_a_connection_comes_with_a_hint_as_described() -> None:
     ("The raw output: raw/TRIAL.json", RawOutput, set()),
 ])  # fmt: skip
 def test_every_field_of_a_run_folder_is_described(heading: str, record: type[Any], more: set[str]) -> None:
-    described = rows(section(DOCS / "run-folder.md", heading)).keys() - {"field", "column"}
+    described = rows(section(DOCS / "data.md", heading)).keys() - {"field", "column"}
     assert described == {field.name for field in dataclasses.fields(record)} | more
 
 
 def test_every_column_of_the_telemetry_is_described() -> None:
-    described = rows(section(DOCS / "run-folder.md", "The telemetry")).keys() - {"column"}
+    described = rows(section(DOCS / "data.md", "The telemetry")).keys() - {"column"}
     assert described == {*COLUMNS}
 
 
 def test_the_fields_within_fields_are_described() -> None:
-    named = set(re.findall(r"`([a-z_]+)`", (DOCS / "run-folder.md").read_text(encoding="utf-8")))
+    named = set(re.findall(r"`([a-z_]+)`", (DOCS / "data.md").read_text(encoding="utf-8")))
     inner = (
         MeasuredValue,
         Mark,
@@ -333,7 +333,7 @@ def test_every_field_of_the_report_and_of_doctor_is_described() -> None:
     cell = Cell("redis", "get", None, "docker", "requests/s", "higher", "no value")
     described = rows(section(DOCS / "report.md", "report.json")).keys() - {"field of a cell"}
     assert described == report_json.cell_fields(cell).keys()
-    text = section(DOCS / "run-folder.md", "What commands print with --json")
+    text = section(DOCS / "data.md", "JSON output of commands")
     fields = {field.name for record in (TechnologyStatus, Noise) for field in dataclasses.fields(record)}
     assert fields | {"usable"} <= set(re.findall(r"`([a-z]+)`", text))
 
@@ -358,14 +358,6 @@ def test_every_dependency_has_a_row_that_names_its_license() -> None:
         )
         family = next(word for word in ("BSD", "MIT", "Apache") if word in said)
         assert family in described[name][0], name
-
-
-@pytest.mark.parametrize("name", ["security.md", "reliability.md"])
-def test_every_test_that_holds_a_line_exists(name: str) -> None:
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (DOCS / name).read_text(encoding="utf-8"))
-    assert named
-    for path, test in named:
-        assert f"\ndef {test}(" in (ROOT / path).read_text(encoding="utf-8"), f"{path}::{test}"
 
 
 def test_the_research_index_lists_exactly_its_programs_and_make_targets() -> None:

@@ -1,7 +1,7 @@
 """A virtual machine that boots the image: what all monitors and hypervisors share.
 
 The kernel's command line carries what programs/guest.c needs. The guest says on the console when its door is open
-(programs/door.h); tare then enters it from its host through that: docs/decisions/inside.md.
+(programs/door.h); tare then enters it from its host through that: docs/decisions/guests.md.
 """
 
 from __future__ import annotations

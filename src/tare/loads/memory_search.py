@@ -8,7 +8,7 @@ fresh, as some become faster with use: Redis in gVisor by half within a second. 
 one that is too slow is tried again, and the goal is missed when five are consecutive. An instance that does not start,
 ends, or does not answer in time has missed it at once. Its *fate* is in the raw output: it answered, it answered with
 pages in swap, a kernel ended a process of it or could not boot for lack of memory, it was late, or it failed otherwise,
-with the reason: docs/decisions/searches.md.
+with the reason: docs/decisions/loads.md.
 
 Memory pressure at a rate: a server of pages is asked at one rate of new connections, with less and less memory.
 

@@ -2,7 +2,7 @@
 
 Conditions are the environment, host name, mounts, devices, capabilities, limits, umask, locale and time zone of one
 process in an instance (programs/inspect.c). A technology declares those that it cannot make equal
-(`expected_differences`); any other difference is a caution on all trials of the stack. docs/decisions/inside.md has the
+(`expected_differences`); any other difference is a caution on all trials of the stack. docs/decisions/guests.md has the
 reasons.
 """
 

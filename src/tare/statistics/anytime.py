@@ -22,7 +22,7 @@ CONFIDENCE = 0.95
 # Variance of the prior on the effect, in variances of a value, and the prior's weight. The first is as wide as what a
 # single value says (unit information): of those that find large effects in five blocks, the one that finds effects of
 # one standard deviation soonest. But after five blocks its evidence is at most 36, whatever the effect: too little for
-# a matrix of many cells. The second is for effects of ten standard deviations and more. docs/decisions/anytime.md.
+# a matrix of many cells. The second is for effects of ten standard deviations and more. docs/decisions/statistics.md.
 _PRIORS = ((1.0, 0.98), (100.0, 0.02))
 MIN_VALUES = 5  # fewer say too little of whether they are normal at all
 # Fewer are enough with as many degrees of freedom borrowed from other stacks, and no more of them are believed then.

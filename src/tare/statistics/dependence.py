@@ -18,7 +18,7 @@ one stack alone depend on each other, caches, heat, layouts of memory, makes tho
 of all stacks of a workload together as well, of what is left when the means of stacks and of blocks are taken out. And
 what one stack's blocks say is taken as nearer to 0, the fewer they are, before it widens anything (Efron and Morris,
 "Stein's estimation rule and its competitors: an empirical Bayes approach", Journal of the American Statistical
-Association 68 (1973), 117-130). docs/decisions/anytime.md has what was tried.
+Association 68 (1973), 117-130). docs/decisions/statistics.md has what was tried.
 """
 
 from __future__ import annotations

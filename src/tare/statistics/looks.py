@@ -10,7 +10,7 @@ A/B tests", Operations Research 70 (2022), 1806-1821). A stack that leaves the s
 
 e-BH judges all cells together after each block, each by its evidence at that look. A hypothesis that e-BH rejected at
 any look since its cell's last block stays rejected, as in online e-BH (Fischer, Xu and Ramdas, "An online
-generalization of the (e-)Benjamini-Hochberg procedure", arXiv:2407.20683 (2024)). docs/decisions/anytime.md has the
+generalization of the (e-)Benjamini-Hochberg procedure", arXiv:2407.20683 (2024)). docs/decisions/statistics.md has the
 simulations.
 """
 
@@ -33,7 +33,7 @@ from tare.statistics.headlines import Headline, create_headlines
 from tare.statistics.ratios import BaselineRows, RatioComparison, compare_together
 
 # Checkpoints of e-BH: each of the first 64 blocks of a run, then whenever 5 % more blocks are done. A run of 55,000
-# trials took 42 s with a checkpoint at every block, and 4 s with these (docs/decisions/anytime.md).
+# trials took 42 s with a checkpoint at every block, and 4 s with these (docs/decisions/statistics.md).
 _EVERY_BLOCK_UNTIL, _CHECKPOINT_GROWTH = 64, 1.05
 _Look = Mapping[Better, RatioComparison]  # comparisons of a workload's headlines after some of its blocks
 _HeadlineKey = tuple[str, Better]  # a headline: its workload and its direction

@@ -8,7 +8,7 @@ of both, and counts for as many degrees of freedom as both have.
 
 Two things keep a stack that is noisier than all others from looking as calm as they are. What a stack borrows comes
 from the *other* stacks alone. And it borrows the less, the less its own variance fits theirs; nothing at all where
-chance would exceed it less often than `_BORROW_NONE_BELOW`. docs/decisions/borrowed.md has what was tried.
+chance would exceed it less often than `_BORROW_NONE_BELOW`. docs/decisions/statistics.md has what was tried.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ its own, or if its parent belongs to the instance, too: over SSH, the CPU time i
 Each sample gives one row of the machine and one of each instance. What takes more files is read once a second, in a
 whole sample; so are the first and the last of an instance. A value that was not read, or that the kernel does not count
 for a scope, is NULL, never 0. Counters are cumulative from the first row of the same scope and trial, so a missing
-sample loses nothing; a rate is the difference of two rows. docs/telemetry.md lists the columns.
+sample loses nothing; a rate is the difference of two rows. docs/data.md lists the columns.
 
 Resident set sizes count shared pages more than once. The footprint of a trial is exact, but takes too long to read ten
 times a second.

@@ -2,7 +2,7 @@
 
 VTmark (section 6) asked what virtualization costs a dictionary: its web service was under test, databases, caches and
 log ran together on one other host, and simulated users searched. This workload runs any application that a folder
-describes in `application.toml` (see docs/decisions/applications.md). The service under test runs in an instance of
+describes in `application.toml` (see docs/applications.md). The service under test runs in an instance of
 every stack. What runs beside it is the same for all stacks: plain instances on the client's side, of images of their
 own, with the client's CPUs. All services find one another by their names.
 

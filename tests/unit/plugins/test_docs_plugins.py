@@ -9,7 +9,7 @@ from pathlib import Path
 
 import declared
 import pytest
-from documents import DOCS, EXAMPLES, ROOT, blocks, examples, file_of
+from documents import CONTRIBUTING, EXAMPLES, ROOT, example, examples, fenced, file_of, section
 
 from plug_ins import own
 from tare.model.errors import TrialFailed
@@ -31,10 +31,10 @@ def test_the_plug_ins_of_the_documents_satisfy_their_protocols(tmp_path: Path) -
     assert checked.returncode == 0, checked.stdout
 
 
-@pytest.mark.parametrize("document", EXAMPLES)
-def test_the_plug_ins_of_the_documents_pass_the_linter(document: str) -> None:
-    kind, name, *_ = EXAMPLES[document]
-    (text,) = blocks(DOCS / document, "python")
+@pytest.mark.parametrize("heading", EXAMPLES)
+def test_the_plug_ins_of_the_documents_pass_the_linter(heading: str) -> None:
+    kind, name, *_ = EXAMPLES[heading]
+    text = example(heading)
     place = ("--stdin-filename", f"src/tare/{kind}/{file_of(name)}", "-")
     for command in (("check",), ("format", "--check")):
         argv = (sys.executable, "-m", "ruff", *command, *place)
@@ -43,7 +43,7 @@ def test_the_plug_ins_of_the_documents_pass_the_linter(document: str) -> None:
 
 
 def test_the_workload_of_the_documents_reads_its_sample(tmp_path: Path) -> None:
-    printed = blocks(DOCS / "adding-a-workload.md", "text")[0]
+    (printed,) = fenced(section(CONTRIBUTING, "Adding a workload"), "text")
     with examples(tmp_path) as catalogue:
         workload = catalogue.find("workloads", "byte-copies")()
         (value,) = workload.parse([RawOutput("dd", (), printed, 0.3)])
@@ -68,8 +68,8 @@ def test_make_docs_writes_a_row_for_each_plug_in() -> None:
     assert [row.split("`")[1] for row in rows[2:]] == list(own("workloads"))
 
 
-@pytest.mark.parametrize(("page", "contract"), [("technology", Technology), ("workload", Workload)])
-def test_every_member_of_a_plug_in_is_described(page: str, contract: type[Technology | Workload]) -> None:
-    described = set(re.findall(r"`([a-z_]+)[(`]", (DOCS / f"adding-a-{page}.md").read_text(encoding="utf-8")))
+@pytest.mark.parametrize(("kind", "contract"), [("technology", Technology), ("workload", Workload)])
+def test_every_member_of_a_plug_in_is_described(kind: str, contract: type[Technology | Workload]) -> None:
+    described = set(re.findall(r"`([a-z_]+)[(`]", section(CONTRIBUTING, f"Members of a {kind}")))
     members = {name for name in {*vars(contract), *contract.__annotations__} if not name.startswith("_")}
     assert members - described == set()

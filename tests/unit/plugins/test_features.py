@@ -1,4 +1,4 @@
-"""Features: how they are found, and the whole one of docs/adding-a-feature.md."""
+"""Features: how they are found, and the whole one of docs/contributing.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from documents import DOCS, blocks
+from documents import CONTRIBUTING, fenced, section
 from runs import believable_run, pairs, write
 
 from tare import features
@@ -22,7 +22,7 @@ from tare.report.html.page import render
 from tare.report.writer import find_renderer, format_names, write_report
 from tare.statistics.summarize import summarize
 
-PAGE = DOCS / "adding-a-feature.md"
+PAGE = section(CONTRIBUTING, "Adding a feature")
 RAISING = """from tare.plugins.feature import Feature
 
 RAISES = Feature(sections=(":raises",), markdown=(":raises",), figures=(":raises",), after_run=(":raises",))
@@ -46,9 +46,9 @@ def starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The feature of the page, beside tare's own."""
     folder = tmp_path / "starts"
     folder.mkdir()
-    for name, text in zip(("__init__.py", "slowest.py", "commands.py"), blocks(PAGE, "python"), strict=True):
+    for name, text in zip(("__init__.py", "slowest.py", "commands.py"), fenced(PAGE, "python"), strict=True):
         (folder / name).write_text(text)
-    (template,) = blocks(PAGE, "html")
+    (template,) = fenced(PAGE, "html")
     (folder / "starts.html.j2").write_text(template)
     monkeypatch.setattr(features, "__path__", [*features.__path__, str(tmp_path)])
     feature.find_features.cache_clear()

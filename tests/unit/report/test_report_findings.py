@@ -192,7 +192,7 @@ def test_every_kind_of_caution_is_said_in_plain_words() -> None:
         *("emulated", "limits-differ", "over-time", "port-security", "shared-cpus", "steal", "swap", "throttling"),
         "too-few-cpus",
     }
-    known = rows(section(DOCS / "words.md", "Cautions")).keys() - {"kind"}
+    known = rows(section(DOCS / "method.md", "Cautions")).keys() - {"kind"}
     assert known == plain | CAUTION_EXPLANATIONS.keys()
     assert not plain & CAUTION_EXPLANATIONS.keys()
     method = re.compile(

@@ -11,7 +11,7 @@ it can then err more often than not. So the standard error and the degrees of fr
 variances (Welch, "The generalization of 'Student's' problem when several different population variances are involved",
 Biometrika 34 (1947), 28-35; Satterthwaite, Biometrics Bulletin 2 (1946), 110-114). No theorem says that this holds at
 every look, but simulation does, from five blocks in each run on;
-docs/decisions/two-runs.md has the figures.
+docs/decisions/comparisons.md has the figures.
 """
 
 from __future__ import annotations

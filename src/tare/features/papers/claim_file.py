@@ -40,7 +40,7 @@ def read_claims(path: Path, catalogue: Catalogue = registry) -> Claims:
         text = read_bounded(path, _MAX_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SuiteError(
-            [describe_unreadable(path, error, "give the path of a file of claims (docs/claims.md)")]
+            [describe_unreadable(path, error, "give the path of a file of claims (docs/papers.md)")]
         ) from None
     return parse_claims(text, str(path), catalogue)
 

@@ -5,7 +5,7 @@ that of 95 % alone (`tare.statistics.anytime`): it holds the ratios against whic
 excludes a border exactly where the evidence against that border is large enough, and the evidence of many claims can be
 judged together (`tare.statistics.anytime.e_bh`).
 
-docs/claims.md has the format of the file that they are written in.
+docs/papers.md has the format of the file that they are written in.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Judges published claims by a run; docs/claims.md has the rules.
+"""Judges published claims by a run; docs/papers.md has the rules.
 
 A claim says where a ratio, or a value, lies: its region. It is reproduced if the run's 95 % interval lies inside of the
 region, contradicted if it lies outside, and undecided otherwise. All judgements of a run hold together: of those that
@@ -110,7 +110,7 @@ def no_judgement_error(judgements: Judgements) -> TareError:
     if not judgements.has_measured_claims:
         counts = f"none of {len(judgements.verdicts)} is about what it has measured" if judgements.verdicts else ""
     tests = [judged.test for judged in judgements.verdicts if judged.test]
-    hint = max(tests, key=tests.count) if tests else "write claims that a run can test (docs/claims.md)"
+    hint = max(tests, key=tests.count) if tests else "write claims that a run can test (docs/papers.md)"
     return TareError(f"{judgements.run.folder}: no claim can be judged by this run: {counts or 'there is none'}", hint)
 
 

@@ -220,18 +220,18 @@ def test_a_file_that_cannot_be_read_is_one_fault(tmp_path: Path) -> None:
 
 
 def test_the_format_is_described_whole() -> None:
-    described = rows(section(DOCS / "claims.md", "A claim")).keys() - {"key"}
+    described = rows(section(DOCS / "papers.md", "A claim")).keys() - {"key"}
     assert described == {field.name for field in dataclasses.fields(Claim)}
-    assert rows(section(DOCS / "claims.md", "A source")).keys() - {"key"} == {
+    assert rows(section(DOCS / "papers.md", "A source")).keys() - {"key"} == {
         field.name for field in dataclasses.fields(ClaimSource)
     }
-    assert rows(section(DOCS / "claims.md", "Claims")).keys() >= {*JUDGEMENTS}
+    assert rows(section(DOCS / "papers.md", "Claims")).keys() >= {*JUDGEMENTS}
 
 
 def test_the_example_is_read_and_its_faults_are_those_shown() -> None:
-    (example,) = blocks(DOCS / "claims.md", "toml")
+    (example,) = blocks(DOCS / "papers.md", "toml")
     assert [claim.id for claim in parse_claims(example, "mine.toml").claims] == ["acme-redis", "acme-start"]
     wrong = example.replace('stack = "gvisor"', 'stack = "dokcer"', 1).replace('"less"', '"more"')
     wrong = wrong.replace('unit = "s"', 'unit = "ms"')
     said = "".join(f"error: mine.toml: {what}\nhint: {hint}\n" for what, hint in faults(wrong))
-    assert said in blocks(DOCS / "claims.md", "text")
+    assert said in blocks(DOCS / "papers.md", "text")

@@ -1,4 +1,4 @@
-"""Claims judged by runs: every rule of docs/claims.md, and every reason not to judge."""
+"""Claims judged by runs: every rule of docs/papers.md, and every reason not to judge."""
 
 from __future__ import annotations
 
