@@ -3,7 +3,7 @@
 # make alone   the tests that start no engine; make engines: those that do; make check: linters and types
 # make quick   linters, types, and the tests that start no engine: 3 minutes
 # make plugin  all tests of one plug-in: make plugin NAME=redis
-# make docs    write docs/catalogue.md, the JSON Schema of suites, the manual page and shell completion
+# make docs    write the lists of plug-ins in docs, the JSON Schema of suites, the manual page and shell completion
 # make setup   only install: Debian packages, and a virtual environment in .venv
 # make bench   what tare itself costs, per technology and for its statistics, on this machine
 # make audit   whether its decisions can be trusted: thousands of simulated runs, and a real container; writes research/audit.md

@@ -1,11 +1,11 @@
-"""What plug-ins declare, for the Makefile and for docs/catalogue.md.
+"""What plug-ins declare, for the Makefile and for the lists in docs/suites.md and docs/technologies.md.
 
     python tests/support/declared.py packages|test-packages [WITHOUT...]
     python tests/support/declared.py docs
 
 `packages` are those of what the contract tests run on the real thing; `test-packages` are all that a test may need.
-`docs` writes the tables of docs/catalogue.md, one row for each plug-in, docs/suite.schema.json, and what
-is below share/: `make docs`.
+`docs` writes the lists of workloads and technologies into their pages, docs/suite.schema.json, and what is below
+share/: `make docs`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ import manual
 
 from plug_ins import in_contract, own
 from tare.plugins import registry
-from tare.plugins.descriptions import format_settings
 from tare.plugins.technology import Technology
 from tare.plugins.workload import Workload
 from tare.suites.json_schema import create_suite_schema
 
 DOCS = Path(__file__).parents[2] / "docs"
-CATALOGUE, SCHEMA = DOCS / "catalogue.md", DOCS / "suite.schema.json"
-_METRICS = 10  # of more, a row lists only the first
+PAGES = (DOCS / "suites.md", DOCS / "technologies.md")
+SCHEMA = DOCS / "suite.schema.json"
 _TABLE = re.compile(r"(<!-- (?P<name>[a-z]+) -->\n)(?P<rows>.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -44,39 +43,23 @@ def startable() -> list[type[Technology]]:
 
 def workload_rows() -> Iterator[tuple[str, ...]]:
     """Describe each workload."""
-    yield "workload", "title", "metrics", "settings", "packages in the image", "packages of its load"
+    yield "workload", "title"
     for name, plug_in in own("workloads").items():
         workload: Workload = plug_in()
-        settings = ", ".join(f"`{each}`" for each in format_settings(plug_in))
-        row = (f"`{name}`", workload.title, metrics_of(workload), settings)
-        yield (*row, ", ".join(workload.packages), ", ".join(workload.client_packages))
-
-
-def metrics_of(workload: Workload) -> str:
-    """List the metrics of a workload with their units; of many, the first ones and their number."""
-    units = ", ".join(dict.fromkeys(metric.unit for metric in workload.all_metrics))
-    names = [f"`{metric.name}`" for metric in workload.all_metrics]
-    shown = names if len(names) <= _METRICS else [*names[:4], f"… ({len(names)} in all)"]
-    return f"{', '.join(shown)} in {units}"
+        yield f"`{name}`", workload.title
 
 
 def technology_rows() -> Iterator[tuple[str, ...]]:
     """Describe each technology."""
-    yield "technology", "family", "isolation", "tested", "data volumes", "Debian packages", "in a nested stack"
+    yield "technology", "isolation", "tested", "volumes", "nests"
     for name, plug_in in own("technologies").items():
         technology: Technology = plug_in()
-        roles = [role for role, can in (("inside", technology.can_be_nested), ("outside", technology.can_host)) if can]
-        debian = ", ".join(technology.debian_packages)
-        volumes = "yes" if technology.has_volumes else "no"
-        yield (
-            f"`{name}`",
-            technology.family,
-            technology.isolation.level,
-            technology.tested,
-            volumes,
-            debian,
-            " or ".join(roles) or "no",
+        nests = " or ".join(
+            role for role, can in (("inside", technology.can_be_nested), ("outside", technology.can_host)) if can
         )
+        volumes = "yes" if technology.has_volumes else "no"
+        level = technology.isolation.level
+        yield f"`{name}`", level, technology.tested, volumes, nests or "no"
 
 
 TABLES = {"workloads": workload_rows, "technologies": technology_rows}
@@ -89,7 +72,7 @@ def lines(rows: Iterable[tuple[str, ...]]) -> list[str]:
 
 
 def tables(text: str) -> dict[str, list[str]]:
-    """Return the lines of each table of the page."""
+    """Return the lines of each generated table of a page."""
     return {match["name"]: match["rows"].splitlines() for match in _TABLE.finditer(text)}
 
 
@@ -116,9 +99,10 @@ def schema() -> str:
 
 
 def main(what: str, *without: str) -> None:
-    """Print packages, or write the page."""
+    """Print packages, or write the pages."""
     if what == "docs":
-        CATALOGUE.write_text(written(CATALOGUE.read_text(encoding="utf-8")), encoding="utf-8")
+        for page in PAGES:
+            page.write_text(written(page.read_text(encoding="utf-8")), encoding="utf-8")
         SCHEMA.write_text(schema(), encoding="utf-8")
         manual.write()
         return

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from documents import DOCS, rows, section
+from documents import DOCS, blocks, rows, section
 
 from tare.loads.application import Application
 from tare.loads.application_file import (
@@ -22,8 +21,7 @@ from tare.model.image import ImageCommand, ImageReference, ImageSpec
 from tare.model.trial import Service
 from tare.plugins.workload import Sidecar
 
-DECISION = Path(__file__).parents[3] / "docs/decisions/applications.md"
-(EXAMPLE,) = re.findall(r"```toml\n(.*?)```", DECISION.read_text(encoding="utf-8"), re.DOTALL)
+(EXAMPLE,) = [text for text in blocks(DOCS / "applications.md", "toml") if "[application]" in text]
 LOAD = '[load]\ncommand = "hey http://{address}"\n[[load.metrics]]\nname = "rate"\nbetter = "higher"\npointer = "/r"\n'
 LEAST = f'[application]\nunder_test = "web"\n[services.web]\ncommand = "app"\nport = 80\n{LOAD}'
 
@@ -45,7 +43,7 @@ def refusal(text: str, folder: Path) -> list[str]:
 # --- what it makes of an application
 
 
-def test_the_example_of_the_decision_is_an_application(folder: Path) -> None:
+def test_the_example_of_the_page_is_an_application(folder: Path) -> None:
     application = parse_application(EXAMPLE, folder)
     assert (application.name, application.under_test.name, application.parameters) == ("shop", "web", {"users": 200})
     assert [each.name for each in application.beside] == ["database", "sessions", "log"]

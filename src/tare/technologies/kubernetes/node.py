@@ -79,6 +79,7 @@ class PodOnNode:
 
     def pin(self, cpus: str) -> bool:
         """Pin it to CPUs; return whether that could be done."""
+        # Before the runtime starts: gVisor counts CPUs at its start, and saw 2 for a limit of 1 if pinned later.
         layout = parse_layout(self.host.read(_MOUNTS))
         if not self.group or "cpuset" not in layout.mounts:
             return False

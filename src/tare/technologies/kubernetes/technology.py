@@ -275,6 +275,7 @@ class Kubernetes(Technology):
             "securityContext": {"capabilities": {"drop": ["ALL"], "add": [name[4:] for name in CAPABILITIES]}},
             **({"volumeMounts": [{"name": _VOLUME, "mountPath": VOLUME}]} if launch.volume_bytes else {}),
         }
+        # An affinity, not `nodeName`: the scheduler then is part of the start, and says why a pod has no room.
         here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
         spec = {
