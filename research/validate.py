@@ -6,8 +6,8 @@ Each stage keeps its results in the folder. What is there is not done again, and
 2. applications: a run of research/validate.toml, three quarters of an hour.
 3. profiles: each application of that run alone on bare metal, some minutes. The load is that of the run, turn by turn;
    a program starts again and again. The load itself says how much was done in what was counted: only whole turns are.
-4. page: docs/advice.md gets the results, the folder cells.json with all of them, and tare the price list that it brings
-   for orientation. It measures nothing.
+4. page: research/validate.md gets the results, the folder cells.json with all of them, and tare the price list that it
+   brings for orientation. It measures nothing.
 
     PYTHONPATH=tests/support:tests/lab tests/lab/with-engines python research/validate.py FOLDER [--stage STAGE]...
 """
@@ -247,7 +247,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of the results")
     parser.add_argument("--stage", action="append", choices=stages, help="all, unless said; repeatable")
-    parser.add_argument("--page", type=Path, default=_REPOSITORY / "docs/advice.md", help="which gets the results")
+    parser.add_argument("--page", type=Path, default=Path(__file__).with_suffix(".md"), help="which gets the results")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     wanted = asked.stage or stages

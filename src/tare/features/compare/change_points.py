@@ -27,7 +27,7 @@ from tare.statistics.cells import AUDITED_AUTOCORRELATION
 
 MIN_RUNS_PER_LEVEL = 3  # runs on either side of a change
 # Variance of the prior on the change, in variances of a run. Steps that people look for are larger than the noise; of
-# the variances tried, this one finds those of 3 to 10 standard deviations soonest (docs/history.md: simulations).
+# the variances tried, this one finds those of 3 to 10 standard deviations soonest (docs/compare.md: simulations).
 _PRIOR_VARIANCE_RATIO = 10.0
 _ROUNDING = 1e-12
 _LIKELY_WEIGHT = 0.95  # of the weight of all places

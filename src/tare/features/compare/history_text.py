@@ -109,7 +109,7 @@ def _gate(history: History) -> Gate:
     elif gate.baseline_changes:
         why = f"{gate.baseline_changes[0][0].stack} itself has changed"
         hint = (
-            f"judge it like the others: --stack {history.baseline}, or find out what changed for all (docs/history.md)"
+            f"judge it like the others: --stack {history.baseline}, or find out what changed for all (docs/compare.md)"
         )
     elif gate.answer == "cannot tell":
         why = f"no stack has values in {MIN_RUNS} runs, but in {max(one.count for one in history.series)} at most"
