@@ -24,9 +24,9 @@ from tare.model.journal import Run
 from tare.model.trial import Stop, StopReason
 from tare.model.units import format_duration, parse_duration
 from tare.plugins.feature import call_hooks
-from tare.report.findings import create_findings
+from tare.report.conclusion import describe_conclusion
 from tare.report.numbers import strip_control_characters
-from tare.report.terminal import format_findings, headline_table, usual_value_table
+from tare.report.terminal import headline_table, usual_value_table
 from tare.report.writer import write_report
 from tare.runner.availability import list_usable
 from tare.runner.events import fan_out
@@ -60,11 +60,11 @@ def show_end(run: Run, console: Console, stop: Stop) -> None:
         out.print(headline_table(summary, console.width, final=True))
         if table := usual_value_table(summary):
             out.print(table)
-        out.print(format_findings(create_findings(summary, run.record.instance_machine)))
+        out.print()
+        out.print(describe_conclusion(summary, run))
         _write_report(run, summary, console)
-    for trial in failed[
-        : 0 if stop.reason == StopReason.FAILING else 5
-    ]:  # for one reason, which `exit_with_status` has
+    # The conclusion names the failures of a run with values, and the error of `exit_with_status` a single reason.
+    for trial in failed[: 0 if ok or stop.reason == StopReason.FAILING else 5]:
         console.print(f"failed: {trial.trial}: {strip_control_characters(trial.reason)}", style="red")
         if trial.hint:
             console.print(f"  hint: {strip_control_characters(trial.hint)}")

@@ -96,7 +96,7 @@ def draw_ratios(cells: Sequence[Cell], baseline: str) -> Chart | None:
         parts.append(draw_path(ticks, "ink", **{"stroke-opacity": "0.3"}))
         parts.append(draw_colored_group(color, draw_interval(rows, y, interval_bounds(cell), shape, said)))
     better = "more" if next(iter(shown.values())).better == "higher" else "less"
-    return rows.create_chart(f"percent of {baseline}, {better} is better", parts)
+    return rows.create_chart(f"change from {baseline}, {better} is better", parts)
 
 
 def interval_bounds(cell: Cell) -> tuple[float, float, float]:
@@ -215,7 +215,7 @@ def draw_turns(bars: Sequence[TurnBar], stacks: Sequence[str], *, small: bool = 
 def draw_heat_map(
     columns: Mapping[str, Sequence[Cell]], stacks: Sequence[str], *, with_spread: bool = False
 ) -> Chart | None:
-    """Draw percent of the baseline as VTmark's Figures 4 and 5: stacks against headlines or metrics.
+    """Draw the change from the baseline as VTmark's Figures 4 and 5: stacks against headlines or metrics.
 
     Color is by speed: where less is better, the inverse counts. `with_spread` adds the relative standard deviation in
     brackets, as VTmark's Figure 5 has it.

@@ -119,7 +119,7 @@ def is_answer_rate(cell: Cell, sweep: Sweep) -> bool:
 
 
 def draw_percents(cells: Sequence[Cell], context: SweepContext, baseline: str) -> Chart | None:
-    """Draw the percent of the baseline against the points of a sweep, with the intervals."""
+    """Draw the change from the baseline against the points of a sweep, with the intervals."""
     shown = [cell for cell in cells if cell.ratio and cell.point is not None and cell.verdict != "baseline"]
     if len({cell.point for cell in shown}) < 2:
         return None
@@ -136,7 +136,7 @@ def draw_percents(cells: Sequence[Cell], context: SweepContext, baseline: str) -
     up = ratio_scale([end for line in lines.values() for spot in line for end in spot[1:4]])
     baseline_at = [(at, 1.0) for at in sorted({spot.at for line in lines.values() for spot in line})]
     return _draw_sweep_curves(
-        lines, context, (up, f"{context.title}, percent of {baseline}"), baseline_at, shaded=False
+        lines, context, (up, f"{context.title}, change from {baseline}"), baseline_at, shaded=False
     )
 
 

@@ -118,11 +118,11 @@ def _tables(summary: Summary, run: Run) -> Iterator[str]:
         for number, why in enumerate(dict.fromkeys(filter(None, map(_describe_missing_value, compared))), start=1)
     }
     rows = [_headline_row(cell, reasons) for cell in compared]
-    yield from _latex_table(f"Percent of {baseline} over n blocks; {within}.", (_HEADLINES, 1), rows)
+    yield from _latex_table(f"Change from {baseline} over n blocks; {within}.", (_HEADLINES, 1), rows)
     yield from _latex_notes(reasons)
     for record in workload_records(run):
         caption = (
-            f"{escape_latex(record.title)} ({escape_latex(record.name)}): usual values, and percent of {baseline}."
+            f"{escape_latex(record.title)} ({escape_latex(record.name)}): usual values, and the change from {baseline}."
         )
         yield from _latex_table(
             caption, (_VALUES, 2), [_value_row(cell, record) for cell in sort_by_point(summary.cells_of(record.name))]
@@ -211,7 +211,7 @@ def render_markdown(summary: Summary, run: Run) -> dict[str, bytes]:
     added = "".join(call_hooks("markdown", summary, run))
     found = [*_finding_lines(create_findings(summary, run.record.instance_machine)), *_failure_lines(summary)]
     sentences = _cut_lines(found, _MAX_CHARACTERS - _MIN_ROWS - len(added))
-    head = f"### {escape_markdown(summary.suite)[:500]}: percent of {escape_markdown(summary.baseline)[:500]}\n\n"
+    head = f"### {escape_markdown(summary.suite)[:500]}: change from {escape_markdown(summary.baseline)[:500]}\n\n"
     lines = [_markdown_row(cell) for cell in summary.headlines if cell.stack != summary.baseline]
     table = format_table_line(_HEADLINES) + format_table_line(["---"] * len(_HEADLINES))
     room = _MAX_CHARACTERS - len(head) - len(table) - len(added) - sum(map(len, sentences))

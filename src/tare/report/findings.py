@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tare.model.machine import Facts
 from tare.model.trial import SERVICE_READY
 from tare.model.units import format_count, format_duration, format_size
-from tare.report.numbers import NAMED, cut, format_bounds, format_percent, is_factor, join_names, join_some, roughly
+from tare.report.numbers import NAMED, cut, format_bounds, format_percent, join_names, join_some, roughly
 from tare.report.problems import (
     ALL_WORKS,
     CAUTION_EXPLANATIONS,
@@ -28,9 +28,7 @@ _NOTE_CHARACTERS = 110  # longer notes of a cell are cut
 _READINESS_GAP_SECONDS = 1.0  # between the first and the last server, from which on a hint is given
 _OVERALL = "overall speed"
 _PROGRAM = 60  # characters; longer commands and names of images are cut
-_RANGE = re.compile(
-    r"\((about [\d.,]+|[\d.,]+( %)? to [\d.,]+) (%|times)\)"
-)  # an interval as `format_bounds` writes it
+_RANGE = re.compile(r"\((about \S*\d( %)?|\S*\d( %)? to \S*\d( %)?)\)")  # an interval as `format_bounds` writes it
 
 
 @dataclass(frozen=True)
@@ -128,9 +126,9 @@ def create_findings(summary: Summary, machine: Facts) -> Findings:
             (*(["Run more blocks to decide more."] if open_lines else []), *describe_noise(summary)),
         ),
         create_section(
-            "Read with care",
+            "Cautions",
             _caution_lines(summary, asked),
-            "Nothing speaks against the numbers.",
+            "There are none.",
             describe_robustness(asked),
         ),
         FindingSection(
@@ -145,22 +143,19 @@ def _term_explanations(summary: Summary) -> dict[re.Pattern[str], str]:
     lower = any(summary.rule(name).better == "lower" for name in names)
     inverse = "; where less is better, the inverse counts" * lower
     return {
-        _RANGE: "The range in brackets has the true value in it, in 95 of 100 cases.",
-        re.compile(_OVERALL): f"The {_OVERALL} is that over {join_names(names)} together{inverse}.",
+        _RANGE: "The range in brackets is the 95 % interval of the change from the baseline.",
+        re.compile(_OVERALL): f"The {_OVERALL} is the geometric mean over {join_names(names)}{inverse}.",
     }
 
 
-def describe_relative_to(baseline: str, cell: Cell) -> str:
-    """Return a cell relative to the baseline as text with its interval, such as `68 % of native's speed in nginx (…)`.
+def relative_to_baseline(cell: Cell) -> str:
+    """Return a cell's change from the baseline as text with its interval: `-32 % speed in nginx (-36 to -29 %)`.
 
-    Where less is better, the text is `… as long as native`, or `… as much as native`.
+    Where less is better, the text is `+33 % time in …`, or `+33 % in …` for what is no time.
     """
     ratio = cell.ratio or 1.0
-    if cell.better == "higher":
-        what = f"{'' if is_factor(ratio) else 'of '}{baseline}'s speed"
-    else:
-        what = f"as {'long' if cell.unit == 's' else 'much'} as {baseline}"
-    return f"{roughly(ratio)} {what} in {cell.name} ({format_bounds(cell.low, cell.high, ratio)})"
+    what = "speed " if cell.better == "higher" else "time " if cell.unit == "s" else ""
+    return f"{roughly(ratio)} {what}in {cell.name} ({format_bounds(cell.low, cell.high, ratio)})"
 
 
 def describe_comparison(summary: Summary, machine: Facts) -> str:
@@ -193,7 +188,7 @@ def describe_cheapest(summary: Summary) -> str:
         return f"The cheapest is {best.stack}: {_describe_speed(summary, best)}{others}."
     if tied:
         return f"Which stack is the cheapest is undecided: {join_some((best.stack, *tied))} cannot be distinguished."
-    return f"{best.stack} costs less than the other stacks, and may cost something or nothing."
+    return f"{best.stack} costs less than the other stacks; whether it costs anything is undecided."
 
 
 def describe_dearest(summary: Summary) -> str:
@@ -215,14 +210,13 @@ def _describe_speed(summary: Summary, standing: OverallSpeed) -> str:
     """Return a stack's overall speed as text, or its speed in the only workload that counts."""
     names = summary.overall.workloads
     if len(names) == 1:
-        return describe_relative_to(summary.baseline, summary.headline(names[0], standing.stack))
-    return _describe_overall(summary.baseline, standing)
+        return relative_to_baseline(summary.headline(names[0], standing.stack))
+    return _describe_overall(standing)
 
 
-def _describe_overall(baseline: str, standing: OverallSpeed) -> str:
+def _describe_overall(standing: OverallSpeed) -> str:
     """Return a stack's overall speed as text, relative to the baseline's, with its interval."""
-    speed = f"{roughly(standing.speed)} {'' if is_factor(standing.speed) else 'of '}{baseline}'s {_OVERALL}"
-    return f"{speed} ({format_bounds(standing.low, standing.high, standing.speed)})"
+    return f"{roughly(standing.speed)} {_OVERALL} ({format_bounds(standing.low, standing.high, standing.speed)})"
 
 
 def _standings(summary: Summary) -> Mapping[str, OverallSpeed]:
@@ -240,11 +234,11 @@ def _free_lines(summary: Summary, compared_cells: Sequence[Cell]) -> Iterator[Fi
         equivalent = [_OVERALL] if overall and overall.verdict == "equivalent" else []
         equivalent += [cell.name for cell in cells if cell.verdict == "equivalent"]
         if equivalent:
-            texts.append(f"less than {format_percent(summary.margin)} away from {baseline} in {join_some(equivalent)}")
+            texts.append(f"within {format_percent(summary.margin)} of {baseline} in {join_some(equivalent)}")
         if overall and overall.verdict == "better":
-            texts.append(f"better: {_describe_overall(baseline, overall)}, look for the cause before you believe it")
+            texts.append(f"better: {_describe_overall(overall)}, look for the cause before you believe it")
         gains = [cell for cell in cells if cell.verdict == "better" and not cell.has_caution("faster-than-bare-metal")]
-        texts += [f"better: {describe_relative_to(baseline, cell)}" for cell in gains]
+        texts += [f"better: {relative_to_baseline(cell)}" for cell in gains]
         if texts:
             yield FindingLine((stack,), "; ".join(texts))
 
@@ -266,13 +260,13 @@ def _describe_cost(summary: Summary, overall: OverallSpeed | None, worse: Sequen
     not_counting = [cell for cell in worse if not summary.rule(cell.name).overall]
     texts = []
     if overall and overall.verdict == "worse":
-        texts.append(_describe_overall(summary.baseline, overall))
+        texts.append(_describe_overall(overall))
         if len(counting) > 1:
             first, last = (f"{roughly(cell.ratio or 1.0)} in {cell.name}" for cell in (counting[0], counting[-1]))
             texts[0] += f", from {first} to {last}"
         counting = []  # the overall speed stands for them
     shown = [*counting[:NAMED], *not_counting[:NAMED]]
-    texts += [describe_relative_to(summary.baseline, cell) for cell in shown]
+    texts += [relative_to_baseline(cell) for cell in shown]
     left = len(counting) + len(not_counting) - len(shown)
     return "; ".join(texts) + (f"; and in {left} more" if left else "")
 
@@ -288,7 +282,7 @@ def undecided_lines(summary: Summary, compared_cells: Sequence[Cell]) -> Iterato
         unsure = [cell for cell in cells if cell.verdict == "undecided"]
         texts += [f"{cell.name} ({format_bounds(cell.low, cell.high, cell.ratio or 1.0)})" for cell in unsure]
         if texts:
-            yield FindingLine((stack,), f"may cost something or nothing in {join_some(texts)}")
+            yield FindingLine((stack,), f"undecided in {join_some(texts)}")
 
 
 def too_few_blocks_lines(summary: Summary) -> Iterator[FindingLine]:
@@ -334,7 +328,7 @@ def too_fast_lines(summary: Summary, compared_cells: Sequence[Cell]) -> Iterator
     """Yield one line with all stacks that are faster than bare metal; none if there are none."""
     cells = [cell for cell in compared_cells if cell.has_caution("faster-than-bare-metal")]
     stacks = list(dict.fromkeys(cell.stack for cell in cells))
-    what = "; ".join(describe_relative_to(summary.baseline, cell) for cell in cells[:NAMED])
+    what = "; ".join(relative_to_baseline(cell) for cell in cells[:NAMED])
     if len(stacks) > 1 or len(cells) > NAMED:
         what = f"faster than {summary.baseline} in {join_some(list(dict.fromkeys(cell.name for cell in cells)))}"
     if cells:
@@ -346,7 +340,7 @@ def failed_control_lines(summary: Summary) -> Iterator[FindingLine]:
     """Yield a line for each headline in which the A/A check failed."""
     for cell in summary.headlines:
         if cell.stack == summary.control and cell.low and cell.high and not cell.low <= 1 <= cell.high:
-            difference = f"{roughly(cell.ratio or 1.0)} of itself in {cell.name}"
+            difference = f"{roughly(cell.ratio or 1.0)} in {cell.name}"
             yield FindingLine(
                 (summary.baseline,), f"{difference}, measured twice: differences of that size may be chance"
             )

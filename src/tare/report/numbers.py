@@ -1,4 +1,4 @@
-"""Numbers for people: percent of the baseline, mean ± SD in one unit, glyphs for verdicts.
+"""Numbers as text: the change from the baseline, mean ± SD in one unit, glyphs for verdicts.
 
 `tare.model.units` writes single quantities; here are those that share a scale or need an interval beside them.
 """
@@ -76,17 +76,17 @@ def format_quantity_interval(cell: Cell) -> tuple[str, str]:
 
 
 def format_ratio(cell: Cell | OverallSpeed) -> str:
-    """Write a ratio to the baseline: `98.2 %`, or as a factor from twice on; empty where there is none."""
+    """Write a ratio as the change from the baseline: `+12.1 %`, or `x3.1` from twice on; empty where there is none."""
     ratio = cell.speed if isinstance(cell, OverallSpeed) else cell.ratio
     if ratio is None:
         return ""
     if is_factor(ratio):
         return f"\N{MULTIPLICATION SIGN}{format_factor(ratio, count_factor_digits(cell.low, cell.high))}"
-    return f"{ratio * 100:.{_count_percent_decimals(ratio, cell.low, cell.high)}f} %"
+    return f"{_change(ratio, _count_percent_decimals(ratio, cell.low, cell.high))} %"
 
 
 def format_interval(cell: Cell | OverallSpeed) -> str:
-    """Write the interval of a ratio in the same terms as its estimate: `[97.1, 99.3]`; empty where there is none."""
+    """Write the interval of a ratio in the same terms as its estimate: `[+9.8, +14.4]`; empty where there is none."""
     ratio = cell.speed if isinstance(cell, OverallSpeed) else cell.ratio
     if ratio is None or cell.low is None or cell.high is None:
         return ""
@@ -94,23 +94,30 @@ def format_interval(cell: Cell | OverallSpeed) -> str:
         digits = count_factor_digits(cell.low, cell.high)
         return f"[{format_factor(cell.low, digits)}, {format_factor(cell.high, digits)}]"
     decimals = _count_percent_decimals(ratio, cell.low, cell.high)
-    return f"[{cell.low * 100:.{decimals}f}, {cell.high * 100:.{decimals}f}]"
+    return f"[{_change(cell.low, decimals)}, {_change(cell.high, decimals)}]"
 
 
 def roughly(ratio: float) -> str:
-    """Write a ratio as a person says it: `68 %`, or from twice on `17 times`."""
-    return f"{_format_few_digits(ratio)} times" if is_factor(ratio) else f"{_format_percent_ratio(ratio)} %"
+    """Write a ratio as the change from the baseline with few digits: `+33 %`, or `x17` from twice on."""
+    return _times(ratio) if is_factor(ratio) else f"{_format_percent_ratio(ratio)} %"
 
 
 def format_bounds(low: float | None, high: float | None, ratio: float) -> str:
-    """Write an interval in words, in the terms of its ratio: `64 to 71 %`; empty where there is none."""
+    """Write an interval as text, in the terms of its ratio: `+29 to +35 %`; empty where there is none."""
     if low is None or high is None:
         return ""
     if is_factor(ratio):
-        return _format_ends(_format_few_digits(low), _format_few_digits(high), " times")
+        return _format_ends(_times(low), _times(high), "")
     if high >= _MIXED_FROM:
-        return f"{_format_percent_ratio(low)} % to {_format_few_digits(high)} times"
+        return f"{_format_percent_ratio(low)} % to {_times(high)}"
     return _format_ends(_format_percent_ratio(low), _format_percent_ratio(high), " %")
+
+
+def format_change(ratio: float) -> str:
+    """Write a ratio that somebody stated, as the change that it is: `+12.5 %`, or a factor from twice on."""
+    if is_factor(ratio):
+        return f"\N{MULTIPLICATION SIGN}{ratio:.4g}"
+    return f"{(ratio - 1) * 100:+.4g} %".replace("-", "\N{MINUS SIGN}") if ratio != 1 else "0 %"
 
 
 def is_factor(ratio: float) -> bool:
@@ -126,12 +133,21 @@ def _format_few_digits(ratio: float) -> str:
     return f"{float(f'{ratio:.{3 if ratio >= 100 else 2}g}'):,.10g}"
 
 
+def _times(ratio: float) -> str:
+    return f"\N{MULTIPLICATION SIGN}{_format_few_digits(ratio)}"
+
+
 def _format_percent_ratio(ratio: float) -> str:
-    """Write percent without decimals, except near 0 and near 100."""
-    share = ratio * 100
-    if share < 10:
-        return f"{share:.2g}"
-    return f"{share:.1f}" if round(share) == 100 and abs(share - 100) >= 0.05 else f"{share:.0f}"
+    """Write a change in percent without decimals, except near no change and near -100 %."""
+    away = abs(ratio - 1) * 100
+    return _change(ratio, 1 if ratio < 0.1 or 0.05 <= away < 0.5 else 0)
+
+
+def _change(ratio: float, decimals: int) -> str:
+    """Write a ratio as a change in percent with a sign, which no change has not."""
+    text = f"{abs(ratio - 1) * 100:.{decimals}f}"
+    sign = "" if not float(text) else "+" if ratio > 1 else "\N{MINUS SIGN}"
+    return f"{sign}{text}"
 
 
 def format_cost(cell: Cell) -> str:
@@ -143,20 +159,14 @@ def format_cost(cell: Cell) -> str:
         return ""
     times = cell.ratio if cell.better == "lower" else 1 / cell.ratio
     if is_factor(times):
-        return f"\N{MULTIPLICATION SIGN}{_format_few_digits(times)}"
-    share, half = (times - 1) * 100, 1.0 if cell.resolution is None else cell.resolution
-    text = f"{abs(share):.{1 if half < _FINE else 0}f}"
-    sign = "" if not float(text) else "+" if share > 0 else "\N{MINUS SIGN}"
-    return f"{sign}{text} %"
+        return _times(times)
+    half = 1.0 if cell.resolution is None else cell.resolution
+    return f"{_change(times, 1 if half < _FINE else 0)} %"
 
 
 def format_longer(times: float) -> str:
     """Write how much longer something takes, without an interval: `+34 %`, as a factor from twice on."""
-    return (
-        f"\N{MULTIPLICATION SIGN}{_format_few_digits(times)}"
-        if is_factor(times)
-        else f"+{float(f'{(times - 1) * 100:.2g}'):g} %"
-    )
+    return _times(times) if is_factor(times) else f"+{float(f'{(times - 1) * 100:.2g}'):g} %"
 
 
 def format_resolution(cell: Cell) -> str:

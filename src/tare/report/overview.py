@@ -259,7 +259,7 @@ def _create_entry(summary: Summary, cell: Cell, logs: CostLogs, axis: Axis, anch
     return HeadlineEntry(
         stack=stack,
         text=text if cell.low is not None else STATE_TEXTS[_FEW],
-        detail=f"{detail}, {format_ratio(cell)} of the baseline {format_interval(cell)}, n={cell.n}",
+        detail=f"{detail}, {format_ratio(cell)} {format_interval(cell)}, n={cell.n}",
         size=classify_cost(log_cost(cell, cell.ratio), summary.margin),
         place=at,
         low=low,
@@ -308,7 +308,7 @@ def draw_page_figure(found: Overview) -> Figure | None:
 
 def _describe_counts(found: Overview) -> str:
     """Count what is decided; name how many stacks are not drawn."""
-    care = f", {found.flagged_count} of them to be read with care" if found.flagged_count else ""
+    care = f", {found.flagged_count} of them with cautions" if found.flagged_count else ""
     what = "changes" if found.compares else "results"
     counts = f"{found.decided_count} of {found.compared_count} {what} are decided{care}."
     if not found.left_out:
@@ -349,8 +349,8 @@ def _describe_legend(found: Overview) -> str:
     band = f"green band: no measurable cost, within {format_percent(found.margin)}"
     if found.compares:
         dots = "Gray and hollow: before; below it: after, in the color of the change, pale where undecided"
-        return f"{dots}; bars: intervals; {band}; \N{MIDDLE DOT}: read with care. The axis is logarithmic beyond 0."
-    marks = "hollow: undecided; \N{MIDDLE DOT}: read with care"
+        return f"{dots}; bars: intervals; {band}; \N{MIDDLE DOT}: has cautions. The axis is logarithmic beyond 0."
+    marks = "hollow: undecided; \N{MIDDLE DOT}: has cautions"
     dots = "Dot: estimate, in the color of its size; bar: interval"
     return f"{dots}; {band}; {marks}. The axis is linear near 0 and logarithmic beyond."
 

@@ -228,9 +228,9 @@ def describe_noise(summary: Summary) -> list[str]:
 
 
 def describe_robustness(cells: Sequence[Cell]) -> list[str]:
-    """Describe how many decisions would hold where noise lasts from block to block, and which would not."""
+    """Describe how many decisions autocorrelated noise between blocks would leave as they are, and which not."""
     decided = [cell for cell in cells if cell.is_decided]
     close = [f"{cell.stack} in {cell.name}" for cell in decided if not cell.is_robust]
-    firm = f"{len(decided) - len(close)} of {format_count(len(decided), 'decision')} would hold even if noise lasted"
-    text = f"{firm} from block to block (a correlation of {AUDITED_AUTOCORRELATION:g})"
+    noise = f"Robust to noise with an autocorrelation of {AUDITED_AUTOCORRELATION:g} between blocks"
+    text = f"{noise}: {len(decided) - len(close)} of {format_count(len(decided), 'decision')}"
     return [f"{text}{f'; not {join_some(close)}' if close else ''}."] if decided else []

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tare.report.numbers import format_plus_minus
+from tare.report.numbers import format_change, format_plus_minus
 
 Size = Literal["gain", "none", "small", "medium", "large", "unknown"]
 Ticks = tuple[tuple[float, str], ...]
@@ -141,7 +141,7 @@ def cost_ticks(axis: Axis) -> Ticks:
 
 
 def percent_ticks(axis: Axis) -> Ticks:
-    """Return the ticks of an axis of ratios that has 100 %: percents of the other stack, and factors from twice on."""
+    """Return the ticks of an axis of ratios that has 1: changes in percent, and factors from twice on."""
     shown: list[tuple[float, str]] = []
     for each in _PERCENTS:
         place, label = axis.position(math.log(each)), format_ratio_tick(each)
@@ -201,8 +201,10 @@ def drop_overlapping_labels(ticks: Iterable[tuple[float, str]], letter: float = 
 
 
 def format_ratio_tick(tick: float) -> str:
-    """Write a ratio on an axis: in percent, and as a factor from twice on, as estimates are."""
-    return f"\N{MULTIPLICATION SIGN}{format_tick(tick)}" if tick >= 2 else f"{tick * 100:g} %"
+    """Write a ratio on an axis as estimates are: the change in percent, and a factor from twice on."""
+    if tick >= 2:
+        return f"\N{MULTIPLICATION SIGN}{format_tick(tick)}"
+    return format_change(tick)
 
 
 def _format_factor(tick: float) -> str:

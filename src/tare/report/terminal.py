@@ -1,16 +1,14 @@
-"""The matrix on the terminal: stacks against workloads in percent of the baseline, refined while the run goes on."""
+"""Matrix on the terminal: the change of each workload from the baseline in each stack, updated during the run."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tare.model.units import format_quantity
-from tare.report.findings import Findings
 from tare.report.numbers import (
     GLYPHS,
     cell_state,
@@ -38,7 +36,6 @@ WIDTH = 100
 _MOST_CHARACTERS_ONE_LINE, _TWO_LINES = 28, 14  # columns that a cell needs, with the space beside it
 _BAR = 8  # letters of the longest bar
 _ARROWS = {"higher": "↑", "lower": "↓"}
-_LINES = 8  # of a part of what was found
 
 
 def headline_table(summary: Summary, width: int = WIDTH, *, final: bool = False) -> Table:
@@ -81,25 +78,10 @@ def cell_texts(cell: Cell) -> tuple[str, ...]:
     return f"{cell.name} {_ARROWS[cell.better]}", cell.stack, verdict, format_ratio(cell), format_interval(cell)
 
 
-def format_findings(findings: Findings) -> Group:
-    """Write what a run found: the opening, and each part with its lines and remarks."""
-    shown: list[RenderableType] = ["", Text(strip_control_characters(findings.opening))]
-    for part in findings.sections:
-        lines = Table.grid(padding=(0, 1, 0, 0))
-        for sentence in part.sentences[:_LINES]:
-            lines.add_row("-", Text(strip_control_characters(sentence)))
-        if len(part.lines) > _LINES:
-            lines.add_row("-", f"{len(part.lines) - _LINES} more are in the report.")
-        for remark in part.remarks:
-            lines.add_row("", Text(strip_control_characters(remark), style="dim"))
-        shown += [Text(part.title, style="bold"), lines]
-    return Group(*shown)
-
-
 def usual_value_table(summary: Summary) -> Table | None:
     """Make the table of what was measured in the end: the usual value of each metric of a single workload.
 
-    Two values of a column stand to each other as their percentages do. Return None where there are several workloads,
+    Two values of a column stand to each other as their ratios do. Return None where there are several workloads,
     or a sweep, whose points would not fit.
     """
     if len(summary.workloads) != 1 or any(cell.point is not None for cell in summary.cells):
@@ -133,15 +115,19 @@ def _usual_value_text(cell: Cell | None) -> Text:
 
 
 def _format_legend(summary: Summary, *, has_bars: bool) -> Text:
-    """Explain the percentages, the signs, and the scale of the bars, which is linear within about the margin alone."""
+    """Explain the numbers, the signs, and the scale of the bars, which is linear within about the margin alone."""
     legend = Text(style="dim")
     itself = " or the time itself" if any(cell.usual_low for cell in summary.headlines) else ""
-    what = f"percent of {strip_control_characters(summary.baseline)}{itself} [95 % interval] n blocks"
+    what = f"change from {strip_control_characters(summary.baseline)}{itself} [95 % interval] n blocks"
     legend.append(f"{what};  ↑ more is better, ↓ less is better\n")
+    shown = {cell.verdict for cell in summary.headlines}
     for verdict in ("better", "worse", "equivalent", "undecided", "too few blocks"):
+        if verdict not in shown:
+            continue
         within = f" within {format_percent(summary.margin)}" if verdict == "equivalent" else ""
         legend.append(f"{GLYPHS[verdict]} {verdict}{within}   ", style=STYLES[verdict])
-    legend.append("! read with care")
+    if any(cell.cautions for cell in summary.headlines):
+        legend.append("! has cautions")
     _, whole, half = cost_bars(summary)
     if has_bars and whole > 1:
         legend.append(
@@ -156,7 +142,7 @@ def _format_cell(cell: Cell, length: float | None, *, narrow: bool) -> Text:
         return _format_missing_value(cell, is_now)
     own, own_between = format_quantity_interval(cell)
     if is_now == "baseline":
-        text = Text(f"{GLYPHS[is_now]} {own or '100 %'}", STYLES[is_now])
+        text = Text(f"{GLYPHS[is_now]} {own or '0 %'}", STYLES[is_now])
         return text.append(f" {own_between}" * (not narrow and bool(own)) + f" n={cell.n or cell.trials}", "dim")
     if cell.ratio is None:
         return Text(f"{GLYPHS[is_now]} no pair", style="dim")

@@ -134,7 +134,7 @@ class _CostScale:
 
     def create_point(self, stack: str, up: IntervalSpan, text: str) -> Point:
         """Place a stack; `text` is the other quantity."""
-        standing, baseline = self.standings.get(stack), self.summary.baseline
+        standing = self.standings.get(stack)
         isolation = self.isolation_level(stack)
         if standing is None:
             across, size, said = (
@@ -146,7 +146,7 @@ class _CostScale:
             low, at, high = _cost_logs(standing)
             ends = (None, None) if standing.low is None else (self.axis.position(low), self.axis.position(high))
             across, size = IntervalSpan(self.axis.position(at), *ends), classify_cost(at, self.summary.margin)
-            said = f"{format_ratio(standing)} of {baseline}'s overall speed {format_interval(standing)}".rstrip()
+            said = f"overall speed {format_ratio(standing)} {format_interval(standing)}".rstrip()
         is_sure = standing is None or standing.verdict in ("better", "worse", "equivalent")
         title = self.summary.title(stack)
         return Point(title, f"{stack}: {said}; {text}", isolation, size, across, up, is_sure, standing is None)

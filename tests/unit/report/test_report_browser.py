@@ -176,7 +176,7 @@ def test_on_a_phone_interval_and_control_blocks_are_next_to_their_label(visit: V
     label = cell.evaluate("(each) => getComputedStyle(each, '::before').content")
     assert label == '"dhrystone ↑"'
     interval = cell.locator(".interval")
-    assert re.fullmatch(r"\[\d+\.\d, \d+\.\d\]\sn=5", interval.inner_text().replace("\N{NO-BREAK SPACE}", " "))
+    assert re.fullmatch(r"\[\S\d+\.\d, \S\d+\.\d\]\sn=5", interval.inner_text().replace("\N{NO-BREAK SPACE}", " "))
     interval.scroll_into_view_if_needed()
     box = interval.bounding_box()
     assert box

@@ -148,7 +148,10 @@ def test_a_sweep_in_percent_of_the_baseline_has_intervals_and_its_level() -> Non
     cells += [cell("native", at, 1.0, ratio=1.0, verdict="baseline") for at in (1.0, 8.0)]
     along = SweepContext("File operations", Sweep("processes"), ("native", "docker"))
     chart = curve_charts.draw_percents(cells, along, "native")
-    assert titles(chart) == ["docker at 1: 80 % [70, 90]", "docker at 8: 80 % [70, 90]"]
+    assert titles(chart) == [
+        "docker at 1: \N{MINUS SIGN}20 % [\N{MINUS SIGN}30, \N{MINUS SIGN}10]",
+        "docker at 8: \N{MINUS SIGN}20 % [\N{MINUS SIGN}30, \N{MINUS SIGN}10]",
+    ]
     [level], [line], [spread] = (paths(chart, kind) for kind in ("level", "line", "spread"))
     low, high = (float(end) for end in re.findall(r"M[\d.]+ ([\d.]+)V([\d.]+)", spread)[0])
     assert heights(level)[0] < high < heights(line)[0] < low
@@ -292,7 +295,7 @@ def test_rising_rates_give_charts_of_answers_and_latency_but_not_of_the_sd(
     captions = drawn(make_run(trials, [record]), record, monkeypatch)
     assert captions == [
         "Answers against rate, mean ± SD of the trials. The dashed line is what was asked for.",
-        "Answers against rate: percent of native with 95 % interval.",
+        "Answers against rate: change from native with 95 % interval.",
         "Latency against rate, the mean, with one SD above it shaded.",
     ]
 
@@ -333,10 +336,10 @@ def test_a_map_of_one_column_or_one_stack_is_not_drawn() -> None:
     assert charts.draw_heat_map({"one": two}, ("docker", "podman")) is None
     assert charts.draw_heat_map({"one": one, "two": one}, ("docker",)) is None
     drawn = charts.draw_heat_map(columns, ("docker", "podman"), with_spread=True)
-    assert set(fields_of(drawing_of(drawn))[0]) == {"90.0 %"}
+    assert set(fields_of(drawing_of(drawn))[0]) == {"\N{MINUS SIGN}10.0 %"}
     spread = [replace(each, usual=1.0, usual_sd=0.034) for each in two]
     drawn = charts.draw_heat_map({"one": spread, "two": two}, ("docker", "podman"), with_spread=True)
-    assert "90.0 % (3.4 %)" in fields_of(drawing_of(drawn))[0]
+    assert "\N{MINUS SIGN}10.0 % (3.4 %)" in fields_of(drawing_of(drawn))[0]
 
 
 def test_a_workload_without_a_sweep_has_no_chart_along_one(monkeypatch: pytest.MonkeyPatch) -> None:

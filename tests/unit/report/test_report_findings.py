@@ -42,15 +42,15 @@ def with_headline(summary: Summary, stack: str, **fields: object) -> Summary:
 @pytest.mark.parametrize(
     ("ratio", "text"),
     [
-        (0.0372, "3.7 %"),
-        (0.68, "68 %"),
-        (0.9962, "99.6 %"),
-        (0.99999, "100 %"),
-        (1.232, "123 %"),
-        (2.0, "2 times"),
-        (6.48, "6.5 times"),
-        (76.7, "77 times"),
-        (1234.0, "1,230 times"),
+        (0.0372, "\N{MINUS SIGN}96.3 %"),
+        (0.68, "\N{MINUS SIGN}32 %"),
+        (0.9962, "\N{MINUS SIGN}0.4 %"),
+        (0.99999, "0 %"),
+        (1.232, "+23 %"),
+        (2.0, "\N{MULTIPLICATION SIGN}2"),
+        (6.48, "\N{MULTIPLICATION SIGN}6.5"),
+        (76.7, "\N{MULTIPLICATION SIGN}77"),
+        (1234.0, "\N{MULTIPLICATION SIGN}1,230"),
     ],
 )
 def test_a_ratio_is_written_as_a_person_says_it(ratio: float, text: str) -> None:
@@ -60,10 +60,10 @@ def test_a_ratio_is_written_as_a_person_says_it(ratio: float, text: str) -> None
 @pytest.mark.parametrize(
     ("low", "high", "ratio", "text"),
     [
-        (0.641, 0.712, 0.676, "64 to 71 %"),
-        (0.5, 12.0, 1.5, "50 % to 12 times"),
-        (2.43, 17.22, 6.48, "2.4 to 17 times"),
-        (0.106, 0.111, 0.109, "about 11 %"),
+        (0.641, 0.712, 0.676, "\N{MINUS SIGN}36 to \N{MINUS SIGN}29 %"),
+        (0.5, 12.0, 1.5, "\N{MINUS SIGN}50 % to \N{MULTIPLICATION SIGN}12"),
+        (2.43, 17.22, 6.48, "\N{MULTIPLICATION SIGN}2.4 to \N{MULTIPLICATION SIGN}17"),
+        (0.106, 0.111, 0.109, "about \N{MINUS SIGN}89 %"),
         (None, None, 0.9, ""),
     ],
 )
@@ -84,8 +84,8 @@ def test_of_one_workload_the_cheapest_has_its_own_terms() -> None:
     record = replace(DHRYSTONE, metrics=(Metric("speed", "Time", "s", "lower"),))
     whole = replace(run.record, workloads=(record,), stacks=("native", "docker", "gvisor"))
     found = found_in(summarize(replace(run, record=whole, trials=(*trials, *slow))))
-    assert found.opening.endswith("The cheapest is docker: 110 % as long as native in dhrystone (107 to 113 %).")
-    assert said(found.costs)["gvisor"].startswith("4.4 times as long as native in dhrystone (")
+    assert found.opening.endswith("The cheapest is docker: +10 % time in dhrystone (+7 to +13 %).")
+    assert said(found.costs)["gvisor"].startswith("\N{MULTIPLICATION SIGN}4.4 time in dhrystone (")
     assert not any("overall speed" in text for part in found.sections for text in (*part.sentences, *part.remarks))
 
 
@@ -96,9 +96,9 @@ def test_an_overall_speed_of_times_and_speeds_says_that_it_inverts_times() -> No
     trials = (*more.trials, *(replace(trial, workload="times", trial=f"t-{trial.trial}") for trial in less.trials))
     record = replace(more.record, workloads=(*more.record.workloads, times))
     costs = found_in(summarize(replace(more, record=record, trials=trials))).costs
-    assert said(costs)["docker"].startswith("90 % of native's overall speed (")
+    assert said(costs)["docker"].startswith("\N{MINUS SIGN}10 % overall speed (")
     assert costs.remarks[-1] == (
-        "The overall speed is that over dhrystone and times together; where less is better, the inverse counts."
+        "The overall speed is the geometric mean over dhrystone and times; where less is better, the inverse counts."
     )
 
 
@@ -115,8 +115,8 @@ def test_hidden_differences_come_from_stack_intervals_not_from_the_control() -> 
 @pytest.mark.parametrize(
     ("verdict", "tied", "text"),
     [
-        ("equivalent", (), "The cheapest is docker: 99 % of native's overall speed (75 to 130 %)."),
-        ("undecided", (), "docker costs less than the other stacks, and may cost something or nothing."),
+        ("equivalent", (), "The cheapest is docker: \N{MINUS SIGN}1 % overall speed (\N{MINUS SIGN}25 to +30 %)."),
+        ("undecided", (), "docker costs less than the other stacks; whether it costs anything is undecided."),
         (
             "undecided",
             ("crun",),
@@ -161,14 +161,18 @@ def test_a_caution_of_many_stacks_is_one_line() -> None:
 
 def test_what_is_undecided_says_between_which_bounds_it_lies() -> None:
     summary = with_headline(summarize(believable_run()), "docker", verdict="undecided", low=0.95, high=1.04, ratio=0.99)
-    assert said(found_in(summary).undecided)["docker"] == "may cost something or nothing in dhrystone (95 to 104 %)"
+    assert said(found_in(summary).undecided)["docker"] == "undecided in dhrystone (\N{MINUS SIGN}5 to +4 %)"
 
 
 @pytest.mark.parametrize(
     ("verdict", "part", "text"),
     [
-        ("undecided", "undecided", "may cost something or nothing in overall speed (95 to 104 %)"),
-        ("better", "free", "; better: 99 % of native's overall speed (95 to 104 %), look for the cause before you"),
+        ("undecided", "undecided", "undecided in overall speed (\N{MINUS SIGN}5 to +4 %)"),
+        (
+            "better",
+            "free",
+            "; better: \N{MINUS SIGN}1 % overall speed (\N{MINUS SIGN}5 to +4 %), look for the cause before you",
+        ),
     ],
 )
 def test_an_overall_speed_that_is_undecided_or_better_is_said(verdict: Verdict, part: str, text: str) -> None:
@@ -206,7 +210,7 @@ def test_what_beats_bare_metal_is_distrusted_and_no_gain() -> None:
     fields = {"verdict": "better", "ratio": 1.2, "low": 1.1, "high": 1.3}
     summary = summarize(believable_run())
     doubted = found_in(with_headline(summary, "docker", cautions=(doubt,), **fields))
-    text = "120 % of native's speed in dhrystone (110 to 130 %)"
+    text = "+20 % speed in dhrystone (+10 to +30 %)"
     assert said(doubted.cautions)["docker"] == f"{text}: nothing is faster than bare metal, so something else differs"
     assert f"better: {text}" not in said(doubted.free).get("docker", "")
     believed = found_in(with_headline(summary, "docker", cautions=(), **fields))
@@ -215,7 +219,7 @@ def test_what_beats_bare_metal_is_distrusted_and_no_gain() -> None:
 
 def test_a_baseline_that_differs_from_itself_is_named() -> None:
     summary = with_headline(summarize(believable_run()), "native-again", low=1.02, high=1.06, ratio=1.04)
-    text = "native: 104 % of itself in dhrystone, measured twice: differences of that size may be chance."
+    text = "native: +4 % in dhrystone, measured twice: differences of that size may be chance."
     assert text in found_in(summary).cautions.sentences
 
 
@@ -223,19 +227,19 @@ def test_a_baseline_that_differs_from_itself_is_named() -> None:
     ("withstood", "text"),
     [
         ([], None),
-        ([0.5], "1 of 1 decision would hold {lasting}."),
-        ([0.49], "0 of 1 decision would hold {lasting}; not {names[0]}."),
-        ([0.1, 0.2, 0.9], "1 of 3 decisions would hold {lasting}; not {names[0]} and {names[1]}."),
-        ([0.1] * 7, "0 of 7 decisions would hold {lasting}; not {names[0]}, {names[1]}, {names[2]} and 4 more."),
+        ([0.5], "{noise}: 1 of 1 decision."),
+        ([0.49], "{noise}: 0 of 1 decision; not {names[0]}."),
+        ([0.1, 0.2, 0.9], "{noise}: 1 of 3 decisions; not {names[0]} and {names[1]}."),
+        ([0.1] * 7, "{noise}: 0 of 7 decisions; not {names[0]}, {names[1]}, {names[2]} and 4 more."),
     ],
 )
 def test_close_decisions_are_counted_and_named(withstood: list[float], text: str | None) -> None:
     summary = summarize(believable_run())
     decided = [cell for cell in summary.headlines if cell.is_decided and cell.stack != summary.control]
     cells = [replace(cell, tolerated_autocorrelation=each) for cell, each in zip(decided, withstood, strict=False)]
-    lasting = "even if noise lasted from block to block (a correlation of 0.5)"
+    noise = "Robust to noise with an autocorrelation of 0.5 between blocks"
     names = [f"{cell.stack} in {cell.name}" for cell in cells]
-    assert describe_robustness(cells) == ([text.format(lasting=lasting, names=names)] if text else [])
+    assert describe_robustness(cells) == ([text.format(noise=noise, names=names)] if text else [])
     assert list(found_in(summary).cautions.remarks) == describe_robustness(decided)
 
 

@@ -25,8 +25,8 @@ from runs import COSTS, believable_run, isolation_by_plugins
 from tare.model.journal import Run
 from tare.model.machine import Tuning
 from tare.model.trial import LoweredSetting
-from tare.report.findings import create_findings
-from tare.report.terminal import format_findings, headline_table
+from tare.report.conclusion import describe_conclusion
+from tare.report.terminal import headline_table
 from tare.report.writer import find_renderer
 from tare.statistics.summarize import summarize
 
@@ -75,9 +75,7 @@ def on_terminals(run: Run) -> str:
     output = io.StringIO()
     for width in (230, 100):
         console = Console(width=width, file=output, color_system=None)
-        console.print(
-            headline_table(summary, width, final=True), format_findings(create_findings(summary, run.record.machine))
-        )
+        console.print(headline_table(summary, width, final=True), describe_conclusion(summary, run))
         console.print(headline_table(summary, width))
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 

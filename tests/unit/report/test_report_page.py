@@ -68,7 +68,7 @@ def test_identifiers_of_all_charts_are_unique(page: Page) -> None:
 def test_a_page_without_doubts_says_so() -> None:
     run = make_run([make_trial("native", block, [measured("speed", 1.0)]) for block in range(6)])
     text = Page(html_of(run)).text
-    assert "Read with care Nothing speaks against the numbers." in text
+    assert "Cautions There are none." in text
 
 
 def test_limits_are_labeled_by_workload_if_workloads_have_different_ones() -> None:

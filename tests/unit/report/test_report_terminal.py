@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console, RenderableType
-from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measured, pairs
+from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, pairs
 
 from tare.model.journal import Run, WorkloadRecord
 from tare.model.trial import MeasuredValue, Metric
-from tare.report.findings import create_findings
+from tare.report.conclusion import describe_conclusion
 from tare.report.numbers import cut, format_plus_minus
-from tare.report.terminal import format_findings, headline_table, usual_value_table
+from tare.report.terminal import headline_table, usual_value_table
 from tare.statistics.summarize import summarize
 
 
@@ -25,7 +25,7 @@ def _printed(width: int, *tables: RenderableType) -> list[str]:
 
 def _lines(run: Run, width: int = 100) -> list[str]:
     summary = summarize(run)
-    return _printed(width, headline_table(summary, width), format_findings(create_findings(summary, MACHINE)))
+    return _printed(width, headline_table(summary, width), describe_conclusion(summary, run))
 
 
 def _means(run: Run) -> list[list[str]]:
@@ -83,9 +83,8 @@ def test_the_terminal_shows_only_the_first_of_very_many_lines() -> None:
         for number in range(12)
     ]
     text = "\n".join(_lines(make_run([make_trial("native", 0, [measured("speed", 1.0)]), *failed])))
-    assert "- stack-7: failed: reason 7." in text
-    assert "- 4 more are in the report." in text
-    assert "reason 8" not in text
+    assert "failed: stack-2: reason 2\n9 more reasons why trials failed are in the report." in text
+    assert "reason 3" not in text
 
 
 def _starts(native: Sequence[float], docker: Sequence[float]) -> Run:
@@ -108,7 +107,7 @@ def test_a_start_is_shown_as_a_time_whose_interval_lacks_baseline_noise() -> Non
     text = "\n".join(_lines(run))
     assert re.search(r"▼ 21\d ms \[20\d, 22\d\] n=6", text)
     assert re.search(r"◆ [\d.]+ ms \[[\d.]+, [\d.]+\] n=6", text)
-    assert "percent of native or the time itself [95 % interval]" in text
+    assert "change from native or the time itself [95 % interval]" in text
 
 
 def test_a_start_without_an_interval_is_a_ratio() -> None:

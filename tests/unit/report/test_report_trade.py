@@ -266,7 +266,7 @@ def test_the_file_escapes_text_of_the_run_and_describes_itself_in_words(full: Ru
     root = ET.fromstring(text)  # noqa: S314 - ours
     assert "<script>" not in text
     described = " ".join(each.text or "" for each in root.iter(f"{SVG}desc"))
-    assert "gvisor: 19" in described
+    assert "gvisor: overall speed \N{MINUS SIGN}81" in described
     assert "isolation: user-space kernel (a kernel in user space" in described
     few = of_families()  # each of its charts is drawn
     assert find_renderer("pdf")(summarize(few), few)["figures/00-trade.pdf"].startswith(b"%PDF")

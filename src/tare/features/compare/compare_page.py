@@ -43,7 +43,7 @@ def render(result: ComparisonResult) -> bytes:
     names = [run.folder.resolve().name for run in result.runs]
     page = {
         "title": " → ".join(names) if two else f"{names[0]}: compared with {baseline}",
-        "of": "what it was before" if two else baseline,
+        "of": "before" if two else baseline,
         "two": two,
         "rows": [_row_fields(cell) for cell in shown_cells(result)],
         "figure": draw_page_figure(build_overview(result)),
@@ -70,14 +70,14 @@ def _drawings(result: ComparisonResult) -> Iterator[Drawing]:
     stacks = list(dict.fromkeys(cell.stack for cell in result.cells))
     if len(stacks) > MAX_DRAWN:
         return
-    baseline, of = result.summary.baseline, "what it was before" if result.changes else result.summary.baseline
+    baseline, of = result.summary.baseline, "before" if result.changes else result.summary.baseline
     names = list(dict.fromkeys(cell.headline for cell in result.cells))
     drawn: list[Drawing | None] = [*draw_headlines_map(result.cells, stacks, of)]
     for name in names:
-        caption = f"{name}: percent of {of}, with 95 % interval."
+        caption = f"{name}: change from {of}, with 95 % interval."
         drawn.append(create_drawing(charts.draw_ratios(_cells_of_headline(result.cells, name), of), caption))
         changed = [each for each in result.changes if each.cell.headline == name and each.cell.stack != baseline]
-        caption = f"{name}: percent of {baseline} in each run, with 95 % interval."
+        caption = f"{name}: change from {baseline} in each run, with 95 % interval."
         drawn.append(create_drawing(draw_shifts(changed, baseline), caption))
     yield from filter(None, drawn)
 
@@ -163,9 +163,7 @@ def _entry(title: str, change: RatioChange, axis: Axis, margin: float) -> Headli
     return HeadlineEntry(
         stack=title,
         text=format_cost(cell) if cell.low is not None else STATE_TEXTS.get(cell_state(cell), cell_state(cell)),
-        detail=f"{detail}; {format_ratio(cell)} of what it was {format_interval(cell)}".rstrip()
-        if cell.ratio
-        else detail,
+        detail=f"{detail}; {format_ratio(cell)} {format_interval(cell)}".rstrip() if cell.ratio else detail,
         size="unknown" if cell.ratio is None else classify_cost(log_cost(cell, cell.ratio), margin),
         place=at,
         low=low,
@@ -215,4 +213,4 @@ def draw_shifts(changes: Sequence[RatioChange], baseline: str) -> Chart | None:
             )
         )
     better = "more" if changes[0].cell.better == "higher" else "less"
-    return rows.create_chart(f"percent of {baseline}, {better} is better", parts)
+    return rows.create_chart(f"change from {baseline}, {better} is better", parts)

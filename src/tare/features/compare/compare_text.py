@@ -119,9 +119,9 @@ def _remarks(result: ComparisonResult) -> tuple[str, ...]:
 def _legend(result: ComparisonResult) -> str:
     """Describe what the numbers of the table are."""
     baseline, margin = result.summary.baseline, format_percent(result.summary.margin)
-    what = f"percent of {baseline}"
+    what = f"change from {baseline}"
     if result.changes:
-        what = f"percent of what it was before; {baseline} by its values, others relative to {baseline} in each run"
+        what = f"change from before; {baseline} by its values, others relative to {baseline} in each run"
     return f"{what}, 95 % interval, n blocks; ↑ more is better, ↓ less is better; equivalent: within {margin}"
 
 

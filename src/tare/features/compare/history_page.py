@@ -62,8 +62,8 @@ def _drawings(history: History) -> Iterator[Drawing]:
         return
     for headline in dict.fromkeys(one.headline for one in history.series):
         caption = (
-            f"{headline}: percent of {history.baseline} in each run, with 95 % interval; of {history.baseline} itself, "
-            f"percent of its first run. A dotted rule with a triangle: here a level changed."
+            f"{headline}: change from {history.baseline} in each run, 95 % interval; of {history.baseline} itself, "
+            f"the change from its first run. A dotted rule with a triangle: here a level changed."
         )
         if drawn := create_drawing(draw_timeline(history, headline, stacks), caption, wide=True):
             yield drawn
@@ -101,7 +101,7 @@ def draw_timeline(history: History, headline: str, stacks: Sequence[str]) -> Cha
     up = ratio_scale([end for spot in spots for end in (spot.low, spot.value, spot.high)])
     area = create_curve_area(top, _CHART_SIZE, _run_scale([record.started for record in history.records]), up)
     better = "more" if series[0].latest.better == "higher" else "less"
-    parts.append(draw_text(f"{headline}, percent of {history.baseline}, {better} is better", 6, 15))
+    parts.append(draw_text(f"{headline}, change from {history.baseline}, {better} is better", 6, 15))
     parts += [*area.draw_axes("run, by its day", grid=False), area.draw_level(1.0), *_draw_changes(series, area)]
     for stack, piece in pieces:
         parts += draw_curves(area, {stack: piece}, looks, has_descriptions=count <= _MAX_MARKED_RUNS)
@@ -142,9 +142,6 @@ def _draw_changes(series: Sequence[HeadlineSeries], area: Area) -> Iterator[str]
             cell = one.cells[step.at]
             if cell is not None and cell.ratio is not None:
                 color, shape = VERDICTS[step.cell.verdict]
-                x, said = (
-                    area.x_of(step.at - 0.5),
-                    f"{one.stack}: {step.cell.verdict}, {format_ratio(step.cell)} of before",
-                )
+                x, said = area.x_of(step.at - 0.5), f"{one.stack}: {step.cell.verdict}, {format_ratio(step.cell)}"
                 rule = draw_path(f"M{px(x)} {px(area.top)}v{px(area.height)}", "line", dash="2 3")
                 yield draw_colored_group(color, [rule, draw_mark(x, area.y_of(cell.ratio), shape, said)])

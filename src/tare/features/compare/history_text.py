@@ -234,6 +234,6 @@ def _series_fields(series: HeadlineSeries) -> dict[str, Any]:
 
 
 def _describe_change(change: LevelChange) -> str:
-    """Write what a series is now: `worse, 95.4 % [93.9, 96.8] of before`; with a mark where it is not firm."""
+    """Write what a series is now: `worse, -4.6 % [-6.1, -3.2] from before`; with a mark where it is not firm."""
     found = f"{format_ratio(change.cell)} {format_interval(change.cell)}".rstrip()
-    return f"{change.cell.verdict}{' ?' if change.robust_from is None else ''}, {found} of before"
+    return f"{change.cell.verdict}{' ?' if change.robust_from is None else ''}, {found} from before"

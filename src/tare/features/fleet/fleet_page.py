@@ -161,8 +161,8 @@ def draw_machines(result: FleetComparison, headline: str) -> Chart | None:
             draw_bar((middle - 1.2, middle + 1.2), y, thick, "mark", title=said, color=color),
         ]
     better = "more" if every[0].cell.better == "higher" else "less"
-    of = "what it was before" if len(result.folders) > 1 else result.baseline
-    return rows.create_chart(f"percent of {of}, {better} is better", parts)
+    of = "before" if len(result.folders) > 1 else result.baseline
+    return rows.create_chart(f"change from {of}, {better} is better", parts)
 
 
 def _machine_dots(result: KindResult) -> Iterator[tuple[str, float]]:

@@ -33,13 +33,13 @@ GENERALIZATION_TEXTS = {"yes": "holds on all kinds", "no": "differs from kind to
 def answer(result: FleetComparison) -> Answer:
     """Return what `tare compare` found of fleets as an answer."""
     gate = _gate(result)
-    of = "what it was before, each machine against itself" if len(result.folders) > 1 else result.baseline
+    of = "before, each machine compared with itself" if len(result.folders) > 1 else result.baseline
     return Answer(
         command="fleet compare",
         columns=_COLUMNS,
         rows=tuple(AnswerRow(_row(each), STYLES.get(each.cell.verdict, "dim")) for each in decided_results(result)),
         legend=(
-            f"percent of {of}; the interval (95 %) holds for a machine of the kind that was not measured; ↑ more is "
+            f"change from {of}; the interval (95 %) holds for a machine of the kind that was not measured; ↑ more is "
             f"better, ↓ less is better; equivalent: within {format_percent(result.margin)}; "
             "between machines: share of the blocks' variance"
         ),

@@ -38,7 +38,7 @@ ORDER: tuple[Judgement, ...] = ("contradicted", "undecided", "reproduced")
 TITLE = "Published claims and what was found"
 CAPTION = (
     "Band, line: published, with its tolerance. Dot, bar: found here, with its interval."
-    f" {', '.join(GLYPHS[each] + chr(160) + each for each in ORDER)}. In percent of the other stack."
+    f" {', '.join(GLYPHS[each] + chr(160) + each for each in ORDER)}. As changes from the other stack."
 )
 _SIGNS = {"less": "less", "more": "more", "equivalent": "equal"}
 _FACTORS_FROM = 2

@@ -24,7 +24,7 @@ from tare.features.papers.judging import (
 from tare.model.journal import Run
 from tare.model.units import format_quantity
 from tare.report.answer import Answer, AnswerColumn, AnswerRow
-from tare.report.numbers import format_interval, format_ratio, join_names
+from tare.report.numbers import format_change, format_interval, format_ratio, join_names
 from tare.statistics.anytime import CONFIDENCE
 from tare.statistics.cells import OverallSpeed
 
@@ -116,7 +116,7 @@ def legend(judgements: Judgements) -> str:
     """Describe what the numbers of the table are."""
     margin = f"{judgements.run.record.margin * 100:.3g} %"
     return (
-        f"published and here: percent of the other stack, or a value; 95 % interval, n blocks; ± the claim's tolerance;"
+        f"published and here: change from the other stack or a value; 95 % interval, n blocks; ± the claim's tolerance;"
         f" equivalent: within {margin} unless the claim says otherwise"
     )
 
@@ -212,7 +212,7 @@ def _format_bounds(claim: Claim) -> str:
     stated = claim.value or claim
 
     def format_number(number: float) -> str:
-        return format_quantity(number, claim.value.unit) if claim.value else f"{number * 100:.4g} %"
+        return format_quantity(number, claim.value.unit) if claim.value else format_change(number)
 
     if stated.size is not None:
         return format_number(stated.size)

@@ -62,7 +62,7 @@ def create_cell(cell: Cell, sources: LinkTargets) -> TableCell:
     is_shown = now == "baseline" or cell.ratio is not None
     shown = {"estimate": format_ratio(cell), "interval": format_interval(cell), "n": f"n={cell.n}"}
     if now == "baseline":
-        shown = {"estimate": "100 %", "n": f"n={cell.n or cell.trials}"}
+        shown = {"estimate": "0 %", "n": f"n={cell.n or cell.trials}"}
     elif cell.ratio is None:
         why = describe_missing_value(cell) or "; ".join(cell.notes)
         shown = {"estimate": now if now in ("skipped", "failed") else "", "why": cut(why, _WHY)}

@@ -80,7 +80,7 @@ def _draw_ratios(summary: Summary, rule: HeadlineRule) -> Iterator[Drawing | Non
 
 
 def draw_headlines_map(cells: Sequence[Cell], stacks: Sequence[str], reference_name: str) -> tuple[Drawing, ...]:
-    """Draw percent of the baseline, or of what it was before, of all headlines, as VTmark's Figure 4."""
+    """Draw the change of all headlines from the baseline, or from before, as VTmark's Figure 4."""
     names = dict.fromkeys(cell.headline for cell in cells)
     columns = {name: [cell for cell in cells if cell.headline == name] for name in names}
     caption = f"Percent of {reference_name}. Blue is faster or less, orange is slower or more, in all columns alike."
@@ -204,7 +204,7 @@ def _median_footprints(
 
 
 def draw_sweeps(summary: Summary, run: Run, record: WorkloadRecord) -> Iterator[Drawing | None]:
-    """Draw each metric along the sweep, headlines also in percent of the baseline; then percentiles; then answers."""
+    """Draw each metric along the sweep, headlines also as changes from the baseline, percentiles, and answers."""
     swept = record.sweep or Sweep("point")
     names = {metric.name for metric in record.metrics}
     headlines = {name for rule in summary.rules_of(record.name) for name in rule.metrics}
@@ -222,7 +222,7 @@ def draw_sweeps(summary: Summary, run: Run, record: WorkloadRecord) -> Iterator[
         )
         yield create_drawing(curve_charts.draw_sweep(cells, along, spreads), caption)
         if metric.name in headlines:
-            caption = f"{metric.title} against {swept.name}: percent of {summary.baseline} with 95 % interval."
+            caption = f"{metric.title} against {swept.name}: change from {summary.baseline} with 95 % interval."
             yield create_drawing(curve_charts.draw_percents(cells, along, summary.baseline), caption)
     yield from _draw_percentiles(summary, record)
     rates = answer_rates(run, record)

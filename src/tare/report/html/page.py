@@ -193,7 +193,7 @@ def _matrix_row(summary: Summary, stack: str, sources: LinkTargets) -> tuple[str
 def _overall_cell(summary: Summary, stack: str) -> TableCell:
     anchor = stack_anchor(summary, stack)
     if stack == summary.baseline:
-        return TableCell("baseline", GLYPHS["baseline"], "100 %", verdict="baseline", sort="1", anchor=anchor)
+        return TableCell("baseline", GLYPHS["baseline"], "0 %", verdict="baseline", sort="1", anchor=anchor)
     if stack == summary.control:
         return TableCell("none", GLYPHS["no value"], why="A/A", detail=f"{stack}: {summary.baseline} once more")
     standing = next((each for each in summary.overall.standings if each.stack == stack), None)

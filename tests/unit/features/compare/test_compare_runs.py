@@ -49,7 +49,7 @@ def test_two_runs_of_the_same_are_equivalent(tmp_path: Path, compare: Compare) -
     printed = found.out
     assert found.code == 0
     assert "From before to after, docker in dhrystone is equivalent within 3 %" in printed
-    assert re.search(r"native itself: dhrystone is undecided \((9\d|10\d)(\.\d)? %\)", printed)
+    assert re.search(r"native itself: dhrystone is undecided \(\S?\d(\.\d)? %\)", printed)
     assert "the program may have changed, or the machine from one run to the other" in printed
     assert "The gate (--fail-on different,undecided) passed." in printed
 
@@ -84,7 +84,7 @@ def test_the_gate_cannot_tell_if_a_program_slower_everywhere_became_worse(
     assert lines[0] == "### ⚠️ tare compare"
     why = "The gate (--fail-on worse) cannot tell: native itself differs by more than the margin."
     assert lines[2].startswith(f"{why} native itself: dhrystone is worse (")
-    assert any(re.match(r"\| dhrystone ↑ \| native \| ▼ worse \| (49|5\d)\.\d % ", line) for line in lines)
+    assert any(re.match(r"\| dhrystone ↑ \| native \| ▼ worse \| \S(51|50|4\d)\.\d % ", line) for line in lines)
     what, hint = found.error
     assert what == "the gate cannot tell: native itself differs by more than the margin"
     assert "two stacks of one run" in hint

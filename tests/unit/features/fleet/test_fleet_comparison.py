@@ -48,8 +48,8 @@ def cells(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
 def test_each_kind_has_verdicts_and_those_that_hold_on_all_are_stated(two_kinds: Path, compare: Compare) -> None:
     found = compare(two_kinds)
     assert (found.code, found.err) == (0, "")
-    assert re.search(r"docker +A +▼ worse +\d\d\.\d %", found.out)
-    assert re.search(r"docker +B +▲ better +1\d\d\.\d %", found.out)
+    assert re.search(r"docker +A +▼ worse +\S\d+\.\d %", found.out)
+    assert re.search(r"docker +B +▲ better +\+\d+\.\d %", found.out)
     assert "kind A: 6 machines (a1, a2, a3 and 3 more): Imaginary CPU 9000, 2 CPUs" in found.out
     assert "kind B: 4 machines" in found.out
     assert "holds on all kinds: " in found.out
