@@ -15,26 +15,32 @@ from tare import __file__ as tare_package
 from tare import __version__
 from tare.cli.signals import raise_at_interrupt
 from tare.model.errors import UsageError
-from tare.plugins.feature import Hook, resolve_hooks
+from tare.plugins.feature import Group, Hook, resolve_hooks
 from tare.plugins.feature import commands as feature_commands
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
 
-_CORE = {  # where the commands of the core are, in the order of the help
-    "doctor": "doctor:doctor",
-    "try": "try_command:try_command",
-    "plan": "plan:plan",
-    "run": "run:run",
-    "report": "report:report",
-    "show": "show:show",
-    "reparse": "reparse:reparse",
-    "shell": "shell:shell",
-    "technologies": "catalogue:technologies",
-    "workloads": "catalogue:workloads",
-    "image": "image:image",
-    "tune": "tune:tune",
-    "clean": "clean:clean",
+_CORE: dict[Group, dict[str, str]] = {  # where the commands of the core are, in the order of the help
+    "Measure": {
+        "try": "try_command:try_command",
+        "plan": "plan:plan",
+        "run": "run:run",
+        "report": "report:report",
+        "show": "show:show",
+        "reparse": "reparse:reparse",
+        "shell": "shell:shell",
+    },
+    "Compare": {},
+    "Choose": {},
+    "Operate": {
+        "doctor": "doctor:doctor",
+        "technologies": "catalogue:technologies",
+        "workloads": "catalogue:workloads",
+        "image": "image:image",
+        "tune": "tune:tune",
+        "clean": "clean:clean",
+    },
 }
 _NO_COMMAND_CODE = 2  # as for other wrong usage
 _LIST_COMMANDS = ("list", "ls")
@@ -53,12 +59,17 @@ _PLAIN = None  # libraries for markup take a quarter of a second, and would take
 
 
 def command_names() -> tuple[str, ...]:
-    """Return the names of all commands: those of the core, then those of features."""
+    """Return the names of all commands in the order of the help."""
     return tuple(_command_functions())
 
 
 def _command_functions() -> dict[str, Hook]:
-    return {**resolve_hooks("tare.cli", _CORE), **feature_commands()}
+    return {name: hook for group in _command_groups().values() for name, hook in group.items()}
+
+
+def _command_groups() -> dict[Group, dict[str, Hook]]:
+    """Return the functions of all commands by name, in the groups of the help."""
+    return {group: resolve_hooks("tare.cli", own) | feature_commands(group) for group, own in _CORE.items()}
 
 
 def load_command(name: str) -> Command:
@@ -99,8 +110,9 @@ class _Commands(TyperGroup):
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - as groups are asked
         """Write what each command does."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summarize_command(name)) for name in command_names()])
+        for group, functions in _command_groups().items():
+            with formatter.section(group):
+                formatter.write_dl([(name, hook.summary()) for name, hook in functions.items()])
 
 
 app = typer.Typer(

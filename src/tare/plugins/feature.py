@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 _GROUP = "tare.features"  # the package of tare's own, and the group of entry points
+Group = Literal["Measure", "Compare", "Choose", "Operate"]  # of commands in the help, as users think of them
 HookKind = Literal["sections", "markdown", "figures", "after_run"]
 
 
@@ -37,6 +38,7 @@ class Feature:
     The modules are loaded when their function is needed: `tare --help` loads none of them.
 
     - `commands`: functions that typer makes commands of, or groups of commands (`typer.Typer`), by the command's name.
+    - `group`: the group of the commands in `tare --help`.
     - `formats`: `function(summary, run)` returns the files of a report format, as bytes by name.
     - `default_formats`: those of them that are written unless others are asked for.
     - `sections`: `function(summary, run, anchors)` returns a `report.rendering.FeatureSection`, or None.
@@ -48,6 +50,7 @@ class Feature:
     """
 
     commands: Mapping[str, str] = field(default_factory=dict)
+    group: Group = "Compare"
     formats: Mapping[str, str] = field(default_factory=dict)
     default_formats: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
@@ -120,14 +123,23 @@ def _has_features(folder: str) -> bool:
     return any(f"[{_GROUP}]" in read_text(f"{folder or '.'}/{name}/entry_points.txt") for name in packages)
 
 
-def commands() -> dict[str, Hook]:
-    """Return the functions of all features' commands, by command, in the order of the features' names."""
-    return _hooks_by_name("commands")
+def commands(group: Group) -> dict[str, Hook]:
+    """Return the functions of a group's commands of all features, by command, in the order of the features' names."""
+    return {
+        name: hook
+        for _, package, each in _sorted_features()
+        if each.group == group
+        for name, hook in resolve_hooks(package, each.commands).items()
+    }
 
 
 def formats() -> dict[str, Hook]:
     """Return the functions of all features' report formats, by format."""
-    return _hooks_by_name("formats")
+    return {
+        name: hook
+        for _, package, each in _sorted_features()
+        for name, hook in resolve_hooks(package, each.formats).items()
+    }
 
 
 def default_formats() -> tuple[str, ...]:
@@ -152,14 +164,6 @@ def call_hooks(kind: HookKind, *arguments: object) -> list[Any]:
                 what = "the feature %r is left out: its %s failed: %s; repair or remove its package"
                 _warn(what, name, kind, to_tare_error(error))
     return returned
-
-
-def _hooks_by_name(kind: Literal["commands", "formats"]) -> dict[str, Hook]:
-    return {
-        name: hook
-        for _, package, each in _sorted_features()
-        for name, hook in resolve_hooks(package, getattr(each, kind)).items()
-    }
 
 
 def _sorted_features() -> list[tuple[str, str, Feature]]:

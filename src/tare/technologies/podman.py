@@ -1,6 +1,6 @@
 """Podman: containers without a daemon, with Docker's command line; run by root, with root's networks.
 
-Setting: `network` is the path from the client: `nat` (default), over a published port, or `create_bridge`, a port of
+Setting: `network` is the path from the client: `nat` (default), over a published port, or `bridge`, a port of
 the container's own bridge.
 """
 

@@ -7,5 +7,6 @@
 from tare.plugins.feature import Feature
 
 FEATURE = Feature(
-    commands={"advise": "commands:advise", "prices": "commands:prices", "profile": "profiler.command:profile"}
+    commands={"prices": "commands:prices", "profile": "profiler.command:profile", "advise": "commands:advise"},
+    group="Choose",
 )

@@ -5,4 +5,4 @@
 
 from tare.plugins.feature import Feature
 
-FEATURE = Feature(commands={"application": "commands:application"})
+FEATURE = Feature(commands={"application": "commands:application"}, group="Measure")

@@ -6,4 +6,4 @@ machines that were not measured; it reads each run's `headline_cache` in place o
 
 from tare.plugins.feature import Feature
 
-FEATURE = Feature(commands={"fleet": "commands:fleet"}, after_run=("headline_cache:store_if_usable",))
+FEATURE = Feature(commands={"fleet": "commands:fleet"}, group="Measure", after_run=("headline_cache:store_if_usable",))

@@ -1,10 +1,10 @@
-"""containerd: containers by its own client `ctr_command`, with any runtime: what lies under Docker and Kubernetes.
+"""containerd: containers by its own client `ctr`, with any runtime: what lies under Docker and Kubernetes.
 
 The image is imported into a namespace of containerd's that is the run's own, and is removed with it. The container is
-in a control group and a network namespace of tare's, as with crun: `ctr_command` has no network and, before version 2,
+in a control group and a network namespace of tare's, as with crun: `ctr` has no network and, before version 2,
 no options for CPUs.
 
-`ctr_command` cannot set the limit of open files: containerd writes 1024. A program of tare's stands in front of the
+`ctr` cannot set the limit of open files: containerd writes 1024. A program of tare's stands in front of the
 runtime's shim: it writes the suite's limit into the bundle's config.json, and becomes the shim.
 
 In suites, `containerd-gvisor` is this technology with runtime = "gvisor".

@@ -9,8 +9,8 @@ In suites, `pod` is this technology too, and `pod-gvisor` is it with runtime_cla
 Settings: `runtime_class` is the pod's `runtimeClassName`, by default the cluster's default runtime; `context` is one of
 the kubeconfig's, by default the current one. `namespace` is an existing one for the pods; by default tare makes one for
 the run and deletes it. `node` is the name of this machine's node, which tare finds by itself. `pod` is a table that is
-merged into the pod's `spec`, with its `annotations` and `labels`, and a table `read_container` for that of the
-container. `image_bytes` is the name of the image in a registry, for nodes to which none can be imported. All pods of a
+merged into the pod's `spec`, with its `annotations` and `labels`, and a table `container` for that of the
+container. `image` is the name of the image in a registry, for nodes to which none can be imported. All pods of a
 run must have the same bytes under this name, and those of its digest where it has one (`name@sha256:…`).
 """
 

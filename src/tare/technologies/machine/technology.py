@@ -15,7 +15,7 @@ boots kernels alone, Cloud Hypervisor a kernel or a firmware, both with KVM. The
 
 Settings: `disk`, a disk that a PC boots, or that the kernel mounts, and `disk_format`, `raw` or `qcow2`; `kernel`, with
 `initrd` and `arguments`, its command line; all are paths on the machine under test or on this one; `monitor`,
-`qemu_options` (KVM), `qemu-tcg` (emulation), `firecracker_command` or `cloud-hypervisor`; `firmware`, the path of one
+`qemu` (KVM), `qemu-tcg` (emulation), `firecracker` or `cloud-hypervisor`; `firmware`, the path of one
 for UEFI; `devices`, `virtio`, or `emulated` for a system without its drivers (AHCI, e1000); `address`, `dhcp` or
 `static`; `service`, the workload that it serves, such as `nginx`, or a list of several; `port`, the TCP port of a
 single service, 0 for the usual one; `user`, who logs in by SSH, and `key`, the path of the private key, empty for a
