@@ -17,4 +17,4 @@ def own(kind: registry.PluginKind) -> dict[str, type[Any]]:
 def in_contract() -> list[type[Technology]]:
     """Return the technologies that the contract tests run on the real thing, here: all, or those without an inside."""
     found = own("technologies").values()
-    return [each for each in found if each.tested == "real" and each.tested_in.startswith("tests/contract")]
+    return [each for each in found if each.tested == "real" and each.tests_path.startswith("tests/contract")]
