@@ -20,6 +20,7 @@ from typing import Any
 import manual
 
 from plug_ins import in_contract, own
+from tare.model.isolation import LEVELS
 from tare.plugins import registry
 from tare.plugins.technology import Technology
 from tare.plugins.workload import Workload
@@ -28,7 +29,7 @@ from tare.suites.json_schema import create_suite_schema
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (DOCS / "suites.md", DOCS / "technologies.md")
 SCHEMA = DOCS / "suite.schema.json"
-_TABLE = re.compile(r"(<!-- (?P<name>[a-z]+) -->\n)(?P<rows>.*?)(<!-- end -->)", re.DOTALL)
+_LIST = re.compile(r"(<!-- (?P<name>[a-z]+) -->\n)(?P<items>.*?)(<!-- end -->)", re.DOTALL)
 
 
 def packages(technologies: Iterable[type[Technology]]) -> set[str]:
@@ -41,44 +42,40 @@ def startable() -> list[type[Technology]]:
     return [each for each in own("technologies").values() if each.family != "type 1"]
 
 
-def workload_rows() -> Iterator[tuple[str, ...]]:
+def workload_items() -> Iterator[str]:
     """Describe each workload."""
-    yield "workload", "title"
     for name, plug_in in own("workloads").items():
         workload: Workload = plug_in()
-        yield f"`{name}`", workload.title
+        yield f"- `{name}`: {workload.title.replace(': ', ', ', 1)}"
 
 
-def technology_rows() -> Iterator[tuple[str, ...]]:
-    """Describe each technology."""
-    yield "technology", "isolation", "tested", "volumes", "nests"
-    for name, plug_in in own("technologies").items():
-        technology: Technology = plug_in()
-        nests = " or ".join(
-            role for role, can in (("inside", technology.can_be_nested), ("outside", technology.can_host)) if can
+def technology_items() -> Iterator[str]:
+    """List the technologies by level of isolation, those with data volumes, and those that can be inside of others."""
+    technologies: dict[str, Technology] = {name: plug_in() for name, plug_in in own("technologies").items()}
+    for level in LEVELS:
+        yield _item(
+            f"isolation: {level}", (name for name, each in technologies.items() if each.isolation.level == level)
         )
-        volumes = "yes" if technology.has_volumes else "no"
-        level = technology.isolation.level
-        yield f"`{name}`", level, technology.tested, volumes, nests or "no"
+    yield _item("data volumes", (name for name, each in technologies.items() if each.has_volumes))
+    yield _item("inner layer", (name for name, each in technologies.items() if each.can_be_nested))
+    yield _item("outer layer", (name for name, each in technologies.items() if each.can_host))
 
 
-TABLES = {"workloads": workload_rows, "technologies": technology_rows}
+def _item(title: str, names: Iterable[str]) -> str:
+    return f"- **{title}**: {', '.join(f'`{name}`' for name in names)}"
 
 
-def lines(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    """Write a table in Markdown."""
-    head, *others = rows
-    return [f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *others)]
+LISTS = {"workloads": workload_items, "technologies": technology_items}
 
 
-def tables(text: str) -> dict[str, list[str]]:
-    """Return the lines of each generated table of a page."""
-    return {match["name"]: match["rows"].splitlines() for match in _TABLE.finditer(text)}
+def lists(text: str) -> dict[str, list[str]]:
+    """Return the items of each generated list of a page."""
+    return {match["name"]: match["items"].splitlines() for match in _LIST.finditer(text)}
 
 
 def written(text: str) -> str:
     """Return the page with the plug-ins as they are now."""
-    return _TABLE.sub(lambda match: match[1] + "\n".join(lines(TABLES[match["name"]]())) + "\n" + match[4], text)
+    return _LIST.sub(lambda match: match[1] + "".join(f"{item}\n" for item in LISTS[match["name"]]()) + match[4], text)
 
 
 class _Own:

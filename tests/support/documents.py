@@ -23,6 +23,8 @@ EXAMPLES = {  # a section of it with a whole plug-in, its kind, name and class, 
     "Adding a workload": ("workloads", "byte-copies", "ByteCopies", "tare.plugins.workload.Workload"),
 }
 
+_NAME = r"(?:`[^`]+`|\*\*[^*]+\*\*)"
+
 
 def by_path(path: Path) -> str:
     return str(path.relative_to(ROOT))
@@ -46,12 +48,17 @@ def section(path: Path, heading: str) -> str:
 
 
 def rows(text: str) -> dict[str, list[str]]:
-    """Return the rows of the tables in a text by the names in their first columns: `a`, `b` are two of them."""
+    """Return the table rows and list items of a text by the names that they begin with: `a`, `b` are two names."""
     found: dict[str, list[str]] = {}
     for line in re.findall(r"^\| (.*) \|$", text, re.MULTILINE):
         first, *others = (cell.strip() for cell in line.split(" | "))
         names = re.findall(r"`([^`]+)`", first) or [first]
         found |= dict.fromkeys(names, others)
+    for first, other in re.findall(
+        rf"^- ({_NAME}(?:(?:,| and| or|, or) {_NAME})*): (.*(?:\n  .*)*)", text, re.MULTILINE
+    ):
+        for name in re.findall(_NAME, first):
+            found[name.strip("`*")] = [" ".join(other.split())]
     return {name: cells for name, cells in found.items() if set(name) != {"-"}}
 
 

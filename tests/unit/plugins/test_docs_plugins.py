@@ -54,20 +54,22 @@ def test_the_workload_of_the_documents_reads_its_sample(tmp_path: Path) -> None:
                 workload.parse([RawOutput("dd", (), wrong, 0.3)])
 
 
-def test_the_rows_of_the_lists_say_what_the_plug_ins_do() -> None:
-    tables: dict[str, list[str]] = {}
+def test_the_items_of_the_lists_say_what_the_plug_ins_do() -> None:
+    lists: dict[str, list[str]] = {}
     for page in declared.PAGES:
-        tables |= declared.tables(page.read_text(encoding="utf-8"))
-    assert tables.keys() == declared.TABLES.keys()
-    for name, rows in tables.items():
-        assert len(rows) > 2
-        assert [row for row in rows if row not in declared.lines(declared.TABLES[name]())] == []
+        lists |= declared.lists(page.read_text(encoding="utf-8"))
+    assert lists.keys() == declared.LISTS.keys()
+    for name, items in lists.items():
+        assert items
+        assert items == [*declared.LISTS[name]()]
 
 
-def test_make_docs_writes_a_row_for_each_plug_in() -> None:
-    text = "<!-- workloads -->\n<!-- end -->\n"
-    rows = declared.tables(declared.written(text))["workloads"]
-    assert [row.split("`")[1] for row in rows[2:]] == list(own("workloads"))
+def test_make_docs_writes_each_plug_in() -> None:
+    text = "<!-- workloads -->\n<!-- end -->\n<!-- technologies -->\n<!-- end -->\n"
+    lists = declared.lists(declared.written(text))
+    assert [item.split("`")[1] for item in lists["workloads"]] == list(own("workloads"))
+    levels = "".join(item for item in lists["technologies"] if item.startswith("- **isolation"))
+    assert sorted(re.findall(r"`([^`]+)`", levels)) == list(own("technologies"))
 
 
 @pytest.mark.parametrize(("kind", "contract"), [("technology", Technology), ("workload", Workload)])
