@@ -1,4 +1,4 @@
-// A clock that only goes forward, for programs that measure themselves.
+// Monotonic clock.
 
 #ifndef TARE_CLOCK_H
 #define TARE_CLOCK_H

@@ -1,5 +1,5 @@
-// The conditions under which every stack runs commands: the same environment, umask, names and rights, whatever the
-// technology gives the first process. Set once by the resident process, from which all commands inherit.
+// Conditions of all commands: the same environment, umask, names and privileges on every stack, whatever the technology
+// gives the first process. The resident agent sets them once, and all commands inherit them.
 
 #ifndef TARE_CONDITIONS_H
 #define TARE_CONDITIONS_H
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define HOST_NAME "tare"
-#define GIVEN "/usr/lib/tare/given" // the suite's files of these names, which an engine may have covered
+#define GIVEN "/usr/lib/tare/given" // copies of the suite's files, over which an engine may have mounted its own
 
 // Docker's default for the root of a container (moby, oci/caps/defaults.go).
 static const int kept_capabilities[] = {
@@ -39,8 +39,8 @@ static size_t read_file(const char *path, char *text, size_t size) {
     return length > 0 ? (size_t)length : 0;
 }
 
-// Replaces the content in place, as an engine may have mounted the file. A link may lead to a file that another system
-// would have made, such as a resolver's: a file takes its place.
+// Replace the content in place, because an engine may have mounted the file. A symbolic link is replaced by a file,
+// because its target may not exist, such as that of systemd's resolver.
 static void write_file(const char *path, const char *text, size_t length) {
     static char before[1 << 16];
     struct stat status;
@@ -51,12 +51,12 @@ static void write_file(const char *path, const char *text, size_t length) {
         return; // a write would copy the file into the instance's layer
     const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (file < 0 || write(file, text, length) != (ssize_t)length)
-        fprintf(stderr, "run: %s: %s\n", path, strerror(errno));
+        fprintf(stderr, "supervise: %s: %s\n", path, strerror(errno));
     if (file >= 0)
         close(file);
 }
 
-// Finds the address of the first network card that is not the loopback.
+// Find the address of the first network interface other than the loopback.
 static void find_address(char text[INET_ADDRSTRLEN]) {
     struct ifaddrs *all = NULL;
     strcpy(text, "127.0.0.1");
@@ -71,12 +71,12 @@ static void find_address(char text[INET_ADDRSTRLEN]) {
     freeifaddrs(all);
 }
 
-// Whether this is the file system of an image, whose files may be changed, and not that of a machine.
+// Return whether this is the file system of an image, whose files may be changed, and not of a machine.
 static bool is_image(void) {
     return access("/usr/lib/tare/init", F_OK) == 0;
 }
 
-// Makes localhost and the instance's name known, and no name server: one that is not reached costs 10 s and more.
+// Make localhost and the instance's name resolvable, without name servers: an unreachable one costs 10 s and more.
 static void set_names(void) {
     static char text[1 << 16];
     char address[INET_ADDRSTRLEN];
@@ -99,7 +99,7 @@ static bool is_kept(int capability) {
     return false;
 }
 
-// Capabilities that the technology does not give stay missing.
+// Drop all other capabilities. Those that the technology does not give stay missing.
 static void limit_capabilities(void) {
     struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct sets[2] = {0};
@@ -115,24 +115,24 @@ static void limit_capabilities(void) {
     }
     for (int i = 0; i < 2; i++) {
         sets[i].effective = sets[i].permitted;
-        sets[i].inheritable = 0; // what is inheritable would reach programs that a plain user starts
+        sets[i].inheritable = 0; // otherwise unprivileged users' programs could get them
     }
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
     syscall(SYS_capset, &head, sets);
 }
 
-// Those that technologies and engines set to other values. The limit of open files is the suite's.
+// Set the limits that differ between technologies and engines, except that of open files, which the suite has.
 static void set_limits(void) {
     static const struct {
         int resource;
-        rlim_t most, hard;
+        rlim_t soft, hard;
     } limits[] = {
         {RLIMIT_CORE, 0, RLIM_INFINITY},
         {RLIMIT_MEMLOCK, 8 << 20, 8 << 20},
-        {RLIMIT_NPROC, 32768, 32768}, // what Podman may set where pid_max is the kernel's default
+        {RLIMIT_NPROC, 32768, 32768}, // the highest that Podman may set with the kernel's default pid_max
     };
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        const struct rlimit limit = {limits[i].most, limits[i].hard};
+        const struct rlimit limit = {limits[i].soft, limits[i].hard};
         (void)setrlimit((__rlimit_resource_t)limits[i].resource, &limit);
     }
 }
@@ -143,14 +143,14 @@ static void set_conditions(void) {
     setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", 1);
     setenv("HOME", "/root", 1);
     if (chdir("/"))
-        fprintf(stderr, "run: /: %s\n", strerror(errno));
+        fprintf(stderr, "supervise: /: %s\n", strerror(errno));
     if (is_image())
         set_names();
     set_limits();
-    if (setpriority(PRIO_PROCESS, 0, 0)) // an engine's daemon does not pass on how tare was started
-        fprintf(stderr, "run: priority: %s\n", strerror(errno));
+    if (setpriority(PRIO_PROCESS, 0, 0)) // an engine's daemon does not pass on tare's nice value
+        fprintf(stderr, "supervise: priority: %s\n", strerror(errno));
     if (setgroups(0, NULL))
-        fprintf(stderr, "run: groups: %s\n", strerror(errno));
+        fprintf(stderr, "supervise: groups: %s\n", strerror(errno));
     limit_capabilities();
 }
 

@@ -14,7 +14,7 @@
  *
  * Test hook: compiling with -DPROC_7_STEP=3 changes one constant of the benchmark, as a miscompilation would.
  */
-#include "kernel.h"
+#include "timed_loop.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -29,7 +29,7 @@
 
 #define PROCEDURE static __attribute__((noipa))
 /* Arr_2_Glob counts the passes in 32 bits, from 10 up. This is also the number of passes that VTmark ran. */
-#define MOST_RUNS 2147483627L
+#define MAX_RUNS 2147483627L
 #define FIRST_RUNS 10000L
 
 #define SOME_STRING "DHRYSTONE PROGRAM, SOME STRING"
@@ -320,7 +320,7 @@ static int count_wrong(long runs, const struct locals *left) {
     return wrong;
 }
 
-/* Run one stretch of passes from a fresh state and check it; gives its seconds, or ends the program. */
+/* Run one stretch of passes from a fresh state and check it; return its seconds, or exit. */
 static double measure(long runs) {
     struct record record;
     struct record next;
@@ -342,6 +342,6 @@ static void print(long runs, double seconds) {
 }
 
 int main(int argc, char **argv) {
-    static const struct kernel dhrystone = {"dhrystone", "--runs", FIRST_RUNS, MOST_RUNS, measure, print};
-    return run_kernel(&dhrystone, argc, argv);
+    static const struct timed_loop dhrystone = {"dhrystone", "--runs", FIRST_RUNS, MAX_RUNS, measure, print};
+    return run_timed_loop(&dhrystone, argc, argv);
 }

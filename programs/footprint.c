@@ -1,18 +1,17 @@
-// What the processes of an instance cost in memory, as if no other instance of tare's were there.
+// Memory footprint of an instance's processes, as if tare ran no other instance.
 //
 //   footprint PID... [-- OTHER...]
 //
-// Prints `BYTES PROCESSES`: the proportional set size of the processes, and how many of them were still there. A page
-// counts by the share of its mappings that are theirs, those of the OTHER processes apart: so what ten instances have
-// in common, such as the files of one image, costs each of them what it costs alone. What has ended, and threads of the
-// kernel's, have no memory and do not count. tare's own processes count as OTHERs, wherever they are: those whose last
-// word is `--resident`, as of `run --resident` and of the `crun exec` that has entered for it. Exits 1 with a reason
-// where the kernel does not report it, 2 when used wrongly.
+// Prints `BYTES PROCESSES`: the proportional set size of the processes, and the number of them that still exist. A page
+// counts by their share of its mappings, without the mappings of the OTHER processes: pages that ten instances share,
+// such as the files of one image, cost each instance as much as if it ran by itself. Processes that have ended and
+// kernel threads have no memory and do not count. tare's resident agents always count as OTHERs: processes whose last
+// argument is `--resident`, such as `supervise --resident` and the `crun exec` that started it. Exit codes: 1 with the
+// reason if the kernel does not report page counts, 2 for wrong arguments.
 //
-// Documentation/admin-guide/mm/pagemap.rst of Linux: /proc/PID/pagemap has the number of the page behind each address,
-// for who has CAP_SYS_ADMIN, and /proc/kpagecount how often each page is mapped. Documentation/filesystems/proc.rst has
-// the same definition of the proportional set size. What is in neither, such as the page of zeros and devices, is
-// mapped 0 times there.
+// Linux, Documentation/admin-guide/mm/pagemap.rst: /proc/PID/pagemap has the number of the page behind each address,
+// for processes with CAP_SYS_ADMIN, and /proc/kpagecount the number of mappings of each page, which is 0 for the zero
+// page and for devices. Documentation/filesystems/proc.rst defines the proportional set size.
 
 #define _GNU_SOURCE
 
@@ -28,19 +27,19 @@
 
 #define PRESENT (1ULL << 63)
 #define PAGE_NUMBER ((1ULL << 55) - 1)
-enum { CHUNK = 4096, NEAR = 16 }; // entries that are read at a time, and those that are read although nobody wants them
+enum { CHUNK = 4096, MAX_GAP = 16 }; // entries per read; largest gap between pages that are read together
 
 struct page {
     uint64_t number;
-    uint32_t ours, others; // how often it is mapped
+    uint32_t ours, others; // number of mappings
 };
 
 struct pages {
     struct page *list;
-    size_t count, room;
+    size_t count, capacity;
 };
 
-typedef void (*take)(struct pages *, uint64_t number);
+typedef void (*visit_page)(struct pages *, uint64_t number);
 
 static void fail(const char *path, const char *reason) {
     fprintf(stderr, "footprint: %s: %s\n", path, reason);
@@ -53,16 +52,16 @@ static int by_number(const void *left, const void *right) {
 }
 
 static void add(struct pages *pages, uint64_t number) {
-    if (pages->count == pages->room) {
-        pages->room = pages->room ? 2 * pages->room : CHUNK;
-        pages->list = realloc(pages->list, pages->room * sizeof *pages->list);
+    if (pages->count == pages->capacity) {
+        pages->capacity = pages->capacity ? 2 * pages->capacity : CHUNK;
+        pages->list = realloc(pages->list, pages->capacity * sizeof *pages->list);
         if (!pages->list)
             fail("memory", strerror(errno));
     }
     pages->list[pages->count++] = (struct page){.number = number, .ours = 1};
 }
 
-static void mark(struct pages *pages, uint64_t number) {
+static void count_other(struct pages *pages, uint64_t number) {
     struct page *found = pages->count ? bsearch(&(struct page){.number = number}, pages->list, pages->count,
                                                 sizeof *pages->list, by_number)
                                       : NULL;
@@ -70,43 +69,43 @@ static void mark(struct pages *pages, uint64_t number) {
         found->others++;
 }
 
-// A page that is mapped several times becomes one that says so.
+// Merge the entries of pages that are mapped several times.
 static void merge(struct pages *pages) {
-    size_t kept = 0;
+    size_t last_kept = 0;
     if (!pages->count)
         return;
     qsort(pages->list, pages->count, sizeof *pages->list, by_number);
     for (size_t i = 1; i < pages->count; i++) {
-        if (pages->list[i].number == pages->list[kept].number)
-            pages->list[kept].ours++;
+        if (pages->list[i].number == pages->list[last_kept].number)
+            pages->list[last_kept].ours++;
         else
-            pages->list[++kept] = pages->list[i];
+            pages->list[++last_kept] = pages->list[i];
     }
-    pages->count = kept + 1;
+    pages->count = last_kept + 1;
 }
 
-static void look_at_range(int file, const char *path, uint64_t from, uint64_t to, take take, struct pages *pages) {
+static void visit_range(int file, const char *path, uint64_t from, uint64_t to, visit_page visit, struct pages *pages) {
     uint64_t entries[CHUNK];
     while (from < to) {
         const uint64_t wanted = to - from < CHUNK ? to - from : CHUNK;
         const ssize_t length = pread(file, entries, wanted * sizeof *entries, (off_t)(from * sizeof *entries));
         if (length <= 0)
-            return; // it has just ended, or the range is the kernel's, which comes last
+            return; // the process has just ended, or the range is the kernel's, which is the last one
         for (size_t i = 0; i < (size_t)length / sizeof *entries; i++) {
             if (!(entries[i] & PRESENT))
                 continue;
             if (!(entries[i] & PAGE_NUMBER))
-                fail(path, "the numbers of pages are only told to who has CAP_SYS_ADMIN");
-            take(pages, entries[i] & PAGE_NUMBER);
+                fail(path, "reading page numbers requires CAP_SYS_ADMIN");
+            visit(pages, entries[i] & PAGE_NUMBER);
         }
         from += (uint64_t)length / sizeof *entries;
     }
 }
 
-// Looks at all pages of a process; gives whether it has any memory.
-static bool look_at_process(const char *number, take take, struct pages *pages) {
+// Call `visit` for all pages of a process; return whether it has any memory.
+static bool visit_process(const char *number, visit_page visit, struct pages *pages) {
     char path[64], *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     bool has_memory = false;
     const uint64_t size = (uint64_t)sysconf(_SC_PAGESIZE);
     snprintf(path, sizeof path, "/proc/%s/pagemap", number);
@@ -116,12 +115,12 @@ static bool look_at_process(const char *number, take take, struct pages *pages) 
         fail(path, strerror(errno));
     snprintf(path, sizeof path, "/proc/%s/maps", number);
     FILE *maps = gone ? NULL : fopen(path, "re");
-    while (maps && getline(&line, &room, maps) > 0) {
+    while (maps && getline(&line, &capacity, maps) > 0) {
         unsigned long long from, to;
         if (sscanf(line, "%llx-%llx", &from, &to) != 2)
             continue;
         has_memory = true;
-        look_at_range(file, path, from / size, to / size, take, pages);
+        visit_range(file, path, from / size, to / size, visit, pages);
     }
     free(line);
     if (maps)
@@ -131,17 +130,17 @@ static bool look_at_process(const char *number, take take, struct pages *pages) 
     return has_memory;
 }
 
-// The pages of a list are in order; those from `first` that are near to one another are asked for together. The kernel
-// looks at every page that is asked for, which takes longer than another call where few of them are ours.
+// Return the end of the run of nearby pages that starts at `first`; the list is sorted. A run is read by one call. The
+// kernel inspects every page of the range, which takes longer than another call if few of them are in the list.
 static size_t end_of_run(const struct pages *pages, size_t first) {
     size_t end = first + 1;
-    while (end < pages->count && pages->list[end].number - pages->list[end - 1].number <= NEAR &&
+    while (end < pages->count && pages->list[end].number - pages->list[end - 1].number <= MAX_GAP &&
            pages->list[end].number - pages->list[first].number < CHUNK)
         end++;
     return end;
 }
 
-// Reads how often each page is mapped in all, for a run of them.
+// Read the total number of mappings of each page of a run.
 static void read_counts(int file, const struct pages *pages, size_t first, size_t end, uint64_t *counts) {
     const uint64_t number = pages->list[first].number;
     const size_t size = (pages->list[end - 1].number - number + 1) * sizeof *counts;
@@ -149,15 +148,15 @@ static void read_counts(int file, const struct pages *pages, size_t first, size_
     memset((char *)counts + (got > 0 ? got : 0), 0, size - (size_t)(got > 0 ? got : 0));
 }
 
-// The share of a page that is ours. Not all is read at one instant: a share is never more than the whole.
-static double share_of(const struct page *page, uint64_t all) {
-    const uint64_t rest = all > page->others ? all - page->others : 0;
-    if (!all)
+// Return the instance's share of a page, at most 1, because mappings may change between the reads.
+static double page_share(const struct page *page, uint64_t mappings) {
+    const uint64_t rest = mappings > page->others ? mappings - page->others : 0;
+    if (!mappings)
         return 0;
     return rest > page->ours ? (double)page->ours / (double)rest : 1;
 }
 
-static double bytes_of(const struct pages *pages) {
+static double sum_bytes(const struct pages *pages) {
     const char *path = "/proc/kpagecount";
     const int file = open(path, O_RDONLY | O_CLOEXEC);
     static uint64_t counts[CHUNK];
@@ -168,13 +167,13 @@ static double bytes_of(const struct pages *pages) {
         end = end_of_run(pages, first);
         read_counts(file, pages, first, end, counts);
         for (size_t i = first; i < end; i++)
-            shares += share_of(&pages->list[i], counts[pages->list[i].number - pages->list[first].number]);
+            shares += page_share(&pages->list[i], counts[pages->list[i].number - pages->list[first].number]);
     }
     close(file);
     return shares * (double)sysconf(_SC_PAGESIZE);
 }
 
-// Whether it is tare's own, by its last word.
+// Return whether the process is a resident agent, by its last argument.
 static bool is_resident(const char *number) {
     static const char last[] = "--resident";
     char path[64], words[65536];
@@ -191,14 +190,14 @@ static bool is_number(const char *text) {
     return *text && !text[strspn(text, "0123456789")];
 }
 
-static void mark_residents(struct pages *pages) {
-    DIR *all = opendir("/proc");
-    if (!all)
+static void count_residents(struct pages *pages) {
+    DIR *entries = opendir("/proc");
+    if (!entries)
         fail("/proc", strerror(errno));
-    for (const struct dirent *each; (each = readdir(all));)
+    for (const struct dirent *each; (each = readdir(entries));)
         if (is_number(each->d_name) && is_resident(each->d_name))
-            look_at_process(each->d_name, mark, pages);
-    closedir(all);
+            visit_process(each->d_name, count_other, pages);
+    closedir(entries);
 }
 
 int main(int argc, char **argv) {
@@ -206,21 +205,21 @@ int main(int argc, char **argv) {
     int processes = 0, end = 1;
     while (end < argc && is_number(argv[end]))
         end++;
-    bool right = end > 1 && (end == argc || strcmp(argv[end], "--") == 0);
+    bool valid = end > 1 && (end == argc || strcmp(argv[end], "--") == 0);
     for (int i = end + 1; i < argc; i++)
-        right = right && is_number(argv[i]);
-    if (!right) {
+        valid = valid && is_number(argv[i]);
+    if (!valid) {
         fputs("usage: footprint PID... [-- OTHER...]\n", stderr);
         return 2;
     }
     for (int i = 1; i < end; i++)
         if (!is_resident(argv[i]))
-            processes += look_at_process(argv[i], add, &pages);
+            processes += visit_process(argv[i], add, &pages);
     merge(&pages);
     for (int i = end + 1; i < argc; i++)
         if (!is_resident(argv[i]))
-            look_at_process(argv[i], mark, &pages);
-    mark_residents(&pages);
-    printf("%.0f %d\n", bytes_of(&pages), processes);
+            visit_process(argv[i], count_other, &pages);
+    count_residents(&pages);
+    printf("%.0f %d\n", sum_bytes(&pages), processes);
     return fflush(stdout) ? 1 : 0;
 }

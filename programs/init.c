@@ -1,14 +1,15 @@
-// The main process of every instance: it keeps the instance alive, reaps orphans and says when user space began.
+// Main process of every instance: keeps the instance alive, reaps orphans and reports when user space began.
 //
 //   init ADDRESS:PORT|- [--limits]
 //   init ADDRESS:PORT --resident NAME
 //
-// Every connection is answered with the line `tare NANOSECONDS`, CLOCK_MONOTONIC at our very start. `tare-init: ready`
-// on standard output says that it listens; with --limits the limits of this place follow. SIGTERM and SIGINT end it
-// with 0.
+// It replies to every connection with the line `tare NANOSECONDS`, CLOCK_MONOTONIC at its start. It prints the
+// readiness message `tare-init: ready` when it listens; with --limits, the limits of this place follow. SIGTERM and
+// SIGINT end it with exit code 0.
 //
-// With --resident it starts `run --resident` on its own streams, after the first answer: a start that is measured ends
-// there. It ends with that, and before that with its standard input. By NAME it is found among a host's processes.
+// With --resident it starts `supervise --resident` on its own streams after the first reply, because a measured start
+// ends there. It ends with the agent, and before that with its standard input. NAME identifies it among a host's
+// processes.
 
 #define _GNU_SOURCE
 
@@ -26,16 +27,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BIND_NANOSECONDS 10000000000LL // how long the address may take to appear
+#define BIND_NANOSECONDS 10000000000LL // time for the address to appear
 #define PAUSE_NANOSECONDS 1000000L
 
 static volatile sig_atomic_t stopped;
 
-struct wishes {
+struct options {
     bool limits, resident;
 };
 
-static void note_signal(int number) {
+static void record_signal(int number) {
     if (number != SIGCHLD)
         stopped = 1;
 }
@@ -46,8 +47,8 @@ static long long now_nanoseconds(void) {
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-// A first process may start without streams; a socket must not become one of them.
-static void fill_streams(void) {
+// The first process of an instance may start without streams; a socket must not become one of them.
+static void open_streams(void) {
     int file;
     do
         file = open("/dev/null", O_RDWR);
@@ -56,7 +57,7 @@ static void fill_streams(void) {
         close(file);
 }
 
-static bool parse(const char *text, struct sockaddr_in *address) {
+static bool parse_address(const char *text, struct sockaddr_in *address) {
     char host[INET_ADDRSTRLEN];
     char *end;
     const char *colon = strrchr(text, ':');
@@ -68,8 +69,8 @@ static bool parse(const char *text, struct sockaddr_in *address) {
     return !*end && port > 0 && port < 65536 && inet_pton(AF_INET, host, &address->sin_addr) == 1;
 }
 
-// Gives the listening socket, or -1 with errno.
-static int listen_at(const struct sockaddr_in *address) {
+// Return the listening socket, or -1 with errno.
+static int listen_on(const struct sockaddr_in *address) {
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (listener < 0)
         return -1;
@@ -82,8 +83,8 @@ static int listen_at(const struct sockaddr_in *address) {
     return -1;
 }
 
-// Returns whether a client was there.
-static bool answer(int listener, const char *line) {
+// Reply to one client; return false if there was none.
+static bool reply(int listener, const char *line) {
     char ignored[4096];
     int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (connection < 0) {
@@ -93,35 +94,35 @@ static bool answer(int listener, const char *line) {
     }
     send(connection, line, strlen(line), MSG_NOSIGNAL);
     shutdown(connection, SHUT_WR);
-    recv(connection, ignored, sizeof ignored, 0); // closing with unread input would take the line back
+    recv(connection, ignored, sizeof ignored, 0); // closing with unread input resets the connection: the line is lost
     close(connection);
     return true;
 }
 
-static pid_t start_resident(const sigset_t *unblocked) {
+static pid_t start_agent(const sigset_t *unblocked) {
     pid_t pid = fork();
     if (pid != 0)
         return pid;
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, unblocked, NULL);
-    execl("/usr/lib/tare/run", "run", "--resident", (char *)NULL);
-    perror("init: run");
+    execl("/usr/lib/tare/supervise", "supervise", "--resident", (char *)NULL);
+    perror("init: supervise");
     _exit(127);
 }
 
-static void be_ready(bool limits) {
+static void report_ready(bool limits) {
     fputs("tare-init: ready\n", stdout);
     fflush(stdout);
     if (limits)
         print_limits();
 }
 
-static void note_signals(sigset_t *unblocked) {
+static void catch_signals(sigset_t *unblocked) {
     const int numbers[] = {SIGCHLD, SIGTERM, SIGINT};
     sigset_t blocked;
     sigemptyset(&blocked);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        sigaction(numbers[i], &(struct sigaction){.sa_handler = note_signal}, NULL);
+        sigaction(numbers[i], &(struct sigaction){.sa_handler = record_signal}, NULL);
         sigaddset(&blocked, numbers[i]);
     }
     signal(SIGPIPE, SIG_IGN);
@@ -130,40 +131,40 @@ static void note_signals(sigset_t *unblocked) {
         sigdelset(unblocked, numbers[i]);
 }
 
-static void reap(pid_t resident) {
+static void reap(pid_t agent) {
     for (pid_t pid; (pid = waitpid(-1, NULL, WNOHANG)) > 0;)
-        if (pid == resident)
+        if (pid == agent)
             stopped = 1;
 }
 
-static int serve(const struct sockaddr_in *address, struct wishes wishes, long long started) {
+static int serve(const struct sockaddr_in *address, struct options options, long long started) {
     char line[64];
     sigset_t unblocked;
-    struct pollfd ears[] = {{.fd = -1, .events = POLLIN}, {.fd = wishes.resident ? STDIN_FILENO : -1}};
-    struct pollfd *listener = &ears[0], *life_line = &ears[1];
-    pid_t resident = -1;
+    struct pollfd polled[] = {{.fd = -1, .events = POLLIN}, {.fd = options.resident ? STDIN_FILENO : -1}};
+    struct pollfd *listener = &polled[0], *parent_pipe = &polled[1];
+    pid_t agent = -1;
     bool ready = false;
     snprintf(line, sizeof line, "tare %lld\n", started);
-    note_signals(&unblocked);
+    catch_signals(&unblocked);
     while (!stopped) {
-        if (address && !ready && (listener->fd = listen_at(address)) < 0 &&
+        if (address && !ready && (listener->fd = listen_on(address)) < 0 &&
             (errno != EADDRNOTAVAIL || now_nanoseconds() - started > BIND_NANOSECONDS)) {
             perror("init: listen");
             return 1;
         }
         if (!ready && (!address || listener->fd >= 0)) {
             ready = true;
-            be_ready(wishes.limits);
+            report_ready(options.limits);
         }
-        if (ppoll(ears, 2, ready ? NULL : &(struct timespec){.tv_nsec = PAUSE_NANOSECONDS}, &unblocked) > 0) {
-            if (life_line->revents & (POLLHUP | POLLERR))
+        if (ppoll(polled, 2, ready ? NULL : &(struct timespec){.tv_nsec = PAUSE_NANOSECONDS}, &unblocked) > 0) {
+            if (parent_pipe->revents & (POLLHUP | POLLERR))
                 break;
-            if (answer(listener->fd, line) && life_line->fd >= 0) {
-                life_line->fd = -1; // it is the resident process's now
-                resident = start_resident(&unblocked);
+            if (reply(listener->fd, line) && parent_pipe->fd >= 0) {
+                parent_pipe->fd = -1; // from now on, the agent reads standard input
+                agent = start_agent(&unblocked);
             }
         }
-        reap(resident);
+        reap(agent);
     }
     return 0;
 }
@@ -171,17 +172,17 @@ static int serve(const struct sockaddr_in *address, struct wishes wishes, long l
 int main(int argc, char **argv) {
     const long long started = now_nanoseconds();
     struct sockaddr_in address;
-    const struct wishes wishes = {
+    const struct options options = {
         .limits = argc == 3 && strcmp(argv[2], "--limits") == 0,
         .resident = argc == 4 && strcmp(argv[2], "--resident") == 0,
     };
-    fill_streams();
+    open_streams();
     umask(022);
-    const bool none = argc >= 2 && strcmp(argv[1], "-") == 0;
-    if (argc < 2 || (argc > 2 && !wishes.limits && !wishes.resident) || (none && wishes.resident) ||
-        (!none && !parse(argv[1], &address))) {
+    const bool no_address = argc >= 2 && strcmp(argv[1], "-") == 0;
+    if (argc < 2 || (argc > 2 && !options.limits && !options.resident) || (no_address && options.resident) ||
+        (!no_address && !parse_address(argv[1], &address))) {
         fputs("usage: init ADDRESS:PORT|- [--limits], or init ADDRESS:PORT --resident NAME\n", stderr);
         return 2;
     }
-    return serve(none ? NULL : &address, wishes, started);
+    return serve(no_address ? NULL : &address, options, started);
 }

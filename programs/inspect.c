@@ -1,4 +1,4 @@
-// Prints the conditions of a process in an instance, to be compared between stacks: one "NAME<tab>VALUE" a line.
+// Prints the conditions of a process in an instance, one "NAME<tab>VALUE" per line, for comparison between stacks.
 //
 //   inspect
 //
@@ -36,7 +36,7 @@ static void print(const char *kind, const char *name, const char *value) {
 static void print_environment(void) {
     for (char **each = environ; *each; each++) {
         char *value = strchr(*each, '=');
-        if (!value || strncmp(*each, "TARE_RUN_", strlen("TARE_RUN_")) == 0) // by which `run` finds what it started
+        if (!value || strncmp(*each, "TARE_RUN_", strlen("TARE_RUN_")) == 0) // mark of `supervise`
             continue;
         *value = '\0';
         print("environment", *each, value + 1);
@@ -96,7 +96,7 @@ static void print_limits(void) {
     }
 }
 
-// Says whether an address is one of this host's that others can reach.
+// Return whether an address is one of this host, other than the loopback.
 static bool is_local(const char *text) {
     struct in_addr address;
     struct ifaddrs *all, *each;
@@ -110,7 +110,7 @@ static bool is_local(const char *text) {
     return found && (ntohl(address.s_addr) >> 24) != 127;
 }
 
-// Looks the host's name up where the resolver of a C library does first. Its address differs from stack to stack.
+// Look up the host name in /etc/hosts, which resolvers read first. The address itself differs between stacks.
 static void print_names(void) {
     char name[256] = "", line[1024];
     const char *how = "is not in /etc/hosts";

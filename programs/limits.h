@@ -1,4 +1,4 @@
-// What a process may use, as the place that it runs in says: read back inside every instance, to prove the limits.
+// Limits of a process, as its environment reports them: tare reads them back inside every instance to verify them.
 
 #ifndef TARE_LIMITS_H
 #define TARE_LIMITS_H
@@ -11,7 +11,7 @@
 #include <sys/sysinfo.h>
 #include <sys/utsname.h>
 
-static void lower(const char *path, const char *format, unsigned long long unit, unsigned long long *memory) {
+static void lower_limit(const char *path, const char *format, unsigned long long unit, unsigned long long *memory) {
     char line[256];
     unsigned long long value;
     FILE *file = fopen(path, "re");
@@ -22,13 +22,13 @@ static void lower(const char *path, const char *format, unsigned long long unit,
     fclose(file);
 }
 
-// A group is limited by its parents as well; inside a container only the top of the path is there.
+// Apply the limits of a group and its parents. Inside a container, only the top of the path exists.
 static void lower_by_group(const char *mount, const char *file, char *group, unsigned long long *memory) {
     char path[4096 + 256];
     group[strcspn(group, "\n")] = '\0';
     for (;;) {
         snprintf(path, sizeof path, "%s%s/%s", mount, group, file);
-        lower(path, "%llu", 1, memory);
+        lower_limit(path, "%llu", 1, memory);
         char *last = strrchr(group, '/');
         if (!last)
             return;
@@ -40,9 +40,9 @@ static unsigned long long memory_bytes(void) {
     struct sysinfo system;
     sysinfo(&system);
     unsigned long long memory = (unsigned long long)system.totalram * system.mem_unit;
-    lower("/proc/meminfo", "MemTotal: %llu", 1024, &memory); // LXC shows the limit here only
-    lower("/sys/fs/cgroup/memory.max", "%llu", 1, &memory);
-    lower("/sys/fs/cgroup/memory/memory.limit_in_bytes", "%llu", 1, &memory);
+    lower_limit("/proc/meminfo", "MemTotal: %llu", 1024, &memory); // LXC reports the limit only here
+    lower_limit("/sys/fs/cgroup/memory.max", "%llu", 1, &memory);
+    lower_limit("/sys/fs/cgroup/memory/memory.limit_in_bytes", "%llu", 1, &memory);
     char line[4096];
     FILE *groups = fopen("/proc/self/cgroup", "re");
     while (groups && fgets(line, sizeof line, groups)) {
@@ -57,9 +57,9 @@ static unsigned long long memory_bytes(void) {
     return memory;
 }
 
-// Prints what this process may use, one "name: value" a line; memory in bytes, the smallest of all limits that show.
+// Print the limits, one "name: value" per line; memory in bytes, the lowest of all visible limits.
 static bool print_limits(void) {
-    static cpu_set_t cpus[64]; // kernels with more than 1024 CPUs refuse a single one
+    static cpu_set_t cpus[64]; // the kernel refuses a single set if it supports more than 1024 CPUs
     struct rlimit files;
     struct utsname name;
     if (sched_getaffinity(0, sizeof cpus, cpus) || getrlimit(RLIMIT_NOFILE, &files) || uname(&name)) {

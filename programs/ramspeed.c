@@ -26,10 +26,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_SIZES 32
-#define MOST_PASSES 1000000
-/* The sum of so many bytes of elements up to 1021 is below 2^53, up to which double precision holds it exactly. */
-#define MOST_BYTES (1LL << 40)
+#define MAX_SIZES 32
+#define MAX_PASSES 1000000
+/* The sum of this many bytes of elements up to 1021 is below 2^53, up to which double precision holds it exactly. */
+#define MAX_BYTES (1LL << 40)
 
 enum kind { INTEGER, FLOAT, MMX, SSE, MMX_NT, SSE_NT, KINDS };
 enum operation { COPY, SCALE, ADD, TRIAD, OPERATIONS };
@@ -49,7 +49,7 @@ struct settings {
     long long pass_bytes;
     long long array_bytes;
     int sizes;
-    long long size_bytes[MOST_SIZES];
+    long long size_bytes[MAX_SIZES];
 };
 
 static Kernel *const kernels[KINDS][OPERATIONS] = {
@@ -124,7 +124,7 @@ static double speed(double bytes, double seconds) {
 
 /* --- modes ------------------------------------------------------------------------------------------------------ */
 
-/* Gives the bytes per second of one operation, after checking every element of c. */
+/* Return the bytes per second of one operation, after checking every element of c. */
 static double measure_mem(const struct settings *settings, enum operation operation, union element *arrays[ARRAYS]) {
     size_t count = (size_t)settings->array_bytes / sizeof(union element);
     long long round_bytes = operation_arrays[operation] * settings->array_bytes;
@@ -175,7 +175,7 @@ static void check_block(const struct settings *settings, const union element *bl
     }
 }
 
-/* Gives the bytes per second for one size of block, after checking what was read or written. */
+/* Return the bytes per second for one size of block, after checking what was read or written. */
 static double measure_mark(const struct settings *settings, long long size_bytes, union element *block) {
     size_t count = (size_t)size_bytes / sizeof *block;
     long rounds = (long)((settings->pass_bytes + size_bytes - 1) / size_bytes);
@@ -203,7 +203,7 @@ static double measure_mark(const struct settings *settings, long long size_bytes
 
 static void run_mark(const struct settings *settings) {
     const char *operation = settings->write ? "write" : "read";
-    double speeds[MOST_SIZES];
+    double speeds[MAX_SIZES];
     for (int i = 0; i < settings->sizes; i++) {
         union element *block = allocate(settings->size_bytes[i]);
         speeds[i] = measure_mark(settings, settings->size_bytes[i], block);
@@ -226,14 +226,14 @@ static long long read_size(const char *text, const char *end) {
     for (int i = 0; i < 4 && number > 0; i++) {
         size_t length = strlen(units[i]);
         bool same = (size_t)(end - unit) == length && strncmp(unit, units[i], length) == 0;
-        if (same && number <= MOST_BYTES >> (10 * i) && (number << (10 * i)) % STEP_BYTES == 0)
+        if (same && number <= MAX_BYTES >> (10 * i) && (number << (10 * i)) % STEP_BYTES == 0)
             return number << (10 * i);
     }
     return 0;
 }
 
 static bool read_sizes(const char *text, struct settings *settings) {
-    for (settings->sizes = 0; settings->sizes < MOST_SIZES; text++) {
+    for (settings->sizes = 0; settings->sizes < MAX_SIZES; text++) {
         const char *end = text + strcspn(text, ",");
         long long size_bytes = read_size(text, end);
         settings->size_bytes[settings->sizes++] = size_bytes;
@@ -255,7 +255,7 @@ static bool read_option(const char *option, const char *text, struct settings *s
     if (strcmp(option, "--passes") == 0) {
         char *rest = NULL;
         settings->passes = *text >= '0' && *text <= '9' ? strtol(text, &rest, 10) : 0;
-        return settings->passes > 0 && settings->passes <= MOST_PASSES && rest == end;
+        return settings->passes > 0 && settings->passes <= MAX_PASSES && rest == end;
     }
     if (strcmp(option, "--bytes-per-pass") == 0)
         return (settings->pass_bytes = read_size(text, end)) > 0;
@@ -267,7 +267,7 @@ static bool read_option(const char *option, const char *text, struct settings *s
     return settings->mark && strcmp(option, "--operation") == 0 && (settings->write || strcmp(text, "read") == 0);
 }
 
-/* Do what a command line says; gives the exit code. */
+/* Parse the command line and run; return the exit code. */
 static int work(int count, char **words) {
     struct settings settings = {.passes = 5, .pass_bytes = 64LL << 20, .sizes = 1, .size_bytes = {4096}};
     settings.array_bytes = 32LL << 20;

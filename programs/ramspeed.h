@@ -30,7 +30,7 @@ union element {
 
 // mem: computes `count` elements of c from those of a and b.
 typedef void Kernel(const union element *a, const union element *b, union element *c, size_t count);
-// mark: gives the sum of a block, read so many rounds. Eight sums, so that additions do not wait for each other.
+// mark: return the sum of a block, read a number of rounds. Eight sums, so that additions do not wait for each other.
 typedef double Reader(const union element *block, size_t count, long rounds);
 // mark: writes the number of the round, from 1 up, all over a block.
 typedef void Writer(union element *block, size_t count, long rounds);

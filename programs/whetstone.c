@@ -17,7 +17,7 @@
  *
  * Test hook: compiling with -DFACTOR=0.5 changes one constant of the benchmark, as a miscompilation would.
  */
-#include "kernel.h"
+#include "timed_loop.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -33,7 +33,7 @@
 
 #define SCALE 10
 #define MODULES 8
-#define MOST_PASSES 2147483627L
+#define MAX_PASSES 2147483627L
 
 /* Keeps the compiler from inlining a function, cloning it for known arguments, or looking into it from its callers. */
 #define PROCEDURE static __attribute__((noipa))
@@ -217,7 +217,7 @@ static int count_wrong(const struct module *module, const double found[4]) {
 
 static double module_seconds[MODULES]; /* of the last stretch */
 
-/* Run all modules with so many passes and check them; gives the seconds of all, or ends the program. */
+/* Run all modules with a number of passes and check them; return the seconds of all, or exit. */
 static double measure(long passes) {
     double found[MODULES][4];
     double times[MODULES + 1];
@@ -248,6 +248,6 @@ static void print(long passes, double seconds) {
 }
 
 int main(int argc, char **argv) {
-    static const struct kernel whetstone = {"whetstone", "--passes", 1, MOST_PASSES, measure, print};
-    return run_kernel(&whetstone, argc, argv);
+    static const struct timed_loop whetstone = {"whetstone", "--passes", 1, MAX_PASSES, measure, print};
+    return run_timed_loop(&whetstone, argc, argv);
 }

@@ -30,7 +30,7 @@ from fakes import run_trial
 from own_testbed import own_context
 
 from tare.hosts.cgroups import create_limited_cgroup
-from tare.hosts.exec import RUN, fresh_root
+from tare.hosts.exec import SUPERVISE, fresh_root
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import ensure_image
@@ -164,7 +164,7 @@ def words_of(inside: Host) -> tuple[float, float]:
     starting, telling = [], []
     for _ in range(_WORDS):
         began = time.monotonic()
-        clock = int(inside.run(RUN, "--clock", timeout=60).text) / 1e9
+        clock = int(inside.run(SUPERVISE, "--clock", timeout=60).text) / 1e9
         starting.append(clock - began if same_clock else (time.monotonic() - began) / 2)
     with inside.spawn("cat") as process:
         for _ in range(_WORDS):

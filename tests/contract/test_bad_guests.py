@@ -71,10 +71,10 @@ class Unplugged(Network):
             yield name
 
 
-def test_a_guest_whose_door_cannot_be_reached_is_given_up(testbed: RunContext, nothing_left: NothingLeft) -> None:
+def test_a_guest_whose_agent_cannot_be_reached_fails(testbed: RunContext, nothing_left: NothingLeft) -> None:
     network = Unplugged(testbed.network.prefix, testbed.network.subnet, testbed.network.ledger)
     error = _fails(replace(testbed, network=network), nothing_left)
-    assert str(error).startswith(f"the guest does not let tare in: reach: {network.instance_address}: ")
+    assert str(error).startswith(f"the guest does not let tare in: guest_exec: {network.instance_address}: ")
     assert error.hint
 
 

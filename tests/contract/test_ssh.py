@@ -11,7 +11,7 @@ from ssh_machines import Lab
 from waiting import ENOUGH_SECONDS as SECONDS
 
 from tare.hosts import ssh
-from tare.hosts.exec import RUN
+from tare.hosts.exec import SUPERVISE
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import SshHost, connect_machine
 from tare.model.errors import TareError, TimedOut, Unreachable, UsageError
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 
 @pytest.fixture
 def server(there: Lab, image: Image) -> Iterator[SshHost]:
-    with connect_machine(LocalHost(), there.server, "/run/tare-test.ssh", image.root / RUN[1:]) as host:
+    with connect_machine(LocalHost(), there.server, "/run/tare-test.ssh", image.root / SUPERVISE[1:]) as host:
         yield host
 
 

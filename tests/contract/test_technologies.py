@@ -35,7 +35,13 @@ from tare.telemetry.turn_usage import CpuUsage, IdleWatch, TurnBoundary
 pytestmark = pytest.mark.machine
 
 PORT = 16379  # the one that conftest's instances are given
-COMPARED = ("/usr/lib/tare/dhrystone", "/usr/lib/tare/run", "/usr/bin/redis-server", "/usr/sbin/nginx", "/etc/passwd")
+COMPARED = (
+    "/usr/lib/tare/dhrystone",
+    "/usr/lib/tare/supervise",
+    "/usr/bin/redis-server",
+    "/usr/sbin/nginx",
+    "/etc/passwd",
+)
 REDIS = ("redis-server", "--port", str(PORT), "--protected-mode", "no", "--save", "", "--bind")
 
 
@@ -316,8 +322,8 @@ def test_the_service_answers_the_client_and_sees_it_as_itself(
     # Only what is on the machine's own network must not listen on its other addresses.
     listen = instance.address if instance.network_path == "host" else "0.0.0.0"  # noqa: S104 - inside
     with _inside(instance).spawn(*REDIS, listen or ""):
-        knock = (PROBE, instance.address or "", str(PORT), "30", "connect")
-        testbed.client.run(*knock, timeout=ENOUGH_SECONDS)
+        probe = (PROBE, instance.address or "", str(PORT), "30", "connect")
+        testbed.client.run(*probe, timeout=ENOUGH_SECONDS)
         redis = ("redis-cli", "-h", instance.address or "", "-p", str(PORT))
         assert testbed.client.run(*redis, "ping", timeout=ENOUGH_SECONDS).text == "PONG\n"
         # No proxy stands between: the service sees the client's own address.

@@ -2,9 +2,9 @@
 
     PYTHONPATH=tests/support:tests/lab:tests/plug_ins python tests/fuzz/fuzz.py FOLDER SECONDS [READER...]
 
-Two more are in C, which libFuzzer feeds: `door` and `resident` (protocols.c). Each has so many seconds, two at a time.
-FOLDER keeps what was found to reach further, by reader: the next time begins there. An input that raises anything but
-TareError, takes ten seconds or 2 GiB is a finding: it is kept in FOLDER/READER/found-…, and belongs into
+Two more are in C, which libFuzzer feeds: `guest_agent` and `resident_agent` (protocols.c). Each runs for SECONDS, two
+at a time. FOLDER keeps what was found to reach further, by reader: the next time begins there. An input that raises
+anything but TareError, takes ten seconds or 2 GiB is a finding: it is kept in FOLDER/READER/found-…, and belongs into
 tests/samples/fuzzed/READER, where a test reads it from then on.
 """
 
@@ -31,7 +31,7 @@ _LANES = 2
 _LONGEST_INPUT, _LONGEST_SECONDS, _MOST_MEGABYTES = 65536, 10, 2048
 _HERE = Path(__file__).parent
 _COMPILER = ("clang", "-g", "-O1", "-std=gnu11", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all")
-_PROTOCOLS = {"door": ("-DDOOR",), "resident": ()}
+_PROTOCOLS = {"guest_agent": ("-DGUEST_AGENT",), "resident_agent": ()}
 _ENVIRONMENT = os.environ | {"ASAN_OPTIONS": "detect_leaks=0"}  # they end with their process elsewhere
 _CAUSE = re.compile(r" *File .*src/tare|[A-Za-z.]+(Error|Exception)\b|.*runtime error|SUMMARY")
 _EXECUTIONS = re.compile(r"stat::number_of_executed_units: *(\d+)")

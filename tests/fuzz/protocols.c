@@ -1,7 +1,7 @@
-// What comes over the door's connection (-DDOOR), or on the resident process's standard input: any bytes. Whatever
-// command they ask for, `cat` is started in its place.
+// Fuzz target: arbitrary bytes on a connection to the guest agent (-DGUEST_AGENT), or on the standard input of the
+// resident agent. `cat` replaces every requested command.
 //
-//   clang -fsanitize=fuzzer,address,undefined [-DDOOR] protocols.c
+//   clang -fsanitize=fuzzer,address,undefined [-DGUEST_AGENT] protocols.c
 
 #define _GNU_SOURCE
 
@@ -11,36 +11,36 @@
 
 #define execvp(PROGRAM, ARGV) execl("/bin/cat", "cat", NULL)
 
-#ifdef DOOR
-#define main door_main
-#include "../../programs/door.c"
+#ifdef GUEST_AGENT
+#define main guest_agent_main
+#include "../../programs/guest_agent.c"
 #undef main
 #else
-#include "../../programs/resident.h"
+#include "../../programs/agent.h"
 #endif
 
 enum { MOST = 1 << 15 }; // fits into a pipe
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t length);
 
-// The fuzzer has a thread of its own, which is not to take the signal of a child's end.
-__attribute__((constructor)) static void keep_from_threads(void) {
+// The fuzzer has its own thread, which must not receive SIGCHLD.
+__attribute__((constructor)) static void block_child_signal(void) {
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, NULL);
 }
 
-// Gives a connection, or the end of a pipe, with all of the input and its end.
-static int holding(const uint8_t *data, size_t length, int *other) {
+// Return a connection, or the end of a pipe, that holds all of the input and then ends.
+static int create_input(const uint8_t *data, size_t length, int *other) {
     int ends[2];
     if (length > MOST)
         length = MOST;
-#ifdef DOOR
+#ifdef GUEST_AGENT
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) || send(ends[1], data, length, 0) != (ssize_t)length)
         abort();
     shutdown(ends[1], SHUT_WR);
-    *other = ends[1]; // its answers are not read: they fit, too
+    *other = ends[1]; // the replies are not read, and fit into its buffer
 #else
     if (pipe2(ends, O_CLOEXEC) || write(ends[1], data, length) != (ssize_t)length)
         abort();
@@ -53,24 +53,24 @@ static int holding(const uint8_t *data, size_t length, int *other) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t length) {
     int free_end = dup(STDIN_FILENO), other;
     close(free_end);
-    int end = holding(data, length, &other);
-#ifdef DOOR
+    int end = create_input(data, length, &other);
+#ifdef GUEST_AGENT
     serve(end);
 #else
-    static struct resident here;
-    memset(&here, 0, sizeof here);
+    static struct agent agent;
+    memset(&agent, 0, sizeof agent);
     dup2(end, STDIN_FILENO);
     sigset_t none, before;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, &before);
-    reside(&here);
-    sigprocmask(SIG_SETMASK, &before, NULL); // it has a process to itself elsewhere
-    for (int i = 0; i < SIGNALS; i++)
-        signal(stopping[i], SIG_DFL);
-    free(here.line);
-    for (struct command *command = here.commands, *next; command; command = next) {
+    run_agent(&agent);
+    sigprocmask(SIG_SETMASK, &before, NULL); // outside of the fuzzer, the agent is a separate process
+    for (int i = 0; i < STOP_SIGNALS; i++)
+        signal(stop_signals[i], SIG_DFL);
+    free(agent.buffer);
+    for (struct command *command = agent.commands, *next; command; command = next) {
         next = command->next;
-        free(command->waiting);
+        free(command->input_buffer);
         free(command);
     }
 #endif

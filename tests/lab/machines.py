@@ -289,8 +289,8 @@ def _begin(machine: Machine, own: Image, disks: Mapping[str, Path]) -> None:
 def _boot(machine: Machine, image: Image) -> tuple[str, ...]:
     """Return the emulator's options that boot Linux, on the Xen machine as the hypervisor's first domain."""
     words = {"address": machine.address, "gateway": machine.gateway, "port": "17007", "files": _OPEN_FILES}
-    words |= {"host": machine.gateway, "door": guest.AGENT_PORT}
-    fixed = f"root=/dev/vda rw console={machine.console} loglevel=4 panic=-1 init=/usr/lib/tare/guest"
+    words |= {"host": machine.gateway, "agent": guest.AGENT_PORT}
+    fixed = f"root=/dev/vda rw console={machine.console} loglevel=4 panic=-1 init=/usr/lib/tare/guest_init"
     line = " ".join((fixed, *(f"tare.{name}={value}" for name, value in words.items())))
     if machine.name != "xen":
         return ("-kernel", str(image.kernel), "-initrd", str(image.initrd), "-append", line)

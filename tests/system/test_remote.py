@@ -14,7 +14,7 @@ from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_with
 from whole_runs import IMAGE, assert_in_turns
 
-from tare.hosts.exec import RUN
+from tare.hosts.exec import SUPERVISE
 from tare.hosts.local import LocalHost
 from tare.hosts.ssh import connect_machine
 from tare.model.files import read_text
@@ -110,7 +110,7 @@ def test_no_round_trip_to_the_machine_of_the_instances_is_in_a_turn(tare: Call, 
 
 
 def test_what_does_not_rest_on_another_machine_is_paused_between_its_turns(there: Lab, image: Image) -> None:
-    supervisor = image.root / RUN[1:]
+    supervisor = image.root / SUPERVISE[1:]
     socket = str(there.folder / "turns.ssh")
     with (
         connect_machine(LocalHost(), there.server_from_here, socket, supervisor) as host,
@@ -186,8 +186,8 @@ def test_the_load_of_a_killed_run_on_another_machine_ends_with_clean(
         process.wait(SECONDS)
     cleaned = tare("clean")
     assert (cleaned.returncode, cleaned.stderr.splitlines()[-1]) == (0, "clean"), cleaned.stderr
-    assert there.programs("client") & {"redis-benchmark", "run"} == set()
-    assert there.programs("server") & {"redis-server", "run"} == set()
+    assert there.programs("client") & {"redis-benchmark", "supervise"} == set()
+    assert there.programs("server") & {"redis-server", "supervise"} == set()
     assert there.left() == ""
 
 

@@ -17,7 +17,7 @@ from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_until, wait_with
 from whole_runs import IMAGE
 
-from tare.hosts.exec import RUN
+from tare.hosts.exec import SUPERVISE
 from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
@@ -85,7 +85,7 @@ def clients(there: Lab, suite_images: Path, tmp_path_factory: pytest.TempPathFac
 
 @contextmanager
 def _client(target: SshTarget, loads: Image, folder: Path) -> Iterator[Host]:
-    with connect_machine(LocalHost(), target, f"/run/{target.ssh}.ssh", loads.root / RUN[1:]) as host:
+    with connect_machine(LocalHost(), target, f"/run/{target.ssh}.ssh", loads.root / SUPERVISE[1:]) as host:
         ledger, place = Ledger(folder / "ledger.jsonl", host, target), Path("/var/lib/tare/instances")
         host.run("mkdir", "-p", str(place), timeout=SECONDS)
         root = copy_to_host(host, loads)

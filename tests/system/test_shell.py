@@ -107,7 +107,7 @@ def until(terminal: int, words: str) -> None:
 
 @MACHINE
 def test_a_command_on_the_client_knows_the_address_of_the_instance(engines: dict[str, str]) -> None:
-    script = '/usr/lib/tare/knock "$TARE_ADDRESS" 17007 5'
+    script = '/usr/lib/tare/probe "$TARE_ADDRESS" 17007 5'
     output = shell(engines, "crun", "--client", "--", "sh", "-c", script)
     assert output.returncode == 0, output.stderr
     assert b"tare" in output.stdout

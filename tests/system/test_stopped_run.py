@@ -129,7 +129,7 @@ def test_the_load_of_a_killed_run_dies_with_it(begin: Begin, tare: Call, tmp_pat
     (tmp_path / "long.toml").write_text(SERVED.replace('"1s"', '"40s"'))
     with begin("run", "long.toml", "--out", tmp_path / "run") as process:
         mark = f"TARE_CLIENT=tare-{process.pid:x}-client"
-        wait_in_run(process, tmp_path, lambda: [name for name in carrying(mark) if name not in ("run", "knock")])
+        wait_in_run(process, tmp_path, lambda: [name for name in carrying(mark) if name not in ("supervise", "probe")])
         process.kill()
         process.wait(ENOUGH_SECONDS)
     wait_until(lambda: not carrying(mark))

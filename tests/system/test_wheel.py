@@ -51,7 +51,7 @@ def test_the_wheel_is_for_every_python_and_named_tare_bench(wheel: Path) -> None
 def test_the_wheel_has_all_that_is_not_python_and_nothing_of_the_tests(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     programs = {f"tare/programs/{path.name}" for path in (CHECKOUT / "programs").iterdir() if path.is_file()}
-    assert {"tare/programs/dhrystone.c", "tare/programs/run.c", "tare/programs/guest.c"} <= programs
+    assert {"tare/programs/dhrystone.c", "tare/programs/supervise.c", "tare/programs/guest_init.c"} <= programs
     assert programs <= names
     sources = (CHECKOUT / "programs" / "unikernel").rglob("*")
     server = {f"tare/{path.relative_to(CHECKOUT)}" for path in sources if path.is_file()}
@@ -81,7 +81,7 @@ def test_the_installed_package_is_the_wheel_and_finds_its_programs(installed: Pa
     )
     where, sources, keys = said(installed / "python", "-c", code, folder=tmp_path).splitlines()
     assert Path(where).is_relative_to(installed.parent)
-    assert {Path(source).name for source in sources.split()} >= {"dhrystone.c", "ramspeed.c", "init.c", "guest.c"}
+    assert {Path(source).name for source in sources.split()} >= {"dhrystone.c", "ramspeed.c", "init.c", "guest_init.c"}
     # What is built from the wheel is what is built from the checkout.
     assert keys.split() == [LINUX.key, UNIKERNELS.key]
     assert all(Path(source).is_relative_to(installed.parent) for source in sources.split())

@@ -1,7 +1,7 @@
 """A virtual machine that boots the image: what all monitors and hypervisors share.
 
-The kernel's command line carries what programs/guest.c needs. The guest says on the console when its door is open
-(programs/door.h); tare then enters it from its host through that: docs/decisions/guests.md.
+The kernel's command line carries what programs/guest_init.c needs. The guest says on the console when its door is open
+(programs/guest_protocol.h); tare then enters it from its host through that: docs/decisions/guests.md.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MONITOR_BYTES = 2 << 30
 EMULATION_CAUTION = Caution("emulated", "the processor is emulated in software: this is not what virtualization costs")
 TOOLS: Mapping[str, str] = {"ip": "iproute2"}
 AGENT_PORT = 17006
-GUEST_EXEC = "usr/lib/tare/reach"
-AGENT_READY_PREFIX = "tare-guest: door of "
+GUEST_EXEC = "usr/lib/tare/guest_exec"
+AGENT_READY_PREFIX = "tare-guest: agent of "
 # The kernel says the second one in its panic, when nothing is left that it could end.
 _OUT_OF_MEMORY = re.compile(r"Out of memory|deadlocked on memory")
 _PROGRAM_PREFIX = re.compile(
@@ -57,18 +57,18 @@ def with_monitor_memory(limits: Limits) -> Limits:
 
 
 def command_line(launch: LaunchRequest, root: str = "/dev/vda", console: str = "ttyS0") -> str:
-    """Write the guest kernel's command line; programs/guest.c reads the words that start with `tare.`."""
+    """Write the guest kernel's command line; programs/guest_init.c reads the words that start with `tare.`."""
     words = {
         "address": launch.network.instance_address,
         "gateway": launch.network.gateway,
         "port": str(launch.readiness_port),
         "files": str(launch.limits.open_files),
         "host": launch.network.host_address,
-        "door": str(AGENT_PORT),
+        "agent": str(AGENT_PORT),
     }
     # Notices and worse: they give an early first line and do not slow the boot. The kernel's tests of its own ciphers,
     # which nothing here uses, take an emulated processor a quarter of a second.
-    fixed = f"root={root} rw console={console} loglevel=6 cryptomgr.notests panic=-1 init=/usr/lib/tare/guest"
+    fixed = f"root={root} rw console={console} loglevel=6 cryptomgr.notests panic=-1 init=/usr/lib/tare/guest_init"
     return " ".join((fixed, *(f"tare.{name}={value}" for name, value in words.items())))
 
 

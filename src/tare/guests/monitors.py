@@ -146,9 +146,9 @@ class GuestResources:
 
     def _bytes_written(self) -> int:
         """Return what the machine has written to its own disk; a copy that was written in full does not grow."""
-        maker = self.launch.ledger.setup_helper
-        volume = maker.bytes_below(self._volume_file) if self._volume_file else 0
-        return max(0, maker.bytes_below(str(self.launch.folder)) - volume - self.bytes_before)
+        helper = self.launch.ledger.setup_helper
+        volume = helper.bytes_below(self._volume_file) if self._volume_file else 0
+        return max(0, helper.bytes_below(str(self.launch.folder)) - volume - self.bytes_before)
 
     def _image_bytes(self) -> int:
         """Return the bytes of the image's disk, without its empty blocks, and of what boots it."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tare.hosts.exec import RUN
+from tare.hosts.exec import SUPERVISE
 from tare.hosts.host import Host
 from tare.hosts.ssh import SshHost, connect_machine, unreachable_error
 from tare.model.errors import TrialFailed, Unreachable
@@ -21,8 +21,8 @@ MAX_PAUSE_SECONDS = 2.0  # from one attempt to the next, at most
 _FIRST_PAUSE_SECONDS = 0.1
 _SCAN_SECONDS = 10
 _COPY_SECONDS = 300.0
-_FOLDER = str(Path(RUN).parent)
-_ENTER = f"{_FOLDER}/enter"
+_FOLDER = str(Path(SUPERVISE).parent)
+_EXEC_IN = f"{_FOLDER}/exec_in"
 _UNPACK = 'mkdir -p "$1" && tar -C "$1" -xf -'
 _COPY = 'folder=$1; shift; tar -C "$folder" -cf - . | "$@"'
 
@@ -111,6 +111,6 @@ def enter_as_root(host: Host, launch: LaunchRequest, target: SshTarget, technolo
         except TrialFailed as error:
             what = f"{technology_name}: tare's programs cannot be copied to {_FOLDER} in the machine: {error}"
             raise TrialFailed(what, "it needs tar, and 20 MB on a file system that can be written") from error
-        inside.become = (*inside.become, _ENTER, "-f", str(launch.limits.open_files), "--")
-        inside.supervisor = RUN
+        inside.become = (*inside.become, _EXEC_IN, "-f", str(launch.limits.open_files), "--")
+        inside.supervisor = SUPERVISE
         yield inside

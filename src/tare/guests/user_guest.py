@@ -35,9 +35,9 @@ from tare.plugins.workload import Instance, Workload
 NETMASK, PREFIX = "255.255.255.0", 24
 QEMU = kvm.PROGRAM
 QEMU_TOOLS: Mapping[str, str] = {QEMU: "qemu-system-x86", "qemu-img": "qemu-utils", "ip": "iproute2"}
-_PROBE = "usr/lib/tare/knock"
-_START_TIMEOUT_SHARE = 5 / 6  # the client knocks for as long as an instance may take to start: ours is the better error
-_PAUSE_SECONDS = 0.2  # seldom enough not to disturb what boots; the client itself knocks without a pause
+_PROBE = "usr/lib/tare/probe"
+_START_TIMEOUT_SHARE = 5 / 6  # the client probes for as long as an instance may take to start: ours is the better error
+_PAUSE_SECONDS = 0.2  # seldom enough not to disturb what boots; the client itself probes without a pause
 _LAST_OUTPUT_SECONDS = 5.0  # until the last lines of a monitor that has ended are read
 _TERMINAL_CODES = re.compile(r"\x1b(?:\[[0-9;?=]*[A-Za-z]|[()].|[A-Za-z])|[^\x20-\x7e]")
 _PANIC = re.compile(r"Kernel panic - not syncing")
@@ -263,10 +263,10 @@ class UserGuest(Technology):
     def _await_ready(self, launch: LaunchRequest, monitor: Process) -> None:
         """Wait until the first port accepts connections."""
         seconds = launch.start_timeout_seconds * _START_TIMEOUT_SHARE
-        knock = (str(launch.image.root / _PROBE), launch.network.instance_address, str(self.first_port))
+        probe = (str(launch.image.root / _PROBE), launch.network.instance_address, str(self.first_port))
         deadline, last = time.monotonic() + seconds, deque[str](maxlen=3)
         failed = f"{self.name}: {self.image} did not boot: "
-        while launch.ledger.host.run(*knock, "0.02", "connect", timeout=30, check=False).exit_code:
+        while launch.ledger.host.run(*probe, "0.02", "connect", timeout=30, check=False).exit_code:
             ended = not monitor.is_running()
             for line in _read_lines(monitor, _LAST_OUTPUT_SECONDS if ended else 0.0):
                 last.append(line)

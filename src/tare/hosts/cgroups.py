@@ -135,7 +135,7 @@ class ControlGroup:
 def create_limited_cgroup(ledger: Ledger, name: str, limits: Limits) -> Iterator[ControlGroup]:
     """Make a group with these limits; after the block, kill all processes in it and remove it."""
     layout = parse_layout(ledger.host.read("/proc/self/mounts"))
-    group = ControlGroup(ledger.host, name, layout, ledger.setup_helper.enter)
+    group = ControlGroup(ledger.host, name, layout, ledger.setup_helper.exec_in)
     if layout.version == 2:
         _enable_controllers(ledger.host, layout.roots[0])
     everywhere = (*group.paths, *(f"{root}/{name}" for root in layout.others))

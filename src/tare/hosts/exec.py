@@ -1,7 +1,8 @@
 """Instances and chroots as hosts: enter them and run commands inside.
 
-The image's `run` (programs/run.c) starts each command inside. It kills the command's process tree at the time limit and
-when the connection is lost. Processes that a finished command leaves running go on, as a container's monitor must.
+The image's `supervise` (programs/supervise.c) starts each command inside. It kills the command's process tree at the
+time limit and when the connection is lost. Processes that a finished command leaves running go on, as a container's
+monitor must.
 
 With a resident process inside (`ensure_resident`), the outer host enters once; the resident process starts each
 command.
@@ -29,12 +30,12 @@ from tare.model.image import Image
 from tare.model.machine import Facts
 from tare.model.trial import Output
 
-RUN = "/usr/lib/tare/run"
+SUPERVISE = "/usr/lib/tare/supervise"
 TOOLS = "/usr/lib/tare/busybox"  # in images that others have built, which may have no tools
-START = "/usr/lib/tare/start"  # likewise: starts a program as the image's configuration says
+ENTRYPOINT = "/usr/lib/tare/entrypoint"  # likewise: starts a program as the image's configuration says
 OPTIONS_END = "--"  # between the options of that and words of a user's, which may look like some
 _NOT_FOUND = 127
-_GRACE_SECONDS = 10.0  # for the engine between us and `run`
+_GRACE_SECONDS = 10.0  # for the engine between us and `supervise`
 LOCKED = "nosuid,nodev,noexec"  # Docker's options for /proc, /sys, control groups, /dev/mqueue and /dev/shm
 SHARED_MEMORY = "65536k"  # size of /dev/shm; Docker's default
 
@@ -45,7 +46,7 @@ class ExecHost:
     def __init__(self, outer: Host, *prefix: str) -> None:
         self.outer = outer
         self.prefix = prefix
-        self.supervisor = RUN  # its path inside; empty until it is there
+        self.supervisor = SUPERVISE  # its path inside; empty until it is there
         self.resident: ResidentAgent | None = None
         self.scope: CommandScope | None = None  # of the commands that the resident process starts
 
@@ -63,7 +64,7 @@ class ExecHost:
         """Run a command; see `Host.run`."""
         guard = (self.supervisor, "-l", "-t", f"{timeout:.3f}", "--") if self.supervisor else ()
         output = self._run_inside((*guard, *argv), argv[0], timeout + _GRACE_SECONDS, input)
-        if output.exit_code == 124 and b"tare-run: timeout" in output.stderr:
+        if output.exit_code == 124 and b"tare-supervise: timeout" in output.stderr:
             raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", command_hint(output.argv), output)
         inside = replace(output, argv=argv)
         return require_success(inside) if check else inside

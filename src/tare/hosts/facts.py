@@ -294,7 +294,7 @@ class Clock:
 
 
 def read_clock(host: Host, program: str) -> Clock:
-    """Read a host's monotonic clock by `run` (programs/run.c), which is `program` there: the shortest way counts."""
+    """Read a host's monotonic clock; `program` is the path of `supervise` there. The shortest way counts."""
     looks = []
     for _ in range(_CLOCK_READINGS):
         before = time.monotonic()

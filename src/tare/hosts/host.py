@@ -34,7 +34,7 @@ class Process(Protocol):
     def send(self, text: str) -> None:
         """Write to the command's standard input; raises TrialFailed once the command takes no more.
 
-        An inside without a resident process drops the text: there, `run` uses standard input as its life line.
+        An inside without a resident process drops the text: there, `supervise` uses standard input as its life line.
         """
 
     def is_running(self) -> bool:

@@ -125,7 +125,7 @@ class Ledger:
     def setup_helper(self) -> SetupHelper:
         """What makes and takes away on the host by system calls, in a block of `open_setup_helper`."""
         if self._setup_helper is None:
-            raise TareError(f"{self.path.name}: its host has no maker", "report this bug of tare")
+            raise TareError(f"{self.path.name}: its host has no setup helper", "report this bug of tare")
         return self._setup_helper
 
     @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """One process that stays on a host and starts all others there: a command then costs a millisecond, not an engine's.
 
-It is `run --resident` (programs/resident.h has the lines that it takes and gives), reached once, by what the host is
+It is `supervise --resident` (programs/agent.h has the lines that it takes and gives), reached once, by what the host is
 reached by: `docker exec`, `ssh`, a command that enters namespaces. It ends when its standard input does, and all that
 it has started with it. When it ends early, all waiting commands fail at once with the reason, such as a lost
 connection, and the next command starts another one.

@@ -1,7 +1,7 @@
-"""The maker of a host: a process that makes and takes away by system calls what instances need there.
+"""Client of the setup helper: a process that creates and removes instances' resources on a host by system calls.
 
 A program for each control group, mount and network device would take more time than all of the kernel's work. It is
-`maker` of the image (programs/maker.c has the steps that it takes), started once on a host, with the first request.
+`setup_helper` of the image, started once on a host, with the first request; programs/setup_helper.c lists its steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SetupStep = tuple[str, ...]
 
 
 class SetupHelper:
-    """The maker of a host, which has an image's directory at `root`. Any thread may use it."""
+    """The setup helper of a host, which has an image's directory at `root`. Any thread may use it."""
 
     def __init__(self, host: Host, root: Path) -> None:
         self._host = host
@@ -33,9 +33,9 @@ class SetupHelper:
         self._open = ExitStack()
 
     @property
-    def enter(self) -> str:
-        """The program on the host that enters groups, limits, namespaces and roots (programs/enter.c)."""
-        return str(self._programs / "enter")
+    def exec_in(self) -> str:
+        """The program on the host that enters groups, limits, namespaces and roots (programs/exec_in.c)."""
+        return str(self._programs / "exec_in")
 
     def run_steps(self, *steps: SetupStep) -> None:
         """Take steps, up to the first that fails; raises TrialFailed with its reason."""
@@ -85,6 +85,6 @@ class SetupHelper:
     def _ensure_process(self) -> Process:
         if self._process is None:
             self._process = self._open.enter_context(
-                self._host.spawn(str(self._programs / "maker"), die_with_parent=True)
+                self._host.spawn(str(self._programs / "setup_helper"), die_with_parent=True)
             )
         return self._process

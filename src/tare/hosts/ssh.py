@@ -46,8 +46,8 @@ _HINTS = (
 class SshHost(ExecHost):
     """A host behind `ssh`, with these `options` of the client. It always checks host keys and never asks for passwords.
 
-    `become` is a command prefix on the host, such as `sudo`. `supervisor` is the path of `run` (programs/run.c) there;
-    without it, a time-out ends a command on this side only.
+    `become` is a command prefix on the host, such as `sudo`. `supervisor` is the path of `supervise`
+    (programs/supervise.c) there; without it, a time-out ends a command on this side only.
     """
 
     def __init__(self, outer: Host, destination: str, *options: str) -> None:
@@ -200,8 +200,8 @@ class SshConnection:
 def connect_machine(outer: Host, target: SshTarget, socket: str, supervisor: Path | None) -> Iterator[SshHost]:
     """Connect to a machine as root; reopen a lost connection; close it after the block.
 
-    The machine needs a POSIX shell only. `supervisor` is our `run` (programs/run.c), which is copied there. Raises
-    Unreachable, or TareError if tare cannot be root or the machine cannot run our programs.
+    The machine needs a POSIX shell only. `supervisor` is the local path of `supervise` (programs/supervise.c), which
+    is copied there. Raises Unreachable, or TareError if tare cannot be root or the machine cannot run our programs.
     """
     configuration = ("-F", target.ssh_config) if target.ssh_config else ()
     control = ("-o", f"ControlPath={socket}", "-o", f"ConnectTimeout={_CONNECT_SECONDS:.0f}")
@@ -224,7 +224,7 @@ def connect_machine(outer: Host, target: SshTarget, socket: str, supervisor: Pat
         if supervisor is None:
             yield host
             return
-        path = f"/var/lib/tare/run-{hashlib.sha256(supervisor.read_bytes()).hexdigest()[:16]}"
+        path = f"/var/lib/tare/supervise-{hashlib.sha256(supervisor.read_bytes()).hexdigest()[:16]}"
         script = (
             'mkdir -p "${1%/*}" && chmod 700 "${1%/*}" || exit 1\n'
             'test -x "$1" || { cat > "$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1"; }'

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from tare.hosts.exec import START, TOOLS
+from tare.hosts.exec import ENTRYPOINT, TOOLS
 from tare.hosts.facts import parse_os_release_fields
 from tare.hosts.local import LocalHost, sha256_of
 from tare.images import skopeo
@@ -72,7 +72,7 @@ _MAX_LINKS = 40  # as the kernel follows
 _PACKAGE_HINT = 'give the Debian package that has it: --package P, or packages = ["…"] in a suite'
 ADOPTED = "adopted"  # folder of links: from what was asked for, to the image
 _TARE_FOLDER = "usr/lib/tare"
-_START_FILE = f"{_TARE_FOLDER}/start.words"
+_ENTRYPOINT_FILE = f"{_TARE_FOLDER}/entrypoint.conf"
 _BASE = Recipe(packages=tuple(sorted((*GUEST_PACKAGES, "busybox-static"))))
 # Where file systems are mounted in some stack, or tare puts something.
 _REQUIRED_FOLDERS = ("dev", "proc", "run", "sys", "tmp", PurePosixPath(VOLUME).parts[1], _TARE_FOLDER)
@@ -258,8 +258,8 @@ def _load_configuration(image: Image, trees: Sequence[Path]) -> Configuration:
 def update_accounts(image: Image, root: Path) -> None:
     """Let an adopted image, in whose tree `root` files have been put, start with the accounts that it has now."""
     words = serialize_configuration(_load_configuration(image, [root]))
-    if words != (root / _START_FILE).read_bytes():
-        write_in(root, _START_FILE, words)
+    if words != (root / _ENTRYPOINT_FILE).read_bytes():
+        write_in(root, _ENTRYPOINT_FILE, words)
 
 
 @dataclass
@@ -298,7 +298,9 @@ class ForeignImageBuild:
             create_link(link, home)
         made = load_image(link.resolve().name)
         own, origin = load_configuration(made), self.source.name_with_digest(digest)
-        return replace(made, origin=origin, start_command=(START,), ports=own.tcp_ports, stop_signal=own.stop_signal)
+        return replace(
+            made, origin=origin, start_command=(ENTRYPOINT,), ports=own.tcp_ports, stop_signal=own.stop_signal
+        )
 
     def _cache_key(self, digest: str) -> str:
         """Hash of all that the image is made of."""
@@ -338,9 +340,9 @@ class ForeignImageBuild:
         shutil.rmtree(ours)
         shutil.copytree(self.base.root / _TARE_FOLDER, ours, symlinks=True)
         shutil.copy2(self.busybox or self.base.root / "bin/busybox", root / TOOLS[1:])
-        compile_program(_entrypoint_source(), root / START[1:])
+        compile_program(_entrypoint_source(), root / ENTRYPOINT[1:])
         accounts = (read_text_in(root, f"etc/{name}") for name in ("passwd", "group"))
-        write_in(root, _START_FILE, serialize_configuration(read_configuration(text, *accounts)))
+        write_in(root, _ENTRYPOINT_FILE, serialize_configuration(read_configuration(text, *accounts)))
         put_name_files(root)
 
     def _make_forms(self, images: Path) -> Path:
@@ -360,7 +362,7 @@ def parse_packages(status: str) -> str:
 
 
 def _entrypoint_source() -> Path:
-    return program_folder() / "image/start.c"
+    return program_folder() / "image/entrypoint.c"
 
 
 def require_source_files(specs: Iterable[ImageSpec]) -> None:

@@ -175,11 +175,11 @@ def override_configuration(text: str | bytes, command: ImageCommand) -> str:
 
 
 def serialize_configuration(configuration: Configuration) -> bytes:
-    """Write a configuration for programs/image/start.c: words, each with a null byte at its end.
+    """Write a configuration for programs/image/entrypoint.c: words, each with a null byte at its end.
 
     They are user, group and further groups, the working folder, how many variables and the variables, how many words of
-    the entry point and the words, and those of the command. What `start` does not need comes after these, because an
-    image's hash is that of its files: the ports, and the stop signal.
+    the entry point and the words, and those of the command. What `entrypoint` does not need comes after these, because
+    an image's hash is that of its files: the ports, and the stop signal.
     """
     user = configuration.user
     lists = (configuration.environment, configuration.entry_point, configuration.command, configuration.ports)

@@ -28,7 +28,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from tare.hosts.exec import RUN
+from tare.hosts.exec import SUPERVISE
 from tare.hosts.facts import Clock, read_clock
 from tare.hosts.host import Host
 from tare.loads.parsing import as_output, rising_check
@@ -182,7 +182,7 @@ def running_shared_load(
         divided = zip(clients, split_evenly(connections, len(clients)), strict=True)
         own = [(client, count) for client, count in divided if count]
         parts = [
-            ClientShare(start(stack, client, count), count, read_clock(client, RUN) if len(own) > 1 else Clock())
+            ClientShare(start(stack, client, count), count, read_clock(client, SUPERVISE) if len(own) > 1 else Clock())
             for client, count in own
         ]
         yield SharedLoad(parts)

@@ -24,7 +24,7 @@ from tare.model.errors import UsageError, did_you_mean
 
 PluginKind = Literal["technologies", "workloads"]
 _SINGULAR: Mapping[PluginKind, str] = {"technologies": "technology", "workloads": "workload"}
-_PROGRAMS = ("knock", "init", "micro", "bpftrace")  # tare's own, and what counts for a profile
+_PROGRAMS = ("probe", "init", "micro", "bpftrace")  # tare's own, and what counts for a profile
 _NAME_LENGTH = 15  # the kernel cuts the names of processes there
 
 

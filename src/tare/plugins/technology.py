@@ -55,7 +55,7 @@ NEEDS_ROOT = Problem("tare is not run by root", "sudo tare …")
 ENVIRONMENT = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root")
 CLEAN_ENVIRONMENT_OPTIONS = tuple(
     word for variable in ENVIRONMENT for word in ("-e", variable)
-)  # of `enter`: no other environment
+)  # of `exec_in`: no other environment
 
 
 @dataclass
@@ -84,7 +84,7 @@ class ReadinessProbe(Protocol):
     """Makes the client try to reach an instance until it answers."""
 
     def __call__(self, address: str, port: int | None = None) -> None:
-        """Begin to knock: at `init_command`, or at the TCP `port` of a server in the instance."""
+        """Start the readiness probe of `init_command`, or of the TCP `port` of a server in the instance."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class LaunchRequest:
     @property
     def open_files_prefix(self) -> tuple[str, ...]:
         """Command prefix that sets the limit of open files."""
-        return (self.ledger.setup_helper.enter, "-f", str(self.limits.open_files), "--")
+        return (self.ledger.setup_helper.exec_in, "-f", str(self.limits.open_files), "--")
 
     @property
     def cpu_list(self) -> str:
@@ -172,7 +172,7 @@ class InstanceSandbox:
         return ExecHost(host, *self.enter_prefix("-p", str(pid), *CLEAN_ENVIRONMENT_OPTIONS))
 
     def enter_prefix(self, *options: str) -> tuple[str, ...]:
-        """Command prefix that joins the group, sets the limit of open files, and more (programs/enter.c)."""
+        """Command prefix that joins the group, sets the limit of open files, and more (programs/exec_in.c)."""
         return (*self.group.join[:-1], *self.launch.open_files_prefix[1:-1], *options, "--")
 
     def wait_until_joinable(self) -> None:

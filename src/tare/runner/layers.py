@@ -28,7 +28,7 @@ from tare.plugins.workload import Instance
 from tare.runner.context import InstanceSpec, RunContext, create_instance_name, outer_port
 from tare.runner.trial_log import TrialLog
 
-PROBE = "/usr/lib/tare/knock"
+PROBE = "/usr/lib/tare/probe"
 _PROBE_REPORT_SECONDS = 5.0  # for the client to report that no answer came
 _IN_LAYER = "in the layer "
 _COPY_SECONDS = 600.0
@@ -245,7 +245,7 @@ def _mark_ready(probe: Process, timeline: StartTimeline, timeout_seconds: float,
     try:
         answered, word, *began = probe.read_line(timeout_seconds + _PROBE_REPORT_SECONDS).text.split()
     except TrialFailed as error:
-        target, _, problem = probe.errors().strip().rpartition("knock: ")[2].partition(": ")
+        target, _, problem = probe.errors().strip().rpartition("probe: ")[2].partition(": ")
         if not problem:
             raise
         what = f"{target} did not answer the client within {timeout_seconds:g} s: {problem}"

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from tare.hosts.cgroups import restore_controllers
-from tare.hosts.exec import RUN, ExecHost, ensure_resident, fresh_root, mount_system_folders
+from tare.hosts.exec import SUPERVISE, ExecHost, ensure_resident, fresh_root, mount_system_folders
 from tare.hosts.facts import is_emulated, read_clock, read_cores
 from tare.hosts.host import BOOT_ID, Host, HostCache
 from tare.hosts.ledger import Ledger, ledger_folder, state_folder
@@ -45,7 +45,7 @@ _KILL_LOADS_SCRIPT = f"""
 grep -slzxF "{_CLIENT_MARK}=$1" /proc/[0-9]*/environ | while IFS=/ read -r _ _ process _; do kill -9 "$process"; done
 true
 """
-# When tare is killed, the kernel sends SIGTERM to `run`, which ends the load's process tree.
+# When tare is killed, the kernel sends SIGTERM to `supervise`, which ends the load's process tree.
 _DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "TERM", "--")
 _REMOTE_STATE_FOLDER = Path("/var/lib/tare")
 _MAX_PROCESSES = 1 << 22  # of Linux
@@ -78,7 +78,7 @@ def connect_machines(hosts: Hosts, image: Image, cpus: int, provisioned_prefix: 
     Raises Unreachable or TareError with the reason.
     """
     prefix = provisioned_prefix or _name_prefix(hosts)
-    supervisor = image.root / RUN[1:]
+    supervisor = image.root / SUPERVISE[1:]
     ledger = Ledger(ledger_folder() / f"{prefix}-sockets.jsonl")
     known: dict[SshTarget, Host] = {}
     with ExitStack() as stack:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tare.hosts.cgroups import memory_limit_of
-from tare.hosts.exec import RUN
+from tare.hosts.exec import SUPERVISE
 from tare.hosts.host import Host
 from tare.model.errors import TrialFailed
 from tare.model.trial import Caution, LimitsCheck, MeasuredValue, ObservedLimits, RawOutput
@@ -55,7 +55,7 @@ def read_observed_limits(part: StartedLayer) -> ObservedLimits:
     values: dict[str, int] = {}
     instance = part.instance
     if instance.inside is not None:
-        text = instance.inside.run(RUN, "--limits", timeout=30).text
+        text = instance.inside.run(SUPERVISE, "--limits", timeout=30).text
         values = {
             name: int(value)
             for name, _, value in (line.partition(": ") for line in text.splitlines())
@@ -277,6 +277,6 @@ def clock_drift_share(first: ClockReading, last: ClockReading) -> float:
 
 def _read_clock(inside: Host) -> ClockReading:
     before = time.monotonic()
-    nanoseconds = inside.run(RUN, "--clock", timeout=_CLOCK_SECONDS).text
+    nanoseconds = inside.run(SUPERVISE, "--clock", timeout=_CLOCK_SECONDS).text
     after = time.monotonic()
     return ClockReading(before, int(nanoseconds) / 1e9, after)

@@ -213,16 +213,16 @@ class ServiceProcess:
         return time.monotonic() - self.started_at if self.process else None
 
     def _await_connection(self, service: Service, address: str, client: Host, timeout_seconds: float) -> None:
-        knock = (PROBE, address, str(service.port), f"{timeout_seconds:g}", "connect")
+        probe = (PROBE, address, str(service.port), f"{timeout_seconds:g}", "connect")
         what = f"{self._name} does not answer"
-        with client.spawn(*knock) as knocking:
+        with client.spawn(*probe) as process:
             while not self.failure_reason():
                 try:
-                    knocking.read_line(_CHECK_SECONDS)
+                    process.read_line(_CHECK_SECONDS)
                 except TimedOut:
                     continue
                 except TrialFailed as error:
-                    if "knock: " not in knocking.errors():  # the client is lost
+                    if "probe: " not in process.errors():  # the client is lost
                         raise
                     raise TimedOut(f"{what} within {timeout_seconds:g} s", _HINT) from error
                 return

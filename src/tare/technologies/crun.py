@@ -32,7 +32,7 @@ from tare.plugins.technology import (
 )
 from tare.plugins.workload import VOLUME, Instance
 
-# Docker's lists, in programs/maker.c, too.
+# Docker's lists, in programs/setup_helper.c, too.
 _READ_ONLY = "bus fs irq sys sysrq-trigger"
 _MASKED = "asound acpi kcore keys latency_stats timer_list timer_stats sched_debug scsi"
 

@@ -28,7 +28,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field
 
-from tare.hosts.exec import OPTIONS_END, RUN, START
+from tare.hosts.exec import ENTRYPOINT, OPTIONS_END, SUPERVISE
 from tare.hosts.host import Host
 from tare.hosts.streams import last_lines
 from tare.loads.parsing import check_labels
@@ -44,13 +44,13 @@ _USAGE_METRICS = (
     Metric("system", "CPU time in the kernel", "s", "lower", headline=False),
     Metric("memory", "Largest resident memory", "bytes", "lower", headline=False),
 )
-# `measure` (programs/measure.c) starts the command, waits for it, and prints a line after all that it printed, which is
-# read the same way on every stack. `run` around it ends what the command leaves behind, which would be in the way of
-# the other stacks' turns.
-_MEASURE_PREFIX = (RUN, "--", "/usr/lib/tare/measure")
+# `rusage` (programs/rusage.c) starts the command, waits for it, and prints a line after all that it printed, which is
+# read the same way on every stack. `supervise` around it ends what the command leaves behind, which would be in
+# the way of the other stacks' turns. Earlier versions recorded `tare-measure` in raw outputs.
+_RUSAGE_PREFIX = (SUPERVISE, "--", "/usr/lib/tare/rusage")
 _SECONDS = r"\d{1,9}\.\d{6,9}"
 _LINE = re.compile(
-    rf"(?s:(?P<output>.*))\ntare-measure: wall (?P<wall>{_SECONDS}) user (?P<user>{_SECONDS}) "
+    rf"(?s:(?P<output>.*))\ntare-(?:rusage|measure): wall (?P<wall>{_SECONDS}) user (?P<user>{_SECONDS}) "
     rf"system (?P<system>{_SECONDS}) memory (?P<memory>\d{{1,18}}) exit (?P<code>\d{{1,3}})\n",
     re.ASCII,
 )
@@ -85,10 +85,13 @@ def read_usage(raw: RawOutput, exit_codes: tuple[int, ...]) -> tuple[str, tuple[
     found = _LINE.fullmatch(raw.text)
     if found is None:
         raise TrialFailed(f"nobody knows what the command used; {quote_output(raw.text)}", _OUTPUT_HINT)
-    name, code = _command_name(raw.argv[len(_MEASURE_PREFIX) :]), int(found["code"])
+    name, code = _command_name(raw.argv[len(_RUSAGE_PREFIX) :]), int(found["code"])
     if code not in exit_codes:
-        said = last_lines(raw.errors.strip() or found["output"].strip()).removeprefix("start: ") or "it printed nothing"
-        hint = _choose_hint(code, found["output"] + raw.errors, is_foreign_image=START in raw.argv)
+        said = (
+            last_lines(raw.errors.strip() or found["output"].strip()).removeprefix("entrypoint: ")
+            or "it printed nothing"
+        )
+        hint = _choose_hint(code, found["output"] + raw.errors, is_foreign_image=ENTRYPOINT in raw.argv)
         raise TrialFailed(f"{name}: {_describe_exit_code(code)}: {said}", hint)
     if not float(found["wall"]) > 0:
         raise TrialFailed(f"{name} took no time that the clock can see", "the instance's clock stands still")
@@ -98,7 +101,7 @@ def read_usage(raw: RawOutput, exit_codes: tuple[int, ...]) -> tuple[str, tuple[
 
 def _command_name(argv: Sequence[str]) -> str:
     """Name the command, without what starts it in an image that others have built."""
-    return next((word for word in argv if word not in (START, OPTIONS_END)), START)
+    return next((word for word in argv if word not in (ENTRYPOINT, OPTIONS_END)), ENTRYPOINT)
 
 
 def _describe_exit_code(code: int) -> str:
@@ -227,7 +230,7 @@ class UserCommand(Workload):
             inside.run(*start, *(("--only",) if start else ()), *split_words(self.prepare), timeout=self.timeout)
         words = (*start, *((OPTIONS_END,) if start else ()), *split_words(self.command))
         try:
-            output = inside.run(*_MEASURE_PREFIX, *words, timeout=self.timeout, check=False)
+            output = inside.run(*_RUSAGE_PREFIX, *words, timeout=self.timeout, check=False)
         except TimedOut as error:
             what = f"{_command_name(words)}: did not end within {format_duration(self.timeout)}"
             raise TimedOut(what, _ENDLESS, error.output) from error
@@ -239,5 +242,5 @@ class UserCommand(Workload):
         errors = output.stderr.decode("utf-8", "replace")
         if output.exit_code:
             ended = f"{_command_name(words)}: {output.argv[0]} ended with exit code {output.exit_code}"
-            raise TrialFailed((last_lines(errors.strip()) or ended).removeprefix("measure: "), _OUTPUT_HINT, output)
+            raise TrialFailed((last_lines(errors.strip()) or ended).removeprefix("rusage: "), _OUTPUT_HINT, output)
         return RawOutput("run", output.argv, output.text, output.seconds, errors=errors)

@@ -41,7 +41,8 @@ class NetworkPrices(UnitCostWorkload):
     name = "network-prices"
     title = "Prices: work over the network"
     operation_kinds = NETWORK_KINDS
-    program = "ask"
+    program = "net_client"
+    former_program = "ask"
     metrics = unit_cost_metrics(NETWORK_KINDS)
     port = _PORT
     is_closed_loop = True
@@ -50,7 +51,7 @@ class NetworkPrices(UnitCostWorkload):
 
     def service(self, listen: str) -> Service:
         """Return the server."""
-        return Service(("/usr/lib/tare/answer", listen, str(_PORT)), _PORT)
+        return Service(("/usr/lib/tare/net_server", listen, str(_PORT)), _PORT)
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run the client's program for each kind; raises TrialFailed for an answer that does not come."""

@@ -58,6 +58,7 @@ class UnitCostWorkload(TurnWorkload):
 
     operation_kinds: ClassVar[tuple[OperationKind, ...]]
     program: ClassVar[str]
+    former_program: ClassVar[str]  # its name in outputs that earlier versions recorded
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Read the seconds of a unit of each kind; raises TrialFailed for anything but one whole output of each."""
@@ -71,7 +72,7 @@ class UnitCostWorkload(TurnWorkload):
         )
 
     def _read_unit_cost(self, raw: RawOutput) -> float:
-        head = rf"program: {self.program}\nkind: {raw.label}\n"
+        head = rf"program: (?:{self.program}|{self.former_program})\nkind: {raw.label}\n"
         found = re.fullmatch(rf"{head}times: (?P<times>\d+)\nseconds: (?P<seconds>\d+\.\d+)\n", raw.text, re.ASCII)
         times, seconds = (float(found["times"]), float(found["seconds"])) if found else (0.0, 0.0)
         price = seconds / times if 0 < times < math.inf else 0.0
@@ -88,7 +89,8 @@ class Prices(UnitCostWorkload, FileWorkload):
     name = "prices"
     title = "Prices: work inside"
     operation_kinds = tuple(work for work in OPERATION_KINDS if work not in NETWORK_KINDS)
-    program = "price"
+    program = "unit_cost"
+    former_program = "price"
     metrics = unit_cost_metrics(operation_kinds)
     needed_bytes = 1 << 20  # the file of the program
 

@@ -33,7 +33,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from tare.hosts.exec import RUN
+from tare.hosts.exec import SUPERVISE
 from tare.hosts.host import Host, Process
 from tare.hosts.process import require_success
 from tare.model.errors import TimedOut, TrialFailed
@@ -160,10 +160,10 @@ class FakeHost:
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002, ARG002
         """Answer a command; see `Host.run`. Without a failure that was asked for, it takes no time."""
-        if argv == (RUN, "--limits"):
+        if argv == (SUPERVISE, "--limits"):
             text = f"cpus: {len(self.limits.cpus)}\nopen_files: {self.limits.open_files}\n"
             return Output(argv, 0, f"{text}memory: {self.limits.memory_bytes}\n".encode(), b"", 0.0)
-        if argv == (RUN, "--clock"):
+        if argv == (SUPERVISE, "--clock"):
             now = time.monotonic_ns() * (2 if self.fails == "clock" else 1)
             return Output(argv, 0, f"{now}\n".encode(), b"", 0.0)
         if argv == (INSPECT,):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.hosts.exec import START, TOOLS
+from tare.hosts.exec import ENTRYPOINT, TOOLS
 from tare.hosts.filesystems import (
     drop_caches,
     find_mount,
@@ -79,7 +79,7 @@ def test_file_systems_of_written_paths_and_the_working_folder_are_found() -> Non
 
 
 def test_a_working_directory_that_was_written_to_is_there_once() -> None:
-    [found] = read_used_file_systems(Bare("/srv\n/srv/file\n", "/srv\n"), (START,))
+    [found] = read_used_file_systems(Bare("/srv\n/srv/file\n", "/srv\n"), (ENTRYPOINT,))
     assert found == FileSystem("/srv", "overlay", ("relatime",))
 
 

@@ -34,7 +34,7 @@ BUSY = f'"{sys.executable}" -c "{SPIN}"; true'
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("programs"), "run") / "run"
+    return compiled(tmp_path_factory.mktemp("programs"), "supervise") / "supervise"
 
 
 def _inside(program: Path, *prefix: str) -> ExecHost:
@@ -51,7 +51,7 @@ def host(program: Path) -> Iterator[ExecHost]:
 
 
 def _pid(host: ExecHost) -> int:
-    """Return the number of the resident process, the grandparent of what is run: its parent is `run`."""
+    """Return the number of the resident process, the grandparent of what is run: its parent is `supervise`."""
     return int(host.run("sh", "-c", 'cut -d " " -f 4 "/proc/$PPID/stat"', timeout=SECONDS).text)
 
 

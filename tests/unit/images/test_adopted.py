@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from oci_made import file, folder, layer, layout, link
 
-from tare.hosts.exec import START
+from tare.hosts.exec import ENTRYPOINT
 from tare.images.build_environment import create_build_folder
 from tare.images.foreign_images import (
     ForeignImageBuild,
@@ -152,7 +152,7 @@ def test_the_only_program_of_an_image_is_started_as_the_image_says(adopt: Adopt,
     assert find_missing_programs(image, ["given"]) == []  # the entry point is there, and the word is its own
     assert load_configuration(image).argv(["x"]) == ("probe", "first word", "$HOME;", "x")
     assert sorted(path.name for path in (image.root / "usr/lib/tare").iterdir()) == [
-        *("busybox", "init", "start", "start.words")
+        *("busybox", "entrypoint", "entrypoint.conf", "init")
     ]
 
 
@@ -193,7 +193,7 @@ def test_the_same_image_in_another_form_gives_the_same_bytes_and_is_cached(
     assert one.digest == two.digest
     assert one.origin.startswith(f"oci:{made}:latest@sha256:")
     assert two.origin.startswith(f"docker-archive:{archive}@sha256:")
-    assert (one.start_command, one.disk_bytes) == ((START,), 1 << 30)
+    assert (one.start_command, one.disk_bytes) == ((ENTRYPOINT,), 1 << 30)
     assert (one.root / "etc/hosts").read_text() == "own\n"
     assert (one.root / "app").stat().st_mode & 0o7777 == 0o4711
     assert read_text_in(one.kernel.parent, "kernel") == "kernel\n"
@@ -278,7 +278,7 @@ def test_an_image_starts_with_the_accounts_that_a_suite_puts_into_it(adopt: Adop
     (tmp_path / "passwd").write_text("app:x:5001:5002::/:\n")
     image = adopt(wanted=source_of(plain), files=(("/etc/passwd", str(tmp_path / "passwd")),))
     assert image.layer
-    texts = [(tree / "usr/lib/tare/start.words").read_bytes() for tree in image.layer_roots]
+    texts = [(tree / "usr/lib/tare/entrypoint.conf").read_bytes() for tree in image.layer_roots]
     assert (b"5001" in texts[0], b"4711" in texts[0], b"4711" in texts[1]) == (True, False, True)
     assert (load_configuration(image).user.number, load_configuration(plain).user.number) == (5001, 4711)
 

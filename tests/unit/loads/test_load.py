@@ -31,7 +31,7 @@ BUSY = "i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done; echo done; echo a w
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     """A client on this machine, with a resident process as in a run."""
     host = ExecHost(LocalHost())
-    host.supervisor = str(compiled(tmp_path_factory.mktemp("programs"), "run") / "run")
+    host.supervisor = str(compiled(tmp_path_factory.mktemp("programs"), "supervise") / "supervise")
     with ensure_resident(host):
         yield host
 

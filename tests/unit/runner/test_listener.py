@@ -193,7 +193,7 @@ class Inside(LocalHost):
         return super().run(*argv, timeout=timeout, input=input, check=check)
 
     def spawn(self, *argv: str, die_with_parent: bool = False) -> AbstractContextManager[LocalProcess]:
-        argv = ("echo", "answered") if argv[0].endswith("/knock") else argv
+        argv = ("echo", "answered") if argv[0].endswith("/probe") else argv
         return super().spawn(*argv, die_with_parent=die_with_parent)
 
 

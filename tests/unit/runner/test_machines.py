@@ -120,9 +120,9 @@ def _wait_for(mark: str, count: int) -> None:
 
 
 def test_a_load_and_what_it_has_started_die_with_a_tare_that_is_killed(tmp_path: Path) -> None:
-    compiled(tmp_path, "run")
+    compiled(tmp_path, "supervise")
     mark = f"{_CLIENT_MARK}=tare-test-dies"
-    with subprocess.Popen((sys.executable, "-c", LOADING, str(tmp_path / "run"), mark)) as tare:
+    with subprocess.Popen((sys.executable, "-c", LOADING, str(tmp_path / "supervise"), mark)) as tare:
         _wait_for(mark, 3)  # its resident process, run, sleep
         tare.kill()
     _wait_for(mark, 0)

@@ -61,7 +61,7 @@ name = "dev"
 better = "lower"
 pattern = "dev: {number}"
 """
-USED = "\ntare-measure: wall 0.001000 user 0.001000 system 0.000000 memory 4096 exit 0\n"
+USED = "\ntare-rusage: wall 0.001000 user 0.001000 system 0.000000 memory 4096 exit 0\n"
 
 
 def test_reparse_fails_trials_that_were_printed_in_another_unit(tmp_path: Path) -> None:

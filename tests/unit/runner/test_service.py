@@ -21,7 +21,7 @@ from tare_fake.technology import Fake
 from waiting import ENOUGH_SECONDS
 
 from tare.cli.reparse import _read_again
-from tare.hosts.exec import RUN
+from tare.hosts.exec import SUPERVISE
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
@@ -47,7 +47,7 @@ class Place(LocalHost):
     """This machine as the inside of an instance, and as a client that is always answered."""
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
-        if argv == (RUN, "--limits"):
+        if argv == (SUPERVISE, "--limits"):
             return Output(argv, 0, b"cpus: 1\n", b"", 0.0)
         return super().run(*argv, timeout=timeout, input=input, check=check)
 

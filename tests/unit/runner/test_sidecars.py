@@ -16,7 +16,7 @@ from plain import Plain
 from tare_fake.technology import Fake
 from waiting import ENOUGH_SECONDS
 
-from tare.hosts.exec import RUN
+from tare.hosts.exec import SUPERVISE
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
@@ -96,7 +96,7 @@ class Folder(LocalHost):
     hosts: Path = Path("/nowhere")
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
-        if argv == (RUN, "--limits"):
+        if argv == (SUPERVISE, "--limits"):
             return Output(argv, 0, b"cpus: 1\n", b"", 0.0)
         return super().run(*argv, timeout=timeout, input=input, check=check)
 

@@ -147,19 +147,19 @@ def test_nested_and_emulated_machines_may_take_longer_to_start(
 
 
 def test_an_instance_that_does_not_answer_is_said_to_with_how_long_it_had() -> None:
-    words = "knock: 198.18.0.10:17007: No route to host"
-    with LocalHost().spawn("sh", "-c", 'echo "$1" >&2; exit 1', "sh", words) as knock:
+    words = "probe: 198.18.0.10:17007: No route to host"
+    with LocalHost().spawn("sh", "-c", 'echo "$1" >&2; exit 1', "sh", words) as probe:
         said = r"^198\.18\.0\.10:17007 did not answer the client within 0\.5 s: No route to host$"
         with pytest.raises(TrialFailed, match=said):
-            _mark_ready(knock, StartTimeline([Mark("requested", 0.0)]), 0.5, 0.0)
+            _mark_ready(probe, StartTimeline([Mark("requested", 0.0)]), 0.5, 0.0)
 
 
-def test_a_client_that_is_lost_while_it_knocks_says_so_itself() -> None:
+def test_a_client_that_is_lost_while_it_probes_says_so_itself() -> None:
     with (
-        LocalHost().spawn("sh", "-c", "echo the connection was lost >&2; exit 255") as knock,
+        LocalHost().spawn("sh", "-c", "echo the connection was lost >&2; exit 255") as probe,
         pytest.raises(TrialFailed, match=r"^sh: ended: the connection was lost$"),
     ):
-        _mark_ready(knock, StartTimeline([Mark("requested", 0.0)]), 0.5, 0.0)
+        _mark_ready(probe, StartTimeline([Mark("requested", 0.0)]), 0.5, 0.0)
 
 
 def test_a_machine_has_room_for_its_contents_and_a_nested_monitor() -> None:

@@ -114,7 +114,7 @@ def test_a_pod_is_guaranteed_its_limits_on_this_node(launch: LaunchRequest) -> N
     assert container["resources"] == {"requests": amounts, "limits": amounts}
     assert container["image"] == "localhost/tare-image:0000000000000000"
     assert container["imagePullPolicy"] == "Never"
-    assert container["command"][:3] == ["/usr/lib/tare/enter", "-f", "4096"]
+    assert container["command"][:3] == ["/usr/lib/tare/exec_in", "-f", "4096"]
     assert pod["spec"]["runtimeClassName"] == "gvisor"
     assert '"values": ["node-1"]' in json.dumps(pod["spec"]["affinity"])
 

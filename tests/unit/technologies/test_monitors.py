@@ -95,7 +95,7 @@ def test_a_guest_that_boots_again_and_again_did_not_boot(launch: LaunchRequest) 
 
 
 def test_a_guest_gets_the_address_of_its_host_also_in_another_guest(launch: LaunchRequest) -> None:
-    assert "tare.host=198.18.0.1 tare.door=17006" in guest.command_line(launch)
+    assert "tare.host=198.18.0.1 tare.agent=17006" in guest.command_line(launch)
     inner = replace(launch, network=replace(launch.network, level=1, slot=3))
     assert {"tare.host=198.18.0.13", "tare.address=198.18.0.77"} <= set(guest.command_line(inner).split())
 

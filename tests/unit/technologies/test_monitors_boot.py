@@ -44,14 +44,14 @@ def launch(image: Image, tmp_path: Path) -> Iterator[LaunchRequest]:
     folder = create_state_folder() / "instances" / f"{prefix}-boot"
     folder.parent.mkdir(exist_ok=True)
     with ledger.open_setup_helper(image.root), create_local_network(ledger, prefix) as network:
-        knocked: list[tuple[str, int | None]] = []
+        probed: list[tuple[str, int | None]] = []
 
-        def knock(address: str, port: int | None = None) -> None:
-            knocked.append((address, port))
+        def probe(address: str, port: int | None = None) -> None:
+            probed.append((address, port))
 
         limits = Limits(cpus, 512 << 20, 4096)
-        yield LaunchRequest(f"{prefix}-boot", image, limits, network, (17007,), folder, ledger, knock, StartTimeline())
-        assert knocked in [[(network.instance_address, port)] for port in (None, 17007)]
+        yield LaunchRequest(f"{prefix}-boot", image, limits, network, (17007,), folder, ledger, probe, StartTimeline())
+        assert probed in [[(network.instance_address, port)] for port in (None, 17007)]
 
 
 @pytest.fixture
@@ -208,13 +208,13 @@ def _left(launch: LaunchRequest) -> list[str]:
 def _answers_within_its_limits(instance: Instance, launch: LaunchRequest) -> None:
     assert instance.inside is not None
     assert instance.address == launch.network.instance_address
-    limits = instance.inside.run("/usr/lib/tare/run", "--limits", timeout=60).text
+    limits = instance.inside.run("/usr/lib/tare/supervise", "--limits", timeout=60).text
     assert "cpus: 1\n" in limits
     assert "open_files: 4096\n" in limits
     memory = int(next(line for line in limits.splitlines() if line.startswith("memory: ")).split()[1])
     assert 0.85 * 512 * 2**20 <= memory <= 512 * 2**20
-    knock = str(launch.image.root / "usr/lib/tare/knock")
-    answer = _run("ip", "netns", "exec", launch.network.client_namespace, knock, instance.address, "17007", "60").text
+    probe = str(launch.image.root / "usr/lib/tare/probe")
+    answer = _run("ip", "netns", "exec", launch.network.client_namespace, probe, instance.address, "17007", "60").text
     assert answer.split()[1] == "tare"
     names = [mark.name for mark in launch.timeline.marks]
     assert names == ["requested", "started", "kernel", "userspace"]

@@ -142,11 +142,11 @@ def test_an_image_that_never_answers_fails_in_its_time(launch: LaunchRequest) ->
 def test_a_real_server_in_an_image_is_served_by_its_command_line_alone(
     launch: LaunchRequest, stand_in: Callable[[Path], Unikraft]
 ) -> None:
-    knocks: list[tuple[str, int | None]] = []
-    launch = replace(launch, start_probe=lambda address, port=None: knocks.append((address, port)))
+    probes: list[tuple[str, int | None]] = []
+    launch = replace(launch, start_probe=lambda address, port=None: probes.append((address, port)))
     address = launch.network.instance_address
     with started(stand_in(launch.folder.with_name("root.cpio")), launch) as instance:
-        assert knocks == [(address, 6379)]
+        assert probes == [(address, 6379)]
         assert (instance.inside, instance.address, instance.served_ports) == (None, address, {"redis": 6379})
         assert [mark.name for mark in launch.timeline.marks] == ["requested", "started"]
         assert len(instance.processes()) == 1

@@ -97,7 +97,7 @@ def test_what_the_processes_of_one_instance_share_counts_once(root: Path, file: 
 
 
 def test_the_resident_process_of_tare_costs_an_instance_nothing(root: Path, tmp_path: Path) -> None:
-    program = compiled(tmp_path, "run", alone=True) / "run"
+    program = compiled(tmp_path, "supervise", alone=True) / "supervise"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen((program, "--", "sleep", "60")) as run:
         children = Path(f"/proc/{run.pid}/task/{run.pid}/children")
@@ -118,7 +118,7 @@ def test_the_entry_of_the_resident_process_costs_no_instance_anything(root: Path
     with contextlib.ExitStack() as stack:
         monitor = stack.enter_context(reading(file))
         alone = cost(root, [monitor])
-        ways = [stack.enter_context(reading(file, "/usr/lib/tare/run", "--resident")) for _ in range(3)]
+        ways = [stack.enter_context(reading(file, "/usr/lib/tare/supervise", "--resident")) for _ in range(3)]
         assert cost(root, [monitor]) == pytest.approx(alone, rel=0.02)
         assert cost(root, [monitor], ways[:1]) == pytest.approx(alone, rel=0.02)
         memory_bytes, processes = measure_proportional_memory(HOST, root, [monitor, *ways])
@@ -149,7 +149,7 @@ def test_a_footprint_that_is_not_whole_is_none(root: Path) -> None:
     assert measure_proportional_memory(powerless, root, [os.getpid()]) == (None, 1)
     said = powerless.run(str(root / PROGRAM), str(os.getpid()), timeout=20, check=False)
     assert said.exit_code == 1
-    assert b"the numbers of pages are only told to who has CAP_SYS_ADMIN" in said.stderr
+    assert b"reading page numbers requires CAP_SYS_ADMIN" in said.stderr
 
 
 @pytest.mark.parametrize("words", [(), ("--",), ("--", "1"), ("one",), ("1", "2x"), ("1", "--", "two"), ("1", "-1")])

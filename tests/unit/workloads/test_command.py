@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from setups import Inside, running_in, sample
 from tare_fake.technology import FakeHost
 
-from tare.hosts.exec import START
+from tare.hosts.exec import ENTRYPOINT
 from tare.loads.user_load import UserMetric
 from tare.model.errors import TimedOut, TrialFailed
 from tare.model.trial import Output, RawOutput
@@ -17,8 +17,8 @@ from tare.runner.values import read_values
 from tare.suites.suite import parse_suite
 from tare.workloads.command import UserCommand
 
-MEASURED = ("/usr/lib/tare/run", "--", "/usr/lib/tare/measure")
-LINE = "\ntare-measure: wall 0.250000001 user 0.200000 system 0.012500 memory 1048576 exit 0\n"
+MEASURED = ("/usr/lib/tare/supervise", "--", "/usr/lib/tare/rusage")
+LINE = "\ntare-rusage: wall 0.250000001 user 0.200000 system 0.012500 memory 1048576 exit 0\n"
 RATE = UserMetric(name="rate", unit="events/s", better="higher", pattern=r"^ +events per second: +([0-9.]+)$")
 
 
@@ -112,7 +112,7 @@ def test_a_program_missing_from_an_external_image_is_added_at_build_time() -> No
     text = LINE.replace("exit 0", "exit 127")
     own = raw(text, "sh: python3: not found\n")
     with pytest.raises(TrialFailed) as failed:
-        UserCommand().parse((replace(own, argv=(*own.argv[:3], START, *own.argv[3:])),))
+        UserCommand().parse((replace(own, argv=(*own.argv[:3], ENTRYPOINT, *own.argv[3:])),))
     assert failed.value.hint == "the image has no python3: it is taken as it is, so build it with python3"
 
 
@@ -205,15 +205,15 @@ def test_what_prepares_it_runs_before_each_run_and_does_not_count() -> None:
 
 def test_in_an_external_image_it_starts_as_told_and_keeps_its_name() -> None:
     workload = UserCommand("bench --quick", prepare="sync /srv", runs=1, warm_up=0, timeout=7.0)
-    runs(workload, host := inside(), (START,))
-    assert host.calls == [(START, "--only", "sync", "/srv"), (*MEASURED, START, "--", "bench", "--quick")]
+    runs(workload, host := inside(), (ENTRYPOINT,))
+    assert host.calls == [(ENTRYPOINT, "--only", "sync", "/srv"), (*MEASURED, ENTRYPOINT, "--", "bench", "--quick")]
     lacks = Output(
-        (), 0, LINE.replace("exit 0", "exit 127").encode(), b"start: bench: No such file or directory\n", 0.1
+        (), 0, LINE.replace("exit 0", "exit 127").encode(), b"entrypoint: bench: No such file or directory\n", 0.1
     )
     with pytest.raises(TrialFailed, match=r"^bench: exit code 127: bench: No such file or directory$"):
-        runs(UserCommand("bench"), inside(lacks), (START,))
+        runs(UserCommand("bench"), inside(lacks), (ENTRYPOINT,))
     with pytest.raises(TimedOut, match=r"^bench: did not end within 1 min$"):
-        runs(UserCommand("bench"), endless(), (START,))
+        runs(UserCommand("bench"), endless(), (ENTRYPOINT,))
 
 
 def test_a_failure_ends_the_trial_with_the_first_run_that_shows_it() -> None:
@@ -225,7 +225,7 @@ def test_a_failure_ends_the_trial_with_the_first_run_that_shows_it() -> None:
 
 
 def test_a_command_that_cannot_be_started_has_the_reason_of_the_system() -> None:
-    missing = Output((), 127, b"", b"measure: bench: No such file or directory\n", 0.1)
+    missing = Output((), 127, b"", b"rusage: bench: No such file or directory\n", 0.1)
     with pytest.raises(TrialFailed, match=r"^bench: No such file or directory$"):
         runs(UserCommand("bench"), inside(missing))
 

@@ -31,7 +31,7 @@ INSIDE = tuple(work.name for work in OPERATION_KINDS if work not in NETWORK_KIND
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("programs")
-    for name in ("price", "answer", "ask"):
+    for name in ("unit_cost", "net_server", "net_client"):
         compile_program(PROGRAMS / f"{name}.c", folder / name)
     return folder
 
@@ -42,9 +42,9 @@ def run(*argv: str | Path) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def answering(built: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([built / "answer", *PLACE]) as server:
+    with subprocess.Popen([built / "net_server", *PLACE]) as server:
         try:
-            while run(built / "ask", *PLACE, "message", "--times", "1").returncode and server.poll() is None:
+            while run(built / "net_client", *PLACE, "message", "--times", "1").returncode and server.poll() is None:
                 time.sleep(0.01)
             yield server
         finally:
@@ -77,7 +77,7 @@ class Here(LocalHost):
 def faults(built: Path, tmp_path: Path, programs: int) -> int:
     """The page faults of starting so many programs, all processes of it together."""
     process = subprocess.Popen(
-        [built / "price", tmp_path, "process", "--times", str(programs)], stdout=subprocess.DEVNULL
+        [built / "unit_cost", tmp_path, "process", "--times", str(programs)], stdout=subprocess.DEVNULL
     )
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -131,7 +131,7 @@ def test_an_instance_that_cannot_be_measured_fails_the_trial(workload: Workload)
 
 
 def test_prices_are_such_as_a_machine_can_have(built: Path, tmp_path: Path) -> None:
-    found = {kind: price(run(built / "price", tmp_path, kind, "--seconds", "0.05")) for kind in INSIDE}
+    found = {kind: price(run(built / "unit_cost", tmp_path, kind, "--seconds", "0.05")) for kind in INSIDE}
     assert found["call"] < found["process"] / 50  # a program that starts makes more than 50 calls
     assert found["call"] < found["thread"]
     assert found["pipe"] < found["switch"] < found["process"]
@@ -141,55 +141,55 @@ def test_prices_are_such_as_a_machine_can_have(built: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("kind", INSIDE)
 def test_so_many_units_are_made_as_are_asked_for(kind: str, built: Path, tmp_path: Path) -> None:
-    done = run(built / "price", tmp_path, kind, "--times", "3")
-    assert done.stdout.startswith(f"program: price\nkind: {kind}\ntimes: 3\nseconds: ")
+    done = run(built / "unit_cost", tmp_path, kind, "--times", "3")
+    assert done.stdout.startswith(f"program: unit_cost\nkind: {kind}\ntimes: 3\nseconds: ")
 
 
 def test_work_that_fails_gives_no_price_and_is_named(built: Path, tmp_path: Path) -> None:
-    done = run(built / "price", tmp_path / "none", "sync", "--times", "1")
+    done = run(built / "unit_cost", tmp_path / "none", "sync", "--times", "1")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"price: sync: {tmp_path}/none/tare-price-")
+    assert done.stderr.startswith(f"unit_cost: sync: {tmp_path}/none/tare-unit-cost-")
     assert done.stderr.endswith(": No such file or directory\n")
 
 
 def test_a_server_that_is_not_there_or_goes_away_gives_no_price(built: Path) -> None:
-    refused = run(built / "ask", *PLACE, "connection", "--times", "1")
+    refused = run(built / "net_client", *PLACE, "connection", "--times", "1")
     assert (refused.returncode, refused.stdout) == (1, "")
-    assert refused.stderr == "ask: connection: connect: Connection refused\n"
+    assert refused.stderr == "net_client: connection: connect: Connection refused\n"
     with answering(built) as server:
-        argv = (str(built / "ask"), *PLACE, "message", "--seconds", "20")
+        argv = (str(built / "net_client"), *PLACE, "message", "--seconds", "20")
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
             time.sleep(0.3)
             server.kill()
             out, errors = asking.communicate(timeout=60)
     assert (asking.returncode, out) == (1, "")
-    assert errors.startswith("ask: message: ")
+    assert errors.startswith("net_client: message: ")
 
 
 @pytest.mark.parametrize("kind", [work.name for work in NETWORK_KINDS])
 def test_as_many_answers_come_as_are_asked_for(kind: str, built: Path) -> None:
     with answering(built):
         for times in (1, 16, 1000):
-            done = run(built / "ask", *PLACE, kind, "--times", str(times))
-            assert done.stdout.startswith(f"program: ask\nkind: {kind}\ntimes: {times}\nseconds: ")
+            done = run(built / "net_client", *PLACE, kind, "--times", str(times))
+            assert done.stdout.startswith(f"program: net_client\nkind: {kind}\ntimes: {times}\nseconds: ")
 
 
 @pytest.mark.parametrize(
     "argv",
     [
-        ("price",),
-        ("price", "."),
-        ("price", ".", "sleep"),
-        ("price", ".", "call", "--times", "0"),
-        ("price", ".", "call", "--seconds"),
-        ("price", "x" * 5000, "call"),
-        ("ask", *PLACE),
-        ("ask", "host", "1", "message"),
-        ("ask", "127.0.0.1", "0", "message"),
-        ("ask", *PLACE, "call"),
-        ("ask", *PLACE, "message", "--times", "1.5"),
-        ("answer", "127.0.0.1"),
-        ("answer", "127.0.0.1", "70000"),
+        ("unit_cost",),
+        ("unit_cost", "."),
+        ("unit_cost", ".", "sleep"),
+        ("unit_cost", ".", "call", "--times", "0"),
+        ("unit_cost", ".", "call", "--seconds"),
+        ("unit_cost", "x" * 5000, "call"),
+        ("net_client", *PLACE),
+        ("net_client", "host", "1", "message"),
+        ("net_client", "127.0.0.1", "0", "message"),
+        ("net_client", *PLACE, "call"),
+        ("net_client", *PLACE, "message", "--times", "1.5"),
+        ("net_server", "127.0.0.1"),
+        ("net_server", "127.0.0.1", "70000"),
     ],
 )
 def test_wrong_arguments_are_wrong_usage(argv: tuple[str, ...], built: Path) -> None:
@@ -200,13 +200,13 @@ def test_wrong_arguments_are_wrong_usage(argv: tuple[str, ...], built: Path) -> 
 
 def test_the_server_says_where_it_cannot_listen(built: Path) -> None:
     with answering(built):
-        done = run(built / "answer", *PLACE)
-    assert (done.returncode, done.stderr) == (1, f"answer: {PLACE[0]}:{PLACE[1]}: Address already in use\n")
+        done = run(built / "net_server", *PLACE)
+    assert (done.returncode, done.stderr) == (1, f"net_server: {PLACE[0]}:{PLACE[1]}: Address already in use\n")
 
 
 def test_a_whole_output_of_another_kind_is_no_price() -> None:
-    text = "program: price\nkind: call\ntimes: 5\nseconds: 0.500000000\n"
+    text = "program: unit_cost\nkind: call\ntimes: 5\nseconds: 0.500000000\n"
     raw = [RawOutput(kind, (), text.replace("call", kind), 1.0) for kind in INSIDE]
     assert {value.value for value in Prices().parse(raw)} == {0.1}
-    with pytest.raises(TrialFailed, match="price gave no price of poll"):
+    with pytest.raises(TrialFailed, match="unit_cost gave no price of poll"):
         Prices().parse([replace(each, text=text) if each.label == "poll" else each for each in raw])

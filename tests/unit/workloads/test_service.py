@@ -62,7 +62,7 @@ def test_the_server_is_the_users_and_may_be_the_images_own_command() -> None:
 
 HERE = Path("/image")
 IMAGE = Image("0" * 64, HERE, HERE, HERE, HERE, HERE, "")
-OTHERS = replace(IMAGE, start_command=("/usr/lib/tare/start",), ports=(80,))
+OTHERS = replace(IMAGE, start_command=("/usr/lib/tare/entrypoint",), ports=(80,))
 
 
 def test_an_external_image_gives_command_and_port_unless_the_suite_does() -> None:

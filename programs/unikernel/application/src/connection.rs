@@ -1,10 +1,10 @@
-//! One client's connection: what it sent and was not answered yet, and the answers that were not sent yet.
+//! One client's connection: requests without a reply, and replies that must still be sent.
 
 use alloc::vec::Vec;
 
 use crate::{Application, LONGEST_REQUEST, Service, Step, http, redis};
 
-/// Requests wait while this much of an answer has not been sent.
+/// Requests wait while this many bytes must still be sent.
 const ENOUGH_OUTPUT: usize = 16 * 1024;
 
 /// One client's connection.
@@ -17,7 +17,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Begin a connection that a service just accepted.
+    /// Create a connection that a service just accepted.
     pub fn new(application: &Application, service: Service) -> Self {
         let mut output = Vec::new();
         if service == Service::Ready {
@@ -26,9 +26,9 @@ impl Connection {
         Self { service, input: Vec::new(), output, sent: 0, last: service == Service::Ready }
     }
 
-    /// Take bytes from the client and answer the requests that are whole; gives how many were taken.
+    /// Accept bytes from the client and reply to complete requests; return the number of accepted bytes.
     ///
-    /// After the last answer everything is taken and ignored; while too much waits to be sent, nothing is taken.
+    /// After the last reply, all input is ignored; while too much output waits, no input is accepted.
     pub fn feed(&mut self, application: &mut Application, bytes: &[u8]) -> usize {
         if self.last {
             return bytes.len();
@@ -39,7 +39,7 @@ impl Connection {
         taken
     }
 
-    /// How many bytes [`feed`](Self::feed) would take.
+    /// The number of bytes that [`feed`](Self::feed) would accept.
     pub fn room(&self) -> usize {
         if self.last {
             usize::MAX
@@ -50,12 +50,12 @@ impl Connection {
         }
     }
 
-    /// What is to be sent.
+    /// The output to send.
     pub fn output(&self) -> &[u8] {
         &self.output[self.sent..]
     }
 
-    /// Note that the first bytes of the output were sent, and answer what had to wait for it.
+    /// Remove sent bytes from the output, and reply to requests that had to wait for it.
     pub fn sent(&mut self, application: &mut Application, length: usize) {
         self.sent += length;
         if self.sent >= self.output.len() {
@@ -67,7 +67,7 @@ impl Connection {
         }
     }
 
-    /// Whether the connection is to be closed: the last answer was sent.
+    /// Whether the connection must be closed: the last reply was sent.
     pub fn is_finished(&self) -> bool {
         self.last && self.output().is_empty()
     }

@@ -1,10 +1,10 @@
-//! HTTP/1.0 and 1.1, as much as it takes to serve one page.
+//! HTTP/1.0 and 1.1, the part that is needed to serve one page.
 
 use alloc::vec::Vec;
 
 use crate::Step;
 
-/// How long the page is: as long as the one that the workload `nginx` serves.
+/// Length of the page: the same as that of the one that the workload `nginx` serves.
 const PAGE_LENGTH: usize = 1024;
 const PAGE: [u8; PAGE_LENGTH] = {
     let mut page = [0; PAGE_LENGTH];
@@ -26,14 +26,14 @@ const FOUND: &[u8] = b"HTTP/1.1 200 OK\r\nServer: micro\r\nContent-Type: text/pl
 const KEEP: &[u8] = b"Connection: keep-alive\r\n\r\n";
 const CLOSE: &[u8] = b"Connection: close\r\n\r\n";
 
-/// What matters of a request.
+/// The relevant parts of a request.
 struct Request<'a> {
     method: &'a [u8],
     keep_alive: bool,
     has_body: bool,
 }
 
-/// Answer the first request of the input.
+/// Reply to the first request of the input.
 pub fn answer(input: &[u8], output: &mut Vec<u8>) -> Step {
     let Some(length) = input.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4) else {
         return Step::Partial;

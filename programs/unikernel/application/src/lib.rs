@@ -1,7 +1,7 @@
-//! The server itself: bytes in, bytes out. Sockets, clocks and memory are the business of the system beneath.
+//! The server itself: bytes in, bytes out. The system below provides sockets, clocks and memory.
 //!
-//! A [`Connection`] is fed what its client sends, in pieces of any size, and holds what is to be sent back. Both sides
-//! are bounded, and so is the [`Application`]'s store: strangers can make a connection end, never the server.
+//! A [`Connection`] is fed the client's bytes, in pieces of any size, and holds the bytes to send back. Both sides
+//! are bounded, and so is the [`Application`]'s store: clients can end a connection, but never the server.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -19,17 +19,17 @@ use alloc::format;
 use alloc::string::String;
 use store::Store;
 
-/// The longest request, and so the most that is kept of one that is not whole.
+/// The longest request, and so the limit of bytes stored of an incomplete one.
 const LONGEST_REQUEST: usize = 16 * 1024;
 
-/// What answers at a TCP port.
+/// A service at a TCP port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// A fixed page for every GET.
     Http,
-    /// PING, GET, SET and what benchmark clients ask at the start.
+    /// PING, GET, SET and the commands that benchmark clients send at the start.
     Redis,
-    /// One line that says when the program started; then the connection is closed.
+    /// One line with the time when the program started; then the connection is closed.
     Ready,
 }
 
@@ -52,26 +52,26 @@ impl Service {
     }
 }
 
-/// What the connections share.
+/// State that the connections share.
 pub struct Application {
     store: Store,
     ready: String,
 }
 
 impl Application {
-    /// Begin, with nothing stored; `started` is the system's monotonic clock at the program's start.
+    /// Create an empty application; `started` is the system's monotonic clock at the program's start.
     pub fn new(started_nanoseconds: u64) -> Self {
         Self { store: Store::default(), ready: format!("tare {started_nanoseconds}\n") }
     }
 }
 
-/// How far the first request of an input was answered.
+/// How far the first request of an input was processed.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// It is not whole yet.
+    /// It is incomplete.
     Partial,
-    /// It was answered and took this many bytes.
+    /// It was processed and took this many bytes.
     Answered(usize),
-    /// It was answered, or refused, and nothing after it will be.
+    /// It was processed or refused, and later ones will not be processed.
     Last,
 }

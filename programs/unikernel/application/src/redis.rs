@@ -1,4 +1,4 @@
-//! The Redis protocol, version 2, as much of it as benchmark clients use.
+//! The Redis protocol, version 2, the part that benchmark clients use.
 
 use alloc::vec::Vec;
 use core::str;
@@ -6,7 +6,7 @@ use core::str;
 use crate::store::Store;
 use crate::{LONGEST_REQUEST, Step};
 
-/// More words than any command here takes.
+/// Limit of words; no supported command has more.
 const MOST_WORDS: usize = 16;
 
 pub const TOO_LARGE: &[u8] = b"-ERR Protocol error: too big request\r\n";
@@ -14,7 +14,7 @@ const UNKNOWN: &[u8] = b"-ERR unknown command\r\n";
 const WRONG_NUMBER: &[u8] = b"-ERR wrong number of arguments\r\n";
 const FULL: &[u8] = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n";
 
-/// What was found at the start of an input.
+/// Result of parsing the start of an input.
 enum Parsed {
     /// A request of this length.
     Request(usize),
@@ -44,7 +44,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Answer the first request of the input.
+/// Reply to the first request of the input.
 pub fn answer(store: &mut Store, input: &[u8], output: &mut Vec<u8>) -> Step {
     let mut words = Words::new();
     match parse(input, &mut words) {
@@ -63,7 +63,7 @@ pub fn answer(store: &mut Store, input: &[u8], output: &mut Vec<u8>) -> Step {
     }
 }
 
-/// Carry a command out; gives whether it was the connection's last.
+/// Execute a command; return whether it was the connection's last.
 fn execute(store: &mut Store, words: &[&[u8]], output: &mut Vec<u8>) -> bool {
     let Some((command, arguments)) = words.split_first() else {
         return false; // an empty line, which Redis ignores as well
@@ -92,7 +92,7 @@ fn execute(store: &mut Store, words: &[&[u8]], output: &mut Vec<u8>) -> bool {
     false
 }
 
-/// Answer with the settings that redis-benchmark prints; nothing is saved here.
+/// Reply with the settings that redis-benchmark prints; nothing is saved here.
 fn configuration(name: &[u8], output: &mut Vec<u8>) {
     let value: &[u8] = match name {
         b"save" => b"",
@@ -150,7 +150,7 @@ fn parse<'a>(input: &'a [u8], words: &mut Words<'a>) -> Parsed {
     Parsed::Request(at)
 }
 
-/// Read one counted word: gives it and what it takes, or nothing when it is not whole.
+/// Parse one counted word: return it and its length in the input, or nothing if it is incomplete.
 fn word(input: &[u8]) -> Result<Option<(&[u8], usize)>, &'static [u8]> {
     if input.first().is_some_and(|first| *first != b'$') {
         return Err(b"-ERR Protocol error: expected '$'\r\n");
@@ -170,7 +170,7 @@ fn word(input: &[u8]) -> Result<Option<(&[u8], usize)>, &'static [u8]> {
     }
 }
 
-/// Read one line: gives it without its end, and what it takes.
+/// Parse one line: return it without its end, and its length in the input.
 fn line(input: &[u8]) -> Option<(&[u8], usize)> {
     let end = input.iter().position(|byte| *byte == b'\n')?;
     let line = &input[..end];

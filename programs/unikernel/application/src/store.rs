@@ -3,9 +3,9 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// How much the keys and values may take together.
+/// Limit of the memory of all keys and values.
 const CAPACITY: usize = 16 * 1024 * 1024;
-/// What an entry takes besides its bytes, about: two vectors, its share of a tree node and two heap blocks.
+/// Approximate overhead of an entry: two vectors, its share of a tree node and two heap blocks.
 const OVERHEAD: usize = 128;
 
 /// The store is full.
@@ -25,7 +25,7 @@ impl Store {
         self.entries.get(key).map(Vec::as_slice)
     }
 
-    /// Set the value of a key; its room is reused when the new value fits.
+    /// Set the value of a key; its memory is reused if the new value fits.
     pub fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), Full> {
         let entry = self.entries.get_mut(key);
         let released = entry.as_ref().map_or(0, |old| key.len() + old.capacity() + OVERHEAD);

@@ -1,4 +1,4 @@
-//! ArceOS's clock, put right: where the CPU does not report its frequency, as in QEMU, ArceOS takes it for 4 GHz.
+//! ArceOS's clock, calibrated: where the CPU does not report its frequency, as in QEMU, ArceOS takes it for 4 GHz.
 
 use axhal::mem::phys_to_virt;
 use axhal::time::monotonic_time_nanos;
@@ -22,7 +22,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Compare the clocks for a millisecond; without an HPET, ArceOS's is all there is.
+    /// Compare the clocks for a millisecond; without an HPET, use ArceOS's clock unchanged.
     pub fn new() -> Self {
         let period = read(CAPABILITIES) >> 32;
         if !(1..=LONGEST_PERIOD).contains(&period) {

@@ -1,4 +1,4 @@
-//! What the loader, QEMU, tells by the Multiboot specification, version 1.
+//! Information from the loader, QEMU, as in the Multiboot specification, version 1.
 
 use axhal::dtb::get_bootarg;
 use axhal::mem::phys_to_virt;
@@ -6,7 +6,7 @@ use core::ffi::CStr;
 
 const HAS_COMMAND_LINE: u32 = 1 << 2;
 
-/// The beginning of what the loader tells.
+/// The first fields of the loader's information.
 #[repr(C)]
 struct Information {
     flags: u32,
@@ -18,7 +18,7 @@ struct Information {
 /// The command line; its first word is the image's path.
 pub fn command_line() -> Option<&'static str> {
     let at: *const Information = phys_to_virt(get_bootarg().into()).as_ptr().cast();
-    // SAFETY: ArceOS passes on the address that the loader gave; it is below 1 MiB, which ArceOS leaves alone.
+    // SAFETY: ArceOS passes on the address that the loader gave; it is below 1 MiB, which ArceOS does not use.
     let information = unsafe { at.read_unaligned() };
     if information.flags & HAS_COMMAND_LINE == 0 {
         return None;

@@ -1,7 +1,8 @@
 //! The server on ArceOS: its boot code, memory and network driver, and the same TCP as on Solo5.
 //!
 //! ArceOS's own sockets (`axnet`) are not used: their address is fixed when they are built, a connection is forgotten
-//! as soon as we close it, before the client has everything, and a client that leaves early makes `accept` panic.
+//! as soon as the server closes it, before the client has received everything, and a client that leaves early makes
+//! `accept` panic.
 
 #![no_std]
 #![no_main]

@@ -34,7 +34,7 @@ impl Platform for Net {
         Some(length)
     }
 
-    /// Waits for the device to have room, like the driver's own benchmark; nobody else would give it back.
+    /// Waits for the device to have room, like the driver's own benchmark; nothing else would free it.
     fn send(&mut self, frame: &[u8]) {
         while self.device.recycle_tx_buffers().is_ok() && !self.device.can_transmit() {
             core::hint::spin_loop();

@@ -5,7 +5,7 @@ use mio::net::TcpStream;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
 
-/// The most that is read at once, on the stack.
+/// Size of one read, on the stack.
 const PIECE: usize = 16 * 1024;
 
 pub struct Client {
@@ -19,7 +19,7 @@ impl Client {
         Self { stream, connection, said_goodbye: false }
     }
 
-    /// Move bytes between the socket and the connection as far as they go; gives whether there is more to come.
+    /// Move bytes between the socket and the connection as far as possible; return whether more may follow.
     pub fn attend(&mut self, application: &mut Application) -> bool {
         loop {
             let received = match self.receive(application) {
@@ -36,7 +36,7 @@ impl Client {
         }
     }
 
-    /// Read once, if there is room; gives whether there may be more. The client's end is an error.
+    /// Read once, if there is room; return whether more may follow. The end of the client's input is an error.
     fn receive(&mut self, application: &mut Application) -> io::Result<bool> {
         let mut piece = [0; PIECE];
         let room = self.connection.room().min(PIECE);
@@ -51,7 +51,7 @@ impl Client {
         Ok(true)
     }
 
-    /// Write what there is; after the last answer, say that nothing follows. The client closes then.
+    /// Write the output; after the last reply, shut down the sending side, so that the client closes.
     fn send(&mut self, application: &mut Application) -> io::Result<()> {
         while !self.connection.output().is_empty() {
             let length = self.stream.write(self.connection.output())?;

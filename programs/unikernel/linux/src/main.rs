@@ -1,6 +1,6 @@
 //! The server as a Linux process, with one thread like the unikernels: `micro --listen ADDRESS`.
 //!
-//! Where somebody else already says when the system began, as an instance's first process does, it does not.
+//! It does not listen on the readiness port if an instance's `init` already reports when the system began.
 
 mod client;
 
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 const MOST_EVENTS: usize = 1024;
-/// How long to wait for clients to leave when no more files can be had.
+/// Time to wait for clients to leave if no more files can be opened.
 const REST: Duration = Duration::from_millis(10);
 
 struct Server {

@@ -8,13 +8,13 @@ use smoltcp::wire::{EthernetFrame, EthernetProtocol, IpEndpoint, IpProtocol, Ipv
 /// The longest Ethernet frame, without its check sequence.
 pub const FRAME_LENGTH: usize = 1514;
 
-/// A system that gives Ethernet frames.
+/// A system that exchanges Ethernet frames.
 pub trait Platform {
     /// The interface's Ethernet address.
     fn address(&self) -> [u8; 6];
     /// The monotonic clock, in nanoseconds.
     fn now(&self) -> u64;
-    /// Receive a frame, if there is one; gives its length.
+    /// Receive a frame and return its length, if there is one.
     fn receive(&mut self, frame: &mut [u8; FRAME_LENGTH]) -> Option<usize>;
     /// Send a frame.
     fn send(&mut self, frame: &[u8]);
@@ -22,13 +22,13 @@ pub trait Platform {
     fn wait(&mut self, until_nanoseconds: u64);
 }
 
-/// The first segment of a client: where it is, and what it wants.
+/// The first segment of a client: its address, and the port that it connects to.
 pub struct Greeting {
     pub remote: IpEndpoint,
     pub service: Service,
 }
 
-/// A platform, the frame that it received last, and room for the one to be sent.
+/// A platform, the last received frame, and a buffer for the next sent one.
 pub struct Frames<P> {
     platform: P,
     received: [u8; FRAME_LENGTH],
@@ -110,7 +110,7 @@ impl RxToken for Received<'_> {
     }
 }
 
-/// A frame that is to be sent.
+/// A frame to send.
 pub struct Outgoing<'a, P> {
     platform: &'a mut P,
     room: &'a mut [u8; FRAME_LENGTH],

@@ -1,8 +1,8 @@
-//! The application over smoltcp, for systems that give Ethernet frames rather than sockets.
+//! The application over smoltcp, for systems that provide Ethernet frames instead of sockets.
 //!
-//! A socket is made when a client's first segment arrives, not before: so a burst of clients finds as many sockets as
-//! it needs, and a repeated first segment finds the socket of the first. It is given back as soon as both sides have
-//! closed; the quiet time that TCP wants after that would fill the table when each request has a connection of its own.
+//! A socket is created when a client's first segment arrives, so that a burst of clients gets as many sockets as it
+//! needs, and a repeated first segment finds the existing socket. It is released as soon as both sides have closed:
+//! TIME-WAIT would fill the table if each request has a separate connection.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -24,16 +24,16 @@ use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr, IpEndpoint};
 
-/// Connections whose end is still under way count too.
+/// Limit of connections, including those that are closing.
 const MOST_CONNECTIONS: usize = 2000;
 const BUFFER_LENGTH: usize = 8 * 1024;
-/// Frames that are taken in before answers go out.
+/// Frames that are received before replies are sent.
 const BURST: usize = 64;
-/// A client that has vanished holds its connection no longer than this.
+/// Time after which a connection without traffic is dropped.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// Serve on a platform's network for ever; `started_nanoseconds` is its clock at the program's start.
+/// Serve on a platform's network forever; `started_nanoseconds` is its clock at the program's start.
 pub fn serve<P: Platform>(platform: P, options: &Options, started_nanoseconds: u64) -> ! {
     let mut server = Server::new(platform, options, started_nanoseconds);
     loop {
@@ -75,7 +75,7 @@ impl<P: Platform> Server<P> {
         Self { application, frames, interface, sockets, clients: Vec::new(), spare: Vec::new() }
     }
 
-    /// Take frames in, answer the clients, send, and wait when there was nothing to do.
+    /// Receive frames, serve the clients, send, and wait if there was nothing to do.
     fn turn(&mut self) {
         let now = self.frames.now();
         let taken = (0..BURST).take_while(|_| self.take_in(now)).count();
@@ -113,7 +113,7 @@ impl<P: Platform> Server<P> {
         !self.clients.iter().any(|one| one.remote == greeting.remote && one.service == greeting.service)
     }
 
-    /// Have a socket ready for a new client; gives whether there was room.
+    /// Create a socket for a new client; return whether there was room.
     fn welcome(&mut self, greeting: &Greeting) -> bool {
         if self.clients.len() >= MOST_CONNECTIONS {
             return false;
@@ -131,7 +131,7 @@ impl<P: Platform> Server<P> {
     fn dismiss(&mut self, number: usize) {
         let client = self.clients.swap_remove(number);
         let smoltcp::socket::Socket::Tcp(mut socket) = self.sockets.remove(client.socket);
-        socket.abort(); // says nothing, as it is in no set any more
+        socket.abort(); // sends nothing, because it is no longer in a set
         self.spare.push(socket);
     }
 

@@ -2,7 +2,7 @@
 
 use smoltcp::wire::{Ipv4Address, Ipv4Cidr};
 
-/// Where the server is on its network.
+/// Network configuration of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Its address, and the length of its network's prefix.
@@ -12,10 +12,10 @@ pub struct Options {
 }
 
 impl Options {
-    /// What to say about a command line that cannot be read.
+    /// Error message for an invalid command line.
     pub const USAGE: &str = "usage: micro --ipv4=ADDRESS/LENGTH [--gateway=ADDRESS]\n";
 
-    /// Read a command line. Words that are no options are left alone: some loaders put the image's path there.
+    /// Read a command line. Words that are not options are ignored: some loaders pass the image's path.
     pub fn parse(line: &str) -> Option<Self> {
         let (mut ipv4, mut gateway) = (None, None);
         for word in line.split_ascii_whitespace() {

@@ -1,10 +1,10 @@
-//! Solo5's interface, as much of it as is used here. Its header `solo5.h` explains each function.
+//! The part of Solo5's interface that is used here. Its header `solo5.h` documents each function.
 
 use core::ffi::{CStr, c_char, c_int};
 use network::{FRAME_LENGTH, Platform};
 
 const OK: c_int = 0;
-/// How long a full transmit queue may stay full: virtio's is emptied by another thread.
+/// Time for a full transmit queue to drain: another thread empties virtio's.
 const PATIENCE_NANOSECONDS: u64 = 20_000_000;
 
 /// What Solo5 passes to the application at its start.
@@ -53,7 +53,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// Take a device that the manifest names; there may be none behind it.
+    /// Acquire a device of the manifest; fails if none is attached.
     pub fn acquire(name: &CStr) -> Option<Self> {
         let (mut handle, mut info) = (0, NetInfo::default());
         // SAFETY: all three stay valid during the call.
@@ -91,7 +91,7 @@ impl Platform for Net {
     }
 
     fn wait(&mut self, until_nanoseconds: u64) {
-        // SAFETY: Solo5 takes a null pointer when the answer is of no interest.
+        // SAFETY: Solo5 accepts a null pointer if the result is not needed.
         unsafe { solo5_yield(until_nanoseconds, core::ptr::null_mut()) }
     }
 }

@@ -1,4 +1,4 @@
-//! Memory for `alloc`: all that Solo5 gives, but for the stack at its end.
+//! Heap for `alloc`: all memory that Solo5 provides, except the stack at its end.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -16,11 +16,11 @@ unsafe impl Sync for Heap {}
 #[global_allocator]
 static HEAP: Heap = Heap(UnsafeCell::new(Tlsf::new()));
 
-/// Begin to use the memory.
+/// Initialize the heap.
 ///
 /// # Safety
 ///
-/// The memory must be ours alone, for ever, and not in use yet but for the stack at its end.
+/// The memory must belong exclusively to the heap forever, and be unused except for the stack at its end.
 pub unsafe fn begin(start: usize, size: usize) {
     let block = slice_from_raw_parts_mut(start as *mut u8, size.saturating_sub(STACK));
     if let Some(block) = NonNull::new(block) {
@@ -29,10 +29,10 @@ pub unsafe fn begin(start: usize, size: usize) {
     }
 }
 
-// SAFETY: Tlsf does what GlobalAlloc asks, and there is one thread.
+// SAFETY: Tlsf satisfies GlobalAlloc's contract, and there is one thread.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: there is one thread, and Tlsf does not call us.
+        // SAFETY: there is one thread, and Tlsf does not call back.
         unsafe { (*self.0.get()).allocate(layout) }.map_or(null_mut(), NonNull::as_ptr)
     }
 

@@ -11,15 +11,15 @@ use network::{Options, serve};
 
 const FAILURE: i32 = 1;
 
-/// Where Solo5 begins.
+/// Entry point for Solo5.
 ///
 /// # Safety
 ///
-/// For Solo5 only: it calls this once, with information that stays.
+/// Only Solo5 may call this, once, with start information that stays valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn solo5_app_main(info: &binding::StartInfo) -> i32 {
     let started = binding::now();
-    // SAFETY: we are called once, and nothing else uses this memory.
+    // SAFETY: this function is called once, and nothing else uses this memory.
     unsafe { heap::begin(info.heap_start, info.heap_size) };
     // SAFETY: Solo5 ends the command line with a zero byte.
     let line = unsafe { CStr::from_ptr(info.command_line) };

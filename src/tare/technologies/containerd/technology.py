@@ -189,7 +189,7 @@ class Containerd(Technology):
         )
         version = launch.version(self, host)
         address = launch.network.instance_address
-        reader, maker = launch.ledger.host, launch.ledger.setup_helper
+        reader, helper = launch.ledger.host, launch.ledger.setup_helper
         launch.start_probe(address)
         launch.timeline.mark("requested")
         with ExitStack() as stack:
@@ -227,7 +227,7 @@ class Containerd(Technology):
             def written_bytes() -> int:
                 mounts = reader.run(*space.ctr_command("snapshots", "mounts", "/", launch.name), timeout=_SECONDS).text
                 upper = _UPPER.search(mounts)
-                return maker.bytes_below(upper[1]) if upper else _snapshot_bytes(reader, space, launch.name)
+                return helper.bytes_below(upper[1]) if upper else _snapshot_bytes(reader, space, launch.name)
 
             yield Instance(
                 name=launch.name,

@@ -53,7 +53,7 @@ _SECONDS = 60.0
 _CLIENT_PACKAGE = "kubernetes-client"
 _CONTAINER = "tare"
 _VOLUME = "tare-volume"
-_ENTER = "/usr/lib/tare/enter"  # in the image: it sets the limit of open files, which Kubernetes cannot
+_EXEC_IN = "/usr/lib/tare/exec_in"  # in the image: it sets the limit of open files, which Kubernetes cannot
 _FORWARDING = "/proc/sys/net/ipv4/ip_forward"
 _CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 _RESERVED_KEYS = ("containers", "nodeName", "restartPolicy", "runtimeClassName")
@@ -207,14 +207,14 @@ class Kubernetes(Technology):
     def _describe_instance(
         self, host: Host, launch: LaunchRequest, start: PodStart, node: Mapping[str, Any]
     ) -> Instance:
-        state, maker, reader = start.state, launch.ledger.setup_helper, launch.ledger.host
+        state, helper, reader = start.state, launch.ledger.setup_helper, launch.ledger.host
         found = read_container(start.kubectl.host, state.container)
         pod = PodOnNode.find_running(reader, state.uid, state.container, found.sandbox_id)
         root = pod.find_root()
         pinned = pod.pin(launch.cpu_list)
         cautions = [] if pinned else [Caution("pod-not-pinned", "the pod may run on every CPU of its node")]
         variables = (word for variable in ENVIRONMENT for word in ("-e", variable))
-        enter = (_ENTER, "-f", str(launch.limits.open_files), *variables, "--")
+        enter = (_EXEC_IN, "-f", str(launch.limits.open_files), *variables, "--")
         inside = PodHost(host, start.kubectl, start.path, enter)
         if kata.is_kata(found.runtime):
             kata.pin_processes(reader, pod.helpers, launch.cpu_list)
@@ -230,8 +230,8 @@ class Kubernetes(Technology):
                 "control group": pod.group,
                 "kernel": launch.cache.read_once(f"kernel of {self!r}", lambda: kernel_version(inside)),
             },
-            written_bytes=lambda: maker.bytes_below(root.upper) if root.upper else None,
-            image_bytes=lambda: sum(map(maker.bytes_below, root.lower)) if root.lower else None,
+            written_bytes=lambda: helper.bytes_below(root.upper) if root.upper else None,
+            image_bytes=lambda: sum(map(helper.bytes_below, root.lower)) if root.lower else None,
             cautions=tuple(cautions),
         )
 
@@ -270,7 +270,7 @@ class Kubernetes(Technology):
             "name": _CONTAINER,
             "image": self.image or _image_name(launch.image),
             "imagePullPolicy": "IfNotPresent" if self.image else "Never",
-            "command": [_ENTER, "-f", str(launch.limits.open_files), "--", *init],
+            "command": [_EXEC_IN, "-f", str(launch.limits.open_files), "--", *init],
             "resources": {"requests": amounts, "limits": amounts},
             "securityContext": {"capabilities": {"drop": ["ALL"], "add": [name[4:] for name in CAPABILITIES]}},
             **({"volumeMounts": [{"name": _VOLUME, "mountPath": VOLUME}]} if launch.volume_bytes else {}),

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tare.guests.monitors import firecracker_configuration
-from tare.hosts.exec import RUN
+from tare.hosts.exec import SUPERVISE
 from tare.hosts.host import Host
 from tare.hosts.network import SLOTS
 from tare.hosts.streams import last_lines
@@ -146,8 +146,8 @@ def _run_dhcp(launch: LaunchRequest) -> Iterator[str]:
     with launch.ledger.register_undo("rm", "-rf", "--one-file-system", str(folder)):
         host.run("mkdir", "-p", str(folder), timeout=30)
         network.run_ip_in(network.lan, f"addr replace {own}/24 dev bridge")
-        # It gives up root, and with that the kernel's signal at the death of what has started it: `run` ends it.
-        run = (f"{launch.image.root}{RUN}", "-s", "--")
+        # It gives up root, and with that the kernel's signal at the death of what has started it: `supervise` ends it.
+        run = (f"{launch.image.root}{SUPERVISE}", "-s", "--")
         with host.spawn(*run, *network.enter, *words, die_with_parent=True) as server:
             deadline = time.monotonic() + _READY_SECONDS
             while "DHCP, static leases only" not in host.read(log):

@@ -26,7 +26,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tare.guests.ssh_login import Login, await_login, create_key, write_ssh_config
-from tare.hosts.exec import RUN
+from tare.hosts.exec import SUPERVISE
 from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
@@ -104,7 +104,7 @@ class Openstack(Technology):
             target, server = stack.enter_context(
                 self.provision_machine(host, launch.ledger, launch.folder, launch.timeline.mark)
             )
-            inside = stack.enter_context(connect_machine(host, target, socket, launch.image.root / RUN[1:]))
+            inside = stack.enter_context(connect_machine(host, target, socket, launch.image.root / SUPERVISE[1:]))
             yield replace(server, inside=inside)
 
     def external_effects(self) -> Sequence[str]:

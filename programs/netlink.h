@@ -1,8 +1,8 @@
-// Network cards, addresses and routes, by messages to the kernel as rtnetlink(7) describes them. Each function works in
-// the current network namespace, and gives false with errno.
+// Network interfaces, addresses and routes through rtnetlink(7). Each function works in the current network namespace,
+// and returns false with errno on failure.
 
-#ifndef TARE_LINKS_H
-#define TARE_LINKS_H
+#ifndef TARE_NETLINK_H
+#define TARE_NETLINK_H
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -33,10 +33,10 @@ static void *add_body(struct message *message, const void *data, size_t size) {
 
 static struct rtattr *add_attribute(struct message *message, unsigned short type, const void *data, size_t size) {
     struct rtattr attribute = {.rta_len = (unsigned short)RTA_LENGTH(size), .rta_type = type};
-    struct rtattr *there = add_body(message, &attribute, sizeof attribute);
+    struct rtattr *start = add_body(message, &attribute, sizeof attribute);
     if (size)
         add_body(message, data, size);
-    return there;
+    return start;
 }
 
 static void close_attribute(const struct message *message, struct rtattr *outer) {
@@ -50,95 +50,96 @@ static struct message begin_message(unsigned short type, unsigned short flags, c
     return message;
 }
 
-static bool tell_kernel(const struct message *message) {
+static bool send_to_kernel(const struct message *message) {
     struct {
         struct nlmsghdr head;
         struct nlmsgerr error;
         char rest[2048];
-    } answer = {0};
+    } reply = {0};
     const int kernel = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
     if (kernel < 0)
         return false;
-    bool told = send(kernel, message, message->head.nlmsg_len, 0) >= 0;
-    told = told && recv(kernel, &answer, sizeof answer, 0) >= (ssize_t)(sizeof answer.head + sizeof answer.error.error);
-    const int error = told ? -answer.error.error : errno;
+    bool sent = send(kernel, message, message->head.nlmsg_len, 0) >= 0;
+    sent = sent && recv(kernel, &reply, sizeof reply, 0) >= (ssize_t)(sizeof reply.head + sizeof reply.error.error);
+    const int error = sent ? -reply.error.error : errno;
     close(kernel);
     errno = error;
     return error == 0;
 }
 
-// Makes a card `port` on a bridge, and its peer `eth0` with this hardware address in another network namespace.
-static bool make_pair(const char *port, unsigned bridge, int inside, const char *mac) {
+// Create the interface `port` on a bridge, and its peer `eth0` with this MAC address in another network namespace.
+static bool create_veth_pair(const char *port, unsigned bridge, int inside, const char *mac) {
     unsigned char address[MAC_LENGTH];
     if (sscanf(mac, "%hhx:%hhx:%hhx:%hhx:%hhx:%hhx", address, address + 1, address + 2, address + 3, address + 4,
                address + 5) != MAC_LENGTH) {
         errno = EINVAL;
         return false;
     }
-    const struct ifinfomsg up = {.ifi_family = AF_UNSPEC, .ifi_flags = IFF_UP, .ifi_change = IFF_UP}, as_it_is = {0};
+    const struct ifinfomsg up = {.ifi_family = AF_UNSPEC, .ifi_flags = IFF_UP, .ifi_change = IFF_UP}, unchanged = {0};
     struct message message = begin_message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &up, sizeof up);
     add_attribute(&message, IFLA_IFNAME, port, strlen(port) + 1);
     add_attribute(&message, IFLA_MASTER, &bridge, sizeof bridge);
-    struct rtattr *information = add_attribute(&message, IFLA_LINKINFO, NULL, 0);
+    struct rtattr *link_info = add_attribute(&message, IFLA_LINKINFO, NULL, 0);
     add_attribute(&message, IFLA_INFO_KIND, "veth", sizeof "veth");
     struct rtattr *data = add_attribute(&message, IFLA_INFO_DATA, NULL, 0);
     struct rtattr *peer = add_attribute(&message, VETH_INFO_PEER, NULL, 0);
-    add_body(&message, &as_it_is, sizeof as_it_is);
+    add_body(&message, &unchanged, sizeof unchanged);
     add_attribute(&message, IFLA_IFNAME, "eth0", sizeof "eth0");
     add_attribute(&message, IFLA_ADDRESS, address, sizeof address);
     add_attribute(&message, IFLA_NET_NS_FD, &inside, sizeof inside);
     close_attribute(&message, peer);
     close_attribute(&message, data);
-    close_attribute(&message, information);
-    return tell_kernel(&message);
+    close_attribute(&message, link_info);
+    return send_to_kernel(&message);
 }
 
-static bool set_up(const char *card) {
-    const struct ifinfomsg up = {.ifi_index = (int)if_nametoindex(card), .ifi_flags = IFF_UP, .ifi_change = IFF_UP};
+static bool set_up(const char *interface) {
+    const struct ifinfomsg up = {
+        .ifi_index = (int)if_nametoindex(interface), .ifi_flags = IFF_UP, .ifi_change = IFF_UP};
     const struct message message = begin_message(RTM_NEWLINK, 0, &up, sizeof up);
-    return tell_kernel(&message);
+    return send_to_kernel(&message);
 }
 
-static bool leave_bridge(unsigned port) {
-    const struct ifinfomsg card = {.ifi_index = (int)port};
-    struct message message = begin_message(RTM_SETLINK, 0, &card, sizeof card);
+static bool detach_from_bridge(unsigned port) {
+    const struct ifinfomsg interface = {.ifi_index = (int)port};
+    struct message message = begin_message(RTM_SETLINK, 0, &interface, sizeof interface);
     add_attribute(&message, IFLA_MASTER, &(unsigned){0}, sizeof(unsigned));
-    return tell_kernel(&message);
+    return send_to_kernel(&message);
 }
 
-static bool delete_card(unsigned card) {
-    const struct ifinfomsg about = {.ifi_index = (int)card};
-    const struct message message = begin_message(RTM_DELLINK, 0, &about, sizeof about);
-    return tell_kernel(&message);
+static bool delete_interface(unsigned interface) {
+    const struct ifinfomsg request = {.ifi_index = (int)interface};
+    const struct message message = begin_message(RTM_DELLINK, 0, &request, sizeof request);
+    return send_to_kernel(&message);
 }
 
-static bool add_address(const char *card, const char *text) {
+static bool add_address(const char *interface, const char *text) {
     struct in_addr address;
-    const struct ifaddrmsg about = {
-        .ifa_family = AF_INET, .ifa_prefixlen = PREFIX_LENGTH, .ifa_index = if_nametoindex(card)};
-    struct message message = begin_message(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &about, sizeof about);
+    const struct ifaddrmsg request = {
+        .ifa_family = AF_INET, .ifa_prefixlen = PREFIX_LENGTH, .ifa_index = if_nametoindex(interface)};
+    struct message message = begin_message(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &request, sizeof request);
     errno = EINVAL;
     if (inet_pton(AF_INET, text, &address) != 1)
         return false;
     add_attribute(&message, IFA_LOCAL, &address, sizeof address);
     add_attribute(&message, IFA_ADDRESS, &address, sizeof address);
-    return tell_kernel(&message);
+    return send_to_kernel(&message);
 }
 
-// Adds the route to all that no other route leads to.
+// Add the default route.
 static bool add_route(const char *router) {
     struct in_addr address;
-    const struct rtmsg about = {.rtm_family = AF_INET,
-                                .rtm_table = RT_TABLE_MAIN,
-                                .rtm_protocol = RTPROT_BOOT,
-                                .rtm_scope = RT_SCOPE_UNIVERSE,
-                                .rtm_type = RTN_UNICAST};
-    struct message message = begin_message(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &about, sizeof about);
+    const struct rtmsg request = {.rtm_family = AF_INET,
+                                  .rtm_table = RT_TABLE_MAIN,
+                                  .rtm_protocol = RTPROT_BOOT,
+                                  .rtm_scope = RT_SCOPE_UNIVERSE,
+                                  .rtm_type = RTN_UNICAST};
+    struct message message = begin_message(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &request, sizeof request);
     errno = EINVAL;
     if (inet_pton(AF_INET, router, &address) != 1)
         return false;
     add_attribute(&message, RTA_GATEWAY, &address, sizeof address);
-    return tell_kernel(&message);
+    return send_to_kernel(&message);
 }
 
 #endif

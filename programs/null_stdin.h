@@ -1,12 +1,12 @@
-// An empty standard input: for a command that is to find nothing there, and wait for nobody.
+// Standard input that is empty, for commands that must not wait for input.
 
-#ifndef TARE_EMPTY_INPUT_H
-#define TARE_EMPTY_INPUT_H
+#ifndef TARE_NULL_STDIN_H
+#define TARE_NULL_STDIN_H
 
 #include <fcntl.h>
 #include <unistd.h>
 
-static void use_empty_input(void) {
+static void use_null_stdin(void) {
     int ends[2];
     int empty = open("/dev/null", O_RDONLY);
     if (empty < 0 && pipe(ends) == 0) { // a bare chroot has no /dev

@@ -1,7 +1,8 @@
-// All that a command started, found by parent numbers, so that none outlives it: not by setsid, nor by forking twice.
+// Process tree of a command: finds all descendants by parent IDs, including those that called setsid or forked twice,
+// and kills them.
 
-#ifndef TARE_TREE_H
-#define TARE_TREE_H
+#ifndef TARE_PROCESS_TREE_H
+#define TARE_PROCESS_TREE_H
 
 #include <ctype.h>
 #include <dirent.h>
@@ -18,18 +19,18 @@
 
 struct tree {
     pid_t supervisor;
-    pid_t root;    // the command; it leads a session
-    bool inherits; // orphans become our children
-    char mark[64]; // in the environment of the command when they do not: some gVisor only pretends to be able to
+    pid_t root;    // the command, which is a session leader
+    bool inherits; // the supervisor is a child subreaper: orphans become its children
+    char mark[64]; // environment variable of the command otherwise: some gVisor only claims to support subreapers
 };
 
 struct process {
     pid_t pid, parent, session;
     char state;
-    bool ours;
+    bool in_tree;
 };
 
-static struct tree plant_tree(void) {
+static struct tree create_tree(void) {
     struct tree tree = {.supervisor = getpid()};
     struct timespec now;
     int reaper = 0;
@@ -51,17 +52,17 @@ static bool read_process(const char *number, struct process *process) {
     close(file);
     text[length > 0 ? length : 0] = '\0';
     *process = (struct process){.pid = atoi(number)};
-    char *rest = strrchr(text, ')'); // the name before it may hold anything
+    char *rest = strrchr(text, ')'); // the command name before it may contain any bytes
     return rest && sscanf(rest, ") %c %d %*d %d", &process->state, &process->parent, &process->session) == 3;
 }
 
 static bool has_mark(pid_t pid, const char *mark) {
     char path[64], *variable = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     bool found = false;
     snprintf(path, sizeof path, "/proc/%d/environ", pid);
     FILE *environment = fopen(path, "re");
-    while (environment && !found && getdelim(&variable, &room, '\0', environment) > 0)
+    while (environment && !found && getdelim(&variable, &capacity, '\0', environment) > 0)
         found = strcmp(variable, mark) == 0;
     free(variable);
     if (environment)
@@ -69,33 +70,33 @@ static bool has_mark(pid_t pid, const char *mark) {
     return found;
 }
 
-static bool is_child_of_ours(const struct process *process, const struct process *all, size_t count) {
+static bool has_parent_in_tree(const struct process *process, const struct process *all, size_t count) {
     for (size_t i = 0; i < count; i++)
-        if (all[i].ours && all[i].pid == process->parent)
+        if (all[i].in_tree && all[i].pid == process->parent)
             return true;
     return false;
 }
 
-static void mark_ours(struct process *all, size_t count, const struct tree *tree) {
+static void mark_tree(struct process *all, size_t count, const struct tree *tree) {
     for (size_t i = 0; i < count; i++)
-        all[i].ours = all[i].parent == tree->supervisor || all[i].session == tree->root ||
-                      (!tree->inherits && has_mark(all[i].pid, tree->mark));
-    for (bool more = true; more;) {
-        more = false;
+        all[i].in_tree = all[i].parent == tree->supervisor || all[i].session == tree->root ||
+                         (!tree->inherits && has_mark(all[i].pid, tree->mark));
+    for (bool changed = true; changed;) {
+        changed = false;
         for (size_t i = 0; i < count; i++)
-            if (!all[i].ours && is_child_of_ours(&all[i], all, count))
-                more = all[i].ours = true;
+            if (!all[i].in_tree && has_parent_in_tree(&all[i], all, count))
+                changed = all[i].in_tree = true;
     }
 }
 
-// Gives NULL without memory; the caller frees.
+// Return all processes, which the caller frees; NULL if out of memory.
 static struct process *list_processes(DIR *proc, size_t *count) {
     struct process *all = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     *count = 0;
     for (struct dirent *entry; (entry = readdir(proc));) {
-        if (*count == room) {
-            struct process *larger = realloc(all, (room = room * 2 + 256) * sizeof *all);
+        if (*count == capacity) {
+            struct process *larger = realloc(all, (capacity = capacity * 2 + 256) * sizeof *all);
             if (!larger)
                 break;
             all = larger;
@@ -105,16 +106,16 @@ static struct process *list_processes(DIR *proc, size_t *count) {
     return all;
 }
 
-// The process file system of another process namespace has other numbers: with those we would kill strangers.
-static DIR *open_own_proc(void) {
+// Open /proc unless it belongs to another PID namespace: its IDs would denote unrelated processes here.
+static DIR *open_proc(void) {
     char self[32] = "";
     if (readlink("/proc/self", self, sizeof self - 1) < 0 || atoi(self) != getpid())
         return NULL;
     return opendir("/proc");
 }
 
-// As the first process we reach all at once. Else the group of the command goes first, then what has become our child:
-// its number is unknown, but waitpid tells of any number whether it is one.
+// Process 1 can signal all processes at once. Otherwise kill the command's process group first, then the orphans that
+// became children: their IDs are unknown, but waitpid tells whether an ID is a child.
 static bool kill_without_proc(const struct tree *tree, bool children) {
     const pid_t highest = 4194304; // PID_MAX_LIMIT of Linux
     if (kill(tree->supervisor == 1 ? -1 : -tree->root, SIGKILL) == 0)
@@ -125,22 +126,22 @@ static bool kill_without_proc(const struct tree *tree, bool children) {
     return children;
 }
 
-// Kills what is left of the tree, once; false when nothing is left, or nothing more can be found. `children` says
-// whether the caller still has children.
+// Kill all remaining processes of the tree once; return false if none is left or can be found. `children` tells whether
+// the caller still has children.
 static bool kill_tree_once(const struct tree *tree, bool children) {
-    DIR *proc = open_own_proc();
+    DIR *proc = open_proc();
     if (!proc)
         return kill_without_proc(tree, children);
     size_t count;
     struct process *all = list_processes(proc, &count);
     closedir(proc);
-    mark_ours(all, count, tree);
+    mark_tree(all, count, tree);
     bool alive = children;
     for (size_t i = 0; i < count; i++) {
-        if (!all[i].ours || all[i].pid == tree->supervisor)
+        if (!all[i].in_tree || all[i].pid == tree->supervisor)
             continue;
         kill(all[i].pid, SIGKILL);
-        alive |= all[i].state != 'Z'; // the dead without us as a parent are not ours to bury
+        alive |= all[i].state != 'Z'; // zombies of other parents cannot be reaped here
     }
     free(all);
     return alive;

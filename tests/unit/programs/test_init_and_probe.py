@@ -1,4 +1,4 @@
-"""What answers in an instance, and what knocks from the client: compiled here as in the image, and run for real."""
+"""`init` in an instance and `probe` on the client: compiled here as in the image, and run for real."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can change 
 
 @pytest.fixture(scope="session")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("programs"), "init", "knock")
+    return compiled(tmp_path_factory.mktemp("programs"), "init", "probe")
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
     return port
 
 
-def test_knock_hears_when_init_started(programs: Path) -> None:
+def test_probe_reports_when_init_started(programs: Path) -> None:
     port = free_port()
     before = time.monotonic_ns()
     with started(programs / "init", f"127.0.0.1:{port}") as process:
         assert first_line(process) == b"tare-init: ready\n"
-        output = call(programs / "knock", "127.0.0.1", str(port), PATIENCE)
+        output = call(programs / "probe", "127.0.0.1", str(port), PATIENCE)
     heard, word, began = output.stdout.decode().split()
     assert (output.returncode, word) == (0, "tare")
     assert before < int(began) < int(heard) < time.monotonic_ns()
@@ -53,38 +53,38 @@ def pauses(pid: int) -> int:
     return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
 
-def test_knock_may_come_before_init(programs: Path) -> None:
+def test_probe_may_start_before_init(programs: Path) -> None:
     port = free_port()
-    with started(programs / "knock", "127.0.0.1", str(port), PATIENCE) as knock:
-        wait_until(lambda: pauses(knock.pid) >= TRIES)
+    with started(programs / "probe", "127.0.0.1", str(port), PATIENCE) as probe:
+        wait_until(lambda: pauses(probe.pid) >= TRIES)
         before = time.monotonic_ns()
         with started(programs / "init", f"127.0.0.1:{port}"):
-            output, _ = knock.communicate(timeout=ENOUGH_SECONDS)
+            output, _ = probe.communicate(timeout=ENOUGH_SECONDS)
     heard, _, began = output.decode().split()
     assert before < int(began) < int(heard) < time.monotonic_ns()
 
 
-def test_knock_gives_up_with_the_last_error(programs: Path) -> None:
+def test_probe_fails_with_the_last_error(programs: Path) -> None:
     port = free_port()
     begin = time.monotonic()
-    output = call(programs / "knock", "127.0.0.1", str(port), "0.2")
+    output = call(programs / "probe", "127.0.0.1", str(port), "0.2")
     assert time.monotonic() - begin >= 0.2
     assert (output.returncode, output.stdout) == (1, b"")
-    assert output.stderr == f"knock: 127.0.0.1:{port}: Connection refused\n".encode()
+    assert output.stderr == f"probe: 127.0.0.1:{port}: Connection refused\n".encode()
 
 
-def test_knock_is_not_content_with_a_silent_server(programs: Path) -> None:
-    def knock(seconds: float) -> None:
-        outputs.append(call(programs / "knock", "127.0.0.1", str(server.getsockname()[1]), f"{seconds / 10:g}"))
+def test_probe_does_not_accept_a_silent_server(programs: Path) -> None:
+    def probe(seconds: float) -> None:
+        outputs.append(call(programs / "probe", "127.0.0.1", str(server.getsockname()[1]), f"{seconds / 10:g}"))
         assert (outputs[-1].returncode, outputs[-1].stdout) == (1, b"")
 
     outputs: list[subprocess.CompletedProcess[bytes]] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
-        in_time(knock, lambda: outputs[-1].stderr.endswith(b"connected, but no line came\n"))
+        in_time(probe, lambda: outputs[-1].stderr.endswith(b"connected, but no line came\n"))
 
 
-def test_knock_has_patience_with_what_is_slow_to_answer(tmp_path: Path) -> None:
-    compiled(tmp_path, "knock", settings=("-DQUICK_NANOSECONDS=0", "-DSHARE_OF_SLOW=4"))
+def test_probe_waits_longer_for_slow_servers(tmp_path: Path) -> None:
+    compiled(tmp_path, "probe", settings=("-DQUICK_NANOSECONDS=0", "-DSHARE_OF_SLOW=4"))
 
     class Slow(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -94,41 +94,41 @@ def test_knock_has_patience_with_what_is_slow_to_answer(tmp_path: Path) -> None:
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Slow) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        output = call(tmp_path / "knock", "127.0.0.1", str(server.server_address[1]), PATIENCE)
+        output = call(tmp_path / "probe", "127.0.0.1", str(server.server_address[1]), PATIENCE)
         server.shutdown()
     assert (output.returncode, output.stdout.partition(b" ")[2]) == (0, b"at last\n")
 
 
-def test_knock_can_be_content_with_a_connection(programs: Path) -> None:
+def test_probe_can_accept_a_connection(programs: Path) -> None:
     before = time.monotonic_ns()
     with socket.create_server(("127.0.0.1", 0)) as server:
-        output = call(programs / "knock", "127.0.0.1", str(server.getsockname()[1]), PATIENCE, "connect")
+        output = call(programs / "probe", "127.0.0.1", str(server.getsockname()[1]), PATIENCE, "connect")
     heard, word = output.stdout.decode().split()
     assert (output.returncode, word) == (0, "connected")
     assert before < int(heard) < time.monotonic_ns()
 
 
-def test_knock_is_not_content_with_a_connection_that_ends_at_once(tmp_path: Path) -> None:
+def test_probe_does_not_accept_a_connection_that_ends_at_once(tmp_path: Path) -> None:
     """As with `nginx -t`, which listens for a moment."""
-    compiled(tmp_path, "knock", settings=("-DSHARE_OF_TIME=1",))
+    compiled(tmp_path, "probe", settings=("-DSHARE_OF_TIME=1",))
     port = free_port()
-    with started(tmp_path / "knock", "127.0.0.1", str(port), PATIENCE, "connect") as knock:
-        wait_until(lambda: pauses(knock.pid) >= 5 * TRIES)
+    with started(tmp_path / "probe", "127.0.0.1", str(port), PATIENCE, "connect") as probe:
+        wait_until(lambda: pauses(probe.pid) >= 5 * TRIES)
         with socket.create_server(("127.0.0.1", port)) as checking:
             accepted, _ = checking.accept()
             accepted.close()
         before = time.monotonic_ns()
         with socket.create_server(("127.0.0.1", port)):
-            output, _ = knock.communicate(timeout=ENOUGH_SECONDS)
+            output, _ = probe.communicate(timeout=ENOUGH_SECONDS)
     heard, word = output.decode().split()
     assert (word, before < int(heard) < time.monotonic_ns()) == ("connected", True)
 
 
 @pytest.mark.parametrize("arguments", [(), ("here", "80", "1"), ("127.0.0.1", "0", "1"), ("127.0.0.1", "80", "soon")])
-def test_knock_says_how_it_is_used(programs: Path, arguments: tuple[str, ...]) -> None:
-    output = call(programs / "knock", *arguments)
+def test_probe_prints_its_usage(programs: Path, arguments: tuple[str, ...]) -> None:
+    output = call(programs / "probe", *arguments)
     assert output.returncode == 2
-    assert b"usage: knock ADDRESS PORT SECONDS [connect]" in output.stderr
+    assert b"usage: probe ADDRESS PORT SECONDS [connect]" in output.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -172,7 +172,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with the programs where they are in an image."""
     folder = tmp_path_factory.mktemp("root")
     (folder / "usr/lib/tare").mkdir(parents=True)
-    compiled(folder / "usr/lib/tare", "init", "run", alone=True)
+    compiled(folder / "usr/lib/tare", "init", "supervise", alone=True)
     return folder
 
 
@@ -189,7 +189,7 @@ def test_init_starts_and_ends_with_a_resident_process_after_an_answer(root: Path
     port = free_port()
     with with_resident(root, port) as process:
         assert process.stdin is not None
-        process.stdin.write(b"start 1 /usr/lib/tare/run --clock\n")
+        process.stdin.write(b"start 1 /usr/lib/tare/supervise --clock\n")
         process.stdin.flush()
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         time.sleep(0.1)

@@ -1,38 +1,38 @@
-// What `ask` on the client and `answer` in the instance say to each other over TCP: a request has a fixed length, and
-// so has an answer.
+// Protocol between `net_client` on the client and `net_server` in the instance, over TCP. Requests and replies have a
+// fixed length.
 
-#ifndef TARE_ANSWER_H
-#define TARE_ANSWER_H
+#ifndef TARE_NET_PROTOCOL_H
+#define TARE_NET_PROTOCOL_H
 
-#include "door.h"
+#include "guest_protocol.h"
 
 enum { MESSAGE_BYTES = 64, BULK_BYTES = 1 << 16 };
 
-// `m`: an answer; `c`: an answer, and the end of the connection; `r`: so many bytes follow, and then comes an answer;
-// `s`: so many bytes are the answer.
+// Kinds: `m`, the server replies; `c`, it replies and closes the connection; `r`, it receives `size` bytes, which
+// follow the request, and replies; `s`, it sends `size` bytes instead of a reply.
 struct request {
     char kind;
     unsigned char size[8]; // network order
     char rest[MESSAGE_BYTES - 9];
 };
-_Static_assert(sizeof(struct request) == MESSAGE_BYTES, "a request has no holes");
+_Static_assert(sizeof(struct request) == MESSAGE_BYTES, "a request has no padding");
 
-static inline struct request request_of(char kind, uint64_t size) {
+static inline struct request make_request(char kind, uint64_t size) {
     struct request request = {.kind = kind};
     for (int i = 0; i < 8; i++)
         request.size[i] = (unsigned char)(size >> (56 - 8 * i));
     return request;
 }
 
-static inline uint64_t size_of(const struct request *request) {
+static inline uint64_t request_size(const struct request *request) {
     uint64_t size = 0;
     for (int i = 0; i < 8; i++)
         size = size << 8 | request->size[i];
     return size;
 }
 
-// Receives so many bytes and forgets them; gives false where the other end is gone.
-static inline bool drain(int connection, uint64_t size) {
+// Receive and discard `size` bytes; return false if the peer has closed the connection.
+static inline bool discard_bytes(int connection, uint64_t size) {
     static char bulk[BULK_BYTES];
     while (size) {
         ssize_t length = recv(connection, bulk, size < sizeof bulk ? (size_t)size : sizeof bulk, 0);
@@ -43,7 +43,8 @@ static inline bool drain(int connection, uint64_t size) {
     return true;
 }
 
-static inline bool fill(int connection, uint64_t size) {
+// Send `size` zero bytes; return false if the peer has closed the connection.
+static inline bool send_bytes(int connection, uint64_t size) {
     static const char bulk[BULK_BYTES];
     while (size) {
         size_t length = size < sizeof bulk ? (size_t)size : sizeof bulk;

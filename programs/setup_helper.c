@@ -1,33 +1,33 @@
-// Makes what instances need of a host, and takes it away again, by system calls: control groups, root file systems,
-// network namespaces. A program for each of them costs more than all of the kernel's work.
+// Setup helper: creates and removes an instance's resources on a host by system calls: control groups, root file
+// systems, network namespaces. Starting a program for each of them costs more than all of the kernel's work.
 //
-// It takes requests on its standard input. Each is some lines, one for each step, and the line `end NUMBER`; words are
-// apart by one space, with all bytes outside 0x21 to 0x7e, and '%', written as %XX. It gives one line for each request:
+// It reads requests on standard input: one line per step, and the line `end NUMBER`. Words are separated by one space;
+// escape.h has their encoding. It writes one line per request:
 //
 //   done NUMBER [BYTES]    BYTES of the last `size`
-//   failed NUMBER REASON   for the first step that failed; those behind it were not taken
+//   failed NUMBER REASON   reason of the first step that failed; later steps are not executed
 //
-// The steps, of which those in brackets count as taken where the thing is gone already:
+// Steps; those in brackets succeed if the object does not exist:
 //
-//   folder PATH                            make a folder, unless it is there
-//   group PATH                             make a control group
-//   set FILE VALUE, set-if FILE VALUE      write to a file of a control group; `set-if`: where there is such a file
-//   prime GROUP                            let the kernel get ready for who joins it, meanwhile
-//   settle                                 wait until it is ready
-//   mount TYPE SOURCE TARGET OPTIONS       OPTIONS as mount(8) takes them, `-` for none
-//   devices FOLDER                         make the device nodes and links that engines give a container
+//   folder PATH                            create a directory unless it exists
+//   group PATH                             create a control group
+//   set FILE VALUE, set-if FILE VALUE      write to a file of a control group; `set-if`: if the file exists
+//   prime GROUP                            prepare the kernel, in the background, for a process that joins the group
+//   settle                                 wait until all groups are prepared
+//   mount TYPE SOURCE TARGET OPTIONS       mount; OPTIONS as for mount(8), `-` for none
+//   devices FOLDER                         create the device nodes and links that engines give a container
 //   protect ROOT                           make parts of its /proc and /sys read-only, or hide them, as engines do
-//   namespace NAME                         make a network namespace, as `ip netns add` does
+//   namespace NAME                         create a network namespace, as `ip netns add` does
 //   join NAME PORT LAN MAC ADDRESS ROUTER  connect it to the bridge of the namespace LAN ("-": this one)
 //   size PATH                              count the bytes that the files below take on the disk
 //   [ungroup PATH...], [unmount PATH], [remove PATH], [unjoin PORT LAN], [unnamespace NAME]
 //
-// It ends with its standard input, and takes nothing away then: the ledger has what is to be taken away.
+// It ends when its standard input does, and removes nothing then: the undo ledger lists what must be removed.
 
 #define _GNU_SOURCE
 
-#include "links.h"
-#include "words.h"
+#include "escape.h"
+#include "netlink.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -45,10 +45,10 @@
 #include <time.h>
 
 #define NAMESPACES "/run/netns"
-#define EMPTYING_MILLISECONDS 3000
-enum { MOST_WORDS = 40, MANY = -1, OPEN_FOLDERS = 16 };
+#define REMOVAL_MILLISECONDS 3000
+enum { MAX_WORDS = 40, ANY_COUNT = -1, MAX_OPEN_DIRECTORIES = 16 };
 
-static char reason[512]; // why a step failed
+static char reason[512]; // of the step that failed
 static double size_bytes;
 
 static bool fail(const char *format, ...) {
@@ -72,12 +72,12 @@ static bool is_gone(void) {
 
 // --- files and mounts ---------------------------------------------------------------------------------------------
 
-static bool make_folder(char **words) {
+static bool create_directory(char **words) {
     return mkdir(words[0], 0755) == 0 || errno == EEXIST || fail("%s", words[0]);
 }
 
-// Splits OPTIONS into the kernel's flags and what is left for the file system.
-static unsigned long flags_of(char *options, char *rest) {
+// Return the kernel's flags among OPTIONS; append the others, which are the file system's, to `rest`.
+static unsigned long parse_flags(char *options, char *rest) {
     static const struct {
         const char *name;
         unsigned long flag;
@@ -101,12 +101,13 @@ static unsigned long flags_of(char *options, char *rest) {
     return flags;
 }
 
-static bool mount_system(char **words) {
+static bool mount_file_system(char **words) {
     char *const rest = calloc(1, strlen(words[3]) + 1);
     if (!rest)
         return fail("memory");
-    const unsigned long flags = flags_of(words[3], rest);
-    const unsigned long later = flags & MS_BIND ? flags & ~MS_BIND : 0; // the kernel ignores them at first
+    const unsigned long flags = parse_flags(words[3], rest);
+    const unsigned long later =
+        flags & MS_BIND ? flags & ~MS_BIND : 0; // a bind mount ignores them until it is remounted
     const bool mounted = (mount(words[1], words[2], words[0], flags & ~later, *rest ? rest : NULL) == 0 &&
                           (!later || mount(NULL, words[2], NULL, MS_REMOUNT | MS_BIND | later, NULL) == 0)) ||
                          fail("%s", words[2]);
@@ -114,8 +115,8 @@ static bool mount_system(char **words) {
     return mounted;
 }
 
-// The nodes and links of the OCI runtime specification (config-linux.md, "Default Devices").
-static bool make_devices(char **words) {
+// Device nodes and links of the OCI runtime specification (config-linux.md, "Default Devices").
+static bool create_devices(char **words) {
     static const struct {
         const char *name;
         unsigned major, minor;
@@ -126,28 +127,28 @@ static bool make_devices(char **words) {
     };
     static const char *const folders[] = {"pts", "shm", "mqueue"};
     const int at = open(words[0], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool made = at >= 0;
+    bool created = at >= 0;
     const mode_t before = umask(0);
-    for (size_t i = 0; made && i < sizeof nodes / sizeof *nodes; i++)
-        made = mknodat(at, nodes[i].name, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)) == 0;
-    for (size_t i = 0; made && i < sizeof links / sizeof *links; i++)
-        made = symlinkat(links[i][0], at, links[i][1]) == 0;
-    for (size_t i = 0; made && i < sizeof folders / sizeof *folders; i++)
-        made = mkdirat(at, folders[i], 0755) == 0;
+    for (size_t i = 0; created && i < sizeof nodes / sizeof *nodes; i++)
+        created = mknodat(at, nodes[i].name, S_IFCHR | 0666, makedev(nodes[i].major, nodes[i].minor)) == 0;
+    for (size_t i = 0; created && i < sizeof links / sizeof *links; i++)
+        created = symlinkat(links[i][0], at, links[i][1]) == 0;
+    for (size_t i = 0; created && i < sizeof folders / sizeof *folders; i++)
+        created = mkdirat(at, folders[i], 0755) == 0;
     umask(before);
-    made = made || fail("%s", words[0]);
+    created = created || fail("%s", words[0]);
     if (at >= 0)
         close(at);
-    return made;
+    return created;
 }
 
-static bool cover(const char *root, const char *path, const char *source) {
+static bool mask_path(const char *root, const char *path, const char *source) {
     char target[PATH_MAX], from[PATH_MAX];
     struct stat status;
     snprintf(target, sizeof target, "%s%s", root, path);
     snprintf(from, sizeof from, "%s%s", source ? root : "", source ? source : target);
     if (lstat(target, &status))
-        return true; // this kernel does not have it
+        return true; // not present in this kernel
     if (source && S_ISDIR(status.st_mode))
         return mount("tmpfs", target, "tmpfs", MS_RDONLY, "size=0k") == 0 || fail("%s", target);
     const unsigned long flags = MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
@@ -155,7 +156,7 @@ static bool cover(const char *root, const char *path, const char *source) {
            fail("%s", target);
 }
 
-// Docker's lists (moby, oci/defaults.go). On bare metal it is the user's machine that an image's root could change.
+// Docker's lists (moby, oci/defaults.go). On bare metal, root in an image could otherwise change the user's machine.
 static bool protect(char **words) {
     static const char *const read_only[] = {"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"};
     static const char *const hidden[] = {
@@ -164,9 +165,9 @@ static bool protect(char **words) {
     };
     bool done = true;
     for (size_t i = 0; done && i < sizeof read_only / sizeof *read_only; i++)
-        done = cover(words[0], read_only[i], NULL);
+        done = mask_path(words[0], read_only[i], NULL);
     for (size_t i = 0; done && i < sizeof hidden / sizeof *hidden; i++)
-        done = cover(words[0], hidden[i], "/dev/null");
+        done = mask_path(words[0], hidden[i], "/dev/null");
     return done;
 }
 
@@ -174,7 +175,7 @@ static bool unmount(char **words) {
     return umount2(words[0], MNT_DETACH | UMOUNT_NOFOLLOW) == 0 || is_gone() || fail("%s", words[0]);
 }
 
-// A file with several names counts once, by a share for each.
+// Count a file with n hard links once: 1/n at each of them.
 static int add_size(const char *path, const struct stat *status, int kind, struct FTW *where) {
     (void)path, (void)where;
     const bool shared = kind == FTW_F && status->st_nlink > 1;
@@ -184,22 +185,22 @@ static int add_size(const char *path, const struct stat *status, int kind, struc
 
 static bool size_tree(char **words) {
     size_bytes = 0;
-    return nftw(words[0], add_size, OPEN_FOLDERS, FTW_PHYS | FTW_MOUNT) == 0 || fail("%s", words[0]);
+    return nftw(words[0], add_size, MAX_OPEN_DIRECTORIES, FTW_PHYS | FTW_MOUNT) == 0 || fail("%s", words[0]);
 }
 
-static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *where) {
+static int remove_entry(const char *path, const struct stat *status, int kind, struct FTW *where) {
     (void)status, (void)kind, (void)where;
     return remove(path);
 }
 
 static bool remove_tree(char **words) {
-    return nftw(words[0], remove_one, OPEN_FOLDERS, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) == 0 || is_gone() ||
+    return nftw(words[0], remove_entry, MAX_OPEN_DIRECTORIES, FTW_DEPTH | FTW_PHYS | FTW_MOUNT) == 0 || is_gone() ||
            fail("%s", words[0]);
 }
 
 // --- control groups -----------------------------------------------------------------------------------------------
 
-static bool make_group(char **words) {
+static bool create_group(char **words) {
     return mkdir(words[0], 0755) == 0 || fail("%s", words[0]);
 }
 
@@ -214,16 +215,16 @@ static bool write_value(const char *path, const char *value) {
     return written;
 }
 
-static bool set(char **words) {
+static bool set_value(char **words) {
     return write_value(words[0], words[1]);
 }
 
-static bool set_if(char **words) {
+static bool set_value_if_exists(char **words) {
     return access(words[0], F_OK) ? true : write_value(words[0], words[1]);
 }
 
-// Who joins a group waits until all CPUs have passed through the scheduler, 10 ms and more, unless somebody has just
-// waited for that: a child, which joins it first, and ends.
+// A process that joins a group waits for an RCU grace period, 10 ms and more, unless another process has just done so.
+// A child joins first and exits, so that the instance does not wait.
 static bool prime(char **words) {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/cgroup.procs", words[0]);
@@ -251,27 +252,27 @@ static void kill_members(const char *group) {
         fclose(members);
 }
 
-// Removes a group and those below it; kills what is in them where that is in the way.
+// Remove a group and the groups below it; kill processes that prevent it.
 static bool remove_group(const char *path) {
     struct dirent *entry;
-    DIR *folder = opendir(path);
-    if (!folder)
+    DIR *directory = opendir(path);
+    if (!directory)
         return is_gone();
-    while ((entry = readdir(folder))) {
+    while ((entry = readdir(directory))) {
         char below[PATH_MAX];
         if (entry->d_type != DT_DIR || entry->d_name[0] == '.')
             continue;
         if (snprintf(below, sizeof below, "%s/%s", path, entry->d_name) < (int)sizeof below)
             remove_group(below);
     }
-    closedir(folder);
+    closedir(directory);
     if (rmdir(path) == 0 || is_gone())
         return true;
     kill_members(path);
     return false;
 }
 
-// The next instance will soon join a group, too: the kernel gets ready for it while this one's remains are taken away.
+// Prepare the kernel for the next instance while this one is removed.
 static void prime_next(char *group) {
     char *const slash = group ? strrchr(group, '/') : NULL;
     if (slash) {
@@ -280,10 +281,10 @@ static void prime_next(char *group) {
     }
 }
 
-// A group can be removed once its processes are gone. One group has a folder in each of several trees.
-static bool ungroup(char **words) {
+// A group can be removed once its processes are gone. In cgroup v1, it has a directory in each of several hierarchies.
+static bool remove_groups(char **words) {
     char *const first = *words;
-    for (int left = EMPTYING_MILLISECONDS; left && *words; left--) {
+    for (int left = REMOVAL_MILLISECONDS; left && *words; left--) {
         while (*words && remove_group(*words))
             words++;
         if (*words)
@@ -297,11 +298,11 @@ static bool ungroup(char **words) {
 
 // --- networks -----------------------------------------------------------------------------------------------------
 
-static void path_of(const char *name, char path[PATH_MAX]) {
+static void format_path(const char *name, char path[PATH_MAX]) {
     snprintf(path, PATH_MAX, "%s/%s", NAMESPACES, name);
 }
 
-// Makes the folder a mount that other mount namespaces share, as ip-netns(8) does.
+// Make the directory a shared mount, so that other mount namespaces see new entries, as ip-netns(8) does.
 static bool share_namespaces(void) {
     if (mkdir(NAMESPACES, 0755) && errno != EEXIST)
         return fail(NAMESPACES);
@@ -313,93 +314,93 @@ static bool share_namespaces(void) {
     return true;
 }
 
-static bool go_to(int namespace) {
-    return setns(namespace, CLONE_NEWNET) == 0 || fail("the network namespace cannot be entered");
+static bool enter_namespace(int namespace) {
+    return setns(namespace, CLONE_NEWNET) == 0 || fail("cannot enter the network namespace");
 }
 
-static int own_namespace(void) {
+static int open_current_namespace(void) {
     return open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
 }
 
-static bool make_namespace(char **words) {
+static bool create_namespace(char **words) {
     char path[PATH_MAX];
-    path_of(words[0], path);
+    format_path(words[0], path);
     if (!share_namespaces())
         return false;
     const int file = open(path, O_RDONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0);
     if (file < 0)
         return fail("%s", path);
     close(file);
-    const int home = own_namespace();
-    bool made = home >= 0 && unshare(CLONE_NEWNET) == 0;
-    made = (made && mount("/proc/self/ns/net", path, NULL, MS_BIND, NULL) == 0) || fail("%s", path);
-    if (home >= 0) {
-        made = go_to(home) && made;
-        close(home);
+    const int original = open_current_namespace();
+    bool created = original >= 0 && unshare(CLONE_NEWNET) == 0;
+    created = (created && mount("/proc/self/ns/net", path, NULL, MS_BIND, NULL) == 0) || fail("%s", path);
+    if (original >= 0) {
+        created = enter_namespace(original) && created;
+        close(original);
     }
-    return made;
+    return created;
 }
 
-static bool unname_space(char **words) {
+static bool remove_namespace(char **words) {
     char path[PATH_MAX];
-    path_of(words[0], path);
+    format_path(words[0], path);
     if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) && !is_gone())
         return fail("%s", path);
     return unlink(path) == 0 || is_gone() || fail("%s", path);
 }
 
-static int namespace_of(const char *name) {
+static int open_namespace(const char *name) {
     char path[PATH_MAX];
-    path_of(name, path);
-    const int namespace = strcmp(name, "-") == 0 ? own_namespace() : open(path, O_RDONLY | O_CLOEXEC);
+    format_path(name, path);
+    const int namespace = strcmp(name, "-") == 0 ? open_current_namespace() : open(path, O_RDONLY | O_CLOEXEC);
     if (namespace < 0)
         fail("%s", path);
     return namespace;
 }
 
-// Makes the pair of cards. A port of that name may be there, of a namespace that the kernel has not taken away yet.
+// Create the veth pair. A port of that name may still exist, of a namespace that the kernel has not removed yet.
 static bool connect_port(const char *port, int inside, const char *mac) {
     const unsigned bridge = if_nametoindex("bridge");
     if (!bridge)
         return fail("bridge");
     const unsigned left = if_nametoindex(port);
-    if (left && !delete_card(left) && errno != ENODEV)
+    if (left && !delete_interface(left) && errno != ENODEV)
         return fail("%s", port);
-    return make_pair(port, bridge, inside, mac) || fail("%s", port);
+    return create_veth_pair(port, bridge, inside, mac) || fail("%s", port);
 }
 
-// Every user may listen on every port, as in Docker's containers: this namespace is the instance's.
-static bool open_ports(void) {
+// Allow all users to listen on all ports, as in Docker's containers.
+static bool allow_all_ports(void) {
     static const char path[] = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
     return access(path, F_OK) != 0 || write_value(path, "0");
 }
 
-static bool join(char **words) {
-    const int home = own_namespace(), inside = namespace_of(words[0]), lan = namespace_of(words[2]);
-    bool joined = home >= 0 && inside >= 0 && lan >= 0 && go_to(lan) && connect_port(words[1], inside, words[3]) &&
-                  go_to(inside) &&
-                  (set_up("lo") && set_up("eth0") && add_address("eth0", words[4]) && open_ports() &&
+static bool connect_namespace(char **words) {
+    const int original = open_current_namespace(), inside = open_namespace(words[0]), lan = open_namespace(words[2]);
+    bool joined = original >= 0 && inside >= 0 && lan >= 0 && enter_namespace(lan) &&
+                  connect_port(words[1], inside, words[3]) && enter_namespace(inside) &&
+                  (set_up("lo") && set_up("eth0") && add_address("eth0", words[4]) && allow_all_ports() &&
                    (add_route(words[5]) || fail("the route to %s", words[5])));
     if (!joined && !*reason)
         fail("%s", words[0]);
-    if (home >= 0)
-        joined = go_to(home) && joined;
-    close(home);
+    if (original >= 0)
+        joined = enter_namespace(original) && joined;
+    close(original);
     close(inside);
     close(lan);
     return joined;
 }
 
-// Takes the port from the bridge: nobody is reached through it from now on. It goes with its namespace.
-static bool unjoin(char **words) {
-    const int home = own_namespace(), lan = namespace_of(words[1]);
-    bool gone = lan < 0 || home < 0;
-    if (!gone && go_to(lan)) {
+// Detach the port from the bridge, which disconnects the instance. The kernel removes the port with its namespace.
+static bool disconnect_port(char **words) {
+    const int original = open_current_namespace(), lan = open_namespace(words[1]);
+    bool gone = lan < 0 || original < 0;
+    if (!gone && enter_namespace(lan)) {
         const unsigned port = if_nametoindex(words[0]);
-        gone = port == 0 || leave_bridge(port) || errno == ENODEV || fail("%s", words[0]);
-        gone = go_to(home) && gone;
+        gone = port == 0 || detach_from_bridge(port) || errno == ENODEV || fail("%s", words[0]);
+        gone = enter_namespace(original) && gone;
     }
-    close(home);
+    close(original);
     close(lan);
     return gone;
 }
@@ -409,27 +410,39 @@ static bool unjoin(char **words) {
 static const struct step {
     const char *name;
     int words;
-    bool (*take)(char **words);
+    bool (*execute)(char **words);
 } steps[] = {
-    {"folder", 1, make_folder}, {"group", 1, make_group},         {"set", 2, set},       {"set-if", 2, set_if},
-    {"mount", 4, mount_system}, {"namespace", 1, make_namespace}, {"join", 6, join},     {"ungroup", MANY, ungroup},
-    {"unmount", 1, unmount},    {"remove", 1, remove_tree},       {"prime", 1, prime},   {"size", 1, size_tree},
-    {"unjoin", 2, unjoin},      {"unnamespace", 1, unname_space}, {"settle", 0, settle}, {"devices", 1, make_devices},
+    {"folder", 1, create_directory},
+    {"group", 1, create_group},
+    {"set", 2, set_value},
+    {"set-if", 2, set_value_if_exists},
+    {"mount", 4, mount_file_system},
+    {"namespace", 1, create_namespace},
+    {"join", 6, connect_namespace},
+    {"ungroup", ANY_COUNT, remove_groups},
+    {"unmount", 1, unmount},
+    {"remove", 1, remove_tree},
+    {"prime", 1, prime},
+    {"size", 1, size_tree},
+    {"unjoin", 2, disconnect_port},
+    {"unnamespace", 1, remove_namespace},
+    {"settle", 0, settle},
+    {"devices", 1, create_devices},
     {"protect", 1, protect},
 };
 
-static bool take(char **words, int count) {
+static bool execute(char **words, int count) {
     *reason = '\0';
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        if (strcmp(words[0], steps[i].name) == 0 && (steps[i].words == MANY || count == steps[i].words + 1)) {
+        if (strcmp(words[0], steps[i].name) == 0 && (steps[i].words == ANY_COUNT || count == steps[i].words + 1)) {
             errno = 0;
-            return steps[i].take(words + 1);
+            return steps[i].execute(words + 1);
         }
     errno = 0;
-    return fail("not a step: %s", words[0]);
+    return fail("unknown step: %s", words[0]);
 }
 
-static void answer(const char *number, bool failed) {
+static void report(const char *number, bool failed) {
     if (failed)
         printf("failed %s %s\n", number, reason);
     else
@@ -440,23 +453,23 @@ static void answer(const char *number, bool failed) {
 
 int main(void) {
     umask(022);
-    signal(SIGCHLD, SIG_IGN); // the kernel buries them
+    signal(SIGCHLD, SIG_IGN); // the kernel reaps the children of `prime`
     char *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     bool failed = false;
-    for (ssize_t length; (length = getline(&line, &room, stdin)) > 0;) {
-        char *words[MOST_WORDS + 1] = {NULL};
+    for (ssize_t length; (length = getline(&line, &capacity, stdin)) > 0;) {
+        char *words[MAX_WORDS + 1] = {NULL};
         int count = 0;
         line[strcspn(line, "\n")] = '\0';
-        for (char *rest = line, *word; count < MOST_WORDS && (word = strsep(&rest, " ")); count++) {
-            decode(word);
+        for (char *rest = line, *word; count < MAX_WORDS && (word = strsep(&rest, " ")); count++) {
+            unescape(word);
             words[count] = word;
         }
         if (strcmp(words[0], "end") == 0 && count == 2) {
-            answer(words[1], failed);
+            report(words[1], failed);
             failed = false;
         } else if (!failed) {
-            failed = !take(words, count);
+            failed = !execute(words, count);
         }
     }
     return 0;

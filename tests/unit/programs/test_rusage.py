@@ -1,4 +1,4 @@
-"""What says what a command used: compiled here as in the image, and run for real."""
+"""`rusage`, which measures a command: compiled here as in the image, and run for real."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from compiled import call, compiled
 
 LINE = re.compile(
-    rb"(?s:(.*))\ntare-measure: wall (\d+\.\d{9}) user (\d+\.\d{6}) system (\d+\.\d{6}) memory (\d+) exit (\d+)\n"
+    rb"(?s:(.*))\ntare-rusage: wall (\d+\.\d{9}) user (\d+\.\d{6}) system (\d+\.\d{6}) memory (\d+) exit (\d+)\n"
 )
 LARGE = ("if=/dev/zero", "of=/dev/null", "bs=64M", "count=2")
 
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("programs"), "measure") / "measure"
+    return compiled(tmp_path_factory.mktemp("programs"), "rusage") / "rusage"
 
 
 def figures(ended: subprocess.CompletedProcess[bytes]) -> tuple[bytes, float, float, int, int]:
@@ -65,13 +65,13 @@ def test_a_command_that_cannot_be_started_has_no_figures(program: Path, tmp_path
     (tmp_path / "text").write_text("no program\n")
     missing, forbidden = call(program, "no-such-program"), call(program, str(tmp_path / "text"))
     assert (missing.returncode, missing.stdout) == (127, b"")
-    assert missing.stderr == b"measure: no-such-program: No such file or directory\n"
+    assert missing.stderr == b"rusage: no-such-program: No such file or directory\n"
     assert (forbidden.returncode, forbidden.stdout) == (126, b"")
     assert call(program).returncode == 2
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the root")
 def test_it_works_in_a_root_that_has_nothing_else(tmp_path: Path) -> None:
-    compiled(tmp_path, "measure", alone=True)
-    ended = call(Path("/usr/sbin/chroot"), str(tmp_path), "/measure", "/measure")
-    assert (figures(ended)[-1], ended.stderr) == (2, b"usage: measure ARGV...\n")
+    compiled(tmp_path, "rusage", alone=True)
+    ended = call(Path("/usr/sbin/chroot"), str(tmp_path), "/rusage", "/rusage")
+    assert (figures(ended)[-1], ended.stderr) == (2, b"usage: rusage ARGV...\n")

@@ -1,4 +1,4 @@
-"""The resident process: its lines, compiled here as in the image, and run for real."""
+"""The resident agent and its protocol: compiled here as in the image, and run for real."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Resident:
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compiled(tmp_path_factory.mktemp("programs"), "run") / "run"
+    return compiled(tmp_path_factory.mktemp("programs"), "supervise") / "supervise"
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_commands_run_side_by_side(resident: Resident) -> None:
 def test_a_missing_program_gives_127_and_one_that_cannot_be_executed_126(resident: Resident) -> None:
     resident.tell("start 1 no-such-command")
     assert resident.until_ended(1) == [
-        "err 1 run:%20no-such-command:%20No%20such%20file%20or%20directory%0A",
+        "err 1 supervise:%20no-such-command:%20No%20such%20file%20or%20directory%0A",
         "ended 1 127",
     ]
     resident.tell("start 2 /tmp")
@@ -243,7 +243,7 @@ def test_a_line_that_is_none_of_its_own_ends_it(resident: Resident, line: str) -
     resident.tell("start 9 sleep 70209", line)
     assert resident.process.wait(ENOUGH_SECONDS) == 0
     assert resident.process.stderr is not None
-    assert resident.process.stderr.read().startswith(b"run: not a line for a resident: ")
+    assert resident.process.stderr.read().startswith(b"supervise: invalid line: ")
     assert not _sleeps(70209)
 
 
@@ -262,13 +262,13 @@ cat /etc/hosts /etc/hostname; wc -c </etc/resolv.conf
 @only_root
 def test_conditions_do_not_depend_on_what_the_resident_process_was_given(tmp_path: Path) -> None:
     (tmp_path / "usr/lib/tare").mkdir(parents=True)
-    compiled(tmp_path / "usr/lib/tare", "run", "init", alone=True)
+    compiled(tmp_path / "usr/lib/tare", "supervise", "init", alone=True)
     for name in ("bin", "etc", "proc"):
         (tmp_path / name).mkdir()
     shutil.copy("/bin/busybox", tmp_path / "bin/busybox")
     (tmp_path / "etc/resolv.conf").symlink_to("../run/systemd/resolve/stub-resolv.conf")  # as Ubuntu's images have it
     (tmp_path / "etc/hosts").write_text("192.0.2.1 of-the-builder\n")
-    enter = f"exec chroot {tmp_path} /usr/lib/tare/run --resident"
+    enter = f"exec chroot {tmp_path} /usr/lib/tare/supervise --resident"
     shell = f"trap '' HUP QUIT; umask 077; mount -t proc proc {tmp_path}/proc; hostname tare; {enter}"
     argv = (
         "unshare",
@@ -329,14 +329,14 @@ def test_no_signal_is_ignored_not_even_those_of_the_c_library(program: Path) -> 
 def test_hosts_and_name_servers_that_a_suite_gives_are_kept(tmp_path: Path) -> None:
     given = tmp_path / "usr/lib/tare/given"
     given.mkdir(parents=True)
-    compiled(tmp_path / "usr/lib/tare", "run", "init", alone=True)
+    compiled(tmp_path / "usr/lib/tare", "supervise", "init", alone=True)
     for name in ("bin", "etc"):
         (tmp_path / name).mkdir()
     shutil.copy("/bin/busybox", tmp_path / "bin/busybox")
     (given / "hosts").write_text("192.0.2.7 database")  # without an end of line
     (given / "resolv.conf").write_text("nameserver 192.0.2.8\n")
     (tmp_path / "etc/resolv.conf").write_text("nameserver 192.0.2.9\n")  # as an engine writes its own
-    with started("unshare", "--net", "chroot", tmp_path, "/usr/lib/tare/run", "--resident") as process:
+    with started("unshare", "--net", "chroot", tmp_path, "/usr/lib/tare/supervise", "--resident") as process:
         resident = Resident(process)
         resident.tell("conditions 0", "start 1 /bin/busybox cat /etc/hosts /etc/resolv.conf", "close 1")
         lines = [unquote(line.split(" ")[2]) for line in resident.until_ended(1)[:-1] if line.startswith("out")]

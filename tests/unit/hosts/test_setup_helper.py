@@ -1,4 +1,4 @@
-"""The maker, compiled as in the image, makes real things and takes them away; so does the ledger without it."""
+"""The setup helper, compiled as in the image, creates and removes real resources; so does the ledger without it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of an image with nothing but the programs."""
     folder = tmp_path_factory.mktemp("image")
     (folder / "usr/lib/tare").mkdir(parents=True)
-    compiled(folder / "usr/lib/tare", "maker", "enter", "run", alone=True)
+    compiled(folder / "usr/lib/tare", "setup_helper", "exec_in", "supervise", alone=True)
     return folder
 
 
 @pytest.fixture
-def maker(root: Path) -> Iterator[SetupHelper]:
+def helper(root: Path) -> Iterator[SetupHelper]:
     made = SetupHelper(HOST, root)
     yield made
     made.close()
@@ -48,82 +48,82 @@ def ledger(root: Path, tmp_path: Path) -> Iterator[Ledger]:
         yield made
 
 
-def _enter(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    argv = (str(root / "usr/lib/tare/enter"), *words)
+def _exec_in(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    argv = (str(root / "usr/lib/tare/exec_in"), *words)
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
 
 
 def test_a_folder_is_accessible_to_all_whatever_the_umask_of_the_caller(root: Path, tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        with contextlib.closing(SetupHelper(HOST, root)) as maker:
-            maker.run_steps(("folder", str(tmp_path / "tare-folder")))
+        with contextlib.closing(SetupHelper(HOST, root)) as helper:
+            helper.run_steps(("folder", str(tmp_path / "tare-folder")))
     finally:
         os.umask(before)
     assert (tmp_path / "tare-folder").stat().st_mode & 0o777 == 0o755
 
 
-def test_folders_are_made_measured_and_removed_with_all_that_is_in_them(maker: SetupHelper, tmp_path: Path) -> None:
+def test_folders_are_made_measured_and_removed_with_all_that_is_in_them(helper: SetupHelper, tmp_path: Path) -> None:
     folder = tmp_path / "tare a%b"  # words with spaces arrive whole
-    maker.run_steps(("folder", str(folder)), ("folder", str(folder)), ("folder", str(folder / "below")))
-    before = maker.bytes_below(str(folder))
+    helper.run_steps(("folder", str(folder)), ("folder", str(folder)), ("folder", str(folder / "below")))
+    before = helper.bytes_below(str(folder))
     (folder / "below/file").write_bytes(b"x" * 100_000)
     (folder / "below/other").hardlink_to(folder / "below/file")
     (folder / "below/gone").symlink_to("/nowhere")
-    assert maker.bytes_below(str(folder)) - before in range(100_000, 110_000)
-    assert maker.try_steps(("remove", str(folder)))
+    assert helper.bytes_below(str(folder)) - before in range(100_000, 110_000)
+    assert helper.try_steps(("remove", str(folder)))
     assert not folder.exists()
-    assert maker.try_steps(("remove", str(folder)), ("unmount", str(folder)), ("ungroup", str(folder)))
+    assert helper.try_steps(("remove", str(folder)), ("unmount", str(folder)), ("ungroup", str(folder)))
 
 
-def test_a_host_that_is_reached_by_its_resident_process_has_a_maker(root: Path, tmp_path: Path) -> None:
+def test_a_host_behind_a_resident_agent_has_a_setup_helper(root: Path, tmp_path: Path) -> None:
     host = ExecHost(HOST, "env")
-    host.supervisor = str(root / "usr/lib/tare/run")
+    host.supervisor = str(root / "usr/lib/tare/supervise")
     with host.start_resident():
-        maker = SetupHelper(host, root)
-        maker.run_steps(("folder", str(tmp_path / "there")))
+        helper = SetupHelper(host, root)
+        helper.run_steps(("folder", str(tmp_path / "there")))
         assert (tmp_path / "there").is_dir()
         with pytest.raises(TrialFailed, match="No such file"):
-            maker.run_steps(("folder", "/nowhere/there"))
-        maker.close()
-        assert maker.try_steps(("remove", str(tmp_path / "there")))  # it is started again
-    assert not maker.try_steps(("remove", str(tmp_path / "there")))  # nobody is there
-    maker.close()
+            helper.run_steps(("folder", "/nowhere/there"))
+        helper.close()
+        assert helper.try_steps(("remove", str(tmp_path / "there")))  # it is started again
+    assert not helper.try_steps(("remove", str(tmp_path / "there")))  # nobody is there
+    helper.close()
 
 
-def test_the_first_step_that_fails_is_the_last_and_has_its_reason(maker: SetupHelper, tmp_path: Path) -> None:
+def test_the_first_step_that_fails_is_the_last_and_has_its_reason(helper: SetupHelper, tmp_path: Path) -> None:
     before, behind = tmp_path / "before", tmp_path / "behind"
     with pytest.raises(TrialFailed, match=r"/nowhere/there: No such file or directory") as caught:
-        maker.run_steps(("folder", str(before)), ("folder", "/nowhere/there"), ("folder", str(behind)))
+        helper.run_steps(("folder", str(before)), ("folder", "/nowhere/there"), ("folder", str(behind)))
     assert caught.value.hint.endswith(f"folder /nowhere/there, folder {behind}")
     assert (before.exists(), behind.exists()) == (True, False)
-    maker.run_steps(("folder", str(behind)))  # the next request is a new one
-    with pytest.raises(TrialFailed, match="not a step: sing"):
-        maker.run_steps(("sing",))
+    helper.run_steps(("folder", str(behind)))  # the next request is a new one
+    with pytest.raises(TrialFailed, match="unknown step: sing"):
+        helper.run_steps(("sing",))
 
 
-def test_a_maker_that_was_killed_is_started_again_with_the_next_request(maker: SetupHelper, tmp_path: Path) -> None:
-    maker.run_steps(("folder", str(tmp_path / "one")))
-    assert maker._process is not None
-    os.kill(maker._process.pid, 9)
+def test_a_setup_helper_that_was_killed_is_restarted_with_the_next_request(helper: SetupHelper, tmp_path: Path) -> None:
+    helper.run_steps(("folder", str(tmp_path / "one")))
+    assert helper._process is not None
+    os.kill(helper._process.pid, 9)
     with pytest.raises(TrialFailed):
-        maker.run_steps(("folder", str(tmp_path / "two")))
-    maker.run_steps(("folder", str(tmp_path / "three")))
+        helper.run_steps(("folder", str(tmp_path / "two")))
+    helper.run_steps(("folder", str(tmp_path / "three")))
 
 
-def test_a_settings_file_is_written_and_an_optional_one_is_omitted(maker: SetupHelper, tmp_path: Path) -> None:
+def test_a_settings_file_is_written_and_an_optional_one_is_omitted(helper: SetupHelper, tmp_path: Path) -> None:
     (tmp_path / "memory.max").touch()
-    maker.run_steps(("set", f"{tmp_path}/memory.max", "17"), ("set-if", f"{tmp_path}/memory.swap.max", "0"))
+    helper.run_steps(("set", f"{tmp_path}/memory.max", "17"), ("set-if", f"{tmp_path}/memory.swap.max", "0"))
     assert read_text(f"{tmp_path}/memory.max") == "17"
     assert not (tmp_path / "memory.swap.max").exists()
     with pytest.raises(TrialFailed, match=r"memory\.swap\.max = 0: No such file"):
-        maker.run_steps(("set", f"{tmp_path}/memory.swap.max", "0"))
+        helper.run_steps(("set", f"{tmp_path}/memory.swap.max", "0"))
 
 
-def test_who_settles_waits_until_a_process_has_joined_the_group(maker: SetupHelper, tmp_path: Path) -> None:
+def test_who_settles_waits_until_a_process_has_joined_the_group(helper: SetupHelper, tmp_path: Path) -> None:
     group = tmp_path / "cgroup.procs"
     os.mkfifo(group)  # who joins waits for its reader, as for the kernel
-    maker.run_steps(("prime", str(tmp_path)))
+    helper.run_steps(("prime", str(tmp_path)))
     joined = list[str]()
 
     def become_ready() -> None:
@@ -132,7 +132,7 @@ def test_who_settles_waits_until_a_process_has_joined_the_group(maker: SetupHelp
 
     kernel = threading.Timer(0.1, become_ready)
     kernel.start()
-    maker.run_steps(("settle",))
+    helper.run_steps(("settle",))
     assert "ready" in joined
     kernel.join()
     assert joined == ["ready", "0"]
@@ -142,7 +142,7 @@ def test_who_settles_waits_until_a_process_has_joined_the_group(maker: SetupHelp
 @pytest.mark.machine
 def test_mounts_and_namespaces_are_made_and_nothing_of_them_is_left(ledger: Ledger, tmp_path: Path) -> None:
     isolate_mounts()
-    name, place = f"tare-maker-{os.getpid():x}", tmp_path / "tare-root"
+    name, place = f"tare-setup-helper-{os.getpid():x}", tmp_path / "tare-root"
     mounted = ("mount", "tmpfs", "tmpfs", str(place), "size=4096")
     undos = (
         UndoStep(("remove", str(place)), ("rm", "-rf", str(place))),
@@ -170,7 +170,7 @@ def test_what_could_not_be_made_is_undone_and_its_reason_reported(ledger: Ledger
     assert not ledger.path.exists()
 
 
-def test_what_the_maker_cannot_take_away_is_undone_by_its_command(ledger: Ledger, tmp_path: Path) -> None:
+def test_what_the_setup_helper_cannot_remove_is_removed_by_the_undo_command(ledger: Ledger, tmp_path: Path) -> None:
     thing = tmp_path / "tare-thing"
     with ledger.create((("folder", str(thing)),), UndoStep(("sing", str(thing)), ("rmdir", str(thing)))):
         pass
@@ -207,13 +207,13 @@ def test_inside_an_instance_nothing_is_taken_away(root: Path, tmp_path: Path) ->
 
 
 def test_a_command_is_entered_with_its_limit_and_only_its_environment(root: Path) -> None:
-    shown = _enter(root, "-f", "64", "-e", "PATH=/usr/bin:/bin", "-e", "A=b c", "--", "sh", "-c", "ulimit -n; env")
+    shown = _exec_in(root, "-f", "64", "-e", "PATH=/usr/bin:/bin", "-e", "A=b c", "--", "sh", "-c", "ulimit -n; env")
     assert {"64", "PATH=/usr/bin:/bin", "A=b c"} <= set(shown.stdout.splitlines())
     assert "HOME=" not in shown.stdout
-    assert _enter(root, "--", "sh", "-c", "exit 7").returncode == 7
-    assert _enter(root, "--", "no-such-program").returncode == 127
-    assert _enter(root, "-g", "/nowhere", "--", "true").returncode == 125
-    assert _enter(root).returncode == 2
+    assert _exec_in(root, "--", "sh", "-c", "exit 7").returncode == 7
+    assert _exec_in(root, "--", "no-such-program").returncode == 127
+    assert _exec_in(root, "-g", "/nowhere", "--", "true").returncode == 125
+    assert _exec_in(root).returncode == 2
 
 
 @only_root
@@ -226,10 +226,10 @@ def test_the_namespaces_root_and_folder_of_a_process_are_entered(root: Path, tmp
         process = stack.enter_context(HOST.spawn(*apart, script))
         process.read_line(60)
         (pid,) = HOST.run("pgrep", "-P", str(process.pid), timeout=60).text.split()
-        seen = _enter(root, "-p", pid, "--", "sh", "-c", "hostname; pwd; cat /proc/1/comm; ls /sys/class/net; exit 5")
+        seen = _exec_in(root, "-p", pid, "--", "sh", "-c", "hostname; pwd; cat /proc/1/comm; ls /sys/class/net; exit 5")
         assert seen.stdout.splitlines()[:3] == ["inside", f"{tmp_path}/in", "sleep"]
         assert seen.returncode == 5
-        assert _enter(root, "-p", pid, "--", "sh", "-c", "kill -9 $$").returncode == 137
+        assert _exec_in(root, "-p", pid, "--", "sh", "-c", "kill -9 $$").returncode == 137
 
 
 @only_root
@@ -252,7 +252,7 @@ def test_a_port_that_the_kernel_has_not_taken_away_yet_is_not_in_the_way(ledger:
 @only_root
 def test_the_host_name_is_set_in_a_namespace_and_not_on_the_machine(root: Path) -> None:
     before = os.uname().nodename
-    assert _enter(root, "-u", "tare", "--", "hostname").stdout == "tare\n"
+    assert _exec_in(root, "-u", "tare", "--", "hostname").stdout == "tare\n"
     assert os.uname().nodename == before
 
 

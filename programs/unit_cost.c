@@ -1,19 +1,19 @@
 /*
- * price: the seconds that one unit of a kind of work takes: a system call, a page fault, a program started.
+ * unit_cost: the time of one operation of a kind, such as a system call, a page fault or the start of a program.
  *
- *   price FOLDER KIND [--seconds S | --times N]
+ *   unit_cost FOLDER KIND [--seconds S | --times N]
  *
- * Each kind does one thing and nothing else, so that the price of what an application does is a sum. What has to be
- * there before, such as a file in FOLDER, is made before the clock starts. A unit that fails is named on standard
- * error, with exit code 1 and no result. Exit code 2: wrong arguments.
+ * Each kind performs exactly one operation, so that the cost of an application is a sum of unit costs. Preparation,
+ * such as a file in FOLDER, is done before the clock starts. Exit code 1, with the reason on standard error and no
+ * result: an operation failed. Exit code 2: wrong arguments.
  *
  * lmbench, will-it-scale and `perf bench` measure most of these kinds in the same way.
  */
 #define _GNU_SOURCE
 
-#define PROGRAM "price"
+#define PROGRAM "unit_cost"
 
-#include "kinds.h"
+#include "operations.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -35,14 +35,14 @@
 enum { BLOCK = 4096, BLOCKS = 256, FAULT_PAGES = 1024, MAPPED_BYTES = 1 << 16 };
 enum { FAR_CELLS = 1 << 21, NEAR_CELLS = 1 << 11, STEPS = 100000 };
 
-static const char *program; // our own path
-static char path[4096];     // of our file
+static const char *program; // path of this program
+static char path[4096];     // of the test file
 static char block[BLOCK];
 
-static void check(bool good, const char *what) {
-    if (good)
+static void require(bool succeeded, const char *what) {
+    if (succeeded)
         return;
-    fprintf(stderr, "price: %s: %s: %s\n", kind, what, strerror(errno));
+    fprintf(stderr, "unit_cost: %s: %s: %s\n", operation_kind, what, strerror(errno));
     exit(1);
 }
 
@@ -50,35 +50,35 @@ static void remove_file(void) {
     unlink(path);
 }
 
-// Makes a file whose blocks are in the cache, once; it is removed at our end.
-static int own_file(void) {
+// Return the test file, with its blocks in the page cache; it is created once, and removed at exit.
+static int open_test_file(void) {
     static int file = -1;
     if (file >= 0)
         return file;
     file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-    check(file >= 0, path);
+    require(file >= 0, path);
     atexit(remove_file);
     for (int i = 0; i < BLOCKS; i++)
-        check(write(file, block, BLOCK) == BLOCK, "write");
-    check(fsync(file) == 0, "fsync");
+        require(write(file, block, BLOCK) == BLOCK, "write");
+    require(fsync(file) == 0, "fsync");
     return file;
 }
 
 // --- user code ----------------------------------------------------------------------------------------------------
 
-// One piece of user code: arithmetic, a branch that is hard to predict, and accesses to the first cache. One access in
-// sixty-four goes to 16 MiB, which the second cache and its table of pages do not hold.
+// One unit of user code: arithmetic, a branch that is hard to predict, and accesses to the L1 cache. One access in 64
+// goes to 16 MiB, which exceed the L2 cache and the TLB.
 static double measure_user(long times) {
     static uint64_t *cells;
-    static volatile uint64_t result __attribute__((unused)); // so that the work is done
+    static volatile uint64_t result __attribute__((unused)); // keeps the compiler from dropping the loop
     uint64_t state = 1;
     if (!cells) {
         cells = malloc(FAR_CELLS * sizeof *cells);
-        check(cells != NULL, "malloc");
+        require(cells != NULL, "malloc");
         memset(cells, 1, FAR_CELLS * sizeof *cells);
     }
     double start_seconds = now_seconds();
-    for (long piece = 0; piece < times; piece++) {
+    for (long unit = 0; unit < times; unit++) {
         for (int step = 0; step < STEPS; step++) {
             state = state * 6364136223846793005U + 1442695040888963407U;
             uint64_t *cell = cells + ((state >> 33) & (step % 64 ? NEAR_CELLS - 1 : FAR_CELLS - 1));
@@ -92,116 +92,116 @@ static double measure_user(long times) {
     return now_seconds() - start_seconds;
 }
 
-// --- the way into the kernel --------------------------------------------------------------------------------------
+// --- system calls -------------------------------------------------------------------------------------------------
 
 static double measure_call(long times) {
     double start_seconds = now_seconds();
     for (long i = 0; i < times; i++)
-        check(syscall(SYS_getppid) >= 0, "getppid");
+        require(syscall(SYS_getppid) >= 0, "getppid");
     return now_seconds() - start_seconds;
 }
 
-// A wait that is over before it begins, and the waking of nobody: the sleep itself is a switch.
+// A wait that returns at once, and a wake-up without waiters: sleeping and waking are the kind `switch`.
 static double measure_futex(long times) {
     static uint32_t word = 1;
     double start_seconds = now_seconds();
     for (long i = 0; i < times; i++) {
         if (i % 2)
-            check(syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0) == 0, "wake");
+            require(syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0) == 0, "wake");
         else
-            check(syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0) < 0 && errno == EAGAIN, "wait");
+            require(syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0) < 0 && errno == EAGAIN, "wait");
     }
     return now_seconds() - start_seconds;
 }
 
 static double measure_poll(long times) {
-    int event = eventfd(1, EFD_CLOEXEC), list = epoll_create1(EPOLL_CLOEXEC);
+    int event = eventfd(1, EFD_CLOEXEC), epoll = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event wanted = {.events = EPOLLIN}, found;
-    check(event >= 0 && list >= 0 && epoll_ctl(list, EPOLL_CTL_ADD, event, &wanted) == 0, "epoll_ctl");
+    require(event >= 0 && epoll >= 0 && epoll_ctl(epoll, EPOLL_CTL_ADD, event, &wanted) == 0, "epoll_ctl");
     double start_seconds = now_seconds();
     for (long i = 0; i < times; i++)
-        check(epoll_wait(list, &found, 1, -1) == 1, "epoll_wait");
+        require(epoll_wait(epoll, &found, 1, -1) == 1, "epoll_wait");
     double seconds = now_seconds() - start_seconds;
     close(event);
-    close(list);
+    close(epoll);
     return seconds;
 }
 
 // --- files --------------------------------------------------------------------------------------------------------
 
 static double measure_file_read(long times) {
-    int file = own_file();
+    int file = open_test_file();
     double start_seconds = now_seconds();
     for (long i = 0; i < times; i++)
-        check(pread(file, block, BLOCK, i % BLOCKS * BLOCK) == BLOCK, "pread");
+        require(pread(file, block, BLOCK, i % BLOCKS * BLOCK) == BLOCK, "pread");
     return now_seconds() - start_seconds;
 }
 
 static double measure_file_write(long times) {
-    int file = own_file();
+    int file = open_test_file();
     double start_seconds = now_seconds();
     for (long i = 0; i < times; i++)
-        check(pwrite(file, block, BLOCK, i % BLOCKS * BLOCK) == BLOCK, "pwrite");
+        require(pwrite(file, block, BLOCK, i % BLOCKS * BLOCK) == BLOCK, "pwrite");
     return now_seconds() - start_seconds;
 }
 
-// The write of a block comes before each sync, and does not count.
+// A block is written before each sync; the write is not timed.
 static double measure_sync(long times) {
-    int file = own_file();
+    int file = open_test_file();
     double seconds = 0;
     for (long i = 0; i < times; i++) {
-        check(pwrite(file, block, BLOCK, i % BLOCKS * BLOCK) == BLOCK, "pwrite");
+        require(pwrite(file, block, BLOCK, i % BLOCKS * BLOCK) == BLOCK, "pwrite");
         double start_seconds = now_seconds();
-        check(fdatasync(file) == 0, "fdatasync");
+        require(fdatasync(file) == 0, "fdatasync");
         seconds += now_seconds() - start_seconds;
     }
     return seconds;
 }
 
 static double measure_open(long times) {
-    own_file();
+    open_test_file();
     double start_seconds = now_seconds();
     for (long i = 0; i < times; i++) {
         int opened = open(path, O_RDONLY | O_CLOEXEC);
-        check(opened >= 0 && close(opened) == 0, "open");
+        require(opened >= 0 && close(opened) == 0, "open");
     }
     return now_seconds() - start_seconds;
 }
 
 static double measure_stat(long times) {
     struct stat found;
-    own_file();
+    open_test_file();
     double start_seconds = now_seconds();
     for (long i = 0; i < times; i++)
-        check(stat(path, &found) == 0, "stat");
+        require(stat(path, &found) == 0, "stat");
     return now_seconds() - start_seconds;
 }
 
 // --- memory -------------------------------------------------------------------------------------------------------
 
 static void *map(size_t bytes) {
-    void *there = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    check(there != MAP_FAILED, "mmap");
-    return there;
+    void *mapping = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    require(mapping != MAP_FAILED, "mmap");
+    return mapping;
 }
 
 static double measure_map(long times) {
     double start_seconds = now_seconds();
     for (long i = 0; i < times; i++)
-        check(munmap(map(MAPPED_BYTES), MAPPED_BYTES) == 0, "munmap");
+        require(munmap(map(MAPPED_BYTES), MAPPED_BYTES) == 0, "munmap");
     return now_seconds() - start_seconds;
 }
 
-// Pages of their own, one after the other, which are given back by the thousand.
+// Private pages, touched one after the other and released 1024 at a time.
 static double measure_fault(long times) {
     size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE), bytes = FAULT_PAGES * page_bytes;
     volatile char *pages = map(bytes);
-    madvise((void *)pages, bytes, MADV_NOHUGEPAGE); // a kernel without large pages refuses, and needs none
+    madvise((void *)pages, bytes, MADV_NOHUGEPAGE); // fails on a kernel without huge pages, where it is not needed
     double start_seconds = now_seconds();
     for (long i = 0; i < times; i++) {
         pages[(size_t)(i % FAULT_PAGES) * page_bytes] = 1;
         if (i % FAULT_PAGES == FAULT_PAGES - 1)
-            check(madvise((void *)pages, bytes, MADV_DONTNEED) == 0, "madvise");
+            require(madvise((void *)pages, bytes, MADV_DONTNEED) == 0, "madvise");
     }
     double seconds = now_seconds() - start_seconds;
     munmap((void *)pages, bytes);
@@ -212,13 +212,13 @@ static double measure_fault(long times) {
 
 static void pass_message(int from, int to) {
     char message[MESSAGE_BYTES] = {0};
-    check(write(to, message, sizeof message) == sizeof message, "write");
-    check(read(from, message, sizeof message) == sizeof message, "read");
+    require(write(to, message, sizeof message) == sizeof message, "write");
+    require(read(from, message, sizeof message) == sizeof message, "read");
 }
 
 static double measure_pipe(long times) {
     int ends[2];
-    check(pipe2(ends, O_CLOEXEC) == 0, "pipe");
+    require(pipe2(ends, O_CLOEXEC) == 0, "pipe");
     double start_seconds = now_seconds();
     for (long i = 0; i < times; i++)
         pass_message(ends[0], ends[1]);
@@ -236,33 +236,33 @@ static void echo(int from, int to) {
     _exit(0);
 }
 
-// Two processes on one CPU wait for each other's messages: half a trip there and back is a message and a switch.
+// Two processes on one CPU exchange messages: half a round trip is one message and one context switch.
 static double measure_switch(long times) {
-    int there[2], back[2];
+    int to_child[2], to_parent[2];
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET((size_t)sched_getcpu(), &one);
-    check(sched_setaffinity(0, sizeof one, &one) == 0, "sched_setaffinity");
-    check(pipe2(there, O_CLOEXEC) == 0 && pipe2(back, O_CLOEXEC) == 0, "pipe");
+    require(sched_setaffinity(0, sizeof one, &one) == 0, "sched_setaffinity");
+    require(pipe2(to_child, O_CLOEXEC) == 0 && pipe2(to_parent, O_CLOEXEC) == 0, "pipe");
     pid_t child = fork();
-    check(child >= 0, "fork");
+    require(child >= 0, "fork");
     if (child == 0) {
-        close(there[1]);
-        echo(there[0], back[1]);
+        close(to_child[1]);
+        echo(to_child[0], to_parent[1]);
     }
     double start_seconds = now_seconds();
     for (long i = 0; i < times; i++)
-        pass_message(back[0], there[1]);
+        pass_message(to_parent[0], to_child[1]);
     double seconds = now_seconds() - start_seconds;
     for (int i = 0; i < 2; i++) {
-        close(there[i]);
-        close(back[i]);
+        close(to_child[i]);
+        close(to_parent[i]);
     }
-    check(waitpid(child, NULL, 0) == child, "wait");
+    require(waitpid(child, NULL, 0) == child, "wait");
     return seconds / 2;
 }
 
-static void *end_at_once(void *nothing) {
+static void *return_at_once(void *nothing) {
     return nothing;
 }
 
@@ -270,8 +270,8 @@ static double measure_thread(long times) {
     pthread_t thread;
     double start_seconds = now_seconds();
     for (long i = 0; i < times; i++) {
-        errno = pthread_create(&thread, NULL, end_at_once, NULL);
-        check(errno == 0 && pthread_join(thread, NULL) == 0, "thread");
+        errno = pthread_create(&thread, NULL, return_at_once, NULL);
+        require(errno == 0 && pthread_join(thread, NULL) == 0, "thread");
     }
     return now_seconds() - start_seconds;
 }
@@ -285,37 +285,38 @@ static double measure_process(long times) {
             execl(program, program, "nothing", NULL);
             _exit(1);
         }
-        check(child > 0 && waitpid(child, &status, 0) == child, "fork");
-        check(status == 0, program);
+        require(child > 0 && waitpid(child, &status, 0) == child, "fork");
+        require(status == 0, program);
     }
     return now_seconds() - start_seconds;
 }
 
-static const struct kernel kinds[] = {
-    KIND("user", 1, measure_user),
-    KIND("call", 100, measure_call),
-    KIND("file-read", 10, measure_file_read),
-    KIND("file-write", 10, measure_file_write),
-    KIND("sync", 1, measure_sync),
-    KIND("open", 1, measure_open),
-    KIND("stat", 1, measure_stat),
-    KIND("map", 1, measure_map),
-    KIND("fault", 64, measure_fault),
-    KIND("switch", 10, measure_switch),
-    KIND("futex", 100, measure_futex),
-    KIND("poll", 10, measure_poll),
-    KIND("pipe", 10, measure_pipe),
-    KIND("thread", 1, measure_thread),
-    KIND("process", 1, measure_process),
+static const struct timed_loop operations[] = {
+    OPERATION("user", 1, measure_user),
+    OPERATION("call", 100, measure_call),
+    OPERATION("file-read", 10, measure_file_read),
+    OPERATION("file-write", 10, measure_file_write),
+    OPERATION("sync", 1, measure_sync),
+    OPERATION("open", 1, measure_open),
+    OPERATION("stat", 1, measure_stat),
+    OPERATION("map", 1, measure_map),
+    OPERATION("fault", 64, measure_fault),
+    OPERATION("switch", 10, measure_switch),
+    OPERATION("futex", 100, measure_futex),
+    OPERATION("poll", 10, measure_poll),
+    OPERATION("pipe", 10, measure_pipe),
+    OPERATION("thread", 1, measure_thread),
+    OPERATION("process", 1, measure_process),
 };
 
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "nothing") == 0)
         return 0;
     program = argv[0];
-    const struct kernel *chosen = argc > 2 ? choose(kinds, sizeof kinds / sizeof *kinds, argv[2]) : NULL;
-    if (chosen && (size_t)snprintf(path, sizeof path, "%s/tare-price-%d", argv[1], getpid()) < sizeof path)
-        return run_kernel(chosen, argc - 2, argv + 2);
-    fputs("usage: price FOLDER KIND [--seconds S | --times N]\n", stderr);
+    const struct timed_loop *chosen =
+        argc > 2 ? find_operation(operations, sizeof operations / sizeof *operations, argv[2]) : NULL;
+    if (chosen && (size_t)snprintf(path, sizeof path, "%s/tare-unit-cost-%d", argv[1], getpid()) < sizeof path)
+        return run_timed_loop(chosen, argc - 2, argv + 2);
+    fputs("usage: unit_cost FOLDER KIND [--seconds S | --times N]\n", stderr);
     return 2;
 }
